@@ -20,7 +20,7 @@ class FetchEngine:
         topic_id: bytes,
         slots: list[SlotId],
         incarnations: list[int] | None = None,
-        refuses_old: bool = False,
+        rejects_old: bool = False,
         stores_zstd: bool = False,
         internal: bool = False,
     ) -> None: ...

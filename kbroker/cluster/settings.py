@@ -29,18 +29,18 @@ def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int)
         static = dict(started_with.layers())[Source.STATIC_BROKER]
     default, own = dict(layers.get(DEFAULT, {})), dict(layers.get(str(broker_id), {}))
     while True:
-        refusal = _refusal(static, default, own)
-        if refusal is None:
+        rejection = _rejection(static, default, own)
+        if rejection is None:
             return BrokerConfig(static, dynamic_default=default, dynamic_broker=own)
-        name = _culprit(static, default, own, refusal)
+        name = _culprit(static, default, own, rejection)
         if name is None:
-            logger.error("ignoring the stored broker settings: %s", refusal)
+            logger.error("ignoring the stored broker settings: %s", rejection)
             return started_with
-        logger.error("ignoring the stored broker setting %s: %s", name, refusal)
+        logger.error("ignoring the stored broker setting %s: %s", name, rejection)
         del (own if name in own else default)[name]
 
 
-def _refusal(
+def _rejection(
     static: Mapping[str, str], default: Mapping[str, str], own: Mapping[str, str]
 ) -> ConfigError | None:
     """Why these layers make no configuration."""
@@ -58,14 +58,14 @@ def _culprit(
     static: Mapping[str, str],
     default: Mapping[str, str],
     own: Mapping[str, str],
-    refusal: ConfigError,
+    rejection: ConfigError,
 ) -> str | None:
-    """The stored setting to leave out: that which is refused, or one that it does not go with."""
-    if refusal.key in own or refusal.key in default:
-        return refusal.key
+    """The stored setting to leave out: that which is rejected, or one that it does not go with."""
+    if rejection.key in own or rejection.key in default:
+        return rejection.key
     for name in sorted({*own, *default}):
         without = [{k: v for k, v in layer.items() if k != name} for layer in (default, own)]
-        left = _refusal(static, *without)
-        if left is None or left.key != refusal.key:
+        left = _rejection(static, *without)
+        if left is None or left.key != rejection.key:
             return name
     return None

@@ -2,7 +2,7 @@
 
 As in ``topic_admin``, a request is planned, stored and entered into the state in one event of the
 controller's queue, and then published. A resource changes as a whole or not at all; one that is
-refused does not keep the others from changing.
+rejected does not keep the others from changing.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ConfigAdmin:
                 if key in settings:
                     raise WireError(ErrorCode.INVALID_REQUEST, f"Setting '{key}' is given twice.")
                 settings[key] = value
-            refuse_null(settings.items())
+            reject_null(settings.items())
             if kind == TOPIC:
                 return dynamic.replace_topic(settings, self.config)
             if kind == GROUP:
@@ -125,7 +125,7 @@ class ConfigAdmin:
                 raise WireError(
                     ErrorCode.INVALID_REQUEST, "A request may change each setting only once."
                 )
-            refuse_null((op.name, op.value) for op in ops if op.operation != dynamic.DELETE)
+            reject_null((op.name, op.value) for op in ops if op.operation != dynamic.DELETE)
             if kind == TOPIC:
                 current = existing_topic(self._state, name).config
                 return dynamic.alter_topic(current, ops, self.config)
@@ -310,7 +310,7 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def refuse_null(settings: Any) -> None:
+def reject_null(settings: Any) -> None:
     """INVALID_REQUEST if a setting has no value."""
     missing = [name for name, value in settings if value is None]
     if missing:

@@ -1,4 +1,4 @@
-"""What may be created, enlarged and deleted, and with which result; refusals are WireErrors."""
+"""What may be created, enlarged and deleted, and with which result; rejections are WireErrors."""
 
 from __future__ import annotations
 
@@ -185,33 +185,33 @@ def check_assignment(
 ) -> Assignment:
     """A client's own assignment; INVALID_REPLICA_ASSIGNMENT says what is wrong with it."""
 
-    def refuse(text: str) -> WireError:
+    def reject(text: str) -> WireError:
         return WireError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
     assignment: Assignment = {}
     for number, replicas in assignments:
         if number in assignment:
-            raise refuse(f"Partition {number} is assigned twice.")
+            raise reject(f"Partition {number} is assigned twice.")
         if not replicas:
-            raise refuse(f"Partition {number} has no replica.")
+            raise reject(f"Partition {number} has no replica.")
         if len(set(replicas)) != len(replicas):
-            raise refuse(f"Partition {number} lists a broker twice: {replicas}.")
+            raise reject(f"Partition {number} lists a broker twice: {replicas}.")
         unknown = [broker for broker in replicas if broker not in state.brokers]
         if unknown:
-            raise refuse(
+            raise reject(
                 f"Partition {number} is assigned to brokers that are not available: {unknown};"
                 f" available are {sorted(state.brokers)}."
             )
         if factor is None:
             factor = len(replicas)
         if len(replicas) != factor:
-            raise refuse(
+            raise reject(
                 f"Partition {number} has {len(replicas)} replicas, but others have {factor}."
             )
         assignment[number] = list(replicas)
     expected = range(first_partition, first_partition + len(assignment))
     if sorted(assignment) != list(expected):
-        raise refuse(
+        raise reject(
             f"Partitions {expected.start} to {expected.stop - 1} must be assigned without gaps."
         )
     check_partition_count(expected.stop)

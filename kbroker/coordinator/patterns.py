@@ -11,7 +11,7 @@ from typing import Any
 # BOUND: characters of a pattern. Time is linear in the text, but not in the pattern: 30,000 took
 # half a minute for one name of 249.
 PATTERN_CHARS_MAX = 1_000
-# BOUND: memory of one compiled pattern, which RE2 refuses to exceed; its own default.
+# BOUND: memory of one compiled pattern, which RE2 never exceeds; its own default.
 _PATTERN_BYTES_MAX = 8 << 20
 
 

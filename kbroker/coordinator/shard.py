@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kbroker.metrics.catalog import Metric
     from kbroker.storage.log.partition_log import PartitionLog
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOADING, ACTIVE, CLOSED = "loading", "active", "closed"
 # A load gives way to the rest of its process this often.
@@ -51,7 +51,7 @@ COMMIT_TIMEOUTS = {
 }
 NEVER_MS = 1 << 62
 
-# What a client is told when the log refuses a batch, as Kafka's coordinators put it.
+# What a client is told when the log rejects a batch, as Kafka's coordinators put it.
 APPEND_ERRORS = {
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
@@ -76,7 +76,7 @@ class Process(Protocol):
     @property
     def clock(self) -> Clock: ...
 
-    def touched(self, source: PartitionLog) -> None:
+    def touched(self, log: PartitionLog) -> None:
         """Something was appended: sync and publish at the end of the turn."""
 
     def storage_failed(self, slot: int) -> None:
@@ -109,7 +109,7 @@ class Shard:
     def __init__(
         self,
         process: Process,
-        source: PartitionLog,
+        log: PartitionLog,
         make_machine: Callable[[Shard], Machine],
         codec: int,
         load_bytes: int,
@@ -117,20 +117,20 @@ class Shard:
         """codec: compression of the batches, ``record.compression``'s number. load_bytes: read
         at a time while loading.
         """
-        self.topic = source.topic
-        self.partition = source.partition
-        self.slot = source.slot
+        self.topic = log.topic
+        self.partition = log.partition
+        self.slot = log.slot
         self.rpc = process.rpc
         self.state = LOADING
         self.timers = Timers()
         self.machine = make_machine(self)
         self._process = process
-        self._log = source
+        self._log = log
         self._codec = codec
         self._load_bytes = load_bytes
         self._make_machine = make_machine
         # Operations wait there until what they have written or seen is committed.
-        self._committed = source.appender.committed
+        self._committed = log.appender.committed
         self._sink = CallSink(finish, self._fail, self._expire, lambda: self.wait_max_ms)
         # Operations asked for while another runs; each is whole before the next one starts.
         self._queue: deque[tuple[Pending[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
@@ -182,7 +182,7 @@ class Shard:
 
     def execute(self, function: Callable[..., Any], *args: Any) -> Pending[Any]:
         outcome: Pending[Any] = Pending()
-        error = self.refusal()
+        error = self.rejection()
         if error is not None:
             outcome.resolve(error=error)
         else:
@@ -202,14 +202,14 @@ class Shard:
 
     def _log_failure(self, outcome: Pending[Any]) -> None:
         if isinstance(outcome.error, WireError):
-            log.info("%s: giving up: %s", self._log.name, outcome.error)
+            logger.info("%s: giving up: %s", self._log.name, outcome.error)
         elif outcome.error is not None:
-            log.error("%s: a task failed", self._log.name, exc_info=outcome.error)
+            logger.error("%s: a task failed", self._log.name, exc_info=outcome.error)
 
     # -- life ------------------------------------------------------------------------------------
 
-    def refusal(self) -> WireError | None:
-        """Why nothing can be asked now."""
+    def rejection(self) -> WireError | None:
+        """Why the shard cannot serve requests now, or None."""
         if self.state == ACTIVE:
             return None
         if self.state == LOADING:
@@ -241,7 +241,7 @@ class Shard:
         self.count(COORDINATOR_LOAD_TIME, took_us)
         level = logging.INFO if loader.records else logging.DEBUG
         took_ms = took_us // 1000
-        log.log(level, "%s: loaded %d records in %d ms", self._log.name, loader.records, took_ms)
+        logger.log(level, "%s: loaded %d records in %d ms", self._log.name, loader.records, took_ms)
 
     def close(self, error: WireError | None = None) -> None:
         """Serve no more; whoever waits gets the error."""
@@ -263,7 +263,7 @@ class Shard:
         """
         if self.state == CLOSED:
             return  # the log directory went offline with the write
-        log.error("%s: cannot continue (%s); reloading", self._log.name, error)
+        logger.error("%s: cannot continue (%s); reloading", self._log.name, error)
         self.state = LOADING
         self._drop(told or error)
         self.machine = self._make_machine(self)
@@ -274,14 +274,14 @@ class Shard:
         if isinstance(outcome.error, ShortageError):
             self._reload(WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(outcome.error)))
         elif outcome.error is not None:
-            log.error("%s: cannot be loaded: %s", self._log.name, outcome.error)
+            logger.error("%s: cannot be loaded: %s", self._log.name, outcome.error)
             self.close()
 
     # -- operations ------------------------------------------------------------------------------
 
     def handle(self, call: Call) -> Pending[Any]:
         """Serve a request; resolves to the response, or to a WireError."""
-        error = self.refusal()
+        error = self.rejection()
         if error is None:
             handler = self.machine.handlers.get(call.api_key)
             if handler is not None:
@@ -292,9 +292,9 @@ class Shard:
             if task is not None:
                 return run(task(call))
             error = WireError(ErrorCode.UNSUPPORTED_VERSION)
-        refused: Pending[Any] = Pending()
-        refused.resolve(error=error)
-        return refused
+        rejected: Pending[Any] = Pending()
+        rejected.resolve(error=error)
+        return rejected
 
     def on_image(self, changes: ImageChanges) -> None:
         """Tell the machine, or have it told when it is loaded: a topic may go meanwhile."""
@@ -335,9 +335,9 @@ class Shard:
     def _operate(
         self, outcome: Pending[Any], function: Callable[..., Any], args: tuple[Any, ...]
     ) -> None:
-        refused = self.refusal()  # a shard that was dropped by the operation before
-        if refused is not None:
-            outcome.resolve(error=refused)
+        rejected = self.rejection()  # a shard that was dropped by the operation before
+        if rejected is not None:
+            outcome.resolve(error=rejected)
             return
         op = Operation()
         try:
@@ -367,7 +367,7 @@ class Shard:
 
     def _broken(self, op: Operation, outcome: Pending[Any], error: Exception) -> None:
         """An operation failed in the middle: what it did to soft state cannot be trusted."""
-        log.error("%s: an operation failed", self._log.name, exc_info=error)
+        logger.error("%s: an operation failed", self._log.name, exc_info=error)
         failure = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
         outcome.resolve(error=failure)
         if op.touched:
@@ -398,7 +398,7 @@ class Shard:
             return WireError(ErrorCode.NOT_COORDINATOR)
         if code:
             text = self._log.appender.error_text
-            log.error("%s: cannot write %d records: %s", self._log.name, len(op.records), text)
+            logger.error("%s: cannot write %d records: %s", self._log.name, len(op.records), text)
             error = ErrorCode(code)
             return WireError(APPEND_ERRORS.get(error, error), text or "")
         self._process.touched(self._log)
@@ -407,14 +407,14 @@ class Shard:
             for offset, (key, value) in enumerate(op.records, base_offset):
                 replay(offset, producer_id, key, value)
         except Exception as error:
-            log.error("%s: a record could not be replayed", self._log.name, exc_info=error)
+            logger.error("%s: a record could not be replayed", self._log.name, exc_info=error)
             op.touch()  # what is written is loaded again
             return WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
         return None
 
     def replay_failed(self, error: Exception) -> None:
         """The records of a commit on the fast path could not be replayed."""
-        log.error("%s: a record could not be replayed", self._log.name, exc_info=error)
+        logger.error("%s: a record could not be replayed", self._log.name, exc_info=error)
         self._reload(WireError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _settle(self, op: Operation) -> None:

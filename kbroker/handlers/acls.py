@@ -1,6 +1,6 @@
 """DescribeAcls (29), CreateAcls (30), DeleteAcls (31): versions 0 to 3.
 
-All are refused, because there is no authorizer.
+All are rejected, because there is no authorizer.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def announced_to_clients(ctx: RequestContext) -> Iterator[tuple[int, int, int]]:
 
 def add_features(response: ApiVersionsResponse, version: int) -> None:
     """Announce FEATURES."""
-    # COMPAT: clients that send version 3 refuse a lowest level of 0 (KIP-1022).
+    # COMPAT: clients that send version 3 reject a lowest level of 0 (KIP-1022).
     lowest = 1 if version == 3 else 0
     supported = ApiVersionsResponse.SupportedFeatureKey
     finalized = ApiVersionsResponse.FinalizedFeatureKey

@@ -51,7 +51,7 @@ async def handle_describe_client_quotas(
 def alter_failed(
     ctx: RequestContext, request: AlterClientQuotasRequest, error: WireError
 ) -> AlterClientQuotasResponse:
-    return AlterClientQuotasResponse(entries=[refused(entry, error) for entry in request.entries])
+    return AlterClientQuotasResponse(entries=[rejected(entry, error) for entry in request.entries])
 
 
 @api(
@@ -63,7 +63,7 @@ def alter_failed(
 async def handle_alter_client_quotas(
     ctx: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    """What removes a quota is in effect already; what sets one is refused."""
+    """What removes a quota is in effect already; what sets one is rejected."""
     return AlterClientQuotasResponse(entries=[altered(entry) for entry in request.entries])
 
 
@@ -76,12 +76,12 @@ def altered(entry: Any) -> Any:
                 ErrorCode.UNSUPPORTED_VERSION, "This broker does not support client quotas yet."
             )
     except WireError as error:
-        return refused(entry, error)
+        return rejected(entry, error)
     cls = AlterClientQuotasResponse.EntryData
     return cls(error_message=None, entity=entity_of(entry))
 
 
-def refused(entry: Any, error: WireError) -> Any:
+def rejected(entry: Any, error: WireError) -> Any:
     return AlterClientQuotasResponse.EntryData(
         error_code=int(error.code), error_message=error.message, entity=entity_of(entry)
     )

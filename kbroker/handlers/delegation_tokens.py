@@ -18,7 +18,7 @@ from kbroker.protocol.messages.describe_delegation_token import DescribeDelegati
 from kbroker.protocol.messages.expire_delegation_token import ExpireDelegationTokenResponse
 from kbroker.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
 
-REFUSED = int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+REJECTED = int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 NEVER_MS = -1
 NOBODY = {"type": "User", "name": "ANONYMOUS"}
 
@@ -27,9 +27,9 @@ NOBODY = {"type": "User", "name": "ANONYMOUS"}
 async def handle_create_delegation_token(
     ctx: RequestContext, request: Any
 ) -> CreateDelegationTokenResponse:
-    """Refused; the answer says who asked."""
+    """Rejected; the answer says who asked."""
     response = CreateDelegationTokenResponse(
-        error_code=REFUSED,
+        error_code=REJECTED,
         principal_type=NOBODY["type"],
         principal_name=NOBODY["name"],
         issue_timestamp_ms=NEVER_MS,
@@ -46,18 +46,18 @@ async def handle_create_delegation_token(
 async def handle_renew_delegation_token(
     ctx: RequestContext, request: Any
 ) -> RenewDelegationTokenResponse:
-    return RenewDelegationTokenResponse(error_code=REFUSED, expiry_timestamp_ms=NEVER_MS)
+    return RenewDelegationTokenResponse(error_code=REJECTED, expiry_timestamp_ms=NEVER_MS)
 
 
 @api(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=(0, 2), authorize=NOTHING)
 async def handle_expire_delegation_token(
     ctx: RequestContext, request: Any
 ) -> ExpireDelegationTokenResponse:
-    return ExpireDelegationTokenResponse(error_code=REFUSED, expiry_timestamp_ms=NEVER_MS)
+    return ExpireDelegationTokenResponse(error_code=REJECTED, expiry_timestamp_ms=NEVER_MS)
 
 
 @api(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=(0, 3), authorize=NOTHING)
 async def handle_describe_delegation_token(
     ctx: RequestContext, request: Any
 ) -> DescribeDelegationTokenResponse:
-    return DescribeDelegationTokenResponse(error_code=REFUSED)
+    return DescribeDelegationTokenResponse(error_code=REJECTED)

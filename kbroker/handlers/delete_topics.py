@@ -44,10 +44,12 @@ async def handle_delete_topics(
     """Delete them; answered when nobody serves them any more."""
     topics = asked(ctx, request)
     responses = [] if ctx.access.everything else deny(ctx, topics)
-    refusals = {topic: text for topic, count in topics.items() if (text := refusal(topic, count))}
-    accepted = [topic for topic in topics if topic not in refusals]
+    rejections = {
+        topic: text for topic, count in topics.items() if (text := rejection(topic, count))
+    }
+    accepted = [topic for topic in topics if topic not in rejections]
     responses += [
-        entry(ctx, *topic, ErrorCode.INVALID_REQUEST, text) for topic, text in refusals.items()
+        entry(ctx, *topic, ErrorCode.INVALID_REQUEST, text) for topic, text in rejections.items()
     ]
     if accepted:
         results = await ctx.change_in_parts(
@@ -104,7 +106,7 @@ def deny(ctx: RequestContext, topics: Counter[Topic]) -> list[Any]:
     return denied
 
 
-def refusal(topic: Topic, count: int) -> str | None:
+def rejection(topic: Topic, count: int) -> str | None:
     """What is wrong with one entry of the request; the others are deleted."""
     name, topic_id = topic
     if name is None and topic_id == NO_UUID:

@@ -59,17 +59,17 @@ class Dispatcher:
         try:
             header = decode_request_header(frame)
         except DecodeError as error:
-            return refused(connection, str(error))
+            return rejected(connection, str(error))
         key, version = header.api_key, header.api_version
         handler = HANDLERS.get(key)
         if handler is None or not handler.first_version <= version <= handler.last_version:
             if key == ApiKey.API_VERSIONS:
                 return resolved(api_versions_fallback(header))
-            return refused(connection, refusal(key, version))
+            return rejected(connection, rejection(key, version))
         return self._serve(connection, header, frame, handler)
 
-    def refuse(self, connection: Connection, frame: bytes, error: WireError) -> Pending[Response]:
-        """As ``handle``, of a request that its coordinator has refused undecoded."""
+    def reject(self, connection: Connection, frame: bytes, error: WireError) -> Pending[Response]:
+        """As ``handle``, for a forwarded request that its coordinator has rejected."""
         header = decode_request_header(frame)
         failed = HANDLERS[header.api_key]._replace(handle=raiser(error), authorize=NOTHING)
         return self._serve(connection, header, frame, failed)
@@ -179,16 +179,16 @@ def api_versions_fallback(header: RequestHeader) -> bytes:
     return start + codec.encode(response, 0)
 
 
-def refusal(key: int, version: int) -> str:
-    """Why a request that was recognised is not served."""
+def rejection(key: int, version: int) -> str:
+    """Why a known request is not supported."""
     served = served_range(key)
     if served is None:
         return f"{title(key)} is not served by this broker"
     return f"{title(key)} version {version} is not served, only {served[0]} to {served[1]}"
 
 
-def refused(connection: Connection, reason: str) -> Pending[Response]:
-    """Have the connection closed, and say why: it is logged when that is done."""
+def rejected(connection: Connection, reason: str) -> Pending[Response]:
+    """Close the connection for this reason, which is logged then."""
     connection.close_reason = reason
     return resolved(None)
 

@@ -25,7 +25,7 @@ from kbroker.protocol.messages.find_coordinator import (
 from kbroker.security.operations import AclOperation, Kind
 
 NOWHERE = {"node_id": -1, "host": "", "port": -1}
-# COMPAT: Kafka's message of no error, up to version 3. kafkajs refuses an empty one.
+# COMPAT: Kafka's message of no error, up to version 3. kafkajs rejects an empty one.
 NO_ERROR = "NONE"
 
 

@@ -1,6 +1,6 @@
 """AlterPartitionReassignments (45) and ListPartitionReassignments (46): versions 0 to 1 and 0.
 
-A single broker has nowhere to move a replica to: an assignment either is already so, or is refused.
+A single broker has nowhere to move a replica to: an assignment is already in effect or is rejected.
 Tools send these requests before they move replicas between log directories.
 """
 

@@ -55,7 +55,7 @@ def alter_failed(
 ) -> AlterUserScramCredentialsResponse:
     """The same error for every user."""
     users = dict.fromkeys(entry.name for entry in [*request.deletions, *request.upsertions])
-    return AlterUserScramCredentialsResponse(results=[refused(user, error) for user in users])
+    return AlterUserScramCredentialsResponse(results=[rejected(user, error) for user in users])
 
 
 @api(
@@ -77,11 +77,11 @@ async def handle_alter_user_scram_credentials(
     errors = dict.fromkeys((entry.name for entry in request.deletions), missing)
     errors |= dict.fromkeys((entry.name for entry in request.upsertions), unsupported)
     return AlterUserScramCredentialsResponse(
-        results=[refused(user, error) for user, error in errors.items()]
+        results=[rejected(user, error) for user, error in errors.items()]
     )
 
 
-def refused(user: str, error: WireError) -> Any:
+def rejected(user: str, error: WireError) -> Any:
     return AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult(
         user=user, error_code=int(error.code), error_message=error.message
     )

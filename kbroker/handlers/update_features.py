@@ -22,10 +22,10 @@ async def handle_update_features(
     ctx: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
     """Accept what changes nothing."""
-    errors = {update.feature: refusal(update) for update in request.feature_updates}
-    refused = next((error for error in errors.values() if error is not None), None)
-    if refused is not None and ctx.api_version >= ALL_OR_NOTHING:
-        raise WireError(refused.code, f"No feature was updated: {refused.message}")
+    errors = {update.feature: rejection(update) for update in request.feature_updates}
+    rejected = next((error for error in errors.values() if error is not None), None)
+    if rejected is not None and ctx.api_version >= ALL_OR_NOTHING:
+        raise WireError(rejected.code, f"No feature was updated: {rejected.message}")
     cls = UpdateFeaturesResponse.UpdatableFeatureResult
     response = UpdateFeaturesResponse(error_message=None)
     if ctx.api_version < ALL_OR_NOTHING:
@@ -38,7 +38,7 @@ async def handle_update_features(
     return response
 
 
-def refusal(update: Any) -> WireError | None:
+def rejection(update: Any) -> WireError | None:
     """Why a feature cannot get that level; None if it has it."""
     feature, level = update.feature, update.max_version_level
     if feature not in FEATURES:

@@ -156,10 +156,10 @@ class Rpc:
             self._reply(sender, {"id": number, "result": outcome.value})
 
     def _reply_error(self, sender: Address, number: int, error: BaseException) -> None:
-        code, text = self.refusal(sender, error)
+        code, text = self.error_of(sender, error)
         self._reply(sender, {"id": number, "error": int(code), "message": text})
 
-    def refusal(self, sender: Address, error: BaseException) -> tuple[ErrorCode, str]:
+    def error_of(self, sender: Address, error: BaseException) -> tuple[ErrorCode, str]:
         """The code and words for ``error``; logged if nobody expected it."""
         if isinstance(error, WireError):
             return error.code, error.message

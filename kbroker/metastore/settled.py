@@ -1,7 +1,7 @@
 """A store whose lost connections its users do not see: reads are repeated, writes are settled.
 
 A write whose outcome is unknown is sent again once there is a connection. As all of its operations
-are conditional, the second try finds out: it takes effect, or is refused because the first did,
+are conditional, the second try finds out: it takes effect, or is rejected because the first did,
 which a look at the nodes tells from a write of somebody else. A fence is a condition that goes with
 every write: ``Fenced`` says that it does not hold any more, or that ``stop`` was called.
 """

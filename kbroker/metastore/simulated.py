@@ -207,8 +207,8 @@ class SimulatedStore(Store):
         value, error = None, None
         try:
             value = request.serve()
-        except (StoreError, ValueError) as refused:
-            error = refused
+        except (StoreError, ValueError) as rejected:
+            error = rejected
         if request.connection != self._connection or self._state != SessionState.CONNECTED:
             return
         self._answering.append(request)

@@ -2,7 +2,7 @@
 
 The compiled function is ``decode(buf, pos, limit) -> (message, position after it)``. Fields of
 fixed size that follow each other, with the length or tag count after them, are read by one
-``struct`` call. Two checks need no line in the source: ``struct`` and indexing refuse to read past
+``struct`` call. Two checks need no line in the source: ``struct`` and indexing fail to read past
 the buffer, and ``codec`` turns what they raise into DecodeError. The source only checks slices,
 because Python cuts them short silently, and counts, before anything is allocated for them.
 

@@ -92,7 +92,7 @@ class _EncoderWriter:
             value = f"{source}.{field.name}"
             field_path = f"{path}.{field.name}"
             if not field.in_version(self.version):
-                self.refuse_if_set(field, value, field_path)
+                self.reject_if_set(field, value, field_path)
             elif field.tag is not None:
                 tagged.append(field)
             else:
@@ -100,7 +100,7 @@ class _EncoderWriter:
         if self.flexible:
             self.tags(tagged, source, path)
 
-    def refuse_if_set(self, field: Field, value: str, path: str) -> None:
+    def reject_if_set(self, field: Field, value: str, path: str) -> None:
         if field.ignorable:
             return
         self.line(f"if {self.is_set(field, value)}:")

@@ -123,32 +123,32 @@ def skip_tagged_fields(buffer: Buffer, position: int, count: int, limit: int) ->
 
 
 def fail_length(path: str, length: int, left: int) -> NoReturn:
-    """Refuse a length or count that is negative, a forbidden null, or beyond the bytes left."""
+    """Reject a length or count that is negative, a forbidden null, or beyond the bytes left."""
     if length < 0:
         raise DecodeError(f"{path}: null or negative length")
     raise DecodeError(f"{path}: length {length} exceeds the {left} bytes left")
 
 
 def fail_elements(path: str, most: int) -> NoReturn:
-    """Refuse a message whose arrays have more elements together than one may have."""
+    """Reject a message whose arrays have more elements together than one may have."""
     raise DecodeError(f"{path}: its message has more than {most} elements")
 
 
 def fail_tag_size(path: str, size: int, used: int) -> NoReturn:
-    """Refuse a tagged field whose content is not as long as its size says."""
+    """Reject a tagged field whose content is not as long as its size says."""
     raise DecodeError(f"{path}: tagged field of {size} bytes holds {used}")
 
 
 def fail_version(path: str, version: int) -> NoReturn:
-    """Refuse to drop a value that the version cannot carry and that may not be ignored."""
+    """Reject a value that the version cannot carry and that may not be ignored."""
     raise EncodeError(f"{path} is set, but version {version} has no such field")
 
 
 def fail_uuid(path: str) -> NoReturn:
-    """Refuse a uuid that is not 16 bytes long; ``struct`` would pad or cut it silently."""
+    """Reject a uuid that is not 16 bytes long; ``struct`` would pad or cut it silently."""
     raise EncodeError(f"{path}: a uuid is 16 bytes")
 
 
 def fail_long_string(path: str, length: int) -> NoReturn:
-    """Refuse a string that no version of the protocol can carry."""
+    """Reject a string that no version of the protocol can carry."""
     raise EncodeError(f"{path}: a string of {length} bytes exceeds {MAX_INT16}")

@@ -1,7 +1,7 @@
 """The four compression codecs of record batches, each within a byte budget.
 
 Runs in io workers (produce), clients and tools. Compressed bytes come from anyone, and 16 KiB of
-them can hold 512 MiB, so every path either knows the size beforehand and refuses it, or stops at
+them can hold 512 MiB, so every path either knows the size beforehand and rejects it, or stops at
 limit + 1 bytes. Truncated data and bytes after the end are errors: a consumer in another language
 would stop there or return less.
 
@@ -50,7 +50,7 @@ def decompress(codec: int, data: Buffer, limit: int) -> bytes:
     codec: attribute bits 0-2 of a batch. data: contiguous; no reference to it is kept.
 
     Raises DecompressedTooLargeError when there is more, having held no more than about twice
-    ``limit``; DecompressionError for anything the codec refuses, a cut, or trailing bytes.
+    ``limit``; DecompressionError for anything the codec rejects, a cut, or trailing bytes.
     """
     if codec == NONE:
         if len(data) > limit:
@@ -74,7 +74,7 @@ def _too_large(codec: int, limit: int) -> DecompressedTooLargeError:
     return DecompressedTooLargeError(f"{CODEC_NAMES[codec]} data holds more than {limit} bytes")
 
 
-def _refused(codec: int, why: object) -> DecompressionError:
+def _rejected(codec: int, why: object) -> DecompressionError:
     return DecompressionError(f"{CODEC_NAMES[codec]} data: {why}")
 
 
@@ -82,7 +82,7 @@ def _refused(codec: int, why: object) -> DecompressionError:
 
 
 def _inflate() -> Any:
-    """zlib-ng, or zlib where it has no package: it refuses what zlib refuses, in half of the time.
+    """zlib-ng, or zlib where it has no package: it rejects what zlib rejects, in half of the time.
 
     ISA-L is as fast, but reads headers and code tables that zlib, and so a consumer, does not.
     """
@@ -111,12 +111,12 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
         while not decoder.eof:
             step = source[position : position + step_bytes]
             if not step:
-                raise _refused(GZIP, "cut short")
+                raise _rejected(GZIP, "cut short")
             try:
                 # zlib takes 0 for "no limit"; limit + 1 - total is never below 1.
                 part = decoder.decompress(step, limit + 1 - total)
             except inflate.error as err:
-                raise _refused(GZIP, err) from None
+                raise _rejected(GZIP, err) from None
             position += len(step) - len(decoder.unconsumed_tail) - len(decoder.unused_data)
             total += len(part)
             parts.append(part)
@@ -125,7 +125,7 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
         if position == len(source):
             return parts[0] if len(parts) == 1 else b"".join(parts)
         step_bytes = _GZIP_STEP_BYTES
-    raise _refused(GZIP, f"more than {_PIECES_MAX} members")
+    raise _rejected(GZIP, f"more than {_PIECES_MAX} members")
 
 
 def _gzip(data: Buffer, level: int | None) -> bytes:
@@ -144,7 +144,7 @@ def _snappy_length(block: Buffer) -> int:
         if byte < 0x80:
             return length
         shift += 7
-    raise _refused(SNAPPY, "no length")
+    raise _rejected(SNAPPY, "no length")
 
 
 def _unsnappy_block(block: Buffer) -> bytes:
@@ -155,7 +155,7 @@ def _unsnappy_block(block: Buffer) -> bytes:
         return content
     except Exception as err:
         # The package turns only some of its decoder's errors into its own class.
-        raise _refused(SNAPPY, err) from None
+        raise _rejected(SNAPPY, err) from None
 
 
 def _unsnappy(data: Buffer, limit: int) -> bytes:
@@ -173,21 +173,21 @@ def _unsnappy_xerial(source: memoryview, limit: int) -> bytes:
     total = 0
     position = len(_XERIAL_HEADER)
     if len(source) < position:
-        raise _refused(SNAPPY, "cut short")
+        raise _rejected(SNAPPY, "cut short")
     if source[8:12] != _XERIAL_HEADER[8:12] or source[12:16] != _XERIAL_HEADER[12:16]:
-        raise _refused(SNAPPY, "unknown version of the stream format")
+        raise _rejected(SNAPPY, "unknown version of the stream format")
     while position < len(source):
         start = position + 4
         position = start + int.from_bytes(source[position:start], "big")
         if start > len(source) or position > len(source):
-            raise _refused(SNAPPY, "cut short")
+            raise _rejected(SNAPPY, "cut short")
         block = source[start:position]
         total += _snappy_length(block)
         if total > limit:
             raise _too_large(SNAPPY, limit)
         blocks.append(block)
         if len(blocks) > _XERIAL_BLOCKS_FREE + total // _XERIAL_BLOCK_BYTES_MEAN_MIN:
-            raise _refused(SNAPPY, "too many small blocks")
+            raise _rejected(SNAPPY, "too many small blocks")
     return b"".join(map(_unsnappy_block, blocks))
 
 
@@ -212,16 +212,16 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
     try:
         end, declared, bound = scan_lz4_frame(data)
     except ValueError as err:
-        raise _refused(LZ4, err) from None
+        raise _rejected(LZ4, err) from None
     if end != len(data):
-        raise _refused(LZ4, "bytes after the end of the frame")
+        raise _rejected(LZ4, "bytes after the end of the frame")
     if declared > limit:
         raise _too_large(LZ4, limit)
     if bound <= limit and (decode_block := lz4_decode_block()):
         try:
             direct = decode_lz4_frame(data, decode_block)
         except ValueError as err:
-            raise _refused(LZ4, err) from None
+            raise _rejected(LZ4, err) from None
         if direct is not None:
             return direct
     decoder = LZ4FrameDecompressor()
@@ -230,11 +230,11 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
         # end mark.
         content: bytes = decoder.decompress(data, min(bound, limit) + 1)
     except RuntimeError as err:
-        raise _refused(LZ4, err) from None
+        raise _rejected(LZ4, err) from None
     if len(content) > limit:
         raise _too_large(LZ4, limit)
     if not decoder.eof:
-        raise _refused(LZ4, "cut short")
+        raise _rejected(LZ4, "cut short")
     return content
 
 
@@ -283,7 +283,7 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
         try:
             end, declared, bound = scan_zstd_frame(source, position)
         except ValueError as err:
-            raise _refused(ZSTD, err) from None
+            raise _rejected(ZSTD, err) from None
         room = limit - total
         if declared > room:
             raise _too_large(ZSTD, limit)
@@ -297,7 +297,7 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
         position = end
         if position == len(source):
             return parts[0] if len(parts) == 1 else b"".join(parts)
-    raise _refused(ZSTD, f"more than {_PIECES_MAX} frames")
+    raise _rejected(ZSTD, f"more than {_PIECES_MAX} frames")
 
 
 def _unzstd_frame(frame: memoryview, declared: int, bound: int, room: int) -> bytes | None:
@@ -320,7 +320,7 @@ def _unzstd_frame(frame: memoryview, declared: int, bound: int, room: int) -> by
         with _zstd_decoder.stream_reader(frame) as reader:
             content: bytes = reader.read(room + 1)
     except zstandard.ZstdError as err:
-        raise _refused(ZSTD, err) from None
+        raise _rejected(ZSTD, err) from None
     return content if len(content) <= room else None
 
 

@@ -16,7 +16,7 @@ class Authorizer(Protocol):
     """
 
     def allows_everything(self, principal: Principal, host: str) -> bool:
-        """Whether nothing is ever refused to it: nobody asks any further then."""
+        """Whether it may do everything; no further checks are made then."""
         ...
 
     def authorize(

@@ -34,7 +34,7 @@ MISFILED_ERRNOS = (
 
 def blames_disk(error: OSError) -> bool:
     """Whether ``error`` takes the log directory offline. One that follows from what clients ask
-    for, or from a limit, refuses what met it and nothing else.
+    for, or from a limit, rejects what met it and nothing else.
     """
     return not may_do_without(error) and error.errno not in UNFIT_ERRNOS
 

@@ -1,4 +1,4 @@
-"""Names the records that make a batch unacceptable; called only for a batch that is refused."""
+"""Names the records that make a batch unacceptable; called only for a batch that is rejected."""
 
 from __future__ import annotations
 

@@ -155,11 +155,11 @@ class AcceptorWorker(Worker):
                     return
                 continue  # the client went away before it was accepted
             host = fdpass.host_of(address)
-            refusal = self._limits.refusal(position, host, now)
-            if refusal is not None:
+            rejection = self._limits.rejection(position, host, now)
+            if rejection is not None:
                 connection.close()
                 self._counters.add(CONNECTIONS_REFUSED)
-                self._warn(host, f"closed a connection from {host}: limit of {refusal}")
+                self._warn(host, f"closed a connection from {host}: limit of {rejection}")
                 continue
             self._hand_over(connection, position, host)
             if self._waiting is not None:

@@ -173,7 +173,7 @@ class Chain:
 
 
 class Worker:
-    """One member of a hop. When anything is refused it starts anew, as a crashed one would."""
+    """One member of a hop. When anything is rejected it starts anew, as a crashed one would."""
 
     def __init__(self, chain: Chain, index: int, name: str, seed: int) -> None:
         self.name = name

@@ -175,14 +175,14 @@ def test_batch_that_failed_before_an_abort_is_in_no_later_transaction():
         ApiKey.END_TXN: lambda request, state: EndTxnResponse(),
     }
 
-    def refusing(partition: int, data: bytes) -> int:
+    def rejecting(partition: int, data: bytes) -> int:
         return 6 if partition == 0 else taken(partition, data)
 
     with model.server, Cluster(model.server.bootstrap, deadline=30) as cluster:
         # Waits for the second batch alone, which leaves the first one to be sent again.
         producer = BatchProducer(cluster, transactional_id="x", buffer_bytes=150)
         producer.begin()
-        model.append = refusing  # type: ignore[method-assign]
+        model.append = rejecting  # type: ignore[method-assign]
         producer.send("t", 0, batch_of(0, 1), 1)
         producer.send("t", 1, batch_of(10, 9), 9)
         producer.end(commit=False)

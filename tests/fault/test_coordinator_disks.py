@@ -25,7 +25,7 @@ SETTINGS = {
 }
 
 
-def test_full_disk_refuses_what_must_be_written_and_heals(tmp_path: Path) -> None:
+def test_full_disk_rejects_what_must_be_written_and_heals(tmp_path: Path) -> None:
     with (
         small_disk(tmp_path / "disk", 24 * MIB) as disk,
         Broker(SETTINGS, log_dirs=disk / "data") as broker,
@@ -38,8 +38,8 @@ def test_full_disk_refuses_what_must_be_written_and_heals(tmp_path: Path) -> Non
         filler = fill_up(disk)
         pids = all_pids(broker)
 
-        refused = wait_until(lambda: client.commit_once(2, metadata="m" * 4000), 20, "it is full")
-        assert refused in AWAY, refused
+        rejected = wait_until(lambda: client.commit_once(2, metadata="m" * 4000), 20, "it is full")
+        assert rejected in AWAY, rejected
         client.wire.call(EndTxnRequest(transactional_id="tx", committed=True, **writer.producer), 2)
         assert client.fetch()[1] == 0
         assert broker.pids == pids, broker.log_text[-2000:]
@@ -73,9 +73,9 @@ def test_failed_disk_ends_its_coordinators_once(tmp_path: Path) -> None:
             pids = all_pids(broker)
 
             disk.fail()
-            refused = wait_until(lambda: client.commit_once(2, lost), 10, "the disk is noticed")
+            rejected = wait_until(lambda: client.commit_once(2, lost), 10, "the disk is noticed")
 
-            assert refused in AWAY
+            assert rejected in AWAY
             assert code_in(client.wire.call(client.fetch_request(lost), 7)) in AWAY
             assert client.commit(3, kept) == 0 and client.fetch(kept) == (3, 0)
             listed = client.wire.call(ListGroupsRequest(), 4)

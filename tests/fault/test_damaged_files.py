@@ -1,7 +1,7 @@
 """Every kind of file is torn, flipped, zeroed, emptied, extended and removed between a kill and
 the next start (exam E3).
 
-The broker starts, or refuses and names the file. It serves what was stored, at its offset, or
+The broker starts, or rejects and names the file. It serves what was stored, at its offset, or
 nothing; what was synced before the damage stays; what is lost is said; and it goes on from there.
 """
 

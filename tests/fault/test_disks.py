@@ -24,7 +24,7 @@ from kbroker.testing import Broker, wait_until
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
 
 DISK_BYTES = 32 * MIB
-REFUSED_WITHIN_S = 1.0
+REJECTED_WITHIN_S = 1.0
 PARTITIONS = 4
 SETTINGS = {
     "log.segment.bytes": 1 * MIB,
@@ -35,8 +35,8 @@ SETTINGS = {
 }
 
 
-def produce_until_refused(client: WireClient, size: int = 100_000) -> tuple[int, str, float]:
-    """Fill partition 0; (records accepted, error text, seconds the refusal took)."""
+def produce_until_rejected(client: WireClient, size: int = 100_000) -> tuple[int, str, float]:
+    """Fill partition 0; (records accepted, error text, seconds the rejection took)."""
     for count in range(10_000):
         began = time.monotonic()
         answer = client.produce(TOPIC, {0: batch_of([b"%d" % count + b"f" * size])})[0]
@@ -56,7 +56,7 @@ def values_of(client: WireClient) -> list[bytes]:
     return [record.value.split(b"f")[0] for record in read(client, 0) if record.value]
 
 
-def test_full_disk_refuses_serves_and_heals(tmp_path: Path) -> None:
+def test_full_disk_rejects_serves_and_heals(tmp_path: Path) -> None:
     with (
         small_disk(tmp_path / "disk", DISK_BYTES) as disk,
         Broker(SETTINGS, log_dirs=disk / "data") as broker,
@@ -66,7 +66,7 @@ def test_full_disk_refuses_serves_and_heals(tmp_path: Path) -> None:
         filler = fill_up(disk, leave=4 * MIB)
         pids = all_pids(broker)
 
-        count, text, took = produce_until_refused(client)
+        count, text, took = produce_until_rejected(client)
 
         assert count > 5
         assert str(disk) in text and "full" in text and "free" in text, text
@@ -84,7 +84,7 @@ def test_full_disk_refuses_serves_and_heals(tmp_path: Path) -> None:
             times.append(time.monotonic() - began)
             if answer.error_code:
                 assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert sorted(times)[len(times) // 2] < REFUSED_WITHIN_S, times
+        assert sorted(times)[len(times) // 2] < REJECTED_WITHIN_S, times
         assert broker.pids == pids, broker.log_text[-2000:]
 
         filler.unlink()
@@ -109,7 +109,7 @@ def test_broker_starts_and_serves_on_a_full_disk(
     ):
         with WireClient((broker.host, broker.port)) as client:
             client.create_topic(TOPIC, 2)
-            count, _, _ = produce_until_refused(client)
+            count, _, _ = produce_until_rejected(client)
             filler = fill_up(disk)
         end(broker)
         broker.start()
@@ -268,10 +268,10 @@ def wait_until_synced(directory: Path, partitions: set[int], end: int) -> None:
 
 
 def failed_answers(client: WireClient, bad: set[int]) -> dict[int, object] | None:
-    """The answers once all partitions of the bad disk are refused."""
+    """The answers once all partitions of the bad disk are rejected."""
     answers = produce_to_all(client, TOPIC, PARTITIONS)
-    refused = {p for p in bad if answers[p].error_code == STORAGE_ERROR}
-    return answers if refused == bad else None
+    rejected = {p for p in bad if answers[p].error_code == STORAGE_ERROR}
+    return answers if rejected == bad else None
 
 
 def directory_errors(client: WireClient) -> dict[str, int]:

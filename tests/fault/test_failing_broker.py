@@ -27,7 +27,7 @@ POINTS = 4
 PARTITIONS = 4
 ROUNDS = 40
 TOPIC = "disks"
-REFUSALS = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+REJECTIONS = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 SETTINGS = {
     "log.segment.bytes": 20_000,
     "log.index.size.max.bytes": 4096,
@@ -46,7 +46,7 @@ class Workload:
         self.client = client
         self.chance = chance
         self.acked: dict[int, dict[int, tuple[bytes, bytes]]] = {p: {} for p in range(PARTITIONS)}
-        self.refused: set[int] = set()
+        self.rejected: set[int] = set()
         self.deleted_up_to = 0
 
     def run(self) -> None:
@@ -65,10 +65,10 @@ class Workload:
             TOPIC, dict.fromkeys(range(PARTITIONS), batch), acks=-1
         ).items():
             if answer.error_code:
-                assert ErrorCode(answer.error_code) in REFUSALS, answer
-                self.refused.add(partition)
+                assert ErrorCode(answer.error_code) in REJECTIONS, answer
+                self.rejected.add(partition)
                 continue
-            assert partition not in self.refused, "it takes records again without a restart"
+            assert partition not in self.rejected, "it takes records again without a restart"
             self.acked[partition].update(enumerate(records, answer.base_offset))
 
     def delete_records(self) -> None:
@@ -116,13 +116,13 @@ def test_failing_call_in_a_directory_takes_only_that_offline(
                 control.arm(at, errno.EIO, lasting=True)
                 work.run()
                 what = f"call {at} of {control.calls}: {control.what}"
-                print(what, sorted(work.refused))
+                print(what, sorted(work.rejected))
                 in_bad = {p for p in range(PARTITIONS) if (bad / f"{TOPIC}-{p}").is_dir()}
-                assert work.refused <= in_bad and len(in_bad) < PARTITIONS, what
+                assert work.rejected <= in_bad and len(in_bad) < PARTITIONS, what
                 assert broker.pids == pids, f"{what}\n{broker.log_text[-2000:]}"
                 for partition in set(range(PARTITIONS)) - in_bad:
                     work.check(client, partition)
-                if work.refused:
+                if work.rejected:
                     assert str(bad) in broker.log_text, what
                 assert "Traceback" not in broker.log_text, f"{what}\n{broker.log_text[-4000:]}"
             control.disarm()
@@ -131,9 +131,9 @@ def test_failing_call_in_a_directory_takes_only_that_offline(
                 for partition in range(PARTITIONS):
                     work.check(client, partition)
                 work.client = client
-                work.refused.clear()
+                work.rejected.clear()
                 work.produce(ROUNDS)
-                assert not work.refused, what
+                assert not work.rejected, what
 
 
 def test_directory_stays_offline_when_its_io_workers_are_restarted(
@@ -156,12 +156,12 @@ def test_directory_stays_offline_when_its_io_workers_are_restarted(
         assert 0 < len(in_bad) < PARTITIONS
         control.arm(1, errno.EIO, classes=SYNCS, lasting=False)
 
-        def refused() -> bool:
+        def rejected() -> bool:
             work.produce(1)
-            return work.refused == in_bad
+            return work.rejected == in_bad
 
         # Those of the other io worker, too: the directory is offline for all of the broker.
-        wait_until(refused, 20, "all partitions of the directory are refused")
+        wait_until(rejected, 20, "all partitions of the directory are refused")
         pids = all_pids(broker)
         for index in range(2):
             broker.kill("io", index)
@@ -182,7 +182,7 @@ def test_directory_stays_offline_when_its_io_workers_are_restarted(
         assert len(set(pids.values()) - set(broker.pids.values())) == 2
         work.client = stack.enter_context(WireClient((broker.host, broker.port)))
         work.produce(2)
-        assert work.refused == in_bad
+        assert work.rejected == in_bad
         assert broker.log_text.count("failed and stays offline until a restart") == 1
         broker.stop()
         assert not (bad / ".kafka_cleanshutdown").exists()

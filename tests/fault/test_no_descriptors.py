@@ -54,7 +54,7 @@ def lines_with(broker: Broker, text: str) -> int:
     return broker.log_text.count(text)
 
 
-def test_roll_without_descriptors_is_refused_and_the_directory_stays_online() -> None:
+def test_roll_without_descriptors_is_rejected_and_the_directory_stays_online() -> None:
     """It would take all partitions away until the restart, for a file more."""
     settings = {**ONE_OF_EACH, "log.segment.bytes": SEGMENT_BYTES, "log.flush.interval.ms": 100}
     with Broker(settings) as broker, connected(broker) as client:
@@ -120,7 +120,7 @@ def test_start_with_too_low_a_limit_names_the_one_that_it_needs(tmp_path: Path) 
             assert values_of(client) == [b"7"]
 
 
-def test_start_with_a_hopeless_limit_is_refused(tmp_path: Path) -> None:
+def test_start_with_a_hopeless_limit_is_rejected(tmp_path: Path) -> None:
     broker = Broker(ONE_OF_EACH, directory=tmp_path)
     broker._command[:0] = ["prlimit", "--nofile=60:60"]
 

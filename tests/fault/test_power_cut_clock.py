@@ -72,7 +72,7 @@ def open_logs(store: LogStore, generation: int) -> list[PartitionLog]:
 
 
 def write(root: Path, generation: int, seed: int, pipe: int) -> None:
-    """Append and sync as an io worker does at the end of its turns, until killed or refused."""
+    """Append and sync as an io worker does at the end of its turns, until killed or rejected."""
     chance = random.Random(seed)
     store = LogStore(root)
     logs = open_logs(store, generation)

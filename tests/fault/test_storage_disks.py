@@ -46,7 +46,7 @@ def fill(path: Path) -> Path:
 
 
 def append_until_full(log) -> list[tuple[int, bytes]]:
-    """Append 3,000 bytes at a time until one is refused; what was accepted."""
+    """Append 3,000 bytes at a time until one is rejected; what was accepted."""
     accepted = []
     while True:
         value = b"%d" % len(accepted) + b"v" * 3000
@@ -58,7 +58,7 @@ def append_until_full(log) -> list[tuple[int, bytes]]:
         log.publish()
 
 
-def test_full_disk_refuses_appends_keeps_reading_and_heals(small_disk):
+def test_full_disk_rejects_appends_keeps_reading_and_heals(small_disk):
     store = LogStore(small_disk)
     log = store.open(**{"index.interval.bytes": 100})
     filler = small_disk / "filler"
@@ -69,7 +69,7 @@ def test_full_disk_refuses_appends_keeps_reading_and_heals(small_disk):
 
     assert store.dirs[0] in text and "bytes free" in text
     assert store.slot()["state"] == ONLINE
-    assert stored_values(log) == accepted  # nothing of the refused batch is left behind
+    assert stored_values(log) == accepted  # nothing of the rejected batch is left behind
     assert append_error(log, batch([b"v" * 3000]))[0] == KAFKA_STORAGE_ERROR
     assert list_offsets(log, NOW_MS)["offset"] == 0
     filler.unlink()
@@ -96,7 +96,7 @@ def test_full_disk_does_not_stop_the_next_start(small_disk):
     store.stop(clean=False)
 
 
-def test_full_disk_refuses_a_roll_and_rolls_later(small_disk):
+def test_full_disk_rejects_a_roll_and_rolls_later(small_disk):
     store = LogStore(small_disk)
     log = store.open(**{"segment.bytes": 4000})
     append(log, batch([b"v" * 3000]))

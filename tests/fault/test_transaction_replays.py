@@ -60,7 +60,7 @@ def test_chain_is_exactly_once_when_requests_come_twice_and_answers_are_lost(
     print(dict(proxy.done))
 
 
-def test_record_behind_an_abort_is_written_or_refused(seed: int) -> None:
+def test_record_behind_an_abort_is_written_or_rejected(seed: int) -> None:
     """librdkafka 2.16 drops a record in an abort whose answer is lost, and gives its number to the
     next one. Apache Kafka acknowledges that as a repetition, and it is gone."""
     from confluent_kafka import KafkaException, Producer
@@ -127,7 +127,7 @@ def _write_one(producer: Any, value: bytes, told: list[object] | None = None) ->
 @pytest.mark.skipif(bool(java_missing()), reason=java_missing())
 def test_late_requests_of_past_transactions_change_nothing(seed: int, scale: int) -> None:
     """In the second transaction protocol each transaction has an epoch, so that a request of a past
-    one is refused whenever it comes."""
+    one is rejected whenever it comes."""
     history = History()
     log = history.transactor("java")
     chance = random.Random(seed)

@@ -83,7 +83,7 @@ def test_arena_full_returns_nothing_until_a_block_is_freed():
     assert probe.acquire(1) is not None
 
 
-def test_arena_smaller_than_its_largest_block_is_refused():
+def test_arena_smaller_than_its_largest_block_is_rejected():
     with pytest.raises(ValueError, match="cannot hold"):
         Arena(bytearray(PAGE_SIZE), 2 * PAGE_SIZE)
 

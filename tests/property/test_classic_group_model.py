@@ -157,7 +157,7 @@ class Consumer:
             self.client.member_id = pending.value.member_id
             self.join()
         elif code != 0:
-            self.refused(code)
+            self.rejected(code)
         elif self.state == JOINING:
             self.take_generation(pending.value)
         elif self.state == SYNCING:
@@ -180,7 +180,7 @@ class Consumer:
         generation, who = client.generation, self.who
         self.pending.then(lambda done: self.group.watch_owner(done, generation, who))
 
-    def refused(self, code: int) -> None:
+    def rejected(self, code: int) -> None:
         """Join again, as what the code leaves of it."""
         self.state = OUT
         self.pending = None

@@ -65,7 +65,7 @@ def make(bench: Bench) -> Bench:
     )
     machine: Any = bench.shard.machine
     machine.groups["living"] = FakeGroup("living")
-    machine.groups["fenced"] = FakeGroup("fenced", refuse=ErrorCode.FENCED_INSTANCE_ID)
+    machine.groups["fenced"] = FakeGroup("fenced", reject=ErrorCode.FENCED_INSTANCE_ID)
     return bench
 
 

@@ -66,7 +66,7 @@ def random_struct(
 def busy_process(random: Random) -> NetworkProcess:
     """Two topics, and a controller and io workers that answer everything."""
 
-    def refuse_or_succeed(to: Any, topics: list[Any], **args: Any) -> list[Any]:
+    def reject_or_succeed(to: Any, topics: list[Any], **args: Any) -> list[Any]:
         return [
             {
                 "name": topic.get("name", "t"),
@@ -83,7 +83,7 @@ def busy_process(random: Random) -> NetworkProcess:
     process.put_log(0, 0, 100)
     process.put_log(1, 50, 60)
     for operation in ("create_topics", "delete_topics", "create_partitions"):
-        process.answers(operation, refuse_or_succeed)
+        process.answers(operation, reject_or_succeed)
     for operation in ("alter_configs", "incremental_alter_configs"):
         process.answers(
             operation,

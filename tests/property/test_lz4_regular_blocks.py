@@ -161,7 +161,7 @@ def test_match_that_overlaps_itself_repeats_its_bytes(distance: int, match: int)
 
 
 PLAIN = sequence(b"", 16, 8)
-REFUSED = {
+REJECTED = {
     "nothing": b"",
     "distance 0": sequence(b"x" * 20, 0, 8) + TAIL,
     "distance 0 of a pair": sequence(b"x" * 20, 16, 8)
@@ -184,10 +184,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", REJECTED)
 def test_malformed_block_is_left_to_the_library(case: str) -> None:
     for room in (100, 1000, BLOCK_BYTES):
-        assert decode_regular_lz4_block(REFUSED[case], room, ENDLESS) is None
+        assert decode_regular_lz4_block(REJECTED[case], room, ENDLESS) is None
 
 
 @pytest.mark.parametrize("literals", range(13))

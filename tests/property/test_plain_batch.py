@@ -31,7 +31,7 @@ def test_batch_of_an_operation_is_what_the_builder_makes() -> None:
         assert build_batch(records, 1234, *producer) == builder.build()
 
 
-def test_batch_without_records_or_with_wrong_ones_is_refused() -> None:
+def test_batch_without_records_or_with_wrong_ones_is_rejected() -> None:
     with pytest.raises(ValueError, match="at least one record"):
         build_batch([], 1)
     with pytest.raises(TypeError):

@@ -57,7 +57,7 @@ def test_frame_with_checksums_is_left_to_the_library(checksum: str, decode_block
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_damaged_frame_is_refused_or_is_what_the_library_reads(
+def test_damaged_frame_is_rejected_or_is_what_the_library_reads(
     seed: int, decode_block: int
 ) -> None:
     chance = random.Random(seed)
@@ -75,7 +75,7 @@ def test_damaged_frame_is_refused_or_is_what_the_library_reads(
             assert found == lz4.frame.decompress(bytes(damaged)), seed
 
 
-def test_block_that_holds_more_than_the_frame_allows_is_refused(decode_block: int) -> None:
+def test_block_that_holds_more_than_the_frame_allows_is_rejected(decode_block: int) -> None:
     empty = lz4.frame.compress(b"", block_size=4, block_linked=False, store_size=False)
     frame = empty[:-4]
     for content in (b"\0" * 100_000, b"another, so that both together have room"):

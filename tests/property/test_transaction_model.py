@@ -1,7 +1,7 @@
 """Random producers of one transactional id against partitions that a list models.
 
 Producers of both protocols start, write, commit, abort, and are replaced while they still send;
-requests come late and twice; the log refuses records, holds them back, or loses what was not yet
+requests come late and twice; the log rejects records, holds them back, or loses what was not yet
 committed; markers fail, are written and not acknowledged, or wait; the coordinator is loaded anew.
 
 What must hold: no record raises a decision twice or lowers an epoch; who was replaced changes

@@ -188,8 +188,8 @@ def run(variant: int, protocol: int, faults: bool) -> Run:
 
 
 @pytest.mark.parametrize("protocol", [1, 2])
-def test_back_to_back_transactions_of_offsets_are_never_refused(protocol: int) -> None:
-    """A refusal here is what ends Java's producer for good."""
+def test_back_to_back_transactions_of_offsets_are_never_rejected(protocol: int) -> None:
+    """A rejection here is what ends Java's producer for good."""
     overtaken = sum(run(variant, protocol, False).overtaken for variant in range(30))
     assert overtaken or protocol == 1, "no marker came between a question and its answer"
 

@@ -83,7 +83,7 @@ class ClassicConsumer:
         else:
             code = self.client.beat()
             if code:
-                self._refused(ErrorCode(code))
+                self._rejected(ErrorCode(code))
 
     def join(self) -> None:
         self.has_to_join = False
@@ -103,7 +103,7 @@ class ClassicConsumer:
         assert pending is not None
         code = code_of(pending)
         if code:
-            self._refused(ErrorCode(code))
+            self._rejected(ErrorCode(code))
         elif self.is_joining:
             response = self.client.joined(pending)
             assignments = None
@@ -113,7 +113,7 @@ class ClassicConsumer:
         else:
             self._take(pending.value.assignment)
 
-    def _refused(self, code: ErrorCode) -> None:
+    def _rejected(self, code: ErrorCode) -> None:
         assert code in REJOIN + FORGOTTEN, code
         if code in FORGOTTEN:
             self.client.member_id = ""

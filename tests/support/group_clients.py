@@ -154,7 +154,7 @@ class Client:
         return self.host.send(request, version)
 
     def beat(self, **changes: Any) -> int:
-        """The code of a heartbeat's answer, or of its refusal."""
+        """The code of a heartbeat's answer, or of its rejection."""
         return code_of(self.send_beat(**changes))
 
     def send_beat(self, **changes: Any) -> Pending:

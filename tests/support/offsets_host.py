@@ -31,7 +31,7 @@ NOTHING: Fetched = (-1, -1, "", 0)
 
 
 class FakeGroup(Group):
-    """Whatever a group can be asked; ``refuse``: the code that its checks raise."""
+    """Whatever a group can be asked; ``reject``: the code that its checks raise."""
 
     kind = CLASSIC
     state = "Empty"
@@ -42,7 +42,7 @@ class FakeGroup(Group):
     def __init__(self, group_id: str = "g", **values: Any) -> None:
         super().__init__(group_id)
         self.subscribed: set[str] = set()
-        self.refuse: ErrorCode | None = None
+        self.reject: ErrorCode | None = None
         self.checked: list[tuple[Any, ...]] = []
         self.committed: list[list[tuple[bytes | None, int]]] = []  # what each commit is of
         for name, value in values.items():
@@ -76,8 +76,8 @@ class FakeGroup(Group):
         op.append(GroupMetadataKey(group=self.group_id), None)
 
     def _check(self) -> None:
-        if self.refuse is not None:
-            raise WireError(self.refuse)
+        if self.reject is not None:
+            raise WireError(self.reject)
 
 
 def make_machine(host: Any) -> GroupMachine:

@@ -27,7 +27,7 @@ FLIPS = 25
 
 
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
-def test_message_cut_short_anywhere_is_refused(cls):
+def test_message_cut_short_anywhere_is_rejected(cls):
     for version in versions_of(cls):
         rng = random.Random(f"{SEED} cut {cls.__name__} {version}")
         encoded = codec.encode(random_message(cls, version, rng), version)
@@ -40,7 +40,7 @@ def test_message_cut_short_anywhere_is_refused(cls):
 
 
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
-def test_message_with_damaged_bytes_is_decoded_or_refused(cls):
+def test_message_with_damaged_bytes_is_decoded_or_rejected(cls):
     for version in versions_of(cls):
         rng = random.Random(f"{SEED} flip {cls.__name__} {version}")
         encoded = codec.encode(random_message(cls, version, rng), version)
@@ -58,7 +58,7 @@ def test_message_with_damaged_bytes_is_decoded_or_refused(cls):
 
 
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
-def test_random_bytes_are_decoded_or_refused(cls):
+def test_random_bytes_are_decoded_or_rejected(cls):
     rng = random.Random(f"{SEED} noise {cls.__name__}")
     for version in versions_of(cls):
         for size in (0, 1, 7, 100):
@@ -82,7 +82,7 @@ def test_random_bytes_are_decoded_or_refused(cls):
     ],
     ids=lambda value: value if isinstance(value, int) else getattr(value, "__name__", "bytes"),
 )
-def test_huge_count_or_length_is_refused_without_allocating_for_it(cls, version, data):
+def test_huge_count_or_length_is_rejected_without_allocating_for_it(cls, version, data):
     codec.prepare(cls, version)
     tracemalloc.start()
     try:
@@ -100,7 +100,7 @@ def many_strings(count):
     return b"\0" + encode_uvarint(count + 1) + b"\1" * count + b"\0"
 
 
-def test_request_with_more_elements_than_one_may_have_is_refused_before_they_are_made():
+def test_request_with_more_elements_than_one_may_have_is_rejected_before_they_are_made():
     """A million settings without a name, in 4 MB, held up a process for 5 s and took 0.7 GB."""
     codec.prepare(FindCoordinatorRequest, 4)
     most = codec.decode_exact(FindCoordinatorRequest, 4, many_strings(ELEMENTS_MAX))
@@ -125,7 +125,7 @@ def test_long_request_is_decoded_in_many_steps():
     assert sum(1 for _ in steps) >= ELEMENTS_MAX // 100
 
 
-def test_request_cut_short_is_refused_in_steps_as_in_one_go():
+def test_request_cut_short_is_rejected_in_steps_as_in_one_go():
     data = many_strings(1_000)
     for size in range(0, len(data), 50):
         with pytest.raises(DecodeError):
@@ -181,7 +181,7 @@ def test_what_was_answered_or_stored_may_have_any_number_of_elements():
         (FindCoordinatorRequest, 3, b"\0\0\0"),  # null key
     ],
 )
-def test_negative_length_or_forbidden_null_is_refused(cls, version, data):
+def test_negative_length_or_forbidden_null_is_rejected(cls, version, data):
     with pytest.raises(DecodeError, match="null or negative"):
         codec.decode(cls, version, data)
 
@@ -196,7 +196,7 @@ def test_string_in_another_encoding_is_read_as_kafka_reads_it(view):
     assert request.topics[0].name == "\ufffd(\ufffd\xe9\ufffd"
 
 
-def test_string_in_another_encoding_that_would_grow_too_long_is_refused():
+def test_string_in_another_encoding_that_would_grow_too_long_is_rejected():
     for size, legal in ((10922, True), (10923, False)):
         data = b"\0\0\0\1" + struct.pack(">h", size) + b"\xff" * size
         if legal:
@@ -207,7 +207,7 @@ def test_string_in_another_encoding_that_would_grow_too_long_is_refused():
                 codec.decode(MetadataRequest, 0, data)
 
 
-def test_compact_string_longer_than_32767_bytes_is_refused():
+def test_compact_string_longer_than_32767_bytes_is_rejected():
     for size, legal in ((32767, True), (32768, False)):
         data = b"\2" + encode_uvarint(size + 1) + b"x" * size + b"\0" + b"\0\0\0\0"
         if legal:
@@ -225,7 +225,7 @@ def test_compact_string_longer_than_32767_bytes_is_refused():
         b"\x80\x80\x80\x80\x80",
     ],
 )
-def test_overlong_varint_is_refused(data):
+def test_overlong_varint_is_rejected(data):
     with pytest.raises(DecodeError, match="varint"):
         read_uvarint(data + bytes(10), 0)
     with pytest.raises(DecodeError):
@@ -237,7 +237,7 @@ def test_trailing_bytes_are_reported_by_decode_exact():
         codec.decode_exact(MetadataRequest, 0, b"\0\0\0\0" + b"xy")
 
 
-def test_offset_outside_the_buffer_is_refused():
+def test_offset_outside_the_buffer_is_rejected():
     for offset in (-1, 5):
         with pytest.raises(DecodeError, match="outside"):
             codec.decode(MetadataRequest, 0, b"\0\0\0\0", offset)
@@ -252,7 +252,7 @@ def test_unknown_tagged_fields_are_skipped():
     assert codec.decode_exact(MetadataResponse, 9, tagged) == MetadataResponse()
 
 
-def test_tagged_field_shorter_or_longer_than_its_content_is_refused():
+def test_tagged_field_shorter_or_longer_than_its_content_is_rejected():
     message = FetchRequest(cluster_id="abc")
     encoded = codec.encode(message, 12)
     assert encoded.endswith(b"\1\0\4\4abc")
@@ -263,7 +263,7 @@ def test_tagged_field_shorter_or_longer_than_its_content_is_refused():
 
 
 @pytest.mark.parametrize("cut", range(14))
-def test_request_header_cut_short_is_refused(cut):
+def test_request_header_cut_short_is_rejected(cut):
     encoded = header.encode_request_header(3, 9, 7, "abc")
     assert len(encoded) == 14
 
@@ -284,6 +284,6 @@ def test_request_header_cut_short_is_refused(cut):
         (b"GET / HTTP/1.1\r\n", "key 18245"),
     ],
 )
-def test_malformed_request_header_is_refused_with_the_reason(data, reason):
+def test_malformed_request_header_is_rejected_with_the_reason(data, reason):
     with pytest.raises(DecodeError, match=reason):
         header.decode_request_header(data)

@@ -35,7 +35,7 @@ def sample(bench, version):
 
 
 def handle(bench, body, version):
-    """True when it was answered or parked, False when it was refused."""
+    """True when it was answered or parked, False when it was rejected."""
     bench.token += 1
     try:
         reply = bench.engine.handle_bytes(body, version, 7000 + version, bench.token, bench.now_ms)
@@ -49,7 +49,7 @@ def handle(bench, body, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_truncation_of_a_request_is_refused(bench, version):
+def test_every_truncation_of_a_request_is_rejected(bench, version):
     body = sample(bench, version)
     assert handle(bench, body, version)
 
@@ -59,7 +59,7 @@ def test_every_truncation_of_a_request_is_refused(bench, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_flipped_bytes_are_answered_or_refused(bench, version):
+def test_flipped_bytes_are_answered_or_rejected(bench, version):
     body = sample(bench, version)
 
     for position in range(len(body)):
@@ -89,7 +89,7 @@ def test_what_the_general_codec_accepts_is_accepted(bench, version):
         assert accepted, mutated.hex()
 
 
-def test_counts_that_promise_more_than_the_request_holds_are_refused(bench):
+def test_counts_that_promise_more_than_the_request_holds_are_rejected(bench):
     head = struct.pack(">iiiib", -1, 0, 1, 1 << 20, 0)
     for count in (2, 1000, 2**31 - 1, -2, -(2**31)):
         assert not handle(bench, head + struct.pack(">i", count), 4)
@@ -98,7 +98,7 @@ def test_counts_that_promise_more_than_the_request_holds_are_refused(bench):
     assert handle(bench, head + struct.pack(">i", -1), 4)
 
 
-def test_more_partitions_than_are_served_are_refused(bench):
+def test_more_partitions_than_are_served_are_rejected(bench):
     head = struct.pack(">iiiib", -1, 0, 1, 1 << 20, 0) + struct.pack(">ih", 1, 1) + b"t"
     partition = struct.pack(">iqi", 0, 0, 1 << 20)
 
@@ -107,13 +107,13 @@ def test_more_partitions_than_are_served_are_refused(bench):
 
 
 @pytest.mark.parametrize("version", [-1, 19, 32767])
-def test_versions_outside_the_range_are_refused(bench, version):
+def test_versions_outside_the_range_are_rejected(bench, version):
     with pytest.raises(FetchDecodeError, match=r"outside 0\.\.18"):
         bench.engine.handle_bytes(sample(bench, 12), version)
 
 
 @pytest.mark.parametrize("level", [-1, 2, 127])
-def test_unknown_isolation_level_is_refused(bench, level):
+def test_unknown_isolation_level_is_rejected(bench, level):
     with pytest.raises(FetchDecodeError, match="isolation level"):
         bench.engine.handle_bytes(bench.request({("topic", 0): 0}, 12, isolation_level=level), 12)
 

@@ -80,7 +80,7 @@ def test_fetch_request_of_no_partition_is_answered_at_once(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_fetch_by_a_follower_is_refused_with_invalid_request(tmp_path, version):
+def test_fetch_by_a_follower_is_rejected_with_invalid_request(tmp_path, version):
     from kbroker.protocol.messages.fetch import FetchRequest
 
     bench = FetchBench(tmp_path)

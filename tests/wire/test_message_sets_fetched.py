@@ -111,7 +111,7 @@ def test_control_and_empty_batches_are_left_out():
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_zstd_is_refused_unless_something_comes_before_it(magic):
+def test_zstd_is_rejected_unless_something_comes_before_it(magic):
     data = batch(0, 3, ZSTD)
     assert convert(data, magic=magic)[:2] == (UNSUPPORTED_COMPRESSION_TYPE, b"")
     both = batch(0, 3) + batch(3, 3, ZSTD)

@@ -18,7 +18,7 @@ from support.message_sets import (
     wrapper_bytes,
 )
 
-from kbroker._ext.legacy_records import MessageSetRefused, crc32_of, to_batch
+from kbroker._ext.legacy_records import MessageSetRejected, crc32_of, to_batch
 from kbroker.record.batch import RecordBatch
 from kbroker.record.compression import GZIP, compress
 
@@ -60,8 +60,8 @@ def expected_of(magic, messages):
     return [(m.offset, m.timestamp if magic == 1 else -1, m.key, m.value, ()) for m in messages]
 
 
-def refusal(data, **limits):
-    with pytest.raises(MessageSetRefused) as raised:
+def rejection(data, **limits):
+    with pytest.raises(MessageSetRejected) as raised:
         to_batch(data, **limits)
     code, text, index = raised.value.args
     assert text
@@ -121,7 +121,7 @@ def test_lz4_of_format_0_is_read_with_either_header_checksum(broken):
 
 def test_lz4_of_format_1_needs_the_right_header_checksum():
     data = wrapper_bytes(1, CODECS["lz4"], [OldMessage(0, 1, b"k", b"v")], broken_lz4=True)
-    assert refusal(data) == (CORRUPT_MESSAGE, -1)
+    assert rejection(data) == (CORRUPT_MESSAGE, -1)
 
 
 def test_offsets_of_the_client_are_ignored():
@@ -131,10 +131,10 @@ def test_offsets_of_the_client_are_ignored():
 
 
 @pytest.mark.parametrize("offsets", [(0, 0), (1, 0), (0, 1, 1), (5, 4)])
-def test_offsets_that_do_not_rise_in_a_wrapper_of_format_1_are_refused(offsets):
+def test_offsets_that_do_not_rise_in_a_wrapper_of_format_1_are_rejected(offsets):
     messages = [OldMessage(offset, 1, b"k", b"v") for offset in offsets]
     at = next(n for n, o in enumerate(offsets) if o <= (offsets[n - 1] if n else -1))
-    assert refusal(wrapper_bytes(1, GZIP, messages)) == (INVALID_RECORD, at)
+    assert rejection(wrapper_bytes(1, GZIP, messages)) == (INVALID_RECORD, at)
     assert len(records_of(to_batch(wrapper_bytes(0, GZIP, messages)))) == len(offsets)
 
 
@@ -146,95 +146,95 @@ def test_messages_of_both_formats_in_one_set_are_taken():
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_every_flipped_byte_and_every_cut_is_refused_as_corrupt(magic):
+def test_every_flipped_byte_and_every_cut_is_rejected_as_corrupt(magic):
     data = set_bytes(magic, numbered([OldMessage(0, 5, b"key", b"value")] * 2))
     for position in range(8, len(data)):
         if len(data) // 2 <= position < len(data) // 2 + 8:
             continue  # the second offset
         damaged = bytearray(data)
         damaged[position] ^= 0x20
-        assert refusal(damaged)[0] in (CORRUPT_MESSAGE, MESSAGE_TOO_LARGE)
+        assert rejection(damaged)[0] in (CORRUPT_MESSAGE, MESSAGE_TOO_LARGE)
     for size in range(len(data)):
         if size != len(data) // 2:
-            assert refusal(data[:size]) == (CORRUPT_MESSAGE, -1)
+            assert rejection(data[:size]) == (CORRUPT_MESSAGE, -1)
 
 
 def with_crc(entry):
     return entry[:12] + struct.pack(">I", zlib.crc32(entry[16:])) + entry[16:]
 
 
-def test_lengths_that_do_not_add_up_are_refused_despite_the_checksum():
+def test_lengths_that_do_not_add_up_are_rejected_despite_the_checksum():
     data = message_bytes(0, OldMessage(0, -1, b"key", b"value"))
     for position, value in ((18, -2), (18, 4), (18, 1 << 30), (25, -1), (25, 6), (25, -7)):
         damaged = bytearray(data)
         struct.pack_into(">i", damaged, position, value)
-        assert refusal(with_crc(bytes(damaged))) == (CORRUPT_MESSAGE, -1)
+        assert rejection(with_crc(bytes(damaged))) == (CORRUPT_MESSAGE, -1)
 
 
-def test_wrapper_in_a_wrapper_is_refused():
+def test_wrapper_in_a_wrapper_is_rejected():
     nested = wrapper_bytes(1, GZIP, [OldMessage(0, 1, b"k", b"v")])
     data = message_bytes(1, OldMessage(0, 1, None, compress(GZIP, nested), GZIP))
-    assert refusal(data) == (INVALID_RECORD, 0)
+    assert rejection(data) == (INVALID_RECORD, 0)
 
 
-def test_wrapper_among_other_messages_is_refused():
+def test_wrapper_among_other_messages_is_rejected():
     plain = message_bytes(0, OldMessage(0, -1, b"k", b"v"))
     wrapper = wrapper_bytes(0, GZIP, [OldMessage(0, -1, b"k", b"v")])
     for data in (plain + wrapper, wrapper + plain, wrapper + wrapper):
-        assert refusal(data) == (INVALID_RECORD, -1)
+        assert rejection(data) == (INVALID_RECORD, -1)
 
 
-def test_inner_message_of_another_format_is_refused():
+def test_inner_message_of_another_format_is_rejected():
     inner = message_bytes(0, OldMessage(0, -1, b"k", b"v"))
     data = message_bytes(1, OldMessage(0, 1, None, compress(GZIP, inner), GZIP))
-    assert refusal(data) == (INVALID_RECORD, 0)
+    assert rejection(data) == (INVALID_RECORD, 0)
 
 
-def test_corrupt_inner_message_is_refused():
+def test_corrupt_inner_message_is_rejected():
     inner = bytearray(set_bytes(0, numbered([OldMessage(0, -1, b"k", b"v")] * 2)))
     inner[-1] ^= 1
     data = message_bytes(0, OldMessage(1, -1, None, compress(GZIP, inner), GZIP))
-    assert refusal(data) == (CORRUPT_MESSAGE, -1)
+    assert rejection(data) == (CORRUPT_MESSAGE, -1)
     cut = message_bytes(0, OldMessage(1, -1, None, compress(GZIP, inner[:-1]), GZIP))
-    assert refusal(cut) == (CORRUPT_MESSAGE, -1)
+    assert rejection(cut) == (CORRUPT_MESSAGE, -1)
 
 
 @pytest.mark.parametrize("value", [None, b"", compress(GZIP, b"")])
-def test_wrapper_without_messages_is_refused(value):
+def test_wrapper_without_messages_is_rejected(value):
     data = message_bytes(0, OldMessage(0, -1, None, value, GZIP))
-    assert refusal(data)[0] in (INVALID_RECORD, CORRUPT_MESSAGE)
+    assert rejection(data)[0] in (INVALID_RECORD, CORRUPT_MESSAGE)
 
 
 @pytest.mark.parametrize("codec", [4, 5, 6, 7])
-def test_codec_that_the_old_formats_lack_is_refused(codec):
+def test_codec_that_the_old_formats_lack_is_rejected(codec):
     data = message_bytes(1, OldMessage(0, 1, None, b"x" * 20, codec))
-    assert refusal(data) == (UNSUPPORTED_COMPRESSION_TYPE, -1)
+    assert rejection(data) == (UNSUPPORTED_COMPRESSION_TYPE, -1)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
-def test_bomb_is_refused_within_the_budget(codec):
+def test_bomb_is_rejected_within_the_budget(codec):
     inner = message_bytes(0, OldMessage(0, -1, None, bytes(8 << 20)))
     packed = compress(CODECS[codec], inner)
     data = message_bytes(0, OldMessage(0, -1, None, packed, CODECS[codec]))
-    assert refusal(data, decompressed_max=1 << 20) == (MESSAGE_TOO_LARGE, -1)
+    assert rejection(data, decompressed_max=1 << 20) == (MESSAGE_TOO_LARGE, -1)
 
 
-def test_message_larger_than_the_topic_takes_is_refused():
+def test_message_larger_than_the_topic_takes_is_rejected():
     data = set_bytes(
         0, numbered([OldMessage(0, -1, None, b"v"), OldMessage(0, -1, None, b"v" * 9)])
     )
-    assert refusal(data, message_bytes_max=34) == (MESSAGE_TOO_LARGE, -1)
+    assert rejection(data, message_bytes_max=34) == (MESSAGE_TOO_LARGE, -1)
     assert to_batch(data, message_bytes_max=35)
 
 
 def test_producer_may_not_set_log_append_time():
     data = message_bytes(1, OldMessage(0, 1, b"k", b"v", LOG_APPEND_TIME))
-    assert refusal(data) == (INVALID_TIMESTAMP, 0)
+    assert rejection(data) == (INVALID_TIMESTAMP, 0)
 
 
-def test_timestamps_too_far_apart_are_refused():
+def test_timestamps_too_far_apart_are_rejected():
     messages = numbered([OldMessage(0, -(1 << 63), b"k", b"v"), OldMessage(0, 1, b"k", b"v")])
-    assert refusal(set_bytes(1, messages)) == (INVALID_TIMESTAMP, 1)
+    assert rejection(set_bytes(1, messages)) == (INVALID_TIMESTAMP, 1)
 
 
 def test_set_is_compressed_as_the_topic_asks():
@@ -246,10 +246,10 @@ def test_set_is_compressed_as_the_topic_asks():
 
 
 @given(st.binary(max_size=200))
-def test_random_bytes_are_refused_or_taken_but_never_more(data):
+def test_random_bytes_are_rejected_or_taken_but_never_more(data):
     try:
         batch = to_batch(data)
-    except MessageSetRefused:
+    except MessageSetRejected:
         return
     RecordBatch(bytes(batch)).check()
 
@@ -266,7 +266,7 @@ def test_mutated_sets_never_make_an_unsound_batch():
         mutated = bytes(data)
         try:
             batch = to_batch(with_crc(mutated) if len(mutated) >= 26 else mutated)
-        except MessageSetRefused:
+        except MessageSetRejected:
             continue
         RecordBatch(bytes(batch)).check()
 

@@ -232,7 +232,7 @@ def test_every_flipped_byte_under_a_right_checksum_gives_only_typed_errors(codec
         ({"first_timestamp": 2**63 - 1, "attributes": 1}, BatchStatus.DECOMPRESS_FAILED),
     ],
 )
-def test_header_that_no_client_may_send_is_refused(fields, status):
+def test_header_that_no_client_may_send_is_rejected(fields, status):
     assert status_of(resealed(GOLDEN, **fields)) is status
     assert status_of(resealed(GOLDEN, **fields), check=_pure.check_batch) is status
 
@@ -347,7 +347,7 @@ def test_compressed_batch_over_the_budget_is_too_large(codec):
 
 
 @pytest.mark.parametrize("codec", range(1, 5))
-def test_compressed_stream_of_the_wrong_codec_is_refused(codec):
+def test_compressed_stream_of_the_wrong_codec_is_rejected(codec):
     other = codec % 4 + 1
     data = resealed(three_records(codec), attributes=other)
 

@@ -92,7 +92,7 @@ print(verdict, grown, seconds, len(bomb))
         "snappy_xerial",
     ],
 )
-def test_bomb_is_refused_within_budget(bomb):
+def test_bomb_is_rejected_within_budget(bomb):
     done = subprocess.run(
         [sys.executable, "-c", CHILD, bomb, str(BUDGET)],
         capture_output=True,

@@ -1,4 +1,4 @@
-# Columns of a record batch that somebody else made, read in place.
+# Columns of a record batch from somebody else, read in place.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

@@ -1,7 +1,6 @@
-"""Finds the columns of a produced row in a record batch of the Arrow C data interface.
+"""Finds the columns of rows to be produced in a record batch of the Arrow C data interface.
 
-What hands batches over is trusted to have built them right (pyarrow's own validation is not repeated);
-their types are checked.
+The batches are trusted to be well-formed (pyarrow's own validation is not repeated); their types are checked.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -90,5 +89,5 @@ cdef int read_input(const ArrowSchema* schema, const ArrowArray* array, RowsInpu
         else:
             raise KeyError(name.decode())
     if rows.partition.width not in (0, 4) or rows.timestamp.width not in (0, 8):
-        raise TypeError("partition is an int32, timestamp a timestamp")
+        raise TypeError("partition must be an int32 and timestamp a timestamp")
     return 0

@@ -93,13 +93,13 @@ cdef class ArrowBatch:
     def __arrow_c_array__(self, requested_schema=None):
         """(schema, array); once, since the array's owner is whoever took it."""
         if self._array is None:
-            raise ValueError("the batch was taken already")
+            raise ValueError("the batch has already been taken")
         taken, self._array = self._array, None
         return self._schema, taken
 
 
 cdef inline int64_t microseconds(int64_t milliseconds) noexcept nogil:
-    # What does not fit is the last microsecond there is: one wrong clock must not end a read.
+    # Clamped to the largest microsecond value: one wrong clock must not stop a read.
     if milliseconds > <int64_t>TIMESTAMP_MS_MAX:
         return INT64_MAX
     if milliseconds < -<int64_t>TIMESTAMP_MS_MAX:
@@ -182,7 +182,7 @@ cdef class ArrowReader:
         memset(&self._values, 0, sizeof(BytesColumn))
         memset(&self._headers, 0, sizeof(HeadersColumn))
         if rows_max < 1 or rows_max > 1 << 24 or bytes_max < 1 or bytes_max > 1 << 30:
-            raise ValueError("a batch has 1 to 16,777,216 rows and 1 byte to 1 GiB")
+            raise ValueError("a batch must have 1 to 16,777,216 rows and 1 byte to 1 GiB")
         for column in columns:
             at = COLUMNS.index(column)
             if self._wanted[at]:
@@ -216,7 +216,7 @@ cdef class ArrowReader:
         if self._wanted[TOPIC]:
             # BOUND: a topic's name has at most 249 bytes, rows_max keeps the product below 2 GiB.
             if size * self._rows_max > <int64_t>0x7FFFFFFF:
-                raise ValueError(f"a topic name of {size} bytes")
+                raise ValueError(f"a topic name must not have {size} bytes")
             self._topic_offsets = new_shared(4 * (self._rows_max + 1))
             self._topic_data = new_shared(size * self._rows_max)
             if self._topic_offsets == NULL or self._topic_data == NULL:
@@ -237,16 +237,16 @@ cdef class ArrowReader:
 
     @property
     def next_offset(self) -> int:
-        """All below it was read or skipped: where the next fetch goes on."""
+        """Everything below it has been read or skipped: where the next fetch starts."""
         return min(self._cursor.next_offset, self._cursor.end)
 
     @property
     def done(self) -> bool:
-        """Whether the range is read."""
+        """Whether the whole range has been read."""
         return self._cursor.next_offset >= self._cursor.end
 
     def load(self, records, aborted=()):
-        """Go on with the next record set; the one before must be used up.
+        """Continue with the next record set; the one before must be used up.
 
         aborted: (producer id, first offset) pairs that came with it. Empty: no record is dropped.
         """
@@ -254,12 +254,12 @@ cdef class ArrowReader:
         self._open = False
 
     def unload(self):
-        """Let go of the set's buffer; what was staged is kept."""
+        """Release the set's buffer; staged rows are kept."""
         self._cursor.unload()
         self._open = False
 
     def skip_to(self, int64_t offset):
-        """Records below ``offset`` are not there (a gap up to the end of the log)."""
+        """Skip to ``offset``: there are no records below it (a gap up to the end of the log)."""
         if offset > self._cursor.next_offset:
             self._cursor.next_offset = offset
 
@@ -285,10 +285,10 @@ cdef class ArrowReader:
             return None
 
     def finish(self):
-        """The rows that make no full batch, None without any."""
+        """The remaining rows, fewer than a full batch; None if there are none."""
         return self._hand_over() if self._rows else None
 
-    # What is staged; a row that memory did not suffice for may be in some columns and not in others.
+    # Staged rows; a row for which memory ran out may be in some columns and not in others.
     cdef void _forget_rows(self) noexcept:
         free_bytes(&self._keys)
         free_bytes(&self._values)

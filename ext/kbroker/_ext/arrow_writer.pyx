@@ -122,10 +122,10 @@ cdef inline uint8_t* put(uint8_t* p, const uint8_t* data, int32_t size) noexcept
 
 
 cdef class ArrowWriter:
-    """Collects rows in batches of about ``batch_bytes`` and gives out those that are full.
+    """Collects rows in batches of about ``batch_bytes`` and returns those that are full.
 
     partitions_of: called with a topic's name when it is first met; its number of partitions.
-    topic: of rows that name none, or None. codec: attribute bits 0-2; level: of that codec, or None.
+    topic: of rows without one, or None. codec: attribute bits 0-2; level: of that codec, or None.
     Not for two threads at once.
     """
 
@@ -150,9 +150,9 @@ cdef class ArrowWriter:
     def __cinit__(self, partitions_of, *, str topic=None, int codec=0, level=None, int64_t batch_bytes=524288,
                   uint64_t seed=1):
         if not 0 < batch_bytes <= 1 << 30:
-            raise ValueError("batches have 1 byte to 1 GiB")
+            raise ValueError("batches must have 1 byte to 1 GiB")
         if not 0 <= codec <= 4:
-            raise ValueError(f"there is no codec {codec}")
+            raise ValueError(f"unknown codec {codec}")
         self._partitions_of = partitions_of
         self._codec = codec
         self._level = level
@@ -181,7 +181,7 @@ cdef class ArrowWriter:
         cdef int32_t partitions, i
         cdef Topic* topic
         if not 0 < len(name) <= TOPIC_BYTES_MAX:
-            raise ValueError(f"a topic name of {len(name)} bytes")
+            raise ValueError(f"a topic name must not have {len(name)} bytes")
         partitions = self._partitions_of(name.decode())
         if partitions <= 0:
             raise ValueError(f"topic {name.decode()} has no partitions")
@@ -231,8 +231,8 @@ cdef class ArrowWriter:
         """Take the rows of a record batch, given as the two capsules of ``__arrow_c_array__``.
 
         Columns: value; key, headers, topic, partition, timestamp if they are there. now_ms: the time of
-        rows without one. Raises TypeError, KeyError (a column that is none), ValueError; of the rows
-        before the one at fault some may have been taken.
+        rows without one. Raises TypeError, KeyError (unknown column), ValueError; some of the rows before
+        the bad one may have been taken.
         """
         cdef:
             const ArrowSchema* fields = <const ArrowSchema*>PyCapsule_GetPointer(schema, "arrow_schema")
@@ -397,7 +397,7 @@ cdef class ArrowWriter:
         return 0
 
     def close_all(self) -> None:
-        """Whatever has been collected counts as full."""
+        """Treat all collected batches as full."""
         cdef int32_t i, n
         for i in range(self._topic_count):
             for n in range(self._topics[i].partitions):
@@ -405,7 +405,7 @@ cdef class ArrowWriter:
                     raise MemoryError
 
     def discard(self) -> None:
-        """Forget what has been collected and not been taken."""
+        """Discard what has been collected and not yet taken."""
         cdef int64_t i
         self.close_all()
         for i in range(self._full_count):
@@ -416,8 +416,8 @@ cdef class ArrowWriter:
     def take(self) -> list:
         """Full batches: (topic, partition, batch, number of records), in order for each partition.
 
-        Their headers say no producer; the checksum is for ``stamp_batch`` to compute. When it raises, the
-        next call goes on with the batch that failed.
+        Their headers name no producer; ``stamp_batch`` computes the checksum. If this raises, the next call
+        continues with the batch that failed.
         """
         cdef list taken
         cdef Builder* builder
@@ -464,7 +464,7 @@ cdef class ArrowWriter:
 
 
 cdef dict REASONS = {
-    NO_TOPIC: "its topic is null, and there is no topic for all: write the option topic, or give it one",
+    NO_TOPIC: "its topic is null: give it a topic, or set the option topic for all rows",
     NO_HEADER_KEY: "a header without a key",
     TOO_LARGE: "a record of 2 GiB",
 }

@@ -1,15 +1,15 @@
-"""Compaction's work on record batches: collecting the keys of a dirty section, and copying what is to be kept.
+"""Compaction of record batches: collects the keys of a dirty section, and copies the records that are kept.
 
-Runs in the threads of the cleaner process, one object a thread. A batch is copied byte for byte unless one of its
-records goes or it gets a delete horizon (KIP-534); then its header and the kept records are written anew, with offsets,
-first timestamp, producer and sequence as they were. Bytes of a kept record change only where a horizon becomes the base
-of its timestamp. COPY: once into the output, for compressed batches once more on each side of their codec.
+Runs in the threads of the cleaner process, one object per thread. A batch is copied byte for byte unless one of its
+records is dropped or it gets a delete horizon (KIP-534). Then its header and the kept records are rewritten with the same
+offsets, first timestamp, producer and sequence numbers. The bytes of a kept record change only where a horizon becomes
+the base of its timestamp. COPY: once into the output, for compressed batches once more on each side of their codec.
 
-Messages of formats 0 and 1, of another broker's log, keep their format (``message_filter``): those that go are left out,
-and a wrapper that loses some is packed again around the bytes of the others.
+Messages of formats 0 and 1, from another broker's log, keep their format (``message_filter``): dropped messages are left
+out, and a wrapper that loses some is rebuilt around the bytes of the others.
 
-Which transactions were aborted is asked of an object (``storage.cleaned_transactions``), for transactional and control
-batches only. Whatever is damaged is a ValueError: nothing of a batch that was not understood is written or dropped.
+``storage.cleaned_transactions`` knows which transactions were aborted; it is asked for transactional and control batches
+only. Damage raises ValueError: a batch that cannot be read is neither written nor dropped, not even in part.
 """
 import os
 
@@ -89,7 +89,7 @@ from kbroker._ext.wire cimport (
     store_u32,
 )
 
-from kbroker._ext.legacy_records import MessageSetRefused
+from kbroker._ext.legacy_records import MessageSetRejected
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void* data, size_t size, long offset)
@@ -97,11 +97,11 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     RECORD_BYTES_MIN = 7
     HORIZON_GROWTH_MAX = 10       # bytes that a record may grow by when its timestamp gets another base
-    GIL_FREE_BYTES_MIN = 8192     # below it, letting go of the GIL costs more than it gives
+    GIL_FREE_BYTES_MIN = 8192     # below it, releasing the GIL costs more than it gains
     BATCH_BYTES_MAX = 0x7FFFFFFF
 
 
-# Whether the entry at p is of format 0 or 1; False, too, where too little is there to say.
+# Whether the entry at p is of format 0 or 1; also False if there are too few bytes to tell.
 cdef inline bint is_message(const uint8_t* p, Py_ssize_t left) noexcept nogil:
     return left >= MESSAGE_0_BYTES_MIN and p[BATCH_MAGIC_AT] < 2
 
@@ -109,9 +109,9 @@ cdef inline bint is_message(const uint8_t* p, Py_ssize_t left) noexcept nogil:
 cdef class BatchCleaner:
     """Feeds an offset map (``index_batches``), then filters with it (``clean_batches``).
 
-    transactions: has ``on_batch(producer_id, last_offset)`` and ``on_marker(producer_id, last_offset, type)``, which say
-    whether the batch belongs to no living transaction. producers: of each active one (last data offset or -1, epoch).
-    drop_old_tombstones: messages of formats 0 and 1 without a value may go; these formats have no delete horizon.
+    transactions: has ``on_batch(producer_id, last_offset)`` and ``on_marker(producer_id, last_offset, type)``, which tell
+    whether the batch can be dropped for its transaction. producers: of each active one (last data offset or -1, epoch).
+    drop_old_tombstones: messages of formats 0 and 1 without a value may be dropped; these have no delete horizon.
     """
 
     cdef OffsetMap map
@@ -137,7 +137,7 @@ cdef class BatchCleaner:
         self, OffsetMap map not None, transactions, codec_lock, *, int64_t now_ms, int64_t delete_retention_ms,
         Py_ssize_t decompressed_max
     ):
-        """codec_lock: held around codecs, which are not for several threads at once."""
+        """codec_lock: held while a codec runs, because codecs are not thread-safe."""
         self.map = map
         self.transactions = transactions
         self.producers = {}
@@ -154,10 +154,10 @@ cdef class BatchCleaner:
     # ---- batches ----
 
     cdef Py_ssize_t batch_at(self, const uint8_t* p, Py_ssize_t left, BatchInfo* info) except -1:
-        """Size of the batch at p, checked but for its records; 0, with ``needed`` set, when it is not there in full."""
+        """Size of the batch at p, all but its records checked; 0, with ``needed`` set, if it is incomplete."""
         cdef int64_t size
         if left < BATCH_HEADER_BYTES:
-            # What is left of a segment may be one message, which is shorter than this header.
+            # The rest of a segment may be a single message, which is shorter than this header.
             self.needed = MESSAGE_0_BYTES_MIN if left < MESSAGE_0_BYTES_MIN else BATCH_HEADER_BYTES
             return 0
         if peek_batch_header(p, left, info) != BATCH_OK:
@@ -185,7 +185,7 @@ cdef class BatchCleaner:
     # ---- messages of formats 0 and 1 ----
 
     cdef Py_ssize_t message_at(self, const uint8_t* p, Py_ssize_t left, Message* message) except -1:
-        """Size of the message at p, checked; 0, with ``needed`` set, when it is not there in full."""
+        """Size of the message at p, checked; 0, with ``needed`` set, if it is incomplete."""
         cdef int64_t size = load_i32(p + BATCH_LENGTH_END - 4) + <int64_t>ENTRY_HEADER_BYTES
         cdef MessageStatus status
         if size < MESSAGE_0_BYTES_MIN:
@@ -201,7 +201,7 @@ cdef class BatchCleaner:
         return <Py_ssize_t>size
 
     cdef bytes open_message(self, const uint8_t* p, const Message* message, MessageSet* messages):
-        """Have ``messages`` be those of a wrapper, whose content is returned, or the message itself, then None."""
+        """Set ``messages`` to those of a wrapper and return its content, or to the message itself and return None."""
         cdef bytes content = None
         if not message.attributes & MESSAGE_CODEC_MASK:
             if not open_set(p, message, NULL, 0, messages):
@@ -210,8 +210,8 @@ cdef class BatchCleaner:
         try:
             with self.codec_lock:
                 content = unwrapped(message, self.decompressed_max)
-        except MessageSetRefused as refused:
-            raise ValueError(f"the wrapper at offset {message.offset}: {refused.args[1]}") from None
+        except MessageSetRejected as rejected:
+            raise ValueError(f"the wrapper at offset {message.offset}: {rejected.args[1]}") from None
         if not open_set(p, message, <const uint8_t*>PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content), messages):
             raise ValueError(f"the messages in the wrapper at offset {message.offset} do not add up")
         return content
@@ -275,7 +275,7 @@ cdef class BatchCleaner:
             bytes packed = self.packed(codec, self.work.data, chosen.size)
             Py_ssize_t size = PyBytes_GET_SIZE(packed)
         if codec == CODEC_LZ4 and wrapper.magic == 0:
-            # COMPAT: KIP-57. `packed` is nobody else's yet.
+            # COMPAT: KIP-57. Nobody else has `packed` yet.
             set_lz4_checksum(<uint8_t*>PyBytes_AS_STRING(packed), size, True)
         if wrapper.attributes & MESSAGE_LOG_APPEND_TIME:
             timestamp = wrapper.timestamp
@@ -292,7 +292,7 @@ cdef class BatchCleaner:
     def index_batches(self, data, int64_t start_offset) -> int:
         """Put the keys of whole batches into the map, those of records from ``start_offset`` on.
 
-        Returns how many bytes are done; ``full`` when the map takes no more: the batch behind them is not in it.
+        Returns how many bytes are done; ``full`` when the map has no room for the batch after them.
         """
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -360,13 +360,13 @@ cdef class BatchCleaner:
         return status
 
     def map_to(self, int64_t offset) -> None:
-        """Everything up to ``offset`` is in the map, whether or not a batch says so."""
+        """Everything up to ``offset`` is in the map, even if the last batch ends below it."""
         self.map.latest_offset = max(self.map.latest_offset, offset)
 
     # ---- copying what is kept ----
 
     def clean_batches(self, data) -> int:
-        """Add what is kept of whole batches to the output; returns how many bytes are done."""
+        """Add the kept records of whole batches to the output; returns how many bytes are done."""
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -396,7 +396,7 @@ cdef class BatchCleaner:
         return p - start
 
     cdef bint is_last_of_producer(self, const BatchInfo* info) except -1:
-        """Whether the producer's state hangs on this batch: its last sequence, or, with no data left, its epoch."""
+        """Whether the producer's state needs this batch: for its last sequence number or, without data, its epoch."""
         cdef object last
         if info.producer_id < 0:
             return False
@@ -476,7 +476,7 @@ cdef class BatchCleaner:
         return 0
 
     cdef int rewrite(self, const uint8_t* p, const BatchInfo* info, Pass* found, bint set_horizon) except -1:
-        """Write the batch with the kept records only. set_horizon: its tombstones, or its marker, may go from then on."""
+        """Write the batch with the kept records only. set_horizon: from then on its tombstones or marker may be dropped."""
         cdef:
             int codec = info.attributes & ATTRIBUTE_CODEC_MASK
             int64_t horizon = self.now_ms + self.delete_retention_ms
@@ -542,7 +542,7 @@ cdef class BatchCleaner:
         return self.out.size
 
     def write_output(self, int fd, int64_t position) -> int:
-        """Write the output to a file, and forget it; how many bytes. Raises OSError."""
+        """Write the output to a file and clear it; returns the number of bytes. Raises OSError."""
         cdef Py_ssize_t done = 0
         cdef ssize_t put
         while done < self.out.size:
@@ -557,7 +557,7 @@ cdef class BatchCleaner:
         return done
 
     def begin_output(self) -> None:
-        """A new file: nothing is left of the last one."""
+        """Start a new file: forget everything about the last one."""
         self.out.size = 0
         self.changed = False
 

@@ -1,4 +1,4 @@
-# A produced batch of format 2, checked and compressed anew with the codec that its topic wants.
+# A produced batch of format 2, checked and recompressed with the codec of its topic.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker._ext.record_batch cimport BatchInfo, BatchStatus

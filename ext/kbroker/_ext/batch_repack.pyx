@@ -1,6 +1,7 @@
-"""Batches whose codec is not the one that ``compression.type`` of their topic names.
+"""Recompresses batches whose codec is not the topic's ``compression.type``.
 
-Runs in io workers. Costs a decompression and a compression a batch; batches that have the codec already never come here.
+Runs in io workers. Costs one decompression and one compression per batch; batches that already have the codec never come
+here.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize

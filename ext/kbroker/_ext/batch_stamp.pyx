@@ -24,10 +24,10 @@ from kbroker._ext.wire cimport store_i16, store_i32, store_i64, store_u32
 def stamp_batch(
     bytearray batch not None, int64_t producer_id, int16_t producer_epoch, int32_t sequence, bint transactional
 ) -> int:
-    """Make the batch one of that producer, base offset 0, with a new checksum; returns its records.
+    """Set the batch's producer, base offset 0 and a new checksum; returns its number of records.
 
-    batch: exactly one batch of format 2, which may have been anybody's. producer_id -1: of no producer.
-    Raises ValueError for anything else, ``batch`` unchanged.
+    batch: exactly one batch of format 2, from any producer. producer_id -1: none.
+    Raises ValueError for anything else and leaves ``batch`` unchanged.
     """
     cdef:
         uint8_t* p = <uint8_t*>PyByteArray_AS_STRING(batch)

@@ -3,8 +3,8 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from libc.stdint cimport uint8_t
 
 
-# Where a writable region lies and how long it is. Whoever keeps the address keeps `region`, a mapping that is not
-# resized, alive.
+# Where a writable region lies and how long it is. Whoever keeps the address must keep `region` alive, a mapping that is
+# never resized.
 cdef inline uint8_t* region_bytes(object region, Py_ssize_t* size) except NULL:
     cdef Py_buffer view
     cdef uint8_t* start

@@ -1,10 +1,10 @@
 """Where zstd and LZ4 frames end, and the most they can hold, without decompressing them.
 
-The Python decoders of both codecs either do not say that a frame was cut short or do not bound what
-they write. Knowing the end and the bound beforehand lets ``kbroker.record.compression`` hand them
-exactly one whole frame and exactly enough memory. One step per block (at most 128 KiB or 4 MiB
-each); contents and checksums are the decoder's to judge. Sources: RFC 8878 section 3.1; LZ4 Frame
-Format Description 1.6. Oracle: ``kbroker.record._pure``.
+The Python decoders of both codecs either do not report a truncated frame or do not limit their
+output. Knowing the end and the bound beforehand lets ``kbroker.record.compression`` give them exactly
+one whole frame and exactly enough memory. One step per block (at most 128 KiB or 4 MiB each);
+contents and checksums are left to the decoder. Sources: RFC 8878 section 3.1; LZ4 Frame Format
+Description 1.6. Oracle: ``kbroker.record._pure``.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -306,7 +306,7 @@ def decode_lz4_frame(data, size_t decode_block):
     """The content of one whole LZ4 frame, decoded into place; None if it carries checksums of its content.
 
     decode_block: the address of liblz4's LZ4_decompress_safe. The caller has checked the frame's bound against its
-    budget. Raises ValueError for a frame that scan_lz4_frame refuses or that is damaged.
+    budget. Raises ValueError for a frame that scan_lz4_frame rejects or that is damaged.
     """
     cdef:
         Py_buffer view

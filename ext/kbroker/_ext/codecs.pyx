@@ -33,7 +33,7 @@ cdef bytes try_unpack(int codec, const uint8_t* data, Py_ssize_t size, int64_t l
     except module.DecompressedTooLargeError:
         status[0] = UNPACK_TOO_LARGE
     except module.DecompressionError:
-        status[0] = UNPACK_REFUSED
+        status[0] = UNPACK_REJECTED
     return None
 
 

@@ -1,17 +1,17 @@
-# Who waits for what is in a log to be committed. See committed_queue.pyx.
+# The waiters of a log for the high watermark. See committed_queue.pyx.
 from libc.stdint cimport int64_t, uint8_t
 
 from kbroker._ext.growing cimport Bytes
 
 
 cdef enum:
-    NO_LIMIT_MS = -1             # whoever waits gives up by itself
+    NO_LIMIT_MS = -1             # the waiter has a timeout of its own
 
 
 cdef struct Waiter:
     int64_t end                  # committed when the high watermark has reached it
-    int64_t since_ms             # on the clock that `expire` is given; NO_LIMIT_MS: its time is over
-    void* sink                   # a Sink, with a reference; NULL: it waits no longer
+    int64_t since_ms             # on the clock that `expire` is given; NO_LIMIT_MS: it has expired
+    void* sink                   # a Sink, with a reference; NULL: no longer waiting
     void* item                   # an object, with a reference, or NULL
     Py_ssize_t start             # of its payload
     Py_ssize_t size
@@ -20,16 +20,16 @@ cdef struct Waiter:
 cdef class CommittedQueue
 
 
-# Where those who wait come from, and where they go. `settle` and `expire` must not call Python code of the process: that
-# goes to `ready`, as (function, arguments).
+# The source of waiters, which also completes them. `settle` and `expire` must not call Python code of the process: they
+# append it to `ready` as (function, arguments).
 cdef class Sink:
-    # How long one may wait.
+    # How long a waiter may wait.
     cdef int64_t limit_ms(self) except? -2
-    # One waits no longer: committed (error None), or never to be (a WireError).
+    # Complete a waiter: committed (error None), or failed (a WireError).
     cdef int settle(
         self, CommittedQueue queue, const Waiter* waiter, const uint8_t* payload, object error, list ready
     ) except -1
-    # One has waited too long. Whether it is done with; else it stays for what follows when it is committed after all.
+    # A waiter has waited too long. True: remove it; False: keep it in case it is committed after all.
     cdef bint expire(self, const Waiter* waiter, const uint8_t* payload, list ready) except *
 
 
@@ -41,17 +41,17 @@ cdef class CallSink(Sink):
 
 
 cdef class CommittedQueue:
-    cdef readonly int64_t offset         # the high watermark, as far as it is published and those below it were told
+    cdef readonly int64_t offset         # the high watermark that is published and whose waiters are completed
     cdef public bint is_under_min_isr    # fewer replicas are in sync than acks=all needs
     cdef Waiter* waiters
     cdef Py_ssize_t head
     cdef Py_ssize_t tail
     cdef Py_ssize_t capacity
     cdef Bytes payloads
-    cdef readonly Py_ssize_t count       # that wait
-    # Have somebody wait; where the payload has to be put, valid until the next call.
+    cdef readonly Py_ssize_t count       # waiters
+    # Add a waiter; returns where to put the payload, valid until the next call.
     cdef uint8_t* add(self, int64_t end, Sink sink, int64_t since_ms, Py_ssize_t size) except NULL
-    # The high watermark is published: settle what it has reached.
+    # The high watermark is published: complete the waiters that it has reached.
     cdef int reach(self, int64_t offset, list ready) except -1
     cdef int settle_one(self, Waiter* waiter, object error, list ready) except -1
     cdef void release(self, Waiter* waiter) noexcept

@@ -1,21 +1,21 @@
-"""One waiting room for all who wait until what is in a log is committed: that log's, in the order of the log.
+"""The waiters of a log for the high watermark, in the order of the log.
 
-Committed is what lies below the high watermark, once the turn that raised it has synced and published the log. With one
-replica that is the end of the turn that appended. A produce with acks=all waits here, the answer to an offset commit, an
-operation of a coordinator, a call that has markers written. Each leaves in one of these ways:
+An append is committed once the high watermark is above it and the turn that raised the high watermark has synced and
+published the log. With one replica that is the end of the turn that appended. Produces with acks=all wait here, responses
+to offset commits, operations of coordinators, and calls that write markers. A waiter leaves in one of these ways:
 
-A. The high watermark has reached its end when it comes: it does not enter.
+A. The high watermark is already above its end: it does not enter.
 B. The high watermark reaches its end (``reach``).
    B.1 It is committed.
-   B.2 It is, but fewer replicas than min.insync.replicas are in sync by then: a produce is told so
-       (NOT_ENOUGH_REPLICAS_AFTER_APPEND), for the others it is committed.
-C. The log will not commit it for us (``fail``): this broker does not lead any more, the log directory failed, the
-   partition is deleted. What was appended may be committed all the same; whoever waits has to find out.
-D. Whoever has it wait goes first, as a coordinator that is loaded again (``fail`` with its sink).
-E. It has waited too long (``expire``). An operation stays for what is to follow when it is committed after all.
+   B.2 It is committed, but by now fewer replicas than min.insync.replicas are in sync: a produce gets
+       NOT_ENOUGH_REPLICAS_AFTER_APPEND, for the others it is committed.
+C. This broker cannot commit it (``fail``): it is no longer the leader, the log directory failed, or the partition was
+   deleted. The records may still be committed elsewhere; the waiter has to find out.
+D. Its source is gone, such as a coordinator that is loaded again (``fail`` with its sink).
+E. It has waited too long (``expire``). An operation stays in the queue in case it is committed after all.
 
-Who sends an answer where, a ``Sink`` knows. Per waiter: no Python object; in a log with one replica the queue is empty
-between turns. INVARIANT: ends do not fall from one waiter to the next, so that only the first has to be looked at.
+The ``Sink`` knows where to send the response. Per waiter: no Python object; in a log with one replica the queue is empty
+between turns. INVARIANT: ends never decrease from one waiter to the next, so only the first has to be looked at.
 """
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
 from libc.stdlib cimport free
@@ -24,10 +24,10 @@ from libc.string cimport memmove
 from kbroker._ext.growing cimport grow, reserve
 
 cdef enum:
-    # There is a queue for each log, and most hold a few waiters for a moment.
+    # Each log has a queue, and most hold a few waiters for a short time.
     WAITERS_MIN = 4
     PAYLOADS_MIN = 256
-    PAYLOADS_KEPT = 65536        # more is given back when nobody waits
+    PAYLOADS_KEPT = 65536        # more is freed when the queue is empty
 
 
 cdef class Sink:
@@ -45,9 +45,9 @@ cdef class Sink:
 
 
 cdef class CallSink(Sink):
-    """Has functions called with the item that waited: on_committed(item), on_failed(item, error), on_expired(item).
+    """Calls functions with the item that waited: on_committed(item), on_failed(item, error), on_expired(item).
 
-    limit_ms(): how long one may wait; None: as long as it takes.
+    limit_ms(): how long an item may wait; None: without a limit.
     """
 
     def __init__(self, on_committed, on_failed, on_expired=None, limit_ms=None):
@@ -75,7 +75,7 @@ cdef class CallSink(Sink):
 
 
 cdef class CommittedQueue:
-    """Made by the log's tail. The io worker's loop says what is committed."""
+    """Created by the log's tail. The io worker's loop tells it what is committed."""
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -93,7 +93,7 @@ cdef class CommittedQueue:
         waiter = &self.waiters[self.tail]
         waiter.end = end
         if self.tail > self.head and self.waiters[self.tail - 1].end > end:
-            # A batch that is in the log already waits for all that was appended since, at most.
+            # A duplicate of a batch in the log waits, at most, for everything appended since.
             waiter.end = self.waiters[self.tail - 1].end
         waiter.since_ms = since_ms
         waiter.sink = <void*>sink
@@ -162,7 +162,7 @@ cdef class CommittedQueue:
     # ---- Python faces ----------------------------------------------------------------------------------------------
 
     def wait(self, int64_t end, CallSink sink not None, item, int64_t since_ms=0) -> None:
-        """Have ``sink`` called with ``item`` when everything below ``end`` is committed, or will not be.
+        """Call ``sink`` with ``item`` once everything below ``end`` is committed or has failed.
 
         since_ms: now, on the clock of ``expire``.
         """
@@ -171,13 +171,13 @@ cdef class CommittedQueue:
         self.waiters[self.tail - 1].item = <void*><PyObject*>item
 
     def advance(self, int64_t offset) -> None:
-        """Everything below is committed, synced and published. The loop's ``end_turn`` does this; else for tests."""
+        """Everything below is committed, synced and published. Called by the loop's ``end_turn``, and by tests."""
         cdef list ready = []
         self.reach(offset, ready)
         run_ready(ready)
 
     def fail(self, error not None, Sink sink=None) -> None:
-        """Give all who wait the error, or those of one sink."""
+        """Complete all waiters, or those of one sink, with the error."""
         cdef list ready = []
         cdef Py_ssize_t i
         for i in range(self.head, self.tail):
@@ -189,7 +189,7 @@ cdef class CommittedQueue:
         run_ready(ready)
 
     def expire(self, int64_t now_ms) -> int:
-        """End the waits that have lasted too long; how many."""
+        """Expire the waiters that have waited too long; returns how many."""
         cdef:
             list ready = []
             Waiter* waiter

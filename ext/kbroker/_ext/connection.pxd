@@ -8,8 +8,8 @@ from kbroker._ext.verdicts cimport Verdicts
 
 
 cdef enum Phase:
-    PHASE_HANDSHAKE = 0        # a mechanism of authentication is to be chosen
-    PHASE_AUTHENTICATING = 1   # and its tokens are exchanged
+    PHASE_HANDSHAKE = 0        # the client has to choose an authentication mechanism
+    PHASE_AUTHENTICATING = 1   # the mechanism's tokens are exchanged
     PHASE_SERVING = 2          # any request is served
 
 
@@ -33,12 +33,12 @@ cdef class Connection:
     cdef readonly int listener
     cdef readonly object peer_host
     cdef readonly object peer_port
-    cdef readonly bytes client_id      # what the first request had there, None without one; for the log
+    cdef readonly bytes client_id      # of the first request, None without one; for the log
     cdef public object local_address
     cdef public object turn            # of its handlers (ipc/slices.Turn), None before the first
     cdef public uint8_t phase          # a Phase; what it may send (net_loop.check_phase)
-    cdef readonly Verdicts access      # who is at its other end, and may do what; never None
-    cdef public object close_reason    # of a handler that has no answer to a request, else None
+    cdef readonly Verdicts access      # the client's principal and what it may do; never None
+    cdef public object close_reason    # set by a handler that cannot respond to a request, else None
     cdef Block* block
     cdef int64_t start                 # of the bytes not parsed yet, from the block's first byte
     cdef int64_t end                   # of the bytes received
@@ -46,7 +46,7 @@ cdef class Connection:
     cdef int64_t frame_size_max
     cdef int64_t burst                 # bytes received since the socket was empty
     cdef int64_t burst_last            # the same of the last time until it was empty
-    cdef Request* first                # oldest request that is not wholly answered and sent
+    cdef Request* first                # oldest request whose response is not completely sent
     cdef Request* last
     cdef int32_t request_count
     cdef bint readable
@@ -54,7 +54,7 @@ cdef class Connection:
     cdef bint peer_closed
     cdef bint exclusive                # a request that runs alone is in progress
     cdef bint closed
-    cdef int64_t ending_since_ms       # when it stopped taking requests, -1 while it does: it ends with the last answer
+    cdef int64_t ending_since_ms       # when it stopped taking requests, else -1; it closes after the last response
     cdef bint half_closed              # and no more is sent: the peer reads what it was sent, and closes
     cdef bint in_ready
     cdef bint in_dirty
@@ -66,10 +66,10 @@ cdef class Connection:
     cdef bint had_request
     cdef int64_t last_active_ms
     cdef int64_t partial_since_ms      # when the frame in progress began, -1 when there is none
-    cdef int64_t received_ms           # when bytes came last
+    cdef int64_t received_ms           # when bytes last arrived
     cdef int64_t starved_since_ms      # when it began to wait for arena memory, -1 when it does not
     cdef int64_t blocked_since_ms      # when the peer stopped reading, -1 when it reads
-    cdef readonly int64_t muted_until_ms   # no further request is looked at before, 0 when it is not muted
+    cdef readonly int64_t muted_until_ms   # no request is read before then; 0: not muted
 
     cdef FrameStatus next_frame(self, const uint8_t* base, int64_t frame_max, const uint8_t** frame, int32_t* size) noexcept nogil
     cdef ReceiveStatus receive(

@@ -15,8 +15,8 @@ from kbroker._ext.wire cimport load_i16, load_i32
 cdef enum:
     BLOCK_FIRST = 4096
     BLOCK_GRANT = 65536
-    # Above this a receive stops at the expected end of a frame, so that the next one starts a block of its own and its
-    # first part need not be moved.
+    # Above this size, a receive stops at the expected end of a frame, so that the next frame starts in a block of its own
+    # and need not be moved.
     EXACT_FROM = 4096
     HEADER_BYTES_MIN = 8         # of a request; tokens in phase AUTHENTICATING may be shorter
     CLIENT_ID_AT = 8             # in every request header, its length first
@@ -53,11 +53,11 @@ cdef class Connection:
         self.ending_since_ms = -1
 
     def identify(self, Verdicts access not None):
-        """Its client has said who it is. What it has begun goes on for the one it was before."""
+        """Its client has authenticated. Requests in progress continue with the former principal."""
         self.access = access
 
     cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1:
-        """Remember who it is from (``client.id``); the bytes may be anything, and no request at all."""
+        """Remember the client id; the bytes may be anything, not just a request."""
         cdef int32_t length = load_i16(frame + CLIENT_ID_AT) if size >= CLIENT_ID_AT + 2 else -1
         self.had_request = True
         if 0 < length <= size - CLIENT_ID_AT - 2:
@@ -122,14 +122,14 @@ cdef class Connection:
         self.burst = 0
 
     cdef int32_t throttle_ms(self, int64_t now_ms) noexcept nogil:
-        """What an answer says now of how long the client should wait (KIP-219): for as long as it is muted."""
+        """The throttle time of a response sent now (KIP-219): as long as the connection is muted."""
         if self.muted_until_ms <= now_ms:
             return 0
         return <int32_t>min(self.muted_until_ms - now_ms, <int64_t>0x7FFFFFFF)
 
     @property
     def throttle_time_ms(self) -> int:
-        """The same for answers of handlers."""
+        """The same for responses of handlers."""
         return self.throttle_ms(monotonic_ns() // 1000000) if self.muted_until_ms else 0
 
     cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil:
@@ -139,7 +139,7 @@ cdef class Connection:
         return block
 
     cdef bint make_room(self, Arena arena, int64_t frame_max, bint from_large) noexcept nogil:
-        """See that the block has room for more of the frame in progress; False when the arena is full."""
+        """Make room in the block for more of the frame in progress; False when the arena is full."""
         cdef:
             int64_t have = self.end - self.start
             int64_t need, grant
@@ -177,7 +177,7 @@ cdef class Connection:
         return True
 
     cdef void drop_empty_block(self, Arena arena) noexcept nogil:
-        """Let go of the block when no frame is in progress in it."""
+        """Release the block unless a frame in progress is in it."""
         if self.block != NULL and self.start == self.end:
             arena.release(self.block)
             self.block = NULL
@@ -205,7 +205,7 @@ cdef class Connection:
 
 
 def refused_reason(int length, int64_t frame_max) -> str:
-    """Why a frame of this length prefix is refused, naming the protocol when it is a known other one."""
+    """Why a frame with this length prefix is rejected; names the protocol if it is recognised."""
     prefix = length.to_bytes(4, "big", signed=True)
     if prefix in (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI "):
         return "an HTTP request on a Kafka listener"

@@ -8,7 +8,7 @@ cdef extern from "crc32c.h" nogil:
     uint32_t crc32c_update(uint32_t crc, const uint8_t* data, size_t size)
     uint32_t crc32c_update_table(uint32_t crc, const uint8_t* data, size_t size)
 
-# BOUND: from here on the checksum (about 0.5 µs) is dearer than giving the GIL away and back.
+# BOUND: from this size on, the checksum (about 0.5 µs) costs more than releasing and retaking the GIL.
 cdef enum:
     GIL_BYTES = 8192
 
@@ -37,7 +37,7 @@ def _checksum(data, uint32_t crc=0) -> int:
 
 
 def crc32c_table(data, uint32_t crc=0) -> int:
-    """The same by table alone, as on a processor without the instruction; for tests."""
+    """The same with the table only, as on a processor without the instruction; for tests."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     crc = crc32c_update_table(crc, <const uint8_t*>view.buf, <size_t>view.len)

@@ -1,11 +1,11 @@
-# Structs that cross processes in messages of lanes, and the envelope before them. lane_layout.pyx has them for Python.
+# The structs and the envelope of lane messages between processes. lane_layout.pyx has them for Python.
 # Native byte order and alignment: sender and receiver are forks of one build on one machine.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 
 cdef enum MessageKind:
     MSG_CALL = 1            # JSON request
-    MSG_REPLY = 2           # JSON answer
+    MSG_REPLY = 2           # JSON response
     MSG_PRODUCE = 3         # count x ProduceDescriptor
     MSG_PRODUCE_RESULT = 4  # count x ProduceResult, then what each has behind the structs, in their order
     MSG_WAKE = 5            # count x int32 slot
@@ -27,7 +27,7 @@ cdef enum:
     # body that is longer is sent in parts.
     LANE_MESSAGE_BYTES = 65536
     PART_SIZE_BYTES = 4
-    EXPRESS_BIT = 63        # of a token: express_path knows what it is of
+    EXPRESS_BIT = 63        # of a token: the request belongs to express_path
 
 
 # Of a part of a request to a coordinator. Behind it: client id, host and principal (UTF-8), then the part of the body.

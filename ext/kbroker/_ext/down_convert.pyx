@@ -1,4 +1,4 @@
-"""Message formats 0 and 1 on their way out: batches of format 2 become message sets.
+"""Down-conversion: batches of format 2 become message sets of format 0 or 1.
 
 Runs in network processes. A compressed batch becomes a wrapper with the same codec, an uncompressed one plain messages,
 one after the other. Headers are dropped, in format 0 timestamps too; control batches and records below the requested
@@ -83,10 +83,10 @@ cdef enum:
     KEEP_BYTES = 1048576          # BOUND: of each buffer, kept for the next response
     # BOUND: records of one batch in memory. Produces were held to max.decompressed.message.bytes.
     DECOMPRESSED_MAX = 134217728
-    # A client waits while it compresses; the default level takes three times as long.
+    # A client waits while this compresses; the default level takes three times as long.
     GZIP_LEVEL = 1
 
-from kbroker._ext.legacy_records import MessageSetRefused
+from kbroker._ext.legacy_records import MessageSetRejected
 
 
 cdef void give_back(Bytes* bytes) noexcept:
@@ -307,7 +307,7 @@ cdef class DownConverter:
                 next_offset[0] = last_offset + 1
                 at += batch_size
         if error != 0 and self.out.size > start:
-            error = 0  # what comes before it goes out; the client meets the error when it asks for the rest
+            error = 0  # what precedes it is sent; the client gets the error when it fetches the rest
         if wish.hard and self.out.size - start > wish.bytes_max:
             self.out.size = start + <Py_ssize_t>wish.bytes_max
         return error
@@ -365,8 +365,8 @@ cdef class DownConverter:
             bytes packed
         try:
             content = unwrapped(wrapper, DECOMPRESSED_MAX)
-        except MessageSetRefused as refused:
-            return <int16_t>refused.args[0] if refused.args[0] == UNSUPPORTED_COMPRESSION_TYPE else CORRUPT_MESSAGE
+        except MessageSetRejected as rejected:
+            return <int16_t>rejected.args[0] if rejected.args[0] == UNSUPPORTED_COMPRESSION_TYPE else CORRUPT_MESSAGE
         p = <const uint8_t*>PyBytes_AS_STRING(content)
         end = p + PyBytes_GET_SIZE(content)
         while p != end:

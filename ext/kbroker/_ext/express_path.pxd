@@ -1,4 +1,4 @@
-# Frequent requests about one group or transactional id, from a network process to their coordinator and back.
+# The express path of a network process: frequent requests about one group or transactional id, to the coordinator and back.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._ext.connection cimport Connection
@@ -19,7 +19,7 @@ cdef class ExpressPath:
     cdef RequestTable requests
     cdef int worker_count
     cdef ExpressBundle* bundles
-    cdef readonly dict frames              # token -> the frame, for an answer that needs it decoded
+    cdef readonly dict frames              # token -> the frame, for an error response that needs it decoded
     cdef bint takes(self, int16_t api_key, int16_t version) noexcept nogil
     cdef bint may_repeat(self, int16_t api_key) noexcept nogil
     cdef bint start(self, Connection c, Request* request, const uint8_t* frame, int32_t size, list lanes) except -1

@@ -1,9 +1,9 @@
-"""Frequent requests about one group or transactional id, handed to their coordinator undecoded.
+"""The express path: frequent requests about one group or transactional id, forwarded to their coordinator undecoded.
 
-Commits and heartbeats are the bulk of what coordinators are sent. Here only the key is read, the first field of the
-body; the io worker gets the body as it came (ipc/lane_calls.py has the layout), and its answer is put behind the
-response header. What is unusual about a request (no such topic, a key that is not ASCII, an error) takes the way through
-its handler in Python. Per request: no Python object but the frame that is kept for an error.
+Commits and heartbeats are the bulk of a coordinator's requests. Only the key, the first field of the body, is read here.
+The io worker gets the body as received (ipc/lane_calls.py has the layout), and its response follows the response header.
+Unusual requests (no such topic, a key that is not ASCII, an error) go through their handler in Python. Per request: no
+Python object but the frame, which is kept in case of an error.
 """
 from libc.stdint cimport uint16_t
 from libc.stdlib cimport free, malloc
@@ -48,7 +48,7 @@ cdef enum:
     NO_KIND = 0
     OF_GROUP = 1
     OF_TRANSACTION = 2
-    REQUEST_BYTES_MAX = 32768      # a larger one goes its way in Python
+    REQUEST_BYTES_MAX = 32768      # a larger one goes through its handler
     TEXT_BYTES_MAX = 1024
     CORRELATION_AT = 4
 
@@ -61,7 +61,7 @@ cdef struct Route:
     int16_t last_version
     int16_t first_flexible
     int16_t first_throttled    # answers from here on begin with the throttle time
-    bint repeats               # asking twice comes to the same as asking once (lane_calls.REPEATED)
+    bint repeats               # idempotent: may be sent again (lane_calls.REPEATED)
 
 
 cdef Route[API_WIDTH] ROUTES
@@ -88,12 +88,12 @@ add_route(API_END_TXN, OF_TRANSACTION, 0, END_TXN_LAST, END_TXN_FLEXIBLE, 0, Tru
 
 
 def repeated() -> list[int]:
-    """API keys of what is asked again when an io worker dies; for tests."""
+    """API keys of the requests that are sent again when an io worker dies; for tests."""
     return [key for key in range(API_WIDTH) if ROUTES[key].repeats]
 
 
 def routes() -> list[tuple[int, int, int, int, int]]:
-    """(API key, first, last, first flexible and first throttled version) of what goes this way."""
+    """(API key, first, last, first flexible and first throttled version) of each request on this path."""
     return [
         (
             key, ROUTES[key].first_version, ROUTES[key].last_version, ROUTES[key].first_flexible,
@@ -105,7 +105,7 @@ def routes() -> list[tuple[int, int, int, int, int]]:
 
 
 cdef uint64_t express_token(const Request* request) noexcept nogil:
-    """Marks the token as one of this path; a generation's highest bit makes room for it."""
+    """Mark the token as one of this path, in the highest bit of its generation."""
     return EXPRESS | (<uint64_t>(request.generation & 0x7FFFFFFF) << 32) | request.index
 
 
@@ -156,7 +156,7 @@ cdef class ExpressPath:
             free(self.bundles)
 
     cdef bint takes(self, int16_t api_key, int16_t version) noexcept nogil:
-        """Whether requests of this kind may go this way."""
+        """Whether requests of this kind may take this path."""
         return (
             0 <= api_key < API_WIDTH
             and ROUTES[api_key].kind != NO_KIND
@@ -164,11 +164,11 @@ cdef class ExpressPath:
         )
 
     cdef bint may_repeat(self, int16_t api_key) noexcept nogil:
-        """Whether a request that was handed on and not answered may be handed on again."""
+        """Whether a request that was forwarded and not answered may be forwarded again."""
         return ROUTES[api_key].repeats
 
     cdef bint start(self, Connection c, Request* request, const uint8_t* frame, int32_t size, list lanes) except -1:
-        """Hand a request on; False when it has to go through its handler. ``request`` has key and version."""
+        """Forward a request; False if it has to go through its handler. ``request`` has key and version."""
         cdef:
             Route* route = &ROUTES[request.api_key]
             bint flexible = request.api_version >= route.first_flexible
@@ -237,7 +237,7 @@ cdef class ExpressPath:
         return True
 
     cdef bint send_bundle(self, int worker, list lanes) except -1:
-        """Send what has been gathered for an io worker; False when its lane is full."""
+        """Send the requests collected for an io worker; False when its lane is full."""
         cdef ExpressBundle* bundle = &self.bundles[worker]
         if bundle.size == 0:
             return True
@@ -257,12 +257,12 @@ cdef class ExpressPath:
         return sent
 
     cdef void drop_bundle(self, int worker) noexcept nogil:
-        """The io worker is gone; whoever waits for it is told."""
+        """The io worker is gone: fail the requests that wait for it."""
         self.bundles[worker].size = 0
         self.bundles[worker].count = 0
 
     cdef Request* find(self, uint64_t token) noexcept nogil:
-        """The request of a token; NULL when it is not of this path, or was given up."""
+        """The request of a token; NULL if it is not of this path, or was given up."""
         cdef Request* request
         if not is_express(token):
             return NULL
@@ -272,7 +272,7 @@ cdef class ExpressPath:
         return request
 
     cdef bint take_answer(self, Request* request, const uint8_t* body, size_t size, int32_t throttle_ms) except -1:
-        """Put an answer's body behind the header of the response. No coordinator knows of the throttle time in it."""
+        """Append the coordinator's response body to the response header, and set the throttle time in it."""
         cdef bint flexible = request.api_version >= ROUTES[request.api_key].first_flexible
         cdef Py_ssize_t head = 8 + flexible
         self.forget(request)
@@ -288,7 +288,7 @@ cdef class ExpressPath:
         return True
 
     cdef object forget(self, Request* request):
-        """The request is no longer of this path; its frame."""
+        """Take the request off this path; returns its frame."""
         frame = self.frames.pop(express_token(request), None)
         request.express_worker = -1
         return frame

@@ -1,4 +1,4 @@
-# The aborted transactions that a reader of committed records is told of, from the .txnindex files of a partition.
+# The aborted transactions of a read_committed response, from the .txnindex files of a partition.
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from kbroker._ext.fetch_files cimport FileCache

@@ -32,7 +32,7 @@ from kbroker._ext.wire cimport load_i16, load_i32, load_i64
 
 from kbroker._ext.fetch_segments import report_shortage
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 cdef enum:
     ENTRY_SIZE = 34                 # version i16, then four i64
@@ -118,8 +118,8 @@ cdef class AbortedIndex:
                     or entry.last_offset <= last
                     or entry.last_stable_offset > entry.last_offset + 1
                 ):
-                    log.error(
-                        "%s: no aborted transaction at %d; the next start of the broker rebuilds the file",
+                    logger.error(
+                        "%s: no aborted transaction at offset %d; the file will be rebuilt at the next start",
                         os.fsdecode(path), known + number * ENTRY_SIZE)
                     return FIND_CORRUPT
                 last = entry.last_offset
@@ -215,7 +215,7 @@ cdef FindStatus find_aborted(
 
 
 cdef int64_t upper_bound(LogFiles log, int32_t number, const LogEnd* end, const FoundRange* found) except -1:
-    """An offset above all of the range, as low as the index can tell; too high only makes the answer longer."""
+    """An offset above the whole range, as low as the index can tell; too high only makes the response longer."""
     cdef:
         Segment* segment = &log.segments[number]
         BatchHeader header
@@ -252,7 +252,7 @@ cdef int64_t upper_bound(LogFiles log, int32_t number, const LogEnd* end, const 
     position = load_i32(entry + 4)
     if position < range_end or position >= limit:
         return bound
-    # A wrong index must not hide an aborted transaction: the batch that the entry names is asked.
+    # A wrong index must not hide an aborted transaction: look at the batch that the entry names.
     file = log.open_file(segment, False)
     if file < 0 or read_header(
         log.cache.files[file].fd, position, limit, &header, &log.reads) != FIND_OK:

@@ -35,7 +35,7 @@ cdef enum:
 
 
 class FetchDecodeError(ValueError):
-    """Bytes that are no Fetch request of their version; the connection they came from is to be closed."""
+    """The bytes are not a Fetch request of their version; close the connection."""
 
 
 cdef struct Shape:
@@ -152,7 +152,7 @@ cdef class FetchRequest:
         if version >= 4:
             need(read_i8(&r, &self.isolation_level), "isolation level")
         if self.isolation_level != 0 and self.isolation_level != 1:
-            fail(f"no such isolation level: {self.isolation_level}")
+            fail(f"unknown isolation level {self.isolation_level}")
         if version >= 7:
             need(read_i32(&r, &self.session_id), "session id")
             need(read_i32(&r, &self.session_epoch), "session epoch")
@@ -187,10 +187,10 @@ cdef int read_topics(Reader* r, Shape* shape, FetchRequest request) except -1:
         int32_t topics = count_of(r, shape, topic_min, "topics")
         int32_t position, count
         RequestTopic* topic
-    # BOUND: count_of refused a count whose elements cannot be in the request, so these arrays are smaller than
+    # BOUND: count_of rejected a count whose elements cannot be in the request, so these arrays are smaller than
     # a few times the request; the same holds below.
     if topics > FETCH_PARTITIONS_MAX:
-        fail(f"{topics} topics, at most {FETCH_PARTITIONS_MAX} are served")
+        fail(f"{topics} topics, at most {FETCH_PARTITIONS_MAX} are supported")
     request.make_room(topics, 0, 0, 0)
     for position in range(topics):
         topic = &request.topics[position]
@@ -240,7 +240,7 @@ cdef int read_forgotten(Reader* r, Shape* shape, FetchRequest request) except -1
         const uint8_t* p = NULL
         RequestTopic* topic
     if topics > FETCH_PARTITIONS_MAX:
-        fail(f"{topics} forgotten topics, at most {FETCH_PARTITIONS_MAX} are served")
+        fail(f"{topics} forgotten topics, at most {FETCH_PARTITIONS_MAX} are supported")
     request.make_room(0, 0, topics, 0)
     for position in range(topics):
         topic = &request.forgotten[position]

@@ -32,7 +32,7 @@ cdef class FetchEngine:
     cdef FetchReply completed_last
     cdef readonly uint64_t parked_total
 
-    # Serve one request. `body` is the request after its header and need only live during the call. Returns the reply,
+    # Serve one request. `body` is the request after its header, used only during the call. Returns the reply,
     # or None when the request is parked; then the reply comes out of next_completed(), with this token.
     # Raises FetchDecodeError (ValueError) on malformed bytes: close the connection, naming the reason.
     cdef FetchReply handle(
@@ -53,13 +53,13 @@ cdef class FetchEngine:
     # The connection of a parked request was closed. A reply already completed still comes out: release() it.
     cdef int cancel(self, uint64_t token) except -1
 
-    # Close files nobody used for a while. Call it every few seconds, also when no request comes.
+    # Close files that have not been used for a while. Call it every few seconds, even without requests.
     cdef int housekeep(self, int64_t now_ms) except -1
 
     cdef FetchReply serve_full(self, FetchTerms* terms)
     cdef FetchReply serve_incremental(self, FetchTerms* terms)
     cdef FetchReply answer_or_park(self, FetchSession session, FetchTerms* terms)
-    cdef FetchReply refuse(self, FetchTerms* terms, int16_t error)
+    cdef FetchReply reject(self, FetchTerms* terms, int16_t error)
     cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error)
     cdef FetchSession take_session(self)
     cdef int put_session(self, FetchSession session) except -1

@@ -1,12 +1,12 @@
-"""Serves Fetch requests in a network process, from the partition table and the log files, with no hop.
+"""Serves Fetch requests in a network process, from the partition table and the log files, without another process.
 
 A request becomes a FetchSession (its own, or the cached one it continues). ``evaluate`` reads each partition's slot and
-finds its bytes; the result is encoded at once, or the request is parked: a wait node per partition, this process's bit
+finds its bytes. The response is encoded at once, or the request is parked: a wait node per partition, this process's bit
 in each slot's waiter mask, a deadline in a heap. Cost of a request: one slot read per partition, no Python object per
-partition, no system call where there is nothing new, and at most one ``pread`` where the reader goes on at the end of
-what it got last. COPY: none of records.
+partition, no system call where there is nothing new, and at most one ``pread`` where the reader continues from where it
+stopped. COPY: none of records.
 
-INVARIANT: a waiter bit is set before the slot is read for the last time, so no advance of the slot goes unseen.
+INVARIANT: a waiter bit is set before the slot is read for the last time, so no advance of the slot is missed.
 """
 
 import os
@@ -62,13 +62,13 @@ cdef class FetchEngine:
 
     def put_topic(
         self, str name not None, bytes topic_id not None, list slots not None, list incarnations=None,
-        bint refuses_old=False, bint stores_zstd=False, bint internal=False,
+        bint rejects_old=False, bint stores_zstd=False, bint internal=False,
     ):
         """Add a topic or change it. slots: partition-table slot by partition, -1 where this broker has no replica.
 
-        incarnations: what ``slot_incarnation`` of each slot must be, None for any; a slot that has another one was
-        given to another replica and is answered with NOT_LEADER_OR_FOLLOWER. refuses_old: answer Fetch below version 4
-        with UNSUPPORTED_VERSION instead of converting. stores_zstd: readers who do not know zstd (below 10) are refused.
+        incarnations: what ``slot_incarnation`` of each slot must be, None for any; a slot with another one now belongs
+        to another replica and gets NOT_LEADER_OR_FOLLOWER. rejects_old: reject Fetch below version 4 with
+        UNSUPPORTED_VERSION instead of converting. stores_zstd: reject readers that do not know zstd (below version 10).
         internal: clients may not produce to it.
         Requests parked on the topic are completed when its slots or its id change: drain next_completed() afterwards.
         """
@@ -80,7 +80,7 @@ cdef class FetchEngine:
             if slot != NONE:
                 self.table.check_slot(slot)
         if known is not None:
-            known.refuses_old = refuses_old
+            known.rejects_old = rejects_old
             known.stores_zstd = stores_zstd
             known.internal = internal
             affected = known.slot_list()
@@ -88,7 +88,7 @@ cdef class FetchEngine:
                 return
         self.registry.put(name.encode(), topic_id, slots, incarnations)
         known = self.registry.get(name.encode())
-        known.refuses_old = refuses_old
+        known.rejects_old = rejects_old
         known.stores_zstd = stores_zstd
         known.internal = internal
         for slot in affected:
@@ -96,7 +96,7 @@ cdef class FetchEngine:
                 self.recheck_slot(slot, True)
 
     def remove_topic(self, str name not None):
-        """Forget a deleted topic and complete what is parked on it; no error when it is not known."""
+        """Forget a deleted topic and complete the requests parked on it; an unknown topic is no error."""
         cdef Topic known = self.registry.get(name.encode())
         if known is None:
             return
@@ -129,8 +129,8 @@ cdef class FetchEngine:
         else:
             terms.kind = FETCH_FULL if version >= 7 and request.session_epoch == 0 else FETCH_SESSIONLESS
         if request.replica_id >= 0:
-            # Replication between brokers has a path of its own; nobody may take part in it unannounced.
-            return self.refuse(&terms, INVALID_REQUEST)
+            # Replication between brokers has a path of its own, which other fetches must not join.
+            return self.reject(&terms, INVALID_REQUEST)
         if terms.kind == FETCH_INCREMENTAL:
             return self.serve_incremental(&terms)
         return self.serve_full(&terms)
@@ -153,7 +153,7 @@ cdef class FetchEngine:
         if session.by_id != (terms.version >= 13):
             return self.error_reply(terms, FETCH_SESSION_TOPIC_ID_ERROR)
         if session.parked is not None:
-            self.complete(session.parked, INVALID_FETCH_SESSION_EPOCH)  # overtaken on another connection
+            self.complete(session.parked, INVALID_FETCH_SESSION_EPOCH)  # the session is used on another connection
         session.update(self.request, self.registry, self.access)
         if session.count == 0:
             self.sessions.remove(session.session_id)
@@ -174,7 +174,7 @@ cdef class FetchEngine:
             self.reader.evaluate(session, terms, &failed)
         return self.finish(session, terms)
 
-    cdef FetchReply refuse(self, FetchTerms* terms, int16_t error):
+    cdef FetchReply reject(self, FetchTerms* terms, int16_t error):
         """The same error for the request, as far as its version can say so, and for each partition in it."""
         cdef FetchSession session = self.take_session()
         cdef FetchReply reply
@@ -200,13 +200,13 @@ cdef class FetchEngine:
         return self.idle_sessions.pop() if self.idle_sessions else FetchSession.__new__(FetchSession)
 
     cdef int put_session(self, FetchSession session) except -1:
-        """Keep a session for reuse, unless it is or was cached: then others may still hold it."""
+        """Keep a session object for reuse, unless it is or was cached: then others may still hold it."""
         if session.session_id == 0 and len(self.idle_sessions) < IDLE_SESSIONS:
             session.clear()
             self.idle_sessions.append(session)
         return 0
 
-    # ---- answering ---------------------------------------------------------------------------------------------------
+    # ---- responses ---------------------------------------------------------------------------------------------------
 
     cdef FetchReply finish(self, FetchSession session, FetchTerms* terms):
         """Encode ``results`` and end the request; the session remembers what its client has been told."""
@@ -294,7 +294,7 @@ cdef class FetchEngine:
     # ---- purgatory ---------------------------------------------------------------------------------------------------
 
     cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms) except *:
-        """Wait for the slots of the session. False when one of them has advanced meanwhile: answer now."""
+        """Wait for the slots of the session. False if one of them has advanced meanwhile: respond now."""
         cdef:
             ParkedFetch waiting = self.purgatory.enter(session, terms, deadline_ms)
             WaitNode* node
@@ -312,7 +312,7 @@ cdef class FetchEngine:
         return not ready
 
     cdef bint recheck(self, WaitNode* node, ParkedFetch waiting) except *:
-        """Count one partition of a parked request anew. True when the request is to be completed."""
+        """Recount one partition of a parked request. True if the request can be completed."""
         cdef:
             FetchPartition* entry = &waiting.session.partitions[node.entry]
             SlotData slot
@@ -327,14 +327,14 @@ cdef class FetchEngine:
                 if self.reader.find_bytes(entry, &slot, end, 0, False, &found) != 0:
                     return True
             if entry.segment_base_offset != end.segment_base_offset:
-                return True  # the rest of a sealed segment and more: as much as one response brings
+                return True  # the rest of a sealed segment and more: as much as one response can hold
             available = min(max(end.position - entry.position, <int64_t>0), <int64_t>entry.bytes_max)
         waiting.available += available - node.counted
         node.counted = available
         return waiting.available >= waiting.terms.bytes_min
 
     cdef int recheck_slot(self, int32_t slot, bint always) except -1:
-        """Look at every request parked on the slot; complete those that are ready, or all of them."""
+        """Check every request parked on the slot; complete those that are ready, or all of them."""
         cdef:
             int32_t number = self.purgatory.slot_heads[slot]
             ParkedFetch waiting
@@ -382,7 +382,7 @@ cdef class FetchEngine:
         return self.purgatory.next_deadline_ms()
 
     cdef int complete(self, ParkedFetch waiting, int16_t session_error) except -1:
-        """Answer a parked request with what is there now, or with an error of its session."""
+        """Complete a parked request with the data there is now, or with an error of its session."""
         cdef FetchReply reply
         cdef bint failed = False
         self.purgatory.leave(waiting)
@@ -439,7 +439,7 @@ cdef class FetchEngine:
         return done
 
     def handle_reply(self, bytes body not None, int version, int32_t correlation_id=0, uint64_t token=0, int64_t now_ms=0):
-        """As handle(); the FetchReply is to be given to finish_reply(), which reads and releases it."""
+        """As handle(); pass the FetchReply to finish_reply(), which reads and releases it."""
         return self.handle(
             <const uint8_t*><const char*>body, len(body), <int16_t>version, correlation_id, token, now_ms
         )
@@ -465,13 +465,13 @@ cdef class FetchEngine:
         return self.next_deadline_ms()
 
     def log_counts(self, str name not None, int32_t partition):
-        """What finding positions in a partition's files has cost, None before its first read."""
+        """Counters of position lookups in a partition's files, None before its first read."""
         cdef Topic topic = self.registry.get(name.encode())
         cdef LogFiles log = topic.logs[partition]
         return None if log is None else log.counts()
 
     def take_damages(self) -> list:
-        """What was found damaged since the last call: (slot, its incarnation, segment base offset, position, problem)."""
+        """Damage found since the last call: (slot, its incarnation, segment base offset, position, problem)."""
         found = self.reader.damages
         if found:
             self.reader.damages = []
@@ -502,6 +502,6 @@ cdef bytes reply_bytes(FetchReply reply):
             parts.append(os.pread(chunk.fd, chunk.size, chunk.position))
     whole = b"".join(parts)
     if len(whole) != reply.total_size:
-        raise OSError(f"a Fetch response of {reply.total_size} bytes has {len(whole)}: a log file was cut")
+        raise OSError(f"a Fetch response has {len(whole)} of {reply.total_size} bytes: a log file was truncated")
     reply.release()
     return whole

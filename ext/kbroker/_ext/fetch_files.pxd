@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef struct OpenFile:
     int fd                 # -1: this place is free
-    uint32_t generation    # changes each time the place is used anew
+    uint32_t generation    # changes each time the place is reused
     int32_t references     # ranges in flight
     bint retired           # no handle finds it any more; closed when `references` falls to 0
     uint64_t inode
@@ -14,7 +14,7 @@ cdef struct OpenFile:
     int32_t older
 
 
-# Names a file that may have been closed since: FileCache.find() answers -1 then. index -1 names nothing.
+# Names a file that may have been closed since: FileCache.find() returns -1 then. index -1 names no file.
 cdef struct FileHandle:
     int32_t index
     uint32_t generation
@@ -30,7 +30,7 @@ cdef class FileCache:
     cdef int32_t newest
     cdef int32_t oldest
     cdef int32_t free_head
-    # Whether a descriptor is free now that none was: the file used least recently, and not in flight, is closed for it.
+    # Free a descriptor when there is none: close the least recently used file that is not in flight. Whether that worked.
     cdef bint make_room(self, int code) noexcept
     cdef bint close_oldest(self) noexcept
     # A descriptor to read the file with, which the caller closes; -errno on failure. Makes room for it.
@@ -41,7 +41,7 @@ cdef class FileCache:
     cdef void hold(self, int32_t index) noexcept
     cdef void drop(self, int32_t index) noexcept
     cdef void retire(self, FileHandle handle) noexcept
-    # Close what nobody used since `before_ms`: a deleted segment keeps its disk space while a descriptor is open.
+    # Close files that have not been used since `before_ms`: a deleted segment keeps its disk space while a descriptor is open.
     cdef void close_idle(self, int64_t before_ms) noexcept
     cdef void close_place(self, int32_t index) noexcept
     cdef void unlink_place(self, int32_t index) noexcept

@@ -40,7 +40,7 @@ cdef class PartitionReader:
     cdef int32_t result_count
     cdef int32_t result_capacity
     cdef AbortedList aborted          # of the results
-    # What was found to be wrong and is not told yet: (slot, its incarnation, segment base offset, position, problem).
+    # Damage that is not reported yet: (slot, its incarnation, segment base offset, position, problem).
     cdef list damages
     cdef uint64_t starved_total       # evaluations that found no bytes because every place of `files` is in flight
     cdef int make_results(self, int32_t count) except -1

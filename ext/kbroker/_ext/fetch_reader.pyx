@@ -1,7 +1,7 @@
-"""What each partition of a fetch has to say: its offsets, its error, and the bytes within the limits.
+"""Finds what a fetch returns for each partition: its offsets, its error, and the bytes within the limits.
 
 One slot read per partition; a system call only where there are bytes to find. The results are kept in an array that
-is used again for the next request.
+is reused for the next request.
 """
 
 from libc.stdint cimport uint64_t
@@ -36,7 +36,7 @@ from kbroker._ext.fetch_segments import report_failed_read
 
 cdef enum:
     NONE = -1
-    DAMAGES_MAX = 100              # BOUND: of what waits to be told; a reader asks again and again
+    DAMAGES_MAX = 100              # BOUND: damage to be reported; a reader that meets it retries
     READ_COMMITTED = 1
     FIRST_OF_WHOLE_BATCHES = 3     # before it every partition gets its bytes, and the last message may be cut
     FIRST_OF_FORMAT_2 = 4
@@ -61,8 +61,8 @@ cdef int16_t epoch_error(int32_t asked, int32_t current) noexcept:
 
 
 cdef bint is_anothers(const SlotData* slot, const FetchPartition* entry) noexcept:
-    # The slot was given to another replica: what this process knows of topics is older than the table. Or it has not been
-    # given to this one yet, in a broker that has just been started.
+    # The slot belongs to another replica: the topics of this process are older than the table. Or, in a broker that has just
+    # been started, this replica has not got its slot yet.
     return entry.slot_incarnation >= 0 and entry.slot_incarnation != <int64_t>slot.slot_incarnation
 
 
@@ -123,7 +123,7 @@ cdef class PartitionReader:
                 entry, terms.isolation_level, min(<int64_t>entry.bytes_max, left),
                 total == 0 or terms.version < FIRST_OF_WHOLE_BATCHES, answer
             )
-            if terms.version < FIRST_OF_FORMAT_2 and answer.error == 0 and (<Topic>entry.topic).refuses_old:
+            if terms.version < FIRST_OF_FORMAT_2 and answer.error == 0 and (<Topic>entry.topic).rejects_old:
                 answer.size = 0
                 answer.error = UNSUPPORTED_VERSION
             elif terms.version < FIRST_OF_ZSTD and answer.error == 0 and (<Topic>entry.topic).stores_zstd:
@@ -160,7 +160,7 @@ cdef class PartitionReader:
         if entry.slot < 0:
             return entry.error
         if not self.table.read_slot(entry.slot, &slot):
-            return NOT_LEADER_OR_FOLLOWER  # its owner died while writing; the next one repairs it
+            return NOT_LEADER_OR_FOLLOWER  # its owner died during a write; the next incarnation repairs the slot
         error = NOT_LEADER_OR_FOLLOWER if is_anothers(&slot, entry) else slot_error(&slot)
         if error == 0:
             error = epoch_error(entry.current_leader_epoch, slot.leader_epoch)
@@ -200,11 +200,11 @@ cdef class PartitionReader:
             return KAFKA_STORAGE_ERROR
         found.size = 0
         if slot.flags & SLOT_SWAPPING:
-            return 0  # over in a moment; the owner wakes who waits
+            return 0  # takes only a moment; the owner wakes waiters
         status = log.find_range(entry.fetch_offset, slot, end, bytes_max, at_least_one, found)
         if status == FIND_OK:
             if found.size > 0 and self.table.read_slot(entry.slot, &now) and now.segment_version != slot.segment_version:
-                # Segments came, went or were exchanged meanwhile, maybe between two looks at the directory.
+                # Segments were added, deleted or replaced meanwhile, maybe between two looks at the directory.
                 found.size = 0
                 return 0
             entry.segment_base_offset = found.segment_base_offset
@@ -215,7 +215,7 @@ cdef class PartitionReader:
             return 0
         if status == FIND_CORRUPT:
             if not self.table.read_slot(entry.slot, &now) or now.segment_version != slot.segment_version:
-                return 0  # segments were exchanged while they were looked at
+                return 0  # segments were replaced during the look-up
             if len(self.damages) < DAMAGES_MAX:
                 self.damages.append((entry.slot, now.slot_incarnation, *log.damage))
             return CORRUPT_MESSAGE
@@ -238,7 +238,7 @@ cdef class PartitionReader:
     cdef int16_t add_aborted(
         self, FetchPartition* entry, const SlotData* slot, const LogEnd* end, FoundRange* found
     ) except *:
-        """Add the aborted transactions among the records of *found. Without a word on them the records do not go out."""
+        """Add the aborted transactions among the records of *found. Without them the records are not sent."""
         cdef:
             Topic topic = <Topic>entry.topic
             LogFiles log = topic.log_of(entry.index, slot.log_dir_index, self.log_dirs, self.files)
@@ -258,7 +258,7 @@ cdef class PartitionReader:
                 now.segment_version == slot.segment_version and now.slot_incarnation == slot.slot_incarnation
             ):
                 return 0
-            # Segments came or went while the indexes were read: nothing this time, the client asks again.
+            # Segments were added or deleted while the indexes were read: no records this time, the client retries.
             self.aborted.count = start
             found.size = 0
             return 0

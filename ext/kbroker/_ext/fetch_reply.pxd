@@ -6,7 +6,7 @@ from kbroker._ext.fetch_files cimport FileCache
 
 # Send bytes [bytes_offset, bytes_offset + bytes_size) of the reply, then `size` bytes of `fd` from `position`.
 # fd is -1 and size 0 when no file range follows. The file holds the whole range (it was published before); a short
-# read means the file was cut under us, and the connection must be closed because the length is already promised.
+# read means that the file was truncated, and the connection must be closed because the length has already been sent.
 cdef struct ReplyChunk:
     int64_t bytes_offset
     int64_t bytes_size
@@ -21,7 +21,7 @@ cdef struct AbortedTransaction:
     int64_t first_offset
 
 
-# What a response says of one partition.
+# One partition of a response.
 cdef struct PartitionAnswer:
     int32_t index
     int16_t error
@@ -39,7 +39,7 @@ cdef struct PartitionAnswer:
 cdef class ReplyPool:
     cdef FileCache cache
     cdef list idle
-    cdef readonly int64_t copied_bytes   # of records, in the replies that are on their way
+    cdef readonly int64_t copied_bytes   # of records, in the replies being sent
     cdef FetchReply take(self)
 
 
@@ -58,7 +58,7 @@ cdef class FetchReply:
     cdef int16_t version
     cdef int64_t chunk_start           # bytes from here belong to the next chunk
     cdef int64_t copied_bytes          # of records among the bytes
-    # Call once when sent or abandoned: lets go of the descriptors; the object must not be used afterwards.
+    # Call once when sent or abandoned: releases the descriptors; the object must not be used afterwards.
     cdef void release(self)
     cdef int file_count(self) noexcept
     # Encoding, in this order: begin, then per topic begin_topic, add_partition..., end_topic; end.
@@ -69,7 +69,7 @@ cdef class FetchReply:
     cdef int add_partition(self, const PartitionAnswer* answer) except -1
     cdef int end_topic(self) except -1
     cdef int end(self) except -1
-    # The answer as a whole is finished, and not sent yet.
+    # The response is complete, and not sent yet.
     cdef void set_throttle(self, int32_t throttle_ms) noexcept nogil
     cdef int put_count(self, int32_t count) except -1
     cdef int reserve(self, int64_t size) except -1

@@ -1,5 +1,5 @@
-"""Fetch responses, versions 0 to 18: bytes that are written here, and ranges of log files that are not copied.
-Versions 0 to 3 carry other message formats than the files do, so their records are copied.
+"""Fetch responses, versions 0 to 18: encoded bytes, and ranges of log files that are not copied. Versions 0 to 3 have
+other message formats than the files, so their records are copied.
 
 Oracle: ``kbroker.protocol.codec``. Source: protocol guide, Fetch API (key 1).
 """
@@ -51,7 +51,7 @@ cdef class ReplyPool:
 @cython.final
 @cython.no_gc_clear
 cdef class FetchReply:
-    """One response. Made by FetchEngine, sent and released by the network loop."""
+    """One response. Created by FetchEngine, sent and released by the network loop."""
 
     def __dealloc__(self):
         if self.cache is not None:
@@ -69,7 +69,7 @@ cdef class FetchReply:
             self.pool.idle.append(self)
 
     cdef int file_count(self) noexcept:
-        """How many descriptors it keeps from being closed, those of one file counted each."""
+        """How many references to open files it holds."""
         cdef int32_t i
         cdef int count = 0
         for i in range(self.chunk_count):
@@ -131,7 +131,7 @@ cdef class FetchReply:
             p[0] = 0  # tagged fields of response header version 1
             p += 1
         if version >= 1:
-            store_i32(p, 0)  # throttle time: set_throttle
+            store_i32(p, 0)  # throttle time: see set_throttle
             p += 4
         if version >= 7:
             store_i16(p, error)
@@ -141,7 +141,7 @@ cdef class FetchReply:
         return self.put_count(topic_count)
 
     cdef void set_throttle(self, int32_t throttle_ms) noexcept nogil:
-        """How long the client should wait; it is only known when the answer leaves."""
+        """Set how long the client should wait, which is known only when the response is sent."""
         if self.version >= 1:
             store_i32(self.bytes + SIZE_FIELD + 4 + (1 if self.version >= 12 else 0), throttle_ms)
 

@@ -18,7 +18,7 @@ cdef enum:
 
 
 cdef int copy_small(Request* request, FetchReply reply) except -2:
-    """1: the reply is now in request.response; 0: too large; -1: a file was cut under it."""
+    """1: the reply is now in request.response; 0: too large; -1: a file was truncated."""
     cdef:
         int32_t i
         ReplyChunk* chunk
@@ -49,7 +49,7 @@ cdef int copy_small(Request* request, FetchReply reply) except -2:
 cdef SendStatus send_reply(
     Transport transport, Request* request, FetchReply reply, int64_t budget, int64_t* sent
 ) noexcept nogil:
-    """Send on from where the last call stopped; request.fetch_chunk and request.sent say where."""
+    """Continue where the last call stopped: at request.fetch_chunk and request.sent."""
     cdef:
         ReplyChunk* chunk
         int64_t left

@@ -21,7 +21,7 @@ cdef struct FetchPartition:
     int32_t next                      # in order of service; `next` also chains free entries
     int32_t previous
     int64_t fetch_offset
-    int64_t told_high_watermark       # what the last response of the session said, -1: say it again
+    int64_t told_high_watermark       # in the last response of the session, -1: must be sent again
     int64_t told_log_start_offset
     int64_t segment_base_offset       # where fetch_offset lies, -1: not known
     int64_t position
@@ -43,7 +43,7 @@ cdef class FetchSession:
     cdef uint64_t registry_version
     cdef Verdicts access              # of the client of its last request
     cdef uint64_t access_version      # the slots were looked up for these topics and these rights
-    cdef dict placeholders            # key -> Topic of topics nobody knows, else None
+    cdef dict placeholders            # key -> Topic of unknown topics, else None
     cdef IndexTable index             # (topic, partition) -> entry + 1; empty until it is a session
     cdef int fill(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1
     cdef int update(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1

@@ -70,7 +70,7 @@ cdef class FetchSession:
             int32_t position, number, entry
             RequestTopic* wanted
             Topic topic
-        if self.access is not access:  # somebody else goes on with it
+        if self.access is not access:  # the session is continued by another principal
             self.access = access
             self.access_version = 0
         self.resolve(registry)
@@ -143,7 +143,7 @@ cdef class FetchSession:
         return 0
 
     cdef Topic topic_for(self, const RequestTopic* wanted, TopicRegistry registry):
-        """The topic a request names; one that nobody knows gets one object in this session."""
+        """The topic a request names; an unknown one gets one object in this session."""
         cdef Topic topic = registry.find(wanted.key, wanted.key_size, self.by_id)
         cdef bytes key
         if topic is not None:
@@ -213,7 +213,7 @@ cdef class FetchSession:
         self.last = number
 
     cdef void clear(self) noexcept:
-        """Empty it for use by another request."""
+        """Empty it for reuse by another request."""
         cdef int32_t number
         for number in range(self.used_end):
             if self.partitions[number].used:
@@ -302,7 +302,7 @@ cdef inline uint32_t hash_of(PyObject* topic, int32_t index) noexcept:
 
 
 cdef class SessionCache:
-    """The incremental sessions of one network process: at most ``capacity``, replaced when idle for two minutes."""
+    """The incremental sessions of one network process: at most ``capacity``, replaceable after two idle minutes."""
 
     def __cinit__(self, int32_t capacity, int network_index):
         self.capacity = capacity
@@ -316,7 +316,7 @@ cdef class SessionCache:
         return self.sessions.get(session_id)
 
     cdef int touch(self, FetchSession session, int64_t now_ms) except -1:
-        """Its next request is here: advance the epoch and make it the one used last."""
+        """Called for each request of the session: advance the epoch and make it the most recently used."""
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         session.last_used_ms = now_ms
         del self.sessions[session.session_id]

@@ -15,7 +15,7 @@ cdef class HeldBatch:
 
 
 cdef class Question:
-    """What a transaction coordinator is asked, and the batches that wait for its answer, in order."""
+    """A verification that a transaction coordinator is asked for, and the batches that wait for it, in order."""
     cdef tuple key                   # slot, producer id
     cdef int16_t producer_epoch
     cdef str transactional_id

@@ -1,8 +1,8 @@
 """Batches that an io worker cannot append yet: their bytes stay in the arena, their order is kept.
 
-``txn_verification`` holds those of a transaction that is to be verified. ``EarlyBatches`` are for logs that a process which
-has just been started has not opened yet: otherwise a producer would be told of the restart by an error, and what it has
-sent behind that might come first.
+``txn_verification`` holds those of a transaction that has to be verified. ``EarlyBatches`` are for logs that a process has
+not opened yet after its start. Otherwise a producer would get an error because of the restart, and its later batches
+might be appended before the retry.
 """
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
@@ -13,7 +13,7 @@ cdef enum:
     # How long one waits at least and at most, whatever its request says.
     HELD_MIN_MS = 1000
     HELD_MAX_MS = 60000
-    # BOUND: this part of an arena waits for logs to be opened, counted in pages; what is more is refused.
+    # BOUND: the part of an arena, in pages, that may wait for logs to be opened; further batches are rejected.
     EARLY_SHARE = 4
     PAGE_BYTES = 4096
 
@@ -40,14 +40,14 @@ cdef int64_t monotonic_ms() noexcept nogil:
 
 
 cdef class EarlyBatches:
-    """Those that wait for their logs, of one io worker. arenas: of the network processes, by index."""
+    """Batches of one io worker that wait for their logs. arenas: of the network processes, by index."""
 
     def __cinit__(self, list arenas):
         self.by_slot = {}
         self._left = [len(arena) // EARLY_SHARE for arena in arenas]
 
     cdef bint keep(self, int network_index, const ProduceDescriptor* d, const uint8_t* batch) except *:
-        """Have a batch wait behind the others of its slot; False when too many do."""
+        """Queue a batch behind the others of its slot; False when there are too many."""
         if self._left[network_index] < arena_bytes(d):
             return False
         self._left[network_index] -= arena_bytes(d)
@@ -56,14 +56,14 @@ cdef class EarlyBatches:
         return True
 
     cdef list take(self, int32_t slot):
-        """All of a slot, which wait no longer."""
+        """Take all batches of a slot out of the queue."""
         cdef list found = self.by_slot.pop(slot, [])
         for held in found:
             self.forget(<HeldBatch>held)
         return found
 
     cdef list expired(self, int64_t now):
-        """Those that have waited too long, and what their producers have sent behind them; they wait no longer."""
+        """Take out the batches that have waited too long, and later ones of their producers."""
         cdef HeldBatch held
         cdef list found = [], left
         cdef set late
@@ -82,7 +82,7 @@ cdef class EarlyBatches:
         return found
 
     cdef int drop(self, int network_index) except -1:
-        """Forget those of a network process that is gone."""
+        """Forget the batches of a network process that is gone."""
         cdef HeldBatch held
         cdef list left
         for slot, batches in list(self.by_slot.items()):

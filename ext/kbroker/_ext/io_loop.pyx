@@ -1,12 +1,12 @@
-"""The loop of an io worker: lanes in, appends, and at the end of a turn what all of it has come to.
+"""The loop of an io worker: read the lanes, append, and at the end of a turn publish and respond.
 
 ``read_lane`` takes PRODUCE messages, whose batches ``produce_intake`` appends, and requests to coordinators. Nothing is
-answered before ``end_turn``, which syncs the logs whose flush.messages is reached once for all that wait (group commit),
-publishes the slots, settles what is committed by that (``committed_queue``), and sends answers and wake-ups. It is the
-twin of ``net_loop``.
+answered before ``end_turn``. That syncs the logs which have reached flush.messages, once for all waiters (group commit),
+publishes the slots, completes what is now committed (``committed_queue``), and sends responses and wake-ups. It is the
+counterpart of ``net_loop``.
 
-The bytes of a batch stay in the arena of its network process until there is a result. What waits for one that is gone is
-dropped before those bytes are looked at again.
+The bytes of a batch stay in the arena of its network process until there is a result. When a network process is gone, its
+batches are dropped before anything looks at those bytes again.
 """
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
@@ -29,13 +29,13 @@ from kbroker.errors import ErrorCode, StorageError, WireError
 cdef enum:
     # BOUND: batches appended before the loop publishes and answers, so that one lane does not delay the others.
     TURN_BATCHES = 1024
-    # BOUND: how often a turn publishes; what is committed may lead to further appends. The rest is for the next turn.
+    # BOUND: how often a turn publishes; commits may lead to further appends. The rest is left to the next turn.
     PASSES_MAX = 8
     EVENTS_MAX = 64
 
 
 cdef class IoLoop:
-    """The lanes of one io worker and what comes over them.
+    """The lanes of one io worker, and their messages.
 
     arenas: the request arena of each network process, by index.
     lanes: the lane to each network process, by index.
@@ -69,19 +69,19 @@ cdef class IoLoop:
     # ---- partitions ----------------------------------------------------------------------------------------------
 
     def put(self, LogAppender appender):
-        """Serve a partition, as far as its slot says that it is led."""
+        """Serve a partition, provided its slot says that this broker is the leader."""
         self._produce.appenders[appender.slot] = appender
         if self._produce.early.count:
             self.note_restarts()
             self._produce.admit(appender.slot)
 
     def remove(self, int slot, int error_code=NOT_LEADER_OR_FOLLOWER):
-        """Stop serving a partition; whoever waits for a commit gets the error."""
+        """Stop serving a partition; waiters for a commit get the error."""
         self.fail_waiting(slot, error_code)
         self._produce.appenders.pop(slot, None)
 
     def fail_waiting(self, int slot, int error_code):
-        """What was appended to a log will not be committed for those who wait for it."""
+        """Fail the waiters of a log: what was appended will not be committed here."""
         cdef LogAppender appender = self._produce.appenders.get(slot)
         if appender is not None:
             self.fail_log(appender, error_code)
@@ -95,9 +95,9 @@ cdef class IoLoop:
         return 0
 
     def set_opening(self, bint opening):
-        """While logs are being opened, what is sent to one that is not waits for it; ``put`` lets it in.
+        """While logs are being opened, batches for a log that is not open wait for it; ``put`` appends them.
 
-        Otherwise a producer would be told of a restart by an error, and what it sent behind that might come first.
+        Otherwise a producer would get an error because of the restart, and its later batches might be appended first.
         """
         self._produce.opening = opening
         if not opening:
@@ -108,7 +108,7 @@ cdef class IoLoop:
     # ---- lanes ---------------------------------------------------------------------------------------------------
 
     def read_lane(self, Lane lane):
-        """Append what a network process has sent. Raises ValueError when a message is damaged."""
+        """Append what a network process has sent. Raises ValueError if a message is damaged."""
         cdef:
             Envelope envelope
             Py_ssize_t size = 0
@@ -136,7 +136,7 @@ cdef class IoLoop:
     cdef uint32_t take_requests(
         self, Lane lane, const uint8_t* message, Py_ssize_t size, int64_t now_ms
     ) except? 0:
-        """Have every part of a MSG_REQUEST served; returns how many there were."""
+        """Serve every part of a MSG_REQUEST; returns how many there were."""
         cdef Py_ssize_t part
         cdef uint32_t taken = 0
         cdef LogAppender appender
@@ -164,7 +164,7 @@ cdef class IoLoop:
         return None
 
     cdef int note_restart(self, Lane lane) except -1:
-        """Forget the answers to a network process that is gone: its tokens mean other requests to the next one."""
+        """Forget the responses to a network process that is gone: its tokens mean other requests to the next one."""
         if lane.peer_renewed():
             self._results.forget(lane.peer_index)
             if self.commit_path is not None:
@@ -173,7 +173,7 @@ cdef class IoLoop:
         return 0
 
     cdef int note_restarts(self) except -1:
-        """The arena bytes of a process that is gone are somebody else's by now."""
+        """Forget the batches of a network process that is gone: its arena now belongs to the next one."""
         cdef Lane lane
         for lane in self._lanes:
             self.note_restart(lane)
@@ -182,15 +182,15 @@ cdef class IoLoop:
     # ---- verification --------------------------------------------------------------------------------------------
 
     def verified(self, int64_t token, int error_code=0):
-        """The answer to a question of the verification: append what waits for it, or give that the error (0: none).
+        """The result of a verification: append the batches that wait for it, or fail them with the error (0: none).
 
-        A token that is not open is ignored.
+        An unknown token is ignored.
         """
         self.note_restarts()
         self._produce.verified(token, error_code)
 
     def ask_again(self, int64_t after_ms=0):
-        """Ask coordinators again that could not be reached; call it when ``verification.next_ask_ms`` says so.
+        """Retry coordinators that could not be reached; call it when ``verification.next_ask_ms`` says so.
 
         after_ms: as if it were so much later.
         """

@@ -50,8 +50,8 @@ cdef MessageStatus read_message(const uint8_t* p, const uint8_t* end, Message* m
 
 # What a client sent as message set, as one batch of format 2 with its records in order: base offset 0, no producer.
 # codec: that of the batch, -1 for the set's own; level: None or of that codec. Fills `info` as check_produced_batch does.
-# Raises MessageSetRefused. BOUND: entries above message_bytes_max are refused before their checksum is looked at,
-# nothing is decompressed beyond decompressed_max, and wrappers in wrappers are refused.
+# Raises MessageSetRejected. BOUND: entries above message_bytes_max are rejected before their checksum is looked at,
+# nothing is decompressed beyond decompressed_max, and wrappers in wrappers are rejected.
 cdef bytearray batch_of_message_set(
     const uint8_t* data, Py_ssize_t size, int64_t message_bytes_max, int64_t decompressed_max, int codec, object level,
     BatchInfo* info,
@@ -61,5 +61,5 @@ cdef bytearray batch_of_message_set(
 # as the format's description has it. False when these bytes are no frame.
 cdef bint set_lz4_checksum(uint8_t* data, Py_ssize_t size, bint broken) noexcept nogil
 
-# The message set in a wrapper. Raises MessageSetRefused for what cannot be decompressed within decompressed_max.
+# The message set in a wrapper. Raises MessageSetRejected for what cannot be decompressed within decompressed_max.
 cdef bytes unwrapped(const Message* wrapper, int64_t decompressed_max)

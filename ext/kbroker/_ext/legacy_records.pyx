@@ -79,7 +79,7 @@ cdef dict WORDS = {
 crc32_init()
 
 
-class MessageSetRefused(Exception):
+class MessageSetRejected(Exception):
     """A message set that a client may not write. ``args``: error code, what is wrong, the message at fault or -1."""
 
 
@@ -227,19 +227,19 @@ cdef MessageStatus put_messages(
 
 
 # Why put_messages stopped.
-cdef object refusal(MessageStatus status, int code, bint inner, int32_t index, int64_t message_bytes_max):
+cdef object rejection(MessageStatus status, int code, bint inner, int32_t index, int64_t message_bytes_max):
     if code == MESSAGE_TOO_LARGE:
-        return MessageSetRefused(code, f"a message is larger than max.message.bytes of the topic, {message_bytes_max}", -1)
+        return MessageSetRejected(code, f"a message is larger than max.message.bytes of the topic, {message_bytes_max}", -1)
     if code == INVALID_TIMESTAMP:
-        return MessageSetRefused(
+        return MessageSetRejected(
             code, "a timestamp out of range, or a producer that sets log append time", index)
     if status == MESSAGE_BAD_OFFSET:
-        return MessageSetRefused(code, "offsets of compressed messages do not rise", index)
+        return MessageSetRejected(code, "offsets of compressed messages do not rise", index)
     if code == INVALID_RECORD and inner:
-        return MessageSetRefused(code, "a compressed message of another format, or compressed itself", index)
+        return MessageSetRejected(code, "a compressed message of another format, or compressed itself", index)
     if code == INVALID_RECORD:
-        return MessageSetRefused(code, "a compressed message must be the only one of its set", -1)
-    return MessageSetRefused(code, WORDS[status], -1)
+        return MessageSetRejected(code, "a compressed message must be the only one of its set", -1)
+    return MessageSetRejected(code, WORDS[status], -1)
 
 
 # ---- the whole set -----------------------------------------------------------------------------------------------
@@ -266,9 +266,9 @@ cdef bytes unwrapped(const Message* wrapper, int64_t decompressed_max):
     cdef bytearray copy
     cdef bytes content
     if codec > CODEC_LZ4:
-        raise MessageSetRefused(UNSUPPORTED_COMPRESSION_TYPE, "message formats 0 and 1 do not have this compression", -1)
+        raise MessageSetRejected(UNSUPPORTED_COMPRESSION_TYPE, "message formats 0 and 1 do not have this compression", -1)
     if wrapper.value_size < 0:
-        raise MessageSetRefused(INVALID_RECORD, "a compressed message without a value", -1)
+        raise MessageSetRejected(INVALID_RECORD, "a compressed message without a value", -1)
     if codec == CODEC_LZ4 and wrapper.magic == 0:
         # COMPAT: as Kafka, whatever a client of format 0 has for a header checksum is taken.
         copy = PyByteArray_FromStringAndSize(<const char*>wrapper.value, wrapper.value_size)
@@ -276,10 +276,10 @@ cdef bytes unwrapped(const Message* wrapper, int64_t decompressed_max):
         set_lz4_checksum(<uint8_t*>PyByteArray_AS_STRING(copy), wrapper.value_size, False)
     content = try_unpack(codec, value, wrapper.value_size, decompressed_max, &status)
     if status == UNPACK_TOO_LARGE:
-        raise MessageSetRefused(
+        raise MessageSetRejected(
             MESSAGE_TOO_LARGE, f"the messages decompress to more than {decompressed_max} bytes", -1)
     if status != UNPACKED:
-        raise MessageSetRefused(CORRUPT_MESSAGE, "a compressed message cannot be decompressed", -1)
+        raise MessageSetRejected(CORRUPT_MESSAGE, "a compressed message cannot be decompressed", -1)
     return content
 
 
@@ -295,20 +295,20 @@ cdef bytearray batch_of_message_set(
         bytearray batch
         int code = 0
     if size >= ENTRY_HEADER_BYTES and load_i32(data + 8) > message_bytes_max - ENTRY_HEADER_BYTES:
-        raise refusal(MESSAGE_OK, MESSAGE_TOO_LARGE, False, -1, message_bytes_max)
+        raise rejection(MESSAGE_OK, MESSAGE_TOO_LARGE, False, -1, message_bytes_max)
     status = read_message(data, data + size, &first)
     if status != MESSAGE_OK:
-        raise refusal(status, CORRUPT_MESSAGE, False, -1, message_bytes_max)
+        raise rejection(status, CORRUPT_MESSAGE, False, -1, message_bytes_max)
     if first.attributes & MESSAGE_CODEC_MASK:
         if first.size != size:
-            raise refusal(MESSAGE_OK, INVALID_RECORD, False, -1, message_bytes_max)
+            raise rejection(MESSAGE_OK, INVALID_RECORD, False, -1, message_bytes_max)
         if first.magic == 1 and first.attributes & MESSAGE_LOG_APPEND_TIME:
-            raise refusal(MESSAGE_OK, INVALID_TIMESTAMP, False, -1, message_bytes_max)
+            raise rejection(MESSAGE_OK, INVALID_TIMESTAMP, False, -1, message_bytes_max)
         inner = unwrapped(&first, decompressed_max)
         data = <const uint8_t*>PyBytes_AS_STRING(inner)
         size = PyBytes_GET_SIZE(inner)
         if size == 0:
-            raise MessageSetRefused(INVALID_RECORD, "a compressed message that holds none", -1)
+            raise MessageSetRejected(INVALID_RECORD, "a compressed message that holds none", -1)
     batch = PyByteArray_FromStringAndSize(NULL, BATCH_HEADER_BYTES + records_bound(size))
     memset(&records, 0, sizeof(records))
     records.start = records.pos = <uint8_t*>PyByteArray_AS_STRING(batch) + BATCH_HEADER_BYTES
@@ -317,7 +317,7 @@ cdef bytearray batch_of_message_set(
         status = put_messages(
             data, data + size, inner is not None, first.magic, message_bytes_max, &records, &code)
     if code != 0:
-        raise refusal(status, code, inner is not None, records.count, message_bytes_max)
+        raise rejection(status, code, inner is not None, records.count, message_bytes_max)
     if codec < 0:
         codec = first.attributes & MESSAGE_CODEC_MASK
     batch = finished(batch, &records, codec, level)
@@ -370,7 +370,7 @@ def crc32_of(data) -> int:
 def to_batch(
     data, *, int64_t message_bytes_max=1048588, int64_t decompressed_max=1 << 26, int codec=-1, level=None
 ) -> bytearray:
-    """The batch of format 2 with the messages of a set. Raises MessageSetRefused."""
+    """The batch of format 2 with the messages of a set. Raises MessageSetRejected."""
     cdef bytes whole = bytes(data)
     cdef BatchInfo info
     return batch_of_message_set(

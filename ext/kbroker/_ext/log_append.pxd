@@ -43,13 +43,13 @@ cdef class LogAppender(LogTail):
     # Check the batch in place (CRC, records, sizes, timestamps, sequence numbers), write it with its base offset and
     # the leader epoch, index it. The batch stays as it is: its bytes are the network process's, which describes them
     # once more when this process dies. Raises nothing for bad input or a full disk: those are error codes in *result. StorageError,
-    # after which appends are refused, when the log directory fails.
+    # after which appends are rejected, when the log directory fails.
     # verification: NOT_ASKED, NO_QUESTION or what begin_verification gave out.
     cdef int append(
         self, const uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result, int64_t verification
     ) except -1
     # The same for up to RUN_MAX batches of format 2 without a producer id, in order and with one write. Returns how many of
-    # them were appended: the first that is refused, converted or starts a segment ends the run, and of a disk too full
+    # them were appended: the first that is rejected, converted or starts a segment ends the run, and of a disk too full
     # there is none. Those are for `append`, which knows what to do.
     cdef int append_run(
         self, const uint8_t* arena, const ProduceDescriptor* d, int count, int64_t now_ms, AppendResult* results
@@ -58,16 +58,16 @@ cdef class LogAppender(LogTail):
     cdef int append_message_set(
         self, const uint8_t* data, Py_ssize_t size, int64_t now_ms, AppendResult* result
     ) except -1
-    cdef int refuse(self, AppendResult* result, int code, int32_t bad_index, object text) except -1
-    cdef int refuse_status(
+    cdef int reject(self, AppendResult* result, int code, int32_t bad_index, object text) except -1
+    cdef int reject_status(
         self, AppendResult* result, BatchStatus status, const BatchInfo* info, Py_ssize_t size, int32_t bad_index
     ) except -1
     cdef bint is_in_time(self, const BatchInfo* info, int64_t now_ms) noexcept nogil
     cdef int check_timestamps(
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
     ) except -1
-    cdef int refuse_records(self, AppendResult* result, int code, list found, object text) except -1
-    cdef int refuse_unread(self, Py_ssize_t size, AppendResult* result) except -1
+    cdef int reject_records(self, AppendResult* result, int code, list found, object text) except -1
+    cdef int reject_unread(self, Py_ssize_t size, AppendResult* result) except -1
     cdef int append_made(
         self, bytearray batch, const BatchInfo* info, int64_t now_ms, AppendResult* result, int64_t verification
     ) except -1

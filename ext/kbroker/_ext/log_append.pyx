@@ -1,10 +1,10 @@
 """What is appended to a log, one checked batch at a time (see log_append.pxd).
 
 Runs in the io worker that owns the partition. Per batch beyond checksum and record walk: one system call, no Python
-object unless the batch carries a producer id (dict look-ups) or is refused. How it gets into the file is
+object unless the batch carries a producer id (dict look-ups) or is rejected. How it gets into the file is
 ``log_tail``'s; whether its producer may send it, ``log_transactions`` says.
 
-A full disk refuses the batch (KAFKA_STORAGE_ERROR) and the next append tries again.
+A full disk rejects the batch (KAFKA_STORAGE_ERROR) and the next append tries again.
 """
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -61,7 +61,7 @@ from kbroker._ext.record_batch cimport (
 from kbroker._ext.socket_api cimport iovec
 from kbroker._ext.wire cimport load_i32, load_i64
 
-from kbroker._ext.legacy_records import MessageSetRefused
+from kbroker._ext.legacy_records import MessageSetRejected
 
 
 
@@ -72,7 +72,7 @@ cdef enum:
 cdef int64_t NO_LIMIT = 0x7FFFFFFFFFFFFFFF
 
 # BatchStatus -> (error code, what is wrong with the batch)
-cdef dict REFUSALS = {
+cdef dict REJECTIONS = {
     BATCH_TRUNCATED: (CORRUPT_MESSAGE, "the record batch ends before its length says"),
     BATCH_BAD_LENGTH: (CORRUPT_MESSAGE, "the record batch's length is smaller than its header"),
     BATCH_BAD_CRC: (CORRUPT_MESSAGE, "the record batch does not match its checksum"),
@@ -144,7 +144,7 @@ cdef class LogAppender(LogTail):
         cdef BatchStatus status
         cdef int32_t bad_index = -1
         cdef bytearray repacked = None
-        if self.refuse_unread(size, result):
+        if self.reject_unread(size, result):
             return 0
         if self.codec >= 0 and size >= BATCH_HEADER_BYTES and (
             batch[BATCH_ATTRIBUTES_AT + 1] & ATTRIBUTE_CODEC_MASK != self.codec
@@ -154,7 +154,7 @@ cdef class LogAppender(LogTail):
         else:
             status = check_produced_batch(batch, size, self.decompressed_bytes_max, &info, &bad_index)
         if status != BATCH_OK:
-            return self.refuse_status(result, status, &info, size, bad_index)
+            return self.reject_status(result, status, &info, size, bad_index)
         if repacked is None:
             return self.append_walked(batch, size, &info, now_ms, result, verification)
         return self.append_made(repacked, &info, now_ms, result, verification)
@@ -198,7 +198,7 @@ cdef class LogAppender(LogTail):
         if taken == 0 or not self.write_run(pieces, 2 * taken, total):
             return 0
         for i in range(taken):
-            self.refuse_unread(0, &results[i])
+            self.reject_unread(0, &results[i])
             results[i].base_offset = self.next_offset
             timestamp = infos[i].walked_max_timestamp
             if self.log_append_time:
@@ -212,14 +212,14 @@ cdef class LogAppender(LogTail):
     ) except -1:
         cdef BatchInfo info
         cdef bytearray batch
-        if self.refuse_unread(0, result):  # the limit is for each of its messages, and for the batch
+        if self.reject_unread(0, result):  # the limit is for each of its messages, and for the batch
             return 0
         try:
             batch = batch_of_message_set(
                 data, size, self.message_bytes_max, self.decompressed_bytes_max, self.codec, self.level, &info)
-        except MessageSetRefused as refused:
-            code, text, bad_index = refused.args
-            return self.refuse(result, code, bad_index, text)
+        except MessageSetRejected as rejected:
+            code, text, bad_index = rejected.args
+            return self.reject(result, code, bad_index, text)
         return self.append_made(batch, &info, now_ms, result, NO_QUESTION)
 
     cdef int append_made(
@@ -228,13 +228,13 @@ cdef class LogAppender(LogTail):
         """Append a batch that was made here of what a client sent; its records are known to be sound."""
         cdef Py_ssize_t size = len(batch)
         if size > self.message_bytes_max:
-            return self.refuse(
+            return self.reject(
                 result, MESSAGE_TOO_LARGE, -1,
                 f"the record batch is {size} bytes as it is stored, max.message.bytes of the topic is "
                 f"{self.message_bytes_max}")
         return self.append_walked(<uint8_t*>PyByteArray_AS_STRING(batch), size, info, now_ms, result, verification)
 
-    cdef int refuse_unread(self, Py_ssize_t size, AppendResult* result) except -1:
+    cdef int reject_unread(self, Py_ssize_t size, AppendResult* result) except -1:
         """Begin *result; 1 when nothing of that size is taken."""
         result.error_code = 0
         result.bad_record_index = -1
@@ -244,9 +244,9 @@ cdef class LogAppender(LogTail):
         self.error_text = None
         self.more_bad_records = None
         if self.fd < 0:
-            self.refuse(result, KAFKA_STORAGE_ERROR, -1, "the log is closed: its log directory failed")
+            self.reject(result, KAFKA_STORAGE_ERROR, -1, "the log is closed: its log directory failed")
         elif size > self.message_bytes_max:
-            self.refuse(
+            self.reject(
                 result, MESSAGE_TOO_LARGE, -1,
                 f"the record batch is {size} bytes, max.message.bytes of the topic is {self.message_bytes_max}")
         return result.error_code != 0
@@ -259,17 +259,17 @@ cdef class LogAppender(LogTail):
         cdef ProducerBatch earlier
         cdef int code
         if size > self.segment_bytes:
-            return self.refuse(
+            return self.reject(
                 result, RECORD_LIST_TOO_LARGE, -1,
                 f"the record batch is {size} bytes, segment.bytes of the topic is {self.segment_bytes}")
         if self.compacted and info.keyless_count > 0:
             found = self.log.records_without_key(PyBytes_FromStringAndSize(<const char*>batch, size), self.decompressed_bytes_max)
-            return self.refuse_records(
+            return self.reject_records(
                 result, INVALID_RECORD, found, "a compacted topic needs a key on every record")
         if info.attributes & ATTRIBUTE_TRANSACTIONAL and info.producer_id < 0:
-            return self.refuse(result, INVALID_RECORD, -1, "a transactional batch needs a producer id")
+            return self.reject(result, INVALID_RECORD, -1, "a transactional batch needs a producer id")
         if self.stored_magic < 2 and info.producer_id >= 0:
-            return self.refuse(
+            return self.reject(
                 result, UNSUPPORTED_FOR_MESSAGE_FORMAT, -1,
                 "the message.format.version of the topic has no idempotent producers and no transactions")
         if not self.log_append_time and self.check_timestamps(batch, size, info, now_ms, result):
@@ -280,7 +280,7 @@ cdef class LogAppender(LogTail):
                 # It may repeat one from before the broker was started.
                 text = self.log.recall_batches()
                 if text is not None:
-                    return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
+                    return self.reject(result, KAFKA_STORAGE_ERROR, -1, text)
                 code = self.transactions.check_batch(info, verification, &earlier)
             if code == DUPLICATE_SEQUENCE_NUMBER:
                 result.base_offset = earlier.last_offset - earlier.offset_delta
@@ -291,7 +291,7 @@ cdef class LogAppender(LogTail):
                     result.log_append_time_ms = earlier.timestamp
                 return 0
             if code != 0:
-                return self.refuse(result, code, -1, self.transactions.error_text)
+                return self.reject(result, code, -1, self.transactions.error_text)
         return self.append_checked(batch, size, info, now_ms, result)
 
     cdef int append_checked(
@@ -303,13 +303,13 @@ cdef class LogAppender(LogTail):
             return self.append_older(batch, size, info, timestamp, now_ms, result)
         text = self.roll_if_due(size, self.next_offset + info.last_offset_delta, timestamp, now_ms)
         if text is not None:
-            return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
+            return self.reject(result, KAFKA_STORAGE_ERROR, -1, text)
         self.stamp(header, batch, size, info, now_ms)
         if self.log_append_time:
             result.log_append_time_ms = now_ms
         text = self.write(batch, size, header)
         if text is not None:
-            return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
+            return self.reject(result, KAFKA_STORAGE_ERROR, -1, text)
         result.base_offset = self.next_offset
         self.note_appended(info, size, timestamp)
         result.end_offset = self.next_offset
@@ -331,20 +331,20 @@ cdef class LogAppender(LogTail):
             code = self.older.convert_batch(stamped, size, self.stored_magic)
             made = self.older.out.size
             if code != 0:
-                return self.refuse(
+                return self.reject(
                     result, code, -1,
                     "the message.format.version of the topic has "
                     f"{'no record headers' if code == UNSUPPORTED_FOR_MESSAGE_FORMAT else 'no such compression type'}")
             if made > self.segment_bytes:
-                return self.refuse(
+                return self.reject(
                     result, RECORD_LIST_TOO_LARGE, -1,
                     f"the messages are {made} bytes, segment.bytes of the topic is {self.segment_bytes}")
             text = self.roll_if_due(made, self.next_offset + info.last_offset_delta, timestamp, now_ms)
             if text is not None:
-                return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
+                return self.reject(result, KAFKA_STORAGE_ERROR, -1, text)
             text = self.write(self.older.out.data, made, NULL)
             if text is not None:
-                return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
+                return self.reject(result, KAFKA_STORAGE_ERROR, -1, text)
         finally:
             self.older.clear()
         if self.log_append_time:
@@ -387,42 +387,42 @@ cdef class LogAppender(LogTail):
             return 0
         found = self.log.records_outside(
             PyBytes_FromStringAndSize(<const char*>batch, size), self.decompressed_bytes_max, earliest, latest)
-        self.refuse_records(
+        self.reject_records(
             result, INVALID_TIMESTAMP, found,
             f"the timestamp is not within [{earliest}, {latest}], which message.timestamp.before.max.ms and "
             "message.timestamp.after.max.ms allow")
         return 1
 
-    cdef int refuse(self, AppendResult* result, int code, int32_t bad_index, object text) except -1:
+    cdef int reject(self, AppendResult* result, int code, int32_t bad_index, object text) except -1:
         result.error_code = <int16_t>code
         result.bad_record_index = bad_index
         result.base_offset = -1
         self.error_text = text
         return 0
 
-    cdef int refuse_records(self, AppendResult* result, int code, list found, object text) except -1:
-        """Refuse the batch because of these records of it (KIP-467)."""
-        self.refuse(result, code, found[0] if found else -1, text)
+    cdef int reject_records(self, AppendResult* result, int code, list found, object text) except -1:
+        """Reject the batch because of these records of it (KIP-467)."""
+        self.reject(result, code, found[0] if found else -1, text)
         self.more_bad_records = found[1:BAD_RECORDS_MAX]
         return 0
 
-    cdef int refuse_status(
+    cdef int reject_status(
         self, AppendResult* result, BatchStatus status, const BatchInfo* info, Py_ssize_t size, int32_t bad_index
     ) except -1:
         if size == 0:
-            return self.refuse(result, INVALID_RECORD, -1, "a produce needs one record batch")
+            return self.reject(result, INVALID_RECORD, -1, "a produce needs one record batch")
         if status == BATCH_BAD_MAGIC:
             if info.magic == 0 or info.magic == 1:
-                return self.refuse(result, INVALID_RECORD, -1, "this version of Produce carries message format 2 only")
-            return self.refuse(result, CORRUPT_MESSAGE, -1, f"message format {info.magic} does not exist")
+                return self.reject(result, INVALID_RECORD, -1, "this version of Produce carries message format 2 only")
+            return self.reject(result, CORRUPT_MESSAGE, -1, f"message format {info.magic} does not exist")
         if status == BATCH_TOO_LARGE_DECOMPRESSED:
-            return self.refuse(
+            return self.reject(
                 result, MESSAGE_TOO_LARGE, -1,
                 f"the records decompress to more than max.decompressed.message.bytes ({self.decompressed_bytes_max})")
-        code, text = REFUSALS[status]
+        code, text = REJECTIONS[status]
         if code != INVALID_RECORD or bad_index >= info.record_count:
             bad_index = -1
-        return self.refuse(result, code, bad_index, text)
+        return self.reject(result, code, bad_index, text)
 
     # ---- what coordinators write -------------------------------------------------------------------------------
 
@@ -494,19 +494,19 @@ cdef class LogAppender(LogTail):
         cdef int32_t bad_index = -1
         cdef int code
         cdef BatchStatus status = check_stored_batch(batch, size, self.decompressed_bytes_max, &info, &bad_index)
-        if self.refuse_unread(0, result):
+        if self.reject_unread(0, result):
             return 0
         if status == BATCH_OK and info.batch_length + BATCH_LENGTH_END != size:
             status = BATCH_TRAILING_BYTES
         if status != BATCH_OK:
-            return self.refuse_status(result, status, &info, size, bad_index)
+            return self.reject_status(result, status, &info, size, bad_index)
         if info.record_count <= 0 or info.producer_id < 0 or info.attributes & ATTRIBUTE_CONTROL:
-            return self.refuse(result, INVALID_RECORD, -1, "these are no records of a transaction")
+            return self.reject(result, INVALID_RECORD, -1, "these are no records of a transaction")
         if size > self.message_bytes_max or size > self.segment_bytes:
-            return self.refuse(result, RECORD_LIST_TOO_LARGE, -1, f"a batch of {size} bytes is too large for this log")
+            return self.reject(result, RECORD_LIST_TOO_LARGE, -1, f"a batch of {size} bytes is too large for this log")
         code = self.transactions.check_coordinated(&info)
         if code != 0:
-            return self.refuse(result, code, -1, self.transactions.error_text)
+            return self.reject(result, code, -1, self.transactions.error_text)
         return self.append_checked(batch, size, &info, now_ms, result)
 
     # ---- Python faces ------------------------------------------------------------------------------------------

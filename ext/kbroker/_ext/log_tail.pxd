@@ -18,7 +18,7 @@ cdef class LogTail:
 
     cdef PartitionTable table
     cdef object log                  # the PartitionLog: rolls, is told of the first unflushed append and of failures
-    cdef int fd                      # of the active segment, owned by `log`; -1 when appends are refused
+    cdef int fd                      # of the active segment, owned by `log`; -1 when appends are rejected
     cdef OffsetIndex offset_index
     cdef TimeIndex time_index
     cdef LogTransactions transactions
@@ -55,7 +55,7 @@ cdef class LogTail:
     cdef int64_t flush_messages
 
     # One append is roll_if_due, write, note_appended. The first two answer None, or why the disk has no room; the log
-    # then ends where it did. StorageError, after which appends are refused, when the log directory fails.
+    # then ends where it did. StorageError, after which appends are rejected, when the log directory fails.
     cdef object roll_if_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms)
     # The bytes at the end of the active segment; they count once they are noted. header: what stands there in place of
     # the first BATCH_HEADER_BYTES, NULL: they do.

@@ -5,7 +5,7 @@ syncing older segments and everything about files but the write is ``storage.par
 and what they say is ``log_append``'s.
 
 A full disk leaves the file cut back to its last good end, and the next append tries again. Any other failure of a write
-or sync is final: the log refuses everything until it is reopened.
+or sync is final: the log rejects everything until it is reopened.
 """
 import os
 
@@ -155,12 +155,12 @@ cdef class LogTail:
     def set_flushed_offset(self, int64_t offset) -> None:
         self.flushed_offset = offset
 
-    def refuse_all(self) -> None:
-        """Refuse appends from now on."""
+    def reject_all(self) -> None:
+        """Reject appends from now on."""
         self.fd = -1
 
     def close(self) -> None:
-        """Refuse appends and let go of the log; nothing is left to publish or sync. Safe to call twice."""
+        """Reject appends and let go of the log; nothing is left to publish or sync. Safe to call twice."""
         self.fd = -1
         self.dirty = False
         self.needs_sync = False

@@ -28,7 +28,7 @@ cdef class LogTransactions:
     cdef int64_t last_verification
     cdef list unreplicated                       # (LogEnd of its start as tuple, offset of its marker): ended transactions
     cdef uint32_t aborted_version                # see SlotData
-    cdef object error_text                       # str of the last refusal
+    cdef object error_text                       # str of the last rejection
 
     # Whether a batch or marker may follow: 0, or a Kafka error code that `error_text` explains. Changes nothing else.
     # A client's batch; DUPLICATE_SEQUENCE_NUMBER: it is in the log already, *found says where.
@@ -40,10 +40,10 @@ cdef class LogTransactions:
         self, ProducerEntry entry, int16_t producer_epoch, int32_t coordinator_epoch, int transaction_version
     ) except -1
     cdef int check_open(self, const BatchInfo* info, ProducerEntry entry, int64_t verification) except -1
-    cdef int refuse_epoch(self, const BatchInfo* info) except -1
+    cdef int reject_epoch(self, const BatchInfo* info) except -1
 
     # Whether a client's transactional batch has to be verified before it is appended: NO_QUESTION if not (its transaction
-    # is open, or the append will refuse it), else the number to append it with.
+    # is open, or the append will reject it), else the number to append it with.
     cdef int64_t begin_verification(
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint starts_at_zero, int64_t now_ms
     ) except? -2

@@ -27,7 +27,7 @@ cdef class LogTransactions:
         if outcome == SEQUENCE_DUPLICATE:
             return DUPLICATE_SEQUENCE_NUMBER
         if outcome == SEQUENCE_OLD_EPOCH:
-            return self.refuse_epoch(info)
+            return self.reject_epoch(info)
         entry = self.producers.entries.get(info.producer_id)
         code = self.check_open(info, entry, verification)
         if code != 0:
@@ -38,7 +38,7 @@ cdef class LogTransactions:
                 (asked.starts_at_zero and info.base_sequence != 0 and (entry is None or entry.batch_count == 0))
                 or info.base_sequence > asked.lowest_sequence
             ):
-                # An earlier batch of the transaction was refused and will be sent again: it must come first.
+                # An earlier batch of the transaction was rejected and will be sent again: it must come first.
                 outcome = SEQUENCE_OUT_OF_ORDER
         if outcome == SEQUENCE_OK:
             return 0
@@ -48,7 +48,7 @@ cdef class LogTransactions:
     cdef int check_coordinated(self, const BatchInfo* info) except -1:
         cdef ProducerEntry entry = self.producers.entries.get(info.producer_id)
         if entry is not None and info.producer_epoch < entry.producer_epoch:
-            return self.refuse_epoch(info)
+            return self.reject_epoch(info)
         return self.check_open(info, entry, NO_QUESTION)
 
     cdef int check_open(self, const BatchInfo* info, ProducerEntry entry, int64_t verification) except -1:
@@ -86,7 +86,7 @@ cdef class LogTransactions:
             return TRANSACTION_COORDINATOR_FENCED
         return 0
 
-    cdef int refuse_epoch(self, const BatchInfo* info) except -1:
+    cdef int reject_epoch(self, const BatchInfo* info) except -1:
         self.error_text = f"producer {info.producer_id} has a newer epoch than {info.producer_epoch}"
         return INVALID_PRODUCER_EPOCH
 

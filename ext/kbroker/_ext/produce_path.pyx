@@ -140,7 +140,7 @@ cdef class ProducePath:
             raise
 
     cdef void take_back(self, const Request* request) noexcept nogil:
-        """Remove what a request has put into the bundles of this turn: it is refused as a whole."""
+        """Remove what a request has put into the bundles of this turn: it is rejected as a whole."""
         cdef uint64_t token = token_of(request)
         cdef Bundle* bundle
         cdef int i
@@ -180,9 +180,9 @@ cdef class ProducePath:
             ReadStatus status
             ProduceTopic* topic
             Topic ref
-            int16_t error_code, refused = ERROR_NONE
+            int16_t error_code, rejected = ERROR_NONE
         if not self.access.everything:
-            refused = self.transaction_error(request)
+            rejected = self.transaction_error(request)
         status = read_compact_array_count(r, 2, &topic_count) if flexible else read_array_count(r, 6, &topic_count)
         if status != READ_OK or topic_count < 0:
             raise ProduceDecodeError("bad count of topics")
@@ -203,7 +203,7 @@ cdef class ProducePath:
                 if status != READ_OK or topic.name_size < 0:
                     raise ProduceDecodeError("bad topic name")
                 ref = self.topics.find(topic.name, topic.name_size, False)
-            error_code = refused
+            error_code = rejected
             if error_code == ERROR_NONE and not self.access.everything:
                 error_code = self.topic_error(ref, topic)
             if error_code == ERROR_NONE and not -1 <= request.acks <= 1:

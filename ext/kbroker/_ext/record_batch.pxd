@@ -74,7 +74,7 @@ cdef struct BatchInfo:
     int64_t walked_max_timestamp                # -1 of a batch without records
     int64_t walked_max_timestamp_offset_delta   # of the first record that has it; -1 of none
     int64_t walked_min_timestamp                # smallest but for -1 ("no timestamp")
-    int32_t keyless_count                       # null keys, which compacted topics refuse
+    int32_t keyless_count                       # null keys, which compacted topics reject
     int64_t uncompressed_bytes                  # of the records, after decompression
 
 

@@ -333,7 +333,7 @@ cdef class RecordCursor:
         self.batches += 1
 
     cdef bint _open_wrapper(self) except -1:
-        from kbroker._ext.legacy_records import MessageSetRefused
+        from kbroker._ext.legacy_records import MessageSetRejected
         cdef:
             const uint8_t* p
             const uint8_t* end
@@ -342,8 +342,8 @@ cdef class RecordCursor:
         self._content = None
         try:
             self._content = unwrapped(&self._wrapper, self._decompressed_max)
-        except MessageSetRefused as refused:
-            self._damaged(DAMAGE_TOO_LARGE if refused.args[0] == 10 else DAMAGE_COMPRESSED, self._wrapper.offset)
+        except MessageSetRejected as rejected:
+            self._damaged(DAMAGE_TOO_LARGE if rejected.args[0] == 10 else DAMAGE_COMPRESSED, self._wrapper.offset)
             return False
         p = <const uint8_t*>PyBytes_AS_STRING(self._content)
         end = p + PyBytes_GET_SIZE(self._content)

@@ -12,7 +12,7 @@ cdef class Topic:
     cdef int32_t* slots
     cdef int64_t* incarnations        # that each slot must have, -1: any
     cdef readonly int32_t partition_count
-    cdef public bint refuses_old      # nothing is converted for readers of formats 0 and 1
+    cdef public bint rejects_old      # nothing is converted for readers of formats 0 and 1
     cdef public bint stores_zstd      # every batch is stored so
     cdef public bint internal         # written by coordinators only
     cdef list logs                    # LogFiles or None by partition

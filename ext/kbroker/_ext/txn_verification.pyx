@@ -27,7 +27,7 @@ from kbroker._ext.log_transactions cimport NO_QUESTION, NOT_ASKED
 from kbroker._ext.record_batch cimport BATCH_BASE_SEQUENCE_AT, BATCH_PRODUCER_EPOCH_AT, BATCH_PRODUCER_ID_AT
 from kbroker._ext.wire cimport load_i16, load_i32, load_i64
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 cdef enum:
     # BOUND: batches that wait for a transaction coordinator; more get a retriable error.
@@ -119,7 +119,7 @@ cdef class TxnVerification:
             self._on_verify(
                 slot, producer_id, question.producer_epoch, question.transactional_id, question.api_version, token)
         except Exception:
-            log.exception("asking whether a transaction of producer %d goes on failed", producer_id)
+            logger.exception("asking whether a transaction of producer %d goes on failed", producer_id)
             return False
         return True
 

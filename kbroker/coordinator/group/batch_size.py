@@ -1,6 +1,6 @@
 """Whether the records of an operation will fit into the one batch that they become.
 
-A batch that the log refuses would cost the shard if soft state had changed by then. So an operation
+A batch that the log rejects would cost the shard if soft state had changed by then. So an operation
 whose records grow with its group asks first.
 """
 

@@ -52,7 +52,7 @@ class Commits:
         try:
             self._check_member(request, version)
         except WireError as error:
-            return self._refused(request, version, error)
+            return self._rejected(request, version, error)
         host = self._host
         now_ms = host.wall_ms()
         expires_ms = NO_TIMESTAMP
@@ -101,7 +101,7 @@ class Commits:
         try:
             self._check_producer(request, call.version)
         except WireError as error:
-            return self.refused_transactional(request, call.version, error)
+            return self.reject_transactional(request, call.version, error)
         op.producer = (request.producer_id, request.producer_epoch)
         now_ms = self._host.wall_ms()
         topics = []
@@ -164,7 +164,7 @@ class Commits:
 
     # -- who may commit --------------------------------------------------------------------------
 
-    def _refused(
+    def _rejected(
         self, request: OffsetCommitRequest, version: int, error: WireError
     ) -> OffsetCommitResponse:
         """The error for every partition; of those that do not exist that they are unknown.
@@ -181,10 +181,10 @@ class Commits:
                 _mark_unknown(topic, known, UNKNOWN_PARTITION if known else UNKNOWN_ID)
         return response
 
-    def refused_transactional(
+    def reject_transactional(
         self, request: TxnOffsetCommitRequest, version: int, error: WireError
     ) -> TxnOffsetCommitResponse:
-        """As an OffsetCommit is refused."""
+        """As an OffsetCommit is rejected."""
         response = txn_commit_failure(request, version, error)
         for topic in response.topics:
             _mark_unknown(topic, self._host.image.topics.get(topic.name), UNKNOWN_PARTITION)

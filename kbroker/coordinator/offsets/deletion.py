@@ -68,7 +68,7 @@ class Deletion:
             partitions = []
             for partition in topic.partitions:
                 index = partition.partition_index
-                code = self._refusal(group, topic.name, index)
+                code = self._rejection(group, topic.name, index)
                 partitions.append(
                     OffsetDeleteResponse.OffsetDeleteResponsePartition(
                         partition_index=index, error_code=int(code)
@@ -89,7 +89,7 @@ class Deletion:
             return delete_failure(WireError(ErrorCode.MESSAGE_TOO_LARGE))
         return OffsetDeleteResponse(topics=topics)
 
-    def _refusal(self, group: Group | None, topic: str, partition: int) -> ErrorCode:
+    def _rejection(self, group: Group | None, topic: str, partition: int) -> ErrorCode:
         known = self._host.image.topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

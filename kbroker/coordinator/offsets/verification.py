@@ -68,7 +68,7 @@ class Verification:
                 if code != ErrorCode.NONE:
                     self._drop(producer_id, guard)
                     error = WireError(code)
-                    return self._commits.refused_transactional(request, call.version, error)
+                    return self._commits.reject_transactional(request, call.version, error)
             response: TxnOffsetCommitResponse | None
             response = await self._host.execute(self._commit, call, guard)
             if response is not None:

@@ -213,8 +213,8 @@ class TransactionMachine:
             return self._start(op, txn, request, new_id, 0)
         code = rules.judge_init(txn, request.producer_id, request.producer_epoch)
         if code == ErrorCode.CONCURRENT_TRANSACTIONS:
-            refusal = requests.init_failed(code, call.version)
-            return self.waiting.enter(op, txn, refusal, self._init, call, new_id)
+            rejection = requests.init_failed(code, call.version)
+            return self.waiting.enter(op, txn, rejection, self._init, call, new_id)
         if code:
             log_fenced(txn, request.producer_id, request.producer_epoch, code)
             return requests.init_failed(code, call.version)
@@ -222,8 +222,8 @@ class TransactionMachine:
             if txn.is_exhausted and new_id is None:
                 return None
             # COMPAT: Kafka has the client come again, which takes librdkafka half a second.
-            refusal = requests.init_failed(ErrorCode.CONCURRENT_TRANSACTIONS, call.version)
-            waits = self.waiting.enter_once_written(op, txn, refusal, self._init, call, None)
+            rejection = requests.init_failed(ErrorCode.CONCURRENT_TRANSACTIONS, call.version)
+            waits = self.waiting.enter_once_written(op, txn, rejection, self._init, call, None)
             self.fence(op, txn, new_id, "another producer starts")
             return waits
         if rules.is_init_retry(txn, request.producer_id, request.producer_epoch):

@@ -24,7 +24,7 @@ WAITING_MAX = 16
 
 class _Request(NamedTuple):
     answer: Pending[Any]
-    refusal: Any
+    rejection: Any
     function: Callable[..., Any]
     args: tuple[Any, ...]
 
@@ -40,26 +40,26 @@ class WaitingRoom:
         self,
         op: Operation,
         txn: Transaction,
-        refusal: Any,
+        rejection: Any,
         function: Callable[..., Any],
         *args: Any,
     ) -> Any:
         """Run ``function(op, *args)`` once the transaction is complete; returns a Pending for it.
 
-        refusal: the answer if that takes too long; it is returned at once if too many wait.
+        rejection: the answer if that takes too long; it is returned at once if too many wait.
         """
         if len(self._requests.get(txn.transactional_id, ())) >= WAITING_MAX:
-            return refusal
+            return rejection
         op.touch()
         answer: Pending[Any] = Pending()
-        self._add(txn.transactional_id, _Request(answer, refusal, function, args))
+        self._add(txn.transactional_id, _Request(answer, rejection, function, args))
         return answer
 
     def enter_once_written(
         self,
         op: Operation,
         txn: Transaction,
-        refusal: Any,
+        rejection: Any,
         function: Callable[..., Any],
         *args: Any,
     ) -> Pending[Any]:
@@ -68,7 +68,7 @@ class WaitingRoom:
         To be called before that is put down: who waits must be there when the end is complete.
         """
         answer: Pending[Any] = Pending()
-        request = _Request(answer, refusal, function, args)
+        request = _Request(answer, rejection, function, args)
         op.then(partial(self._add, txn.transactional_id, request))
         return answer
 
@@ -76,7 +76,7 @@ class WaitingRoom:
         waiting = self._requests.setdefault(transactional_id, [])
         if not waiting:
             timer = "wait", transactional_id
-            self._host.set_timer(timer, WAIT_MS, self._refuse, transactional_id)
+            self._host.set_timer(timer, WAIT_MS, self._reject, transactional_id)
         waiting.append(request)
 
     def serve(self, transactional_id: str) -> None:
@@ -89,10 +89,10 @@ class WaitingRoom:
             outcome = self._host.execute(request.function, *request.args)
             outcome.then(partial(_pass_on, request.answer))
 
-    def _refuse(self, op: Operation, transactional_id: str) -> None:
+    def _reject(self, op: Operation, transactional_id: str) -> None:
         op.touch()
         for request in self._requests.pop(transactional_id, ()):
-            op.answer(request.answer, request.refusal)
+            op.answer(request.answer, request.rejection)
 
     def close(self, error: Exception) -> None:
         """Nobody is served any more."""

@@ -46,29 +46,29 @@ async def alter(
     asked: the operation's request for some resources, which may be to validate only. wanted: what
     the controller is told of one.
     """
-    refused: dict[int, WireError] = {}
+    rejected: dict[int, WireError] = {}
     seen: dict[tuple[int, str], int] = {}
     async for position, resource in ctx.each(enumerate(request.resources)):
         place = resource.resource_type, resource.resource_name
         if place in seen:
             error = WireError(ErrorCode.INVALID_REQUEST, "List each resource only once.")
-            refused[position] = refused[seen[place]] = error
+            rejected[position] = rejected[seen[place]] = error
             continue
         seen[place] = position
         try:
             check_allowed(ctx, AclOperation.ALTER_CONFIGS, *place)
             check_resource(ctx, *place)
         except WireError as error:
-            refused[position] = error.bare()
-    accepted = [r for n, r in enumerate(request.resources) if n not in refused]
+            rejected[position] = error.bare()
+    accepted = [r for n, r in enumerate(request.resources) if n not in rejected]
     validate_only = request.validate_only
     results = iter(
         await call(ctx, operation, accepted, wanted, lambda part: asked(part, validate_only))
     )
     entries = []
     async for position, resource in ctx.each(enumerate(request.resources)):
-        if position in refused:
-            entries.append(_failed(response, resource, refused[position]))
+        if position in rejected:
+            entries.append(_failed(response, resource, rejected[position]))
         else:
             result = next(results)
             entries.append(_entry(response, resource, result.error, result.message))
@@ -122,7 +122,7 @@ def own_name(resource: Any, name: str) -> str:
 
 
 def check_resource(ctx: RequestContext, resource_type: int, name: str) -> None:
-    """Refuse early what the controller would not know."""
+    """Reject early what the controller would not know."""
     if resource_type == TOPIC:
         existing_topic(ctx, name)
     elif resource_type == BROKER:

@@ -74,9 +74,9 @@ class SwapSegments:
 
 @dataclass(slots=True)
 class SwapOutcome:
-    """refused: why not. busy: why not now."""
+    """rejected: why not. busy: why not now."""
 
-    refused: str | None = None
+    rejected: str | None = None
     busy: str | None = None
 
 

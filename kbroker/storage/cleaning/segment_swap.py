@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LOG_LAST = tuple(reversed(SEGMENT_SUFFIXES))
 
 
-class SwapRefused(Exception):
+class SwapRejected(Exception):
     """The log is not as the cleaner found it. It may look again."""
 
 
@@ -63,28 +63,28 @@ class SegmentSwap:
         self._cuts = cuts
 
     def check(self) -> None:
-        """Raises SwapRefused unless the group is still in the log, sealed, and just as it was."""
+        """Raises SwapRejected unless the group is still in the log, sealed, and just as it was."""
         log = self._log
         if log.appender.closed:
-            raise SwapRefused("the log is closed")
+            raise SwapRejected("the log is closed")
         if log.cuts != self._cuts:
-            raise SwapRefused("the log was truncated")
+            raise SwapRejected("the log was truncated")
         segments = log.segments
         sealed = [(segment.base_offset, segment.size) for segment in segments[:-1]]
         count = len(self._replaced)
         if count == 0 or self._replaced[0][0] != self._base_offset:
-            raise SwapRefused("the group does not begin with its first segment")
+            raise SwapRejected("the group does not begin with its first segment")
         if self._replaced[0] not in sealed:
-            raise SwapRefused("the first segment is gone")
+            raise SwapRejected("the first segment is gone")
         at = sealed.index(self._replaced[0])
         if sealed[at : at + count] != self._replaced:
-            raise SwapRefused("the segments have been replaced")
+            raise SwapRejected("the segments have been replaced")
         if segments[at + count].base_offset > log.last_stable_offset:
-            raise SwapRefused("the segments are not stable yet")
+            raise SwapRejected("the segments are not stable yet")
 
     def prepare(self) -> None:
         """Make the new segment what a restart would take. Touches files only, may run in another
-        thread. Raises OSError; SwapRefused when the cleaned files are not those announced.
+        thread. Raises OSError; SwapRejected when the cleaned files are not those announced.
         """
         for _ in self.prepare_steps():
             pass
@@ -96,7 +96,7 @@ class SegmentSwap:
         except FileNotFoundError:
             found = -1
         if found != self._size:
-            raise SwapRefused(f"the cleaned segment has {found} bytes instead of {self._size}")
+            raise SwapRejected(f"the cleaned segment has {found} bytes instead of {self._size}")
         for suffix in _LOG_LAST:
             path = self._path(suffix)
             if os.path.exists(path + CLEANED_SUFFIX):
@@ -106,7 +106,7 @@ class SegmentSwap:
         yield "synced"
 
     def commit(self) -> None:
-        """Swap. Raises SwapRefused, after which ``abandon`` is due; StorageError."""
+        """Swap. Raises SwapRejected, after which ``abandon`` is due; StorageError."""
         for _ in self.commit_steps():
             pass
 

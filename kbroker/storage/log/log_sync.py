@@ -170,7 +170,7 @@ class LogSync:
         left it, or nothing was ever written. Raises OSError.
         """
         appender, files = self._appender, self._segments.files
-        appender.refuse_all()
+        appender.reject_all()
         if appender.next_offset == self._clean_end:
             return None
         files.trim(appender, in_place=True)

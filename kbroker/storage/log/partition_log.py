@@ -262,7 +262,7 @@ class PartitionLog:
         self._host.on_full_disk(self.log_dir, text)
         return text
 
-    def _refusal_text(self, error: OSError) -> str:
+    def _rejection_text(self, error: OSError) -> str:
         """Words for what found no room, or no descriptor."""
         if isinstance(error, ShortageError):
             self._host.on_shortage(error)
@@ -270,9 +270,9 @@ class PartitionLog:
         return self.full_disk_text(error.errno or errno.ENOSPC)
 
     def fail(self, cause: OSError | ValueError) -> StorageError:
-        """Refuse everything from now on; the error to raise."""
+        """Reject everything from now on; the error to raise."""
         self.failure = cause
-        self.appender.refuse_all()
+        self.appender.reject_all()
         return StorageError(self.log_dir, cause)
 
     def place_of(self, offset: int) -> tuple[int, int, int]:
@@ -297,7 +297,7 @@ class PartitionLog:
         try:
             log_producers.walk_end(self.segments, walked)
         except ShortageError as error:
-            return self._refusal_text(error)
+            return self._rejection_text(error)
         except (OSError, ValueError) as error:
             if not is_of_partition(error, self.path):
                 raise self.fail(error) from error
@@ -322,7 +322,7 @@ class PartitionLog:
             )
         except OSError as error:
             if may_do_without(error):
-                return self._refusal_text(error)
+                return self._rejection_text(error)
             raise self.fail(error) from error
         self.sync.aborted_added(is_first=is_first)
         return None
@@ -367,7 +367,7 @@ class PartitionLog:
                 raise self.fail(error) from error
             if following.base_offset != self.segments[-1].base_offset:
                 following.remove_files()  # a smaller batch may still go where this segment begins
-            return self._refusal_text(error)
+            return self._rejection_text(error)
         try:
             if is_kept:
                 self.segments.files.trim(self.appender)

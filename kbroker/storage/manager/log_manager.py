@@ -148,8 +148,8 @@ class LogManager:
 
     def appender(self, slot: int) -> LogAppender | None:
         """None when the slot is not this worker's or not online."""
-        found = self.log(slot)
-        return None if found is None else found.appender
+        log = self.log(slot)
+        return None if log is None else log.appender
 
     def log(self, slot: int) -> PartitionLog | None:
         return self._open.by_slot.get(slot)
@@ -164,9 +164,9 @@ class LogManager:
 
     def update_config(self, slot: int, topic_config: TopicConfig) -> None:
         """Follow a changed topic configuration; unknown slots are ignored."""
-        found = self.log(slot)
-        if found is not None:
-            found.configure(self._settings(topic_config))
+        log = self.log(slot)
+        if log is not None:
+            log.configure(self._settings(topic_config))
 
     def remove_partitions(self, slots: Iterable[int]) -> None:
         """Their topics were deleted: free the slots and set the directories aside.
@@ -177,10 +177,10 @@ class LogManager:
         gone: dict[str, list[PartitionLog]] = {}
         for slot in slots:
             self.shortages.forget(slot)
-            found = self._open.free(slot)
-            if found is not None:
+            log = self._open.free(slot)
+            if log is not None:
                 self.moves.cancel(slot)
-                gone.setdefault(found.log_dir, []).append(found)
+                gone.setdefault(log.log_dir, []).append(log)
         for path, logs in gone.items():
             for log in logs:
                 try:
@@ -226,12 +226,12 @@ class LogManager:
 
     def fail_directory_of(self, slot: int) -> list[int]:
         """A write or sync of ``slot``'s log failed: the slots that go offline with it."""
-        found = self.log(slot)
-        if found is None:
+        log = self.log(slot)
+        if log is None:
             return []
-        if is_of_partition(found.failure, found.path):
-            return self._fail_alone(found, found.failure)
-        return self.fail_log_dir(found.log_dir, found.failure or "a write or sync failed")
+        if is_of_partition(log.failure, log.path):
+            return self._fail_alone(log, log.failure)
+        return self.fail_log_dir(log.log_dir, log.failure or "a write or sync failed")
 
     def _fail_alone(self, log: PartitionLog, damage: Exception) -> list[int]:
         """A log was found damaged while it was served: nothing is wrong with its directory."""

@@ -186,8 +186,8 @@ class CleanerPass:
         for _ in range(BUSY_TRIES_MAX):
             owner = worker.io_worker(slot)
             outcome = await worker.rpc.call(owner, calls.SWAP_SEGMENTS, request)
-            if outcome.refused is not None:
-                raise PassPostponed(outcome.refused)
+            if outcome.rejected is not None:
+                raise PassPostponed(outcome.rejected)
             if outcome.busy is None:
                 return
             await worker.rpc.sleep(BUSY_PAUSE_MS)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from kbroker.storage.log.partition_log import PartitionLog
     from kbroker.storage.manager.log_manager import LogManager
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 COMMITS = (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
 LISTS = (ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS)
@@ -160,8 +160,8 @@ class Coordinators:
     def image(self) -> ClusterImage:
         return self._process.image
 
-    def touched(self, source: PartitionLog) -> None:
-        self._loop.touch(source.appender)
+    def touched(self, log: PartitionLog) -> None:
+        self._loop.touch(log.appender)
 
     def storage_failed(self, slot: int) -> None:
         self._process.on_storage_failure(slot)
@@ -193,19 +193,19 @@ class Coordinators:
 
     def _open(self, topic: TopicImage) -> None:
         for partition in topic.partitions:
-            source = self._process.led_log(partition.slot)
-            if source is None or partition.slot in self._shards:
+            log = self._process.led_log(partition.slot)
+            if log is None or partition.slot in self._shards:
                 continue
             shard = Shard(
                 self,
-                source,
+                log,
                 self._machines[topic.name],
                 self._codec(topic.name),
                 self.config[LOAD_BUFFERS[topic.name]],
             )
             self._shards[partition.slot] = shard
             if topic.name == OFFSETS_TOPIC and self._codec(topic.name) == NONE:
-                shard.commits = self.commit_path.open(shard, source.appender)
+                shard.commits = self.commit_path.open(shard, log.appender)
             self._to_load.append(shard)
             self._first_loads.add(shard)
         if not self._is_loading:
@@ -267,8 +267,8 @@ class Coordinators:
         token: int,
     ) -> None:
         """The io loop asks whether a batch belongs to a transaction (KIP-890)."""
-        source = self._logs.log(slot)
-        if source is None or not transactional_id:
+        log = self._logs.log(slot)
+        if log is None or not transactional_id:
             self._loop.verified(token, int(ErrorCode.INVALID_TXN_STATE))
             return
         add = api_version >= FIRST_PRODUCE_THAT_ADDS
@@ -277,7 +277,7 @@ class Coordinators:
             self._loop.verified(token, verification_code(outcome))
 
         self.verify_partition(
-            source.topic, source.partition, transactional_id, producer_id, epoch, add
+            log.topic, log.partition, transactional_id, producer_id, epoch, add
         ).then(done)
 
     def verify_partition(
@@ -292,10 +292,10 @@ class Coordinators:
         """Ask the coordinator of a transaction, wherever it is; resolves to an error code."""
         known = self.image.topics.get(TRANSACTIONS_TOPIC)
         if known is None:
-            return refused(ErrorCode.NOT_COORDINATOR)
+            return failed(ErrorCode.NOT_COORDINATOR)
         slot = known.partitions[coordinator_partition(transactional_id, len(known.partitions))].slot
         if slot < 0:
-            return refused(ErrorCode.NOT_COORDINATOR)
+            return failed(ErrorCode.NOT_COORDINATOR)
         request = calls.VerifyTransaction(
             slot, transactional_id, producer_id, epoch, topic, partition, add
         )
@@ -307,7 +307,7 @@ class Coordinators:
     def _verify_here(self, asked: calls.VerifyTransaction) -> Pending[Any]:
         shard = self._shards.get(asked.slot)
         if shard is None:
-            return refused(ErrorCode.NOT_COORDINATOR)
+            return failed(ErrorCode.NOT_COORDINATOR)
         machine: Any = shard.machine
         return shard.execute(
             machine.verify,
@@ -387,11 +387,11 @@ class Coordinators:
 
     def _serve(self, shard: Shard | None, key: ApiKey, request: Request) -> Pending[Any]:
         if shard is None or self._incarnation(shard) != request.slot_incarnation:
-            return refused(ErrorCode.NOT_COORDINATOR)
+            return failed(ErrorCode.NOT_COORDINATOR)
         try:
             body, _ = codec.decode(request_class(key), request.version, request.body)
         except codec.DecodeError as error:
-            return refused(ErrorCode.INVALID_REQUEST, str(error))
+            return failed(ErrorCode.INVALID_REQUEST, str(error))
         host = "/" + request.client_host
         call = Call(key, request.version, body, request.client_id, host, request.principal)
         return shard.handle(call)
@@ -412,7 +412,7 @@ class Coordinators:
             except Exception as failure:
                 error = failure
         if error is not None and not isinstance(error, WireError):
-            log.error("%s failed", ApiKey(request.api_key).name, exc_info=error)
+            logger.error("%s failed", ApiKey(request.api_key).name, exc_info=error)
             error = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if error is not None:
             answer = Answer(request.token, int(error.code), error_text(error.message))
@@ -489,7 +489,7 @@ def make_group_machine(shard: Shard) -> Machine:
     return machine
 
 
-def refused(code: ErrorCode, text: str = "") -> Pending[Any]:
+def failed(code: ErrorCode, text: str = "") -> Pending[Any]:
     """An error that is known at once."""
     pending: Pending[Any] = Pending()
     pending.resolve(error=WireError(code, text))
@@ -513,5 +513,5 @@ def verification_code(outcome: Pending[Any]) -> int:
         return int(outcome.value)
     if isinstance(outcome.error, WireError):
         return int(outcome.error.code)
-    log.error("cannot verify a transaction", exc_info=outcome.error)
+    logger.error("cannot verify a transaction", exc_info=outcome.error)
     return int(ErrorCode.UNKNOWN_SERVER_ERROR)

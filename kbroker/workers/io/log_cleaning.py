@@ -15,7 +15,7 @@ from kbroker.errors import ErrorCode, StorageError, WireError, may_do_without
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
-from kbroker.storage.cleaning.segment_swap import SegmentSwap, SwapRefused
+from kbroker.storage.cleaning.segment_swap import SegmentSwap, SwapRejected
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.types import SlotId
 from kbroker.workers.base import now_ms
@@ -65,8 +65,8 @@ class LogCleaningService:
         one that is about to change: a cleaner killed after asking for a swap may be back already.
         """
         settled = (slot for slot in asked.slots if slot not in self._preparing)
-        found = map(self._logs.log, settled)
-        return [_describe(entry, asked.timestamps) for entry in found if entry is not None]
+        logs = map(self._logs.log, settled)
+        return [_describe(log, asked.timestamps) for log in logs if log is not None]
 
     def serve_active_producers(
         self, sender: Address, asked: calls.OfSlot
@@ -87,16 +87,16 @@ class LogCleaningService:
     ) -> calls.SwapOutcome:
         """Put a cleaned segment in the place of its group."""
         slot = asked.slot
-        entry = self._open_log(slot)
+        log = self._open_log(slot)
         if slot in self._preparing:
             return calls.SwapOutcome(busy="an earlier swap is not finished")
         if self._process.is_loading(slot):
             return calls.SwapOutcome(busy="a coordinator is reading the log")
-        if not self._is_roll_published(entry):
-            self._loop.touch(entry.appender)
+        if not self._is_roll_published(log):
+            self._loop.touch(log.appender)
             return calls.SwapOutcome(busy="its active segment is not published yet")
         request = SegmentSwap(
-            entry,
+            log,
             base_offset=asked.base_offset,
             size=asked.size,
             largest_timestamp=asked.largest_timestamp,
@@ -106,16 +106,16 @@ class LogCleaningService:
         try:
             request.check()
             await self._prepared(slot, request)
-            self._commit(entry, request)
-        except SwapRefused as refused:
-            self._abandon(entry, request)
-            return calls.SwapOutcome(refused=str(refused))
+            self._commit(log, request)
+        except SwapRejected as rejected:
+            self._abandon(log, request)
+            return calls.SwapOutcome(rejected=str(rejected))
         except OSError as error:
-            self._abandon(entry, request)
+            self._abandon(log, request)
             if error.errno == ENOENT or may_do_without(error):
-                return calls.SwapOutcome(refused=str(error))
+                return calls.SwapOutcome(rejected=str(error))
             # A sync has failed: what was written since may be lost.
-            entry.fail(error)
+            log.fail(error)
             self._process.on_storage_failure(slot)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         except StorageError as error:
@@ -141,56 +141,56 @@ class LogCleaningService:
             )
         return log
 
-    def _is_roll_published(self, entry: PartitionLog) -> bool:
+    def _is_roll_published(self, log: PartitionLog) -> bool:
         """Whether readers know the active segment.
 
         They do not after a roll whose append found no room. The published end is then that of a
         sealed segment, which they would read up to its old size: it must not be exchanged.
         """
-        slot = self._process.table.read(entry.slot)
-        return slot is not None and slot["log_end"][1] == entry.segments.active.base_offset
+        slot = self._process.table.read(log.slot)
+        return slot is not None and slot["log_end"][1] == log.segments.active.base_offset
 
     def _prepared(self, slot: SlotId, request: SegmentSwap) -> Pending[None]:
         done: Pending[None] = Pending()
         self._preparing.add(slot)
 
-        def job() -> SwapRefused | None:
+        def job() -> SwapRejected | None:
             try:
                 request.prepare()
-            except SwapRefused as refused:
-                return refused
+            except SwapRejected as rejected:
+                return rejected
             return None
 
         def on_done(result: object, error: OSError | None) -> None:
             self._preparing.discard(slot)
-            refused = result if isinstance(result, SwapRefused) else None
-            done.resolve(error=error or refused)
+            rejected = result if isinstance(result, SwapRejected) else None
+            done.resolve(error=error or rejected)
 
         self._logs.in_background(job, on_done)
         return done
 
-    def _commit(self, entry: PartitionLog, request: SegmentSwap) -> None:
-        if self._logs.log(entry.slot) is not entry:
-            raise SwapRefused("the log is no longer open")
-        if self._process.is_loading(entry.slot):
-            raise SwapRefused("a coordinator is reading the log")
+    def _commit(self, log: PartitionLog, request: SegmentSwap) -> None:
+        if self._logs.log(log.slot) is not log:
+            raise SwapRejected("the log is no longer open")
+        if self._process.is_loading(log.slot):
+            raise SwapRejected("a coordinator is reading the log")
         request.commit()
 
-    def _abandon(self, entry: PartitionLog, request: SegmentSwap) -> None:
+    def _abandon(self, log: PartitionLog, request: SegmentSwap) -> None:
         try:
             request.abandon()
         except OSError as error:
             # A restart takes them for a swap to be finished, which is right but for a truncation.
-            logger.error("%s: cannot remove the files of a refused swap: %s", entry.name, error)
+            logger.error("%s: cannot remove the files of a rejected swap: %s", log.name, error)
 
 
-def _describe(entry: PartitionLog, timestamps: bool) -> calls.CleanableLog:
-    segments = entry.segments
+def _describe(log: PartitionLog, timestamps: bool) -> calls.CleanableLog:
+    segments = log.segments
     return calls.CleanableLog(
-        slot=SlotId(entry.slot),
-        log_dir=entry.log_dir,
-        path=entry.path,
-        cuts=entry.cuts,
+        slot=SlotId(log.slot),
+        log_dir=log.log_dir,
+        path=log.path,
+        cuts=log.cuts,
         active=segments[-1].base_offset,
         segments=[
             calls.SealedSegment(

@@ -81,7 +81,7 @@ class PartitionCalls:
             try:
                 answers.append(function(question))
             except Exception as error:
-                code, text = rpc.refusal(sender, error)
+                code, text = rpc.error_of(sender, error)
                 answers.append(None)
                 failures.append(calls.Failure(index, int(code), text))
         return Answers(answers, failures)
@@ -96,22 +96,22 @@ class PartitionCalls:
 
     def list_offsets(self, asked: calls.OffsetQuestion) -> calls.FoundOffset:
         """An offset by timestamp, or one of the special ones."""
-        found = self._led(asked.slot)
+        log = self._led(asked.slot)
         committed = asked.isolation == READ_COMMITTED
         try:
             return calls.FoundOffset(
-                **log_lookup.list_offsets(found, asked.timestamp, committed=committed)
+                **log_lookup.list_offsets(log, asked.timestamp, committed=committed)
             )
         except ValueError as error:  # the log is damaged where it was looked into
             times = self._lines.due(asked.slot)
             if times:
                 logger.error(
                     "%s: an offset lookup by timestamp failed (%d times): %s",
-                    found.name,
+                    log.name,
                     times,
                     error,
                 )
-            raise WireError(ErrorCode.CORRUPT_MESSAGE, f"{found.name}: {error}") from error
+            raise WireError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from error
 
     def offsets_before(self, asked: calls.SegmentsQuestion) -> calls.FoundOffsets:
         """As version 0 of ListOffsets asks."""

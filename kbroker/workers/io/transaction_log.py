@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kbroker.metrics.catalog import Metric
     from kbroker.storage.manager.log_manager import LogManager
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Its coordinator aborts a transaction after at most transaction.max.timeout.ms. One that is open
 # this much longer has none, as Kafka sees it.
@@ -162,7 +162,7 @@ class TransactionLog:
         self._loop.verification.set_verifier(self._verify, enabled)
 
     def tick(self) -> None:
-        """Refuse batches that have waited too long for a transaction coordinator; now and then
+        """Reject batches that have waited too long for a transaction coordinator; now and then
         look for transactions that nobody will end.
         """
         self._loop.expire_held()
@@ -175,15 +175,15 @@ class TransactionLog:
         limit_ms = self._process.config["transaction.max.timeout.ms"] + LATE_MS
         before_ms = self._process.clock.now_ms() - limit_ms
         late = set()
-        for source in self._logs.logs():
-            for entry in source.appender.producers.late_transactions(before_ms):
+        for log in self._logs.logs():
+            for entry in log.appender.producers.late_transactions(before_ms):
                 first = entry.current_txn_first_offset
-                one = (source.slot, entry.producer_id, entry.producer_epoch, first)
+                one = (log.slot, entry.producer_id, entry.producer_epoch, first)
                 late.add(one)
                 if one not in self._late:
                     text = "%s: the transaction of producer %d, epoch %d, that began at offset %d"
                     text += " hangs: no batch of it and no marker for %d s"
-                    log.warning(text, source.name, *one[1:], limit_ms // 1000)
+                    logger.warning(text, log.name, *one[1:], limit_ms // 1000)
         if late != self._late:
             self._process.count(TRANSACTIONS_HANGING, len(late) - len(self._late))
             self._late = late

@@ -110,7 +110,7 @@ class ConnectionLimits:
             return None
         return self._listener_rates[listener_index].wait_ms(now_ms)
 
-    def refusal(self, listener_index: int, host: str, now_ms: int) -> str | None:
+    def rejection(self, listener_index: int, host: str, now_ms: int) -> str | None:
         """Count an accepted connection's arrival.
 
         Why it must be closed at once, None to keep it.

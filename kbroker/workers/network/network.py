@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 SWEEP_MS = 1000
 # How long a stopping process waits for io workers to answer what they were given: this part of
-# shutdown.timeout.ms. What stays unanswered may be refused when it comes again, for a snapshot
+# shutdown.timeout.ms. What stays unanswered may be rejected when it comes again, for a snapshot
 # knows the last batch of a producer only.
 DRAIN_SHARE = 3
 # Kept for log files while connections have taken all others: the clients that are connected go on.
@@ -120,7 +120,7 @@ class NetworkWorker(Worker):
             self.loop.add_lane(lanes[-1])
         self.coordinators = CoordinatorLink(lanes)
         self.loop.on_answer = self.coordinators.on_answer
-        self.loop.on_refused = self.refuse
+        self.loop.on_refused = self.reject
         self.lane_is_full = False
         self.counters = Counters(
             self.context.counters, self.processes.addresses.index(self.address)
@@ -185,7 +185,7 @@ class NetworkWorker(Worker):
             topic.topic_id,
             slots,
             incarnations,
-            refuses_old=not self.topic_setting(topic, "message.downconversion.enable"),
+            rejects_old=not self.topic_setting(topic, "message.downconversion.enable"),
             stores_zstd=self.topic_setting(topic, "compression.type") == "zstd",
             internal=topic.internal,
         )
@@ -246,7 +246,7 @@ class NetworkWorker(Worker):
                 connection.setsockopt(socket.SOL_SOCKET, option, self.config[key])
 
     def on_close(self, connection: Connection, reason: str | None) -> None:
-        """A connection is closed; a reason means that we refused to go on."""
+        """A connection is closed; ``reason`` says why if this side closed it."""
         host = connection.peer_host
         if connection.turn is not None:
             connection.turn.is_gone = True
@@ -271,13 +271,13 @@ class NetworkWorker(Worker):
         """Serve one request through its handler; called by the loop."""
         self.answer_with(connection, token, lambda: self.dispatcher.handle(connection, frame))
 
-    def refuse(
+    def reject(
         self, connection: Connection, token: int, frame: bytes, code: int, text: bytes
     ) -> None:
-        """A coordinator refused a request that was handed on undecoded; called by the loop."""
+        """A coordinator rejected a request that was forwarded undecoded; called by the loop."""
         error = WireError(ErrorCode(code), text.decode("utf-8", "replace"))
         self.answer_with(
-            connection, token, lambda: self.dispatcher.refuse(connection, frame, error)
+            connection, token, lambda: self.dispatcher.reject(connection, frame, error)
         )
 
     def answer_with(

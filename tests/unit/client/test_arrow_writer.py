@@ -225,8 +225,8 @@ def test_batch_that_cannot_be_compressed_is_tried_again(monkeypatch):
 @pytest.mark.parametrize(
     ("columns", "options", "what"),
     [
-        ({"value": [b"a"]}, {"topic": None}, "its topic is null.* write the option topic"),
-        ({"value": [b"a"], "topic": [""]}, {}, "topic name of 0 bytes"),
+        ({"value": [b"a"]}, {"topic": None}, "its topic is null.* set the option topic"),
+        ({"value": [b"a"], "topic": [""]}, {}, "topic name must not have 0 bytes"),
         (
             {"value": [b"a"], "partition": pa.array([4], pa.int32())},
             {},

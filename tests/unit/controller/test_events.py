@@ -60,7 +60,7 @@ def test_event_may_put_another() -> None:
     assert queue.put(outer).value.value == 2
 
 
-def test_too_many_events_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_events_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "EVENTS_MAX", 2)
     queue, gate = EventQueue(), Pending[None]()
 

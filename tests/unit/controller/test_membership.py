@@ -55,7 +55,7 @@ async def until_closed(store: Any) -> None:
     await store.close()
 
 
-def test_id_of_another_session_is_refused() -> None:
+def test_id_of_another_session_is_rejected() -> None:
     ensemble = cluster()
     finish(ensemble, register(SettledStore(ensemble.connect()), me(0), 5))
     with pytest.raises(AlreadyRegistered, match="broker 0"):

@@ -80,7 +80,7 @@ def errors(outcome: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
-def test_topics_without_room_are_refused_before_their_partitions_are_planned(
+def test_topics_without_room_are_rejected_before_their_partitions_are_planned(
     admin: TopicAdmin, planned: list[int], validate_only: bool
 ) -> None:
     """Fifty topics of 100,000 partitions, in 1 kB, held up the controller for two seconds."""
@@ -102,13 +102,13 @@ def test_topics_that_are_only_validated_have_the_room_that_is_left(
 
     outcome = run(admin.create_topics(CALLER, CreateTopics(wanted, validate_only=True)))
 
-    refused = int(ErrorCode.INVALID_PARTITIONS)
-    assert errors(outcome) == [0, *[refused] * 49, 0]
+    rejected = int(ErrorCode.INVALID_PARTITIONS)
+    assert errors(outcome) == [0, *[rejected] * 49, 0]
     assert "of which 40 are free" in outcome.value[1].message
     assert sum(planned) == 100
 
 
-def test_partitions_without_room_are_refused_before_they_are_planned(
+def test_partitions_without_room_are_rejected_before_they_are_planned(
     admin: TopicAdmin, planned: list[int]
 ) -> None:
     wanted = [TopicToEnlarge("t", 100_000)]

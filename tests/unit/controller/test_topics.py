@@ -54,7 +54,7 @@ def test_legal_names_are_taken(name):
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "ä", "a\0", "a\n"])
-def test_illegal_names_are_refused(name):
+def test_illegal_names_are_rejected(name):
     with pytest.raises(WireError) as caught:
         check_name(name)
     assert caught.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -90,7 +90,7 @@ def test_topic_is_planned_from_an_assignment(state):
         ({"configs": [["a", "1"], ["a", "2"]]}, ErrorCode.INVALID_REQUEST, "twice"),
     ],
 )
-def test_refusals_name_code_and_remedy(state, arguments, code, words):
+def test_rejections_name_code_and_remedy(state, arguments, code, words):
     add(state, "a.b")
     add(state, "going", deleting=True)
     with pytest.raises(WireError) as caught:
@@ -112,7 +112,7 @@ def test_refusals_name_code_and_remedy(state, arguments, code, words):
         ([[0, [0]], [1, [0, 1]]], "2 replicas"),
     ],
 )
-def test_bad_assignments_are_refused(state, assignments, words):
+def test_bad_assignments_are_rejected(state, assignments, words):
     state.set_broker(1, [], None)
     with pytest.raises(WireError) as caught:
         plan(state, partitions=-1, factor=-1, assignments=assignments)
@@ -141,12 +141,12 @@ def test_cordoned_broker_gets_only_replicas_that_name_it(state):
     assert planned().assignment == {0: [1], 1: [1]}
 
 
-def test_bad_setting_is_refused_with_its_reason(state):
-    def refuse(settings):
+def test_bad_setting_is_rejected_with_its_reason(state):
+    def reject(settings):
         raise ConfigError("retention.ms", "soon", "a number")
 
     with pytest.raises(WireError, match="expected a number") as caught:
-        plan(state, configs=[["retention.ms", "soon"]], validate=refuse)
+        plan(state, configs=[["retention.ms", "soon"]], validate=reject)
     assert caught.value.code == ErrorCode.INVALID_CONFIG
 
 

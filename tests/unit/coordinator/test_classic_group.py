@@ -42,7 +42,7 @@ def commit(
     instance_id: str | None = None,
     **options: bool,
 ) -> int:
-    """The code that a commit of this member is refused with, or 0."""
+    """The code that a commit of this member is rejected with, or 0."""
     try:
         group(host).check_commit(member_id, instance_id, epoch, version=8, **options)
     except WireError as error:
@@ -76,7 +76,7 @@ def test_commit_without_a_member_needs_an_empty_group() -> None:
     assert commit(host) == 0
 
 
-def test_commit_is_refused_until_the_member_has_its_assignment() -> None:
+def test_commit_is_rejected_until_the_member_has_its_assignment() -> None:
     host = classic_host()
     client = Client(host)
     pending = client.join()

@@ -90,7 +90,7 @@ def test_join_of_version_0_takes_the_session_timeout_for_its_rebalance_timeout()
         ({"protocols": []}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_join_that_is_refused_leaves_no_group(changes: dict[str, object], code: int) -> None:
+def test_join_that_is_rejected_leaves_no_group(changes: dict[str, object], code: int) -> None:
     host = classic_host()
 
     assert code_of(Client(host).send_join(**changes)) == code
@@ -342,7 +342,7 @@ def test_protocol_is_chosen_by_vote() -> None:
     ("protocol_type", "protocols"),
     [("consumer", {"other": b""}), ("connect", {"range": b""}), ("", {"range": b""})],
 )
-def test_member_without_a_common_protocol_is_refused(
+def test_member_without_a_common_protocol_is_rejected(
     protocol_type: str, protocols: dict[str, bytes]
 ) -> None:
     host = classic_host()
@@ -353,7 +353,7 @@ def test_member_without_a_common_protocol_is_refused(
     assert member.beat() == 0 and not group(host).pending_joins
 
 
-def test_member_that_gives_up_the_common_protocol_is_refused_and_stays() -> None:
+def test_member_that_gives_up_the_common_protocol_is_rejected_and_stays() -> None:
     host = classic_host()
     a, b = form_group(
         host,
@@ -385,9 +385,9 @@ def test_full_group_turns_newcomers_away() -> None:
     host = classic_host(group_max_size="2")
     a, b = form_group(host, Client(host, "a"), Client(host, "b"))
 
-    refused = value_of(Client(host, "c").send_join())
+    rejected = value_of(Client(host, "c").send_join())
 
-    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED and refused.member_id == ""
+    assert rejected.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED and rejected.member_id == ""
     assert a.beat() == b.beat() == 0
 
 
@@ -460,9 +460,9 @@ def test_session_does_not_end_while_a_member_waits_in_a_rebalance() -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 10))
-def test_refused_join_has_no_protocol_as_its_version_says_it(version: int) -> None:
+def test_rejected_join_has_no_protocol_as_its_version_says_it(version: int) -> None:
     """Null from version 7 on, as in Kafka."""
-    refused = Client(classic_host(), "new", version=version).send_join()
+    rejected = Client(classic_host(), "new", version=version).send_join()
 
-    assert code_of(refused) == ErrorCode.MEMBER_ID_REQUIRED
-    assert value_of(refused).protocol_name == (None if version >= 7 else "")
+    assert code_of(rejected) == ErrorCode.MEMBER_ID_REQUIRED
+    assert value_of(rejected).protocol_name == (None if version >= 7 else "")

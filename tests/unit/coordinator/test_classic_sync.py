@@ -156,7 +156,7 @@ def test_sync_that_is_sent_twice_is_answered_twice() -> None:
         ({"protocol_name": None}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_sync_that_does_not_fit_is_refused(changes: dict[str, object], code: int) -> None:
+def test_sync_that_does_not_fit_is_rejected(changes: dict[str, object], code: int) -> None:
     host = classic_host()
     leader, _ = two_joined(host)
 
@@ -304,7 +304,7 @@ def test_last_member_that_falls_silent_leaves_an_empty_generation() -> None:
         ({"group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_heartbeat_that_does_not_fit_is_refused(changes: dict[str, object], code: int) -> None:
+def test_heartbeat_that_does_not_fit_is_rejected(changes: dict[str, object], code: int) -> None:
     host = classic_host()
     (client,) = form_group(host, Client(host))
 

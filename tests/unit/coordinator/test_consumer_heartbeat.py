@@ -1,4 +1,4 @@
-"""Heartbeats of the consumer protocol: joining, leaving, epochs, what is refused."""
+"""Heartbeats of the consumer protocol: joining, leaving, epochs, what is rejected."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_fenced_member_starts_over_with_epoch_0(host: CoordinatorHost) -> None:
         ({"subscribed_topic_regex": "a("}, ErrorCode.INVALID_REGULAR_EXPRESSION),
     ],
 )
-def test_join_that_cannot_be_is_refused_and_leaves_no_trace(
+def test_join_that_cannot_be_is_rejected_and_leaves_no_trace(
     host: CoordinatorHost, fields: dict[str, Any], code: ErrorCode
 ) -> None:
     member = FakeConsumer(host, "m1", ["a"])
@@ -197,10 +197,10 @@ def test_join_that_cannot_be_is_refused_and_leaves_no_trace(
     assert host.written == []
 
 
-def test_subscription_too_large_for_the_log_is_refused_and_costs_nobody_else(
+def test_subscription_too_large_for_the_log_is_rejected_and_costs_nobody_else(
     host: CoordinatorHost,
 ) -> None:
-    """The log would refuse it when soft state has changed: the whole partition would load anew."""
+    """The log would reject it when soft state has changed: the whole partition would load anew."""
     first = FakeConsumer(host, "m1", ["a"])
     first.join()
     written = len(host.log)
@@ -213,7 +213,7 @@ def test_subscription_too_large_for_the_log_is_refused_and_costs_nobody_else(
     assert first.beat().error_code == 0
 
 
-def test_protocol_that_is_not_offered_is_refused() -> None:
+def test_protocol_that_is_not_offered_is_rejected() -> None:
     host = make_host(group_coordinator_rebalance_protocols="classic")
 
     assert error_of(FakeConsumer(host, "m1", ["a"]).join) == ErrorCode.UNSUPPORTED_VERSION
@@ -235,7 +235,7 @@ def test_group_takes_no_more_members_than_it_may() -> None:
 # -- epochs ---------------------------------------------------------------------------------------
 
 
-def test_heartbeat_of_an_unknown_group_or_member_is_refused(host: CoordinatorHost) -> None:
+def test_heartbeat_of_an_unknown_group_or_member_is_rejected(host: CoordinatorHost) -> None:
     member = FakeConsumer(host, "m1", ["a"])
     assert error_of(member.send, member_epoch=1) == ErrorCode.GROUP_ID_NOT_FOUND
     assert error_of(member.send, member_epoch=-1) == ErrorCode.GROUP_ID_NOT_FOUND
@@ -269,10 +269,10 @@ def test_previous_epoch_is_accepted_with_no_more_than_was_assigned(host: Coordin
     member.send(topic_partitions=[])
     assert host.machine.groups["g"].members["m1"].epoch == 2
 
-    refused = error_of(member.send, member_epoch=1, topic_partitions=partitions(owned))
+    rejected = error_of(member.send, member_epoch=1, topic_partitions=partitions(owned))
     response = member.send(member_epoch=1, topic_partitions=[])
 
-    assert refused == ErrorCode.FENCED_MEMBER_EPOCH
+    assert rejected == ErrorCode.FENCED_MEMBER_EPOCH
     assert response.member_epoch == 2
 
 

@@ -283,28 +283,28 @@ def test_old_client_is_let_in_at_once(host: CoordinatorHost, version: int) -> No
         ({"protocols": {"range": b"\0\1garbage"}}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_classic_member_that_does_not_fit_is_refused(
+def test_classic_member_that_does_not_fit_is_rejected(
     host: CoordinatorHost, options: dict[str, Any], code: ErrorCode
 ) -> None:
     FakeConsumer(host, "m1", ["a"]).join()
     settle(host, ClassicConsumer(host, ["a"]))  # offers range
 
-    refused = Client(host, **options).join()
+    rejected = Client(host, **options).join()
 
-    assert code_of(refused) == code
+    assert code_of(rejected) == code
     assert len(host.machine.groups["g"].members) == 2
 
 
-def test_classic_member_with_a_subscription_too_large_for_the_log_is_refused(
+def test_classic_member_with_a_subscription_too_large_for_the_log_is_rejected(
     host: CoordinatorHost,
 ) -> None:
     FakeConsumer(host, "m1", ["a"]).join()
     written = len(host.log)
     large = subscription(*(f"{n}".ljust(200, "x") for n in range(6_000)))
 
-    refused = Client(host, protocols={"range": large}).join()
+    rejected = Client(host, protocols={"range": large}).join()
 
-    assert code_of(refused) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert code_of(rejected) == ErrorCode.UNKNOWN_SERVER_ERROR
     assert (len(host.log), host.loads) == (written, 1)
     assert list(host.machine.groups["g"].members) == ["m1"]
 
@@ -316,7 +316,7 @@ def test_group_takes_no_more_classic_members_than_it_may() -> None:
     assert code_of(Client(host).join()) == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_requests_of_a_stale_classic_member_are_refused(host: CoordinatorHost) -> None:
+def test_requests_of_a_stale_classic_member_are_rejected(host: CoordinatorHost) -> None:
     FakeConsumer(host, "m1", ["a"]).join()
     member = ClassicConsumer(host, ["a"])
     settle(host, member)
@@ -622,7 +622,7 @@ def test_group_too_large_for_one_record_stays_with_the_consumer_protocol() -> No
     assert kind(host) == "classic"
 
 
-def test_heartbeat_whose_target_is_too_large_is_refused_and_changes_nothing() -> None:
+def test_heartbeat_whose_target_is_too_large_is_rejected_and_changes_nothing() -> None:
     """Of a large group: below some hundred records a target is far from any limit."""
     host = make_host()
     host.add_topic("a", 510)

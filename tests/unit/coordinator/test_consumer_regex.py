@@ -129,7 +129,7 @@ def test_last_member_takes_its_pattern_with_it(host: CoordinatorHost) -> None:
     assert host.machine.groups["g"].metadata_hash == 0
 
 
-def test_bad_pattern_is_refused_and_the_member_keeps_its_old_one(host: CoordinatorHost) -> None:
+def test_bad_pattern_is_rejected_and_the_member_keeps_its_old_one(host: CoordinatorHost) -> None:
     member = subscriber(host, "m1", "foo")
     member.join()
 
@@ -142,7 +142,7 @@ def test_bad_pattern_is_refused_and_the_member_keeps_its_old_one(host: Coordinat
 
 
 def test_bad_pattern_in_the_log_does_not_cost_other_members(host: CoordinatorHost) -> None:
-    """What another version of the library took may be refused by this one."""
+    """What another version of the library took may be rejected by this one."""
     value = records.ConsumerGroupMemberMetadataValue(
         client_id="c", client_host="/", subscribed_topic_names=[], subscribed_topic_regex="a("
     )
@@ -209,7 +209,7 @@ def test_many_topics_at_once_are_one_new_epoch(host: CoordinatorHost) -> None:
 @pytest.mark.parametrize(
     "pattern", ["(", "a{2000}", "(?<a", "\\", "[[:nope:]]", "((((a{99}){99}))"]
 )
-def test_pattern_that_is_none_is_refused_with_a_reason(pattern: str) -> None:
+def test_pattern_that_is_none_is_rejected_with_a_reason(pattern: str) -> None:
     with pytest.raises(WireError) as raised:
         consumer_regex.matching(pattern, ["a"])
 
@@ -221,12 +221,12 @@ def test_pattern_is_linear_where_others_explode() -> None:
     assert consumer_regex.matching("(a+)+$", ["a" * 200 + "!"]) == frozenset()
 
 
-def test_pattern_that_is_too_long_is_refused() -> None:
+def test_pattern_that_is_too_long_is_rejected() -> None:
     """30,000 characters took RE2 half a minute for one name, in which it served no produce."""
     most = PATTERN_CHARS_MAX
 
     assert consumer_regex.matching("a" * most, ["a" * most, "b"]) == {"a" * most}
-    with pytest.raises(WireError, match="use 1000 or less") as refused:
+    with pytest.raises(WireError, match="use 1000 or less") as rejected:
         consumer_regex.matching("a" * (most + 1), ["a"])
 
-    assert refused.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert rejected.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION

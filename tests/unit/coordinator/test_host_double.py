@@ -82,7 +82,7 @@ def test_operation_writes_replays_and_answers_by_timer() -> None:
     assert len(host.log) == 2
 
 
-def test_refusal_is_the_error_of_the_answer() -> None:
+def test_rejection_is_the_error_of_the_answer() -> None:
     host, _ = make_host()
 
     with pytest.raises(WireError, match="INVALID_GROUP_ID"):

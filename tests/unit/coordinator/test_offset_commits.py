@@ -93,7 +93,7 @@ def test_timestamp_of_the_request_is_kept() -> None:
         ("t", 4, 10, ErrorCode.UNKNOWN_TOPIC_ID),
     ],
 )
-def test_commit_of_what_does_not_exist_is_refused(
+def test_commit_of_what_does_not_exist_is_rejected(
     topic: str, partition: int, version: int, code: ErrorCode
 ) -> None:
     host = OffsetsHost()
@@ -109,7 +109,7 @@ def test_commit_of_what_does_not_exist_is_refused(
 def test_partition_that_does_not_exist_is_unknown_whoever_commits(version: int) -> None:
     """A client that was put out of its group still has to look for the topic anew."""
     host = OffsetsHost()
-    host.put_group(FakeGroup(refuse=ErrorCode.UNKNOWN_MEMBER_ID))
+    host.put_group(FakeGroup(reject=ErrorCode.UNKNOWN_MEMBER_ID))
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version == 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     codes = [
@@ -123,7 +123,7 @@ def test_partition_that_does_not_exist_is_unknown_whoever_commits(version: int) 
 
 def test_partition_that_does_not_exist_is_unknown_in_a_transaction() -> None:
     host = OffsetsHost()
-    host.put_group(FakeGroup(refuse=ErrorCode.UNKNOWN_MEMBER_ID))
+    host.put_group(FakeGroup(reject=ErrorCode.UNKNOWN_MEMBER_ID))
 
     codes = [host.commit_in_transaction(1, topic=topic) for topic in ("t", "nobody")]
 
@@ -155,7 +155,7 @@ def test_one_bad_partition_does_not_cost_its_neighbour() -> None:
     assert host.fetch_all() == {("t", 1): (2, -1, "x" * 10, 0)}
 
 
-def test_commit_too_large_for_a_batch_is_refused_as_a_whole() -> None:
+def test_commit_too_large_for_a_batch_is_rejected_as_a_whole() -> None:
     host = OffsetsHost(message_max_bytes="20000")
     part = OffsetCommitRequest.OffsetCommitRequestPartition
     partitions = [
@@ -175,21 +175,23 @@ def test_commit_too_large_for_a_batch_is_refused_as_a_whole() -> None:
 @pytest.mark.parametrize(
     ("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
 )
-def test_member_of_an_unknown_group_is_refused(version: int, code: ErrorCode) -> None:
+def test_member_of_an_unknown_group_is_rejected(version: int, code: ErrorCode) -> None:
     host = OffsetsHost()
 
-    refused = host.commit_offset(1, version=version, generation_id_or_member_epoch=3, member_id="m")
+    rejected = host.commit_offset(
+        1, version=version, generation_id_or_member_epoch=3, member_id="m"
+    )
 
-    assert refused == code
+    assert rejected == code
 
 
 def test_member_of_a_group_that_only_commits_is_unknown() -> None:
     host = OffsetsHost()
     host.commit_offset(1)
 
-    refused = host.commit_offset(2, generation_id_or_member_epoch=3, member_id="m")
+    rejected = host.commit_offset(2, generation_id_or_member_epoch=3, member_id="m")
 
-    assert refused == ErrorCode.UNKNOWN_MEMBER_ID
+    assert rejected == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_group_of_its_own_decides_who_commits() -> None:
@@ -198,7 +200,7 @@ def test_group_of_its_own_decides_who_commits() -> None:
     values = {"generation_id_or_member_epoch": 3, "member_id": "m", "group_instance_id": "i"}
 
     assert host.commit_offset(1, version=8, **values) == ErrorCode.NONE
-    group.refuse = ErrorCode.FENCED_INSTANCE_ID
+    group.reject = ErrorCode.FENCED_INSTANCE_ID
     assert host.commit_offset(2, version=8, **values) == ErrorCode.FENCED_INSTANCE_ID
 
     assert group.checked == [("m", "i", 3, 8, False)] * 2
@@ -249,7 +251,7 @@ def test_transactions_hold_offsets_back_side_by_side() -> None:
 
 
 @pytest.mark.parametrize(("producer_id", "producer_epoch"), [(-1, 0), (1, -1)])
-def test_transactional_commit_without_a_producer_is_refused(
+def test_transactional_commit_without_a_producer_is_rejected(
     producer_id: int, producer_epoch: int
 ) -> None:
     host = OffsetsHost()
@@ -266,7 +268,7 @@ def test_transactional_commit_is_checked_by_the_group() -> None:
     host.commit_offset(1)
     assert host.commit_in_transaction(1, **values) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    group = host.put_group(FakeGroup(refuse=ErrorCode.STALE_MEMBER_EPOCH))
+    group = host.put_group(FakeGroup(reject=ErrorCode.STALE_MEMBER_EPOCH))
 
     assert host.commit_in_transaction(1, **values) == ErrorCode.ILLEGAL_GENERATION
     assert group.checked == [("m", "i", 3, 4, True)]
@@ -377,7 +379,7 @@ def test_delete_spares_topics_the_group_is_subscribed_to() -> None:
     assert host.fetch_all() == {("t", 0): (1, -1, "", 0)}
 
 
-def test_delete_is_refused_by_members_that_are_no_consumers() -> None:
+def test_delete_is_rejected_by_members_that_are_no_consumers() -> None:
     host = OffsetsHost()
     host.put_group(FakeGroup(is_empty=False, state="Stable", protocol_type="connect"))
     assert host.delete_offset() == -ErrorCode.NON_EMPTY_GROUP

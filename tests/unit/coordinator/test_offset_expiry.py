@@ -176,10 +176,10 @@ def test_expiry_of_its_own_outlasts_and_undercuts_the_retention() -> None:
     assert kept(host) == set()
 
 
-def test_empty_group_without_offsets_is_deleted_unless_it_refuses() -> None:
+def test_empty_group_without_offsets_is_deleted_unless_it_rejects() -> None:
     host = make_host()
     host.put_group(FakeGroup("a"))
-    host.put_group(FakeGroup("b", refuse=ErrorCode.NON_EMPTY_GROUP))
+    host.put_group(FakeGroup("b", reject=ErrorCode.NON_EMPTY_GROUP))
     host.put_group(FakeGroup("c", is_empty=False, empty_since_ms=None, state="Stable"))
 
     host.advance(CHECK_MS)

@@ -47,7 +47,7 @@ def test_null_topics_are_all_the_group_has(version: int) -> None:
 def test_several_groups_are_answered_each_by_itself() -> None:
     host = OffsetsHost()
     host.commit_offset(7)
-    host.put_group(FakeGroup("bad", refuse=ErrorCode.UNKNOWN_MEMBER_ID))
+    host.put_group(FakeGroup("bad", reject=ErrorCode.UNKNOWN_MEMBER_ID))
     request = OffsetFetchRequest(
         groups=[
             fetch_group("bad", {"t": [0]}, member_id="m", member_epoch=4),
@@ -84,7 +84,7 @@ def test_partition_that_is_named_again_is_answered_once(version: int) -> None:
 
 def test_error_of_one_group_is_where_old_versions_have_it() -> None:
     host = OffsetsHost()
-    host.put_group(FakeGroup(refuse=ErrorCode.STALE_MEMBER_EPOCH))
+    host.put_group(FakeGroup(reject=ErrorCode.STALE_MEMBER_EPOCH))
     topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])
     request = OffsetFetchRequest(group_id="g", topics=[topic])
 
@@ -100,7 +100,7 @@ def test_error_of_one_group_is_where_old_versions_have_it() -> None:
 
 def test_dead_group_has_no_offsets_and_no_error() -> None:
     host = OffsetsHost()
-    host.put_group(FakeGroup(refuse=ErrorCode.GROUP_ID_NOT_FOUND))
+    host.put_group(FakeGroup(reject=ErrorCode.GROUP_ID_NOT_FOUND))
 
     assert host.fetch() == NOTHING
 

@@ -80,7 +80,7 @@ def test_first_commit_of_a_transaction_asks_and_the_next_does_not(
         (ErrorCode.CONCURRENT_TRANSACTIONS, 1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-def test_refused_commit_writes_nothing(
+def test_rejected_commit_writes_nothing(
     host: CoordinatorHost, verdict: ErrorCode, version: int, expected: ErrorCode
 ) -> None:
     host.verdict = int(verdict)
@@ -106,7 +106,7 @@ def test_marker_that_overtakes_the_answer_has_the_question_asked_again(
     assert [entry.commit for entry in host.log] == [True, None]
 
 
-def test_commit_whose_own_transaction_has_ended_is_refused(host: CoordinatorHost) -> None:
+def test_commit_whose_own_transaction_has_ended_is_rejected(host: CoordinatorHost) -> None:
     host.verdict = None
     outcome = host.send(commit(), 4)
     host.append_marker(70, 0, False)

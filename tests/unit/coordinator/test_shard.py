@@ -239,7 +239,7 @@ class TestOperations:
         assert process.machine.values == {"a": 2}
         assert seen == ["a was 1"]
 
-    def test_refused_operation_writes_nothing(self, process: Process) -> None:
+    def test_rejected_operation_writes_nothing(self, process: Process) -> None:
         end = process.log.log_end_offset
         outcome = process.shard.handle(call(ApiKey.HEARTBEAT, ("a", -1)))
         assert code(outcome) == ErrorCode.INVALID_REQUEST
@@ -316,8 +316,8 @@ class TestFailure:
         assert code(outcome) == ErrorCode.UNKNOWN_SERVER_ERROR
         assert code(waits) == ErrorCode.COORDINATOR_NOT_AVAILABLE  # Java dies of the other
         assert process.shard.state == LOADING
-        refused = process.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
-        assert code(refused) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        rejected = process.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
+        assert code(rejected) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         process.rpc.wake()
         assert process.machine is not old
         assert process.machine.values == {"a": 1}
@@ -342,8 +342,8 @@ class TestFailure:
         (segment,) = Path(process.log.path).glob("*.log")
         segment.rename(segment.with_suffix(".gone"))
         process.rpc.wake()
-        refused = process.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
-        assert code(refused) == ErrorCode.NOT_COORDINATOR
+        rejected = process.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
+        assert code(rejected) == ErrorCode.NOT_COORDINATOR
         assert "cannot be loaded" in caplog.text
 
     def test_bug_in_an_operation_costs_its_caller(self, process: Process) -> None:
@@ -362,8 +362,8 @@ class TestFailure:
         process.shard.close()
         assert code(written) == ErrorCode.NOT_COORDINATOR
         assert code(waits) == ErrorCode.NOT_COORDINATOR
-        refused = process.shard.execute(process.machine.set, "a", 1)
-        assert code(refused) == ErrorCode.NOT_COORDINATOR
+        rejected = process.shard.execute(process.machine.set, "a", 1)
+        assert code(rejected) == ErrorCode.NOT_COORDINATOR
 
 
 class TestLoad:
@@ -398,8 +398,8 @@ class TestLoad:
         outcome = run(process.shard.load())
         steps = 0
         while not outcome.done:
-            refused = process.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
-            assert code(refused) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            rejected = process.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
+            assert code(rejected) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             process.rpc.wake()
             steps += 1
         assert steps > 5

@@ -1,4 +1,4 @@
-"""Features that are not built: honest empty answers, and refusals that say so."""
+"""Features that are not built: honest empty answers, and rejections that say so."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_there_are_no_client_quotas(process: NetworkProcess, version: int) -> No
     assert (answer.error_code, answer.entries) == (UNSUPPORTED, None)
 
 
-def test_quota_that_is_set_is_refused_and_one_that_is_removed_is_not_there(
+def test_quota_that_is_set_is_rejected_and_one_that_is_removed_is_not_there(
     process: NetworkProcess,
 ) -> None:
     cls = request_class(ApiKey.ALTER_CLIENT_QUOTAS)

@@ -1,4 +1,4 @@
-"""DescribeCluster, DescribeTopicPartitions, and what is refused for want of security."""
+"""DescribeCluster, DescribeTopicPartitions, and what is rejected without security."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_describe_cluster_operations_when_asked(process: NetworkProcess) -> None
     ("endpoint_type", "code"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
-def test_describe_cluster_of_other_endpoints_is_refused(
+def test_describe_cluster_of_other_endpoints_is_rejected(
     process: NetworkProcess, endpoint_type: int, code: int
 ) -> None:
     response = process.ask(DescribeClusterRequest(endpoint_type=endpoint_type), 1)

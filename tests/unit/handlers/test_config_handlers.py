@@ -130,7 +130,7 @@ class TestDescribeConfigs:
         values = [result.configs[0].value for result in results]
         assert values == [*["45000"] * 3, "50000", *["45000"] * 6]
 
-    def test_describe_configs_of_a_resource_that_is_named_again_is_refused(
+    def test_describe_configs_of_a_resource_that_is_named_again_is_rejected(
         self, process: NetworkProcess
     ) -> None:
         """A request of 100 kB for one topic, 10,000 times, had an answer of 25 MB."""
@@ -147,9 +147,9 @@ class TestDescribeConfigs:
 
         results = process.ask(DescribeConfigsRequest(resources=resources), 4).results
 
-        refused = (ErrorCode.INVALID_REQUEST, 0)
+        rejected = (ErrorCode.INVALID_REQUEST, 0)
         assert [(result.error_code, len(result.configs)) for result in results] == [
-            (0, len(TOPIC_KEYS)), refused, refused, (0, len(GROUP_KEYS)),
+            (0, len(TOPIC_KEYS)), rejected, rejected, (0, len(GROUP_KEYS)),
         ]  # fmt: skip
 
     @pytest.mark.parametrize("version", [1, 3, 4])
@@ -311,7 +311,7 @@ class TestAlterConfigs:
         assert "validate_only" not in args
 
     @pytest.mark.parametrize("kind", ["replace", "change"])
-    def test_alter_configs_refuses_only_what_cannot_be_changed(
+    def test_alter_configs_rejects_only_what_cannot_be_changed(
         self, process: NetworkProcess, kind: str
     ) -> None:
         done = [{"error": 0, "message": None}]

@@ -88,7 +88,7 @@ class TestFindCoordinator:
     ) -> None:
         response = coordinated.ask(FindCoordinatorRequest(key="group"), version)
         assert (response.error_code, response.node_id) == (0, 0)
-        assert response.error_message == ("NONE" if version else "")  # kafkajs refuses ""
+        assert response.error_message == ("NONE" if version else "")  # kafkajs rejects ""
         assert (response.host, response.port) == ("192.0.2.7", 9092)
 
     @pytest.mark.parametrize("version", range(4, 7))
@@ -115,7 +115,7 @@ class TestFindCoordinator:
         response = process.ask(FindCoordinatorRequest(key="k", key_type=key_type), 2)
         assert (response.error_code, response.node_id) == (0, 0)
 
-    @pytest.mark.parametrize("how", ["refused", "away"])
+    @pytest.mark.parametrize("how", ["rejected", "away"])
     def test_find_coordinator_without_its_topic_is_not_available(
         self, process: NetworkProcess, how: str
     ) -> None:
@@ -175,7 +175,7 @@ class TestForward:
             (ConsumerGroupHeartbeatRequest, ErrorCode.INVALID_REQUEST),
         ],
     )
-    def test_request_without_a_group_is_refused_as_kafka_does(
+    def test_request_without_a_group_is_rejected_as_kafka_does(
         self, coordinated: NetworkProcess, request_class: Any, code: ErrorCode
     ) -> None:
         assert coordinated.ask(request_class(), 1).error_code == code
@@ -271,7 +271,7 @@ class TestSplit:
         (rows,) = (getattr(response, f.name) for f in response.STRUCT.fields if f.is_array)
         assert len(rows) == 2
 
-    def test_offsets_of_a_group_that_is_named_again_are_refused(
+    def test_offsets_of_a_group_that_is_named_again_are_rejected(
         self, coordinated: NetworkProcess
     ) -> None:
         """30 kB for one group with 8,000 offsets, 5,000 times, had the io worker killed."""
@@ -291,9 +291,9 @@ class TestSplit:
 
         response = coordinated.ask(request, 8)
 
-        refused = ErrorCode.INVALID_REQUEST
+        rejected = ErrorCode.INVALID_REQUEST
         assert [(g.group_id, g.error_code) for g in response.groups] == list(
-            zip(names, [0, 0, refused, 0, refused], strict=True)
+            zip(names, [0, 0, rejected, 0, rejected], strict=True)
         )
         assert sorted(asked) == ["a", "b", "c"]
 

@@ -1,4 +1,4 @@
-"""From frames to answers: what is refused, what is announced, what a failing handler leaves."""
+"""From frames to answers: what is rejected, what is announced, what a failing handler leaves."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def create(names: list[str]) -> CreateTopicsRequest:
 
 def test_controller_is_asked_for_a_part_of_many_topics_at_a_time(process: NetworkProcess) -> None:
     """A call of 160 MB of names held it up, and it kept their memory. What is named twice is in one
-    call, so that it can be refused.
+    call, so that it can be rejected.
     """
     asked: list[list[str]] = []
 
@@ -274,9 +274,9 @@ def test_requests_that_wait_for_others_take_only_so_much_memory(process: Network
     size = GIVEN_AWAY_BYTES_MAX // 3
     first = [send(process, join(size), 7) for _ in range(2)]
 
-    refused = process.ask(join(size), 7)
+    rejected = process.ask(join(size), 7)
 
-    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert rejected.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert not any(outcome.done for outcome in first)
     assert len(process.lightened) == 2
 

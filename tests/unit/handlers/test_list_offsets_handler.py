@@ -120,8 +120,8 @@ def test_list_offsets_special_timestamps_exist_from_their_version_on(
 ) -> None:
     answer = {"offset": 9, "timestamp": 5000, "leader_epoch": 0}
     process.answers_each("list_offsets", lambda to, *args: answer)
-    (refused,) = ask(process, first_version - 1, (0, timestamp))
-    assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+    (rejected,) = ask(process, first_version - 1, (0, timestamp))
+    assert rejected.error_code == ErrorCode.UNSUPPORTED_VERSION
     (served,) = ask(process, first_version, (0, timestamp))
     assert served.error_code == 0
     expected = {MAX_TIMESTAMP: 9, EARLIEST_LOCAL: 5, LATEST_TIERED: -1, PENDING_UPLOAD: -1}

@@ -68,7 +68,7 @@ class TestDeleteRecords:
         assert self.ask(process, 1, (0, offset)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
         assert process.rpc.calls == []
 
-    def test_delete_records_of_unknown_internal_or_compacted_topics_is_refused(
+    def test_delete_records_of_unknown_internal_or_compacted_topics_is_rejected(
         self, process: NetworkProcess
     ) -> None:
         process.add_topic("__consumer_offsets", b"o" * 16, [4], internal=True)

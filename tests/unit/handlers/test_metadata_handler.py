@@ -165,11 +165,11 @@ class TestAutoCreation:
         codes = [t.error_code for t in process.ask(by_name("new", "t"), 9).topics]
         assert codes == [ErrorCode.LEADER_NOT_AVAILABLE, 0]
 
-    def test_metadata_refused_creation_has_the_controllers_code(
+    def test_metadata_rejected_creation_has_the_controllers_code(
         self, process: NetworkProcess
     ) -> None:
-        refusal = {"name": "t_", "error": int(ErrorCode.INVALID_TOPIC_EXCEPTION), "message": "."}
-        process.answers("create_topics", lambda to, **args: [refusal])
+        rejection = {"name": "t_", "error": int(ErrorCode.INVALID_TOPIC_EXCEPTION), "message": "."}
+        process.answers("create_topics", lambda to, **args: [rejection])
         topic = process.ask(by_name("t_"), 9).topics[0]
         assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 

@@ -93,7 +93,7 @@ class TestPartitionReassignments:
         return answered.error_code
 
     @pytest.mark.parametrize("version", range(2))
-    def test_reassignment_to_what_is_is_accepted_and_all_else_refused(
+    def test_reassignment_to_what_is_is_accepted_and_all_else_rejected(
         self, process: NetworkProcess, version: int
     ) -> None:
         replicas = list(process.image.topics["t"].partitions[1].replicas)
@@ -142,7 +142,7 @@ class TestElectLeaders:
         """As by Kafka: kafka-leader-election would print the names of ten thousand partitions."""
         assert self.ask(process, version, None) == (0, {})
 
-    def test_unknown_type_of_election_is_refused(self, process: NetworkProcess) -> None:
+    def test_unknown_type_of_election_is_rejected(self, process: NetworkProcess) -> None:
         listed = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[1])]
 
         invalid = ErrorCode.INVALID_REQUEST

@@ -148,7 +148,7 @@ def test_one_bad_partition_does_not_cost_its_neighbour(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("group", ["", "a/b", "..", ".", "a\0b", "a\nb", "/", "x" * 250])
-def test_group_that_is_no_name_of_a_node_is_refused(broker: Broker, group: str) -> None:
+def test_group_that_is_no_name_of_a_node_is_rejected(broker: Broker, group: str) -> None:
     assert broker.commit({("t", 0): 7}, group=group) == {("t", 0): ErrorCode.INVALID_GROUP_ID}
     assert broker.fetch(("t", 0), group=group) == {("t", 0): (-1, "", ErrorCode.INVALID_GROUP_ID)}
 

@@ -118,11 +118,11 @@ class TestCreateTopics:
         assert configs["segment.bytes"].config_source == 5
 
     @pytest.mark.parametrize("version", range(8))
-    def test_create_topics_refused_topic_has_code_and_message(
+    def test_create_topics_rejected_topic_has_code_and_message(
         self, process: NetworkProcess, version: int
     ) -> None:
-        refused = result("t", error=36, message="Topic 't' already exists.", topic_id=None)
-        process.answers("create_topics", lambda to, **args: [refused])
+        rejected = result("t", error=36, message="Topic 't' already exists.", topic_id=None)
+        process.answers("create_topics", lambda to, **args: [rejected])
         (topic,) = process.ask(self.request("t"), version).topics
         assert topic.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         assert topic.topic_id == NO_ID
@@ -130,8 +130,8 @@ class TestCreateTopics:
             assert topic.error_message == "Topic 't' already exists."
 
     def test_create_topics_named_twice_is_answered_once(self, process: NetworkProcess) -> None:
-        refused = result("t", error=42, message="twice", topic_id=None)
-        process.answers("create_topics", lambda to, **args: [refused, refused])
+        rejected = result("t", error=42, message="twice", topic_id=None)
+        process.answers("create_topics", lambda to, **args: [rejected, rejected])
         assert [t.name for t in process.ask(self.request("t", "t"), 4).topics] == ["t"]
 
     @pytest.mark.parametrize("version", range(8))
@@ -156,8 +156,8 @@ class TestCreateTopics:
 class TestDeleteTopics:
     @pytest.mark.parametrize("version", range(6))
     def test_delete_topics_by_name(self, process: NetworkProcess, version: int) -> None:
-        refused = result("b", error=3, message="unknown", topic_id=None)
-        process.answers("delete_topics", lambda to, **args: [result("a"), refused])
+        rejected = result("b", error=3, message="unknown", topic_id=None)
+        process.answers("delete_topics", lambda to, **args: [result("a"), rejected])
         request = DeleteTopicsRequest(topic_names=["a", "b"], timeout_ms=1000)
         responses = process.ask(request, version).responses
         assert [(r.name, r.error_code) for r in responses] == [("a", 0), ("b", 3)]
@@ -191,7 +191,7 @@ class TestDeleteTopics:
         assert process.rpc.calls == []
 
     @pytest.mark.parametrize("values", [{}, {"name": "a", "topic_id": T_ID}])
-    def test_delete_topics_refuses_the_wrong_entry_alone(
+    def test_delete_topics_rejects_the_wrong_entry_alone(
         self, process: NetworkProcess, values: dict[str, Any]
     ) -> None:
         process.answers("delete_topics", lambda to, **args: [result("b")])
@@ -258,8 +258,8 @@ class TestCreatePartitions:
     def test_create_partitions_is_told_to_the_controller_and_answered(
         self, process: NetworkProcess, version: int
     ) -> None:
-        refused = result("b", error=37, message="too few")
-        process.answers("create_partitions", lambda to, **args: [result("a"), refused])
+        rejected = result("b", error=37, message="too few")
+        process.answers("create_partitions", lambda to, **args: [result("a"), rejected])
         results = process.ask(self.request("a", "b", validate_only=True), version).results
         assert [(r.name, r.error_code, r.error_message) for r in results] == [
             ("a", 0, None),

@@ -65,7 +65,7 @@ def test_request_cut_off_by_a_restart_is_forgotten_at_the_next_one() -> None:
     assert found[-1] == request(PART_BYTES + 5, token=6)
 
 
-def test_damaged_messages_are_refused() -> None:
+def test_damaged_messages_are_rejected() -> None:
     assembler = Assembler()
     parts = list(request_parts(request(3 * PART_BYTES)))
     with pytest.raises(ValueError, match="message of"):
@@ -101,6 +101,6 @@ def test_pack_fills_messages_and_unpack_takes_them_apart() -> None:
 
 
 @pytest.mark.parametrize("message", [b"\x05\0", b"\x05\0\0\0abcd", b"\x01\0\0\0a\x01"])
-def test_unpack_refuses_damage(message: bytes) -> None:
+def test_unpack_rejects_damage(message: bytes) -> None:
     with pytest.raises(ValueError, match=r"left|at the end"):
         list(unpack(message))

@@ -127,7 +127,7 @@ def test_request_reaches_the_other_end_as_what_it_was() -> None:
         (None, "dict expected, not None"),
     ],
 )
-def test_request_of_another_build_is_refused_with_a_text(document: Any, text: str) -> None:
+def test_request_of_another_build_is_rejected_with_a_text(document: Any, text: str) -> None:
     """It ended in a KeyError, and the caller was told the name of a key."""
     mailbox = FakeMailbox(FakeProcesses(), me=CALLEE)
     rpc = rpc_of(mailbox)
@@ -142,7 +142,7 @@ def test_request_of_another_build_is_refused_with_a_text(document: Any, text: st
     assert text in reply["message"]
 
 
-def test_operation_that_nobody_serves_is_refused_by_name() -> None:
+def test_operation_that_nobody_serves_is_rejected_by_name() -> None:
     mailbox = FakeMailbox(FakeProcesses(), me=CALLEE)
     call = b'{"id": 9, "op": "walk_the_dog", "args": {}}'
     rpc_of(mailbox).on_message(message(CALLER, MSG_CALL, call))

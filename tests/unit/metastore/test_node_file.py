@@ -121,13 +121,13 @@ def test_ephemeral_goes_with_its_session(tmp_path):
     second.close()
 
 
-def test_second_opener_is_refused_with_a_remedy(store, tmp_path, monkeypatch):
+def test_second_opener_is_rejected_with_a_remedy(store, tmp_path, monkeypatch):
     monkeypatch.setattr("kbroker.metastore.store_opening.LOCK_TIMEOUT_S", 0.05)
     with pytest.raises(StoreFailed, match="another broker uses this log directory"):
         NodeFile(str(tmp_path))
 
 
-def test_file_of_another_layout_is_refused(tmp_path):
+def test_file_of_another_layout_is_rejected(tmp_path):
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
@@ -135,7 +135,7 @@ def test_file_of_another_layout_is_refused(tmp_path):
         NodeFile(str(tmp_path))
 
 
-def test_damaged_file_is_refused_with_a_remedy(tmp_path):
+def test_damaged_file_is_rejected_with_a_remedy(tmp_path):
     (tmp_path / FILE_NAME).write_bytes(b"not a database" * 1000)
     with pytest.raises(StoreFailed, match="restore it from a backup"):
         NodeFile(str(tmp_path))
@@ -244,7 +244,7 @@ def test_topic_of_1000_partitions_is_one_fast_transaction(store):
     assert time.process_time() - start < 5  # a tenth of a second, unless each row is a scan
 
 
-def test_full_disk_refuses_and_heals(store):
+def test_full_disk_rejects_and_heals(store):
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreFailed, match="free some space"):

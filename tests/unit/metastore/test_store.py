@@ -109,9 +109,9 @@ def test_errors_are_typed_and_name_the_path(bench: Bench) -> None:
     with pytest.raises(NoNode) as missing:
         wait(store.create("/b/c"))
     assert missing.value.path == "/b"
-    for refused in (store.get("/b"), store.set("/b", b""), store.children("/b")):
+    for rejected in (store.get("/b"), store.set("/b", b""), store.children("/b")):
         with pytest.raises(NoNode):
-            wait(refused)
+            wait(rejected)
     for stale in (store.set("/a", b"", version=5), store.delete("/a", version=5)):
         with pytest.raises(BadVersion):
             wait(stale)
@@ -121,7 +121,7 @@ def test_errors_are_typed_and_name_the_path(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a", "/", "/a/", "//a", "/a/../b", "/a\0"])
-def test_illegal_path_is_refused(bench: Bench, path: str) -> None:
+def test_illegal_path_is_rejected(bench: Bench, path: str) -> None:
     with pytest.raises(ValueError, match="not a znode path"):
         bench.wait(bench.store.create(path))
 

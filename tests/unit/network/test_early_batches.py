@@ -67,7 +67,7 @@ def test_what_is_in_the_log_already_is_recognised_and_answered_with_its_place(be
     assert bench.log.log_end_offset == 6
 
 
-def test_log_that_is_not_opened_after_all_refuses(bench):
+def test_log_that_is_not_opened_after_all_rejects(bench):
     bench.produce(1, numbered(0))
     bench.loop.set_opening(False)
 
@@ -119,7 +119,7 @@ def test_dead_network_process_takes_its_batches_along(bench):
     assert (bench.log.log_end_offset, bench.loop.early_count) == (1, 0)
 
 
-def test_too_many_of_one_network_process_are_refused_and_others_still_wait(bench):
+def test_too_many_of_one_network_process_are_rejected_and_others_still_wait(bench):
     """They would keep the memory from requests for logs that are open."""
     waiting = (1 << 20) // 4 // 4096
     for number in range(waiting + 1):

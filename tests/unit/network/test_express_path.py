@@ -43,9 +43,9 @@ class Bench(Harness):
         super().__init__(arena_bytes=1 << 23)
         self.fetch.put_topic("__consumer_offsets", b"o" * 16, SLOTS, [1, 2, 3])
         self.fetch.put_topic("__transaction_state", b"x" * 16, [3], [4])
-        self.refused: list[tuple[int, bytes, int, bytes]] = []
+        self.rejected: list[tuple[int, bytes, int, bytes]] = []
         self.others: list[bytes] = []
-        self.loop.on_refused = lambda c, *rest: self.refused.append(rest)
+        self.loop.on_refused = lambda c, *rest: self.rejected.append(rest)
         self.loop.on_answer = lambda worker, message: self.others.append(message)
         self.assembler = Assembler()
 
@@ -219,7 +219,7 @@ def test_error_of_a_coordinator_is_put_by_the_handler(bench: Bench) -> None:
     (request,) = bench.asked()
     bench.reply(Answer(request.token, int(ErrorCode.NOT_COORDINATOR), b"why"))
     bench.turn()
-    ((token, kept, code, text),) = bench.refused
+    ((token, kept, code, text),) = bench.rejected
     assert (kept, code, text) == (sent[4:], ErrorCode.NOT_COORDINATOR, b"why")
     bench.loop.answer(token, b"\0\0\0\x07put")
     bench.turn()
@@ -234,7 +234,7 @@ def test_restarted_io_worker_is_asked_again_what_the_last_one_did_not_answer(ben
     bench.cells[0] = 6
     bench.turn()
     assert bench.asked() == [first]
-    assert bench.refused == []
+    assert bench.rejected == []
     bench.reply(Answer(first.token, 0, b"of the last one"), sender=5)
     bench.turn()
     assert received(client) == b""
@@ -251,7 +251,7 @@ def test_restarted_io_worker_ends_what_would_not_mean_the_same_again(bench: Benc
     (first,) = bench.asked()
     bench.cells[0] = 6
     bench.turn()
-    assert [code for _, _, code, _ in bench.refused] == [ErrorCode.NOT_COORDINATOR]
+    assert [code for _, _, code, _ in bench.rejected] == [ErrorCode.NOT_COORDINATOR]
     bench.reply(Answer(first.token, 0, b"late"), sender=6)
     bench.turn()
     bench.connect().send(frame(heartbeat("two"), 3))
@@ -270,9 +270,9 @@ def test_coordinator_that_is_silent_is_given_up(bench: Bench) -> None:
     bench.connect().send(frame(heartbeat(), 3))
     bench.turn()
     bench.loop.expire_at(time.monotonic_ns() + 29_000_000_000)
-    assert bench.refused == []
+    assert bench.rejected == []
     bench.loop.expire_at(time.monotonic_ns() + 31_000_000_000)
-    assert [code for _, _, code, _ in bench.refused] == [ErrorCode.NOT_COORDINATOR]
+    assert [code for _, _, code, _ in bench.rejected] == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_answer_that_comes_after_all_is_over_reaches_nobody(bench: Bench) -> None:
@@ -281,7 +281,7 @@ def test_answer_that_comes_after_all_is_over_reaches_nobody(bench: Bench) -> Non
     bench.turn()
     (request,) = bench.asked()
     bench.loop.expire_at(time.monotonic_ns() + 31_000_000_000)
-    bench.loop.answer(bench.refused.pop()[0], None)
+    bench.loop.answer(bench.rejected.pop()[0], None)
     bench.turn()
     assert bench.loop.requests_in_flight == 0
     assert bench.loop.express.frames == {}
@@ -293,7 +293,7 @@ def test_answer_that_comes_after_all_is_over_reaches_nobody(bench: Bench) -> Non
     bench.reply(Answer(request.token, 0, b"stale!"), Answer(second.token, 0, b"fresh!"))
     bench.turn()
     assert other.recv(100)[8:] == b"fresh!"
-    assert bench.refused == []
+    assert bench.rejected == []
 
 
 def test_connection_that_is_closed_leaves_nothing_behind(bench: Bench) -> None:

@@ -84,7 +84,7 @@ def test_batch_with_a_wrong_checksum_is_never_sent(bench, log, offset, limit):
 @pytest.mark.parametrize("bit", range(3))
 @pytest.mark.parametrize("offset", range(BATCHES))
 def test_batch_that_says_another_offset_is_never_sent(bench, log, offset, bit):
-    """No checksum covers it; its neighbours contradict it. The one in front may be refused, too."""
+    """No checksum covers it; its neighbours contradict it, and may be rejected, too."""
     batch = next(one for one in log.batches if one.base_offset == offset)
     data = bytearray(log.path(batch.segment).read_bytes())
     data[batch.position + 7] ^= 1 << bit

@@ -148,7 +148,7 @@ def test_messages_larger_than_the_batch_still_respect_max_bytes(bench):
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_zstd_is_refused_for_its_partition_alone(bench, version):
+def test_zstd_is_rejected_for_its_partition_alone(bench, version):
     plain, packed = bench.topic("t", 2)
     fill(plain)
     fill(packed, codec=ZSTD)
@@ -160,7 +160,7 @@ def test_zstd_is_refused_for_its_partition_alone(bench, version):
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_damaged_batch_is_refused_for_its_partition_alone(bench, version):
+def test_damaged_batch_is_rejected_for_its_partition_alone(bench, version):
     sound, damaged = bench.topic("t", 2)
     fill(sound)
     fill(damaged)
@@ -173,22 +173,22 @@ def test_damaged_batch_is_refused_for_its_partition_alone(bench, version):
 
 
 @pytest.mark.parametrize("version", [*OLD, 4, 12])
-def test_topic_that_converts_nothing_refuses_old_versions_alone(bench, version):
+def test_topic_that_converts_nothing_rejects_old_versions_alone(bench, version):
     [log] = bench.topic("t")
     fill(log)
-    bench.engine.put_topic("t", bench.ids["t"], bench.slots["t"], refuses_old=True)
+    bench.engine.put_topic("t", bench.ids["t"], bench.slots["t"], rejects_old=True)
     partition = bench.only(bench.fetch({("t", 0): 3}, version, max_wait_ms=0))
     assert partition.error_code == (UNSUPPORTED_VERSION if version < 4 else 0)
     # At once, although there is nothing to read.
     answered = bench.start({("t", 0): 3}, version, max_wait_ms=500) is not None
     assert answered == (version < 4)
-    bench.engine.put_topic("t", bench.ids["t"], bench.slots["t"], refuses_old=False)
+    bench.engine.put_topic("t", bench.ids["t"], bench.slots["t"], rejects_old=False)
     if version < 4:
         assert offsets(bench.only(bench.fetch({("t", 0): 0}, version))) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("version", [*OLD, 4, 9, 10, 18])
-def test_topic_of_zstd_refuses_readers_who_do_not_know_it(bench, version):
+def test_topic_of_zstd_rejects_readers_who_do_not_know_it(bench, version):
     [log] = bench.topic("t")
     fill(log)
     bench.engine.put_topic("t", bench.ids["t"], bench.slots["t"], stores_zstd=True)

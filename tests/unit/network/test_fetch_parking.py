@@ -357,7 +357,7 @@ def test_full_request_that_waited_gets_its_session_when_it_is_answered(bench):
     assert again.responses == []
 
 
-def test_token_in_use_is_refused(bench):
+def test_token_in_use_is_rejected(bench):
     bench.log()
     token = park(bench, {("t", 0): 0})
     body = bench.request({("t", 0): 0}, max_wait_ms=500)

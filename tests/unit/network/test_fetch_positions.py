@@ -449,6 +449,6 @@ def test_topic_removed_answers_unknown_and_lets_go_of_its_files(bench):
     assert bench.engine.counts()["open_files"] == 0
 
 
-def test_put_topic_refuses_a_slot_outside_the_table(bench):
+def test_put_topic_rejects_a_slot_outside_the_table(bench):
     with pytest.raises(IndexError):
         bench.engine.put_topic("t", bytes(16), [64])

@@ -157,19 +157,19 @@ def test_partitions_that_were_answered_move_to_the_end(bench):
     assert served == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
-def test_unknown_session_is_not_found_and_a_wrong_epoch_refused(bench):
+def test_unknown_session_is_not_found_and_a_wrong_epoch_rejected(bench):
     bench.log()
     session = open_session(bench, {("t", 0): 0})
 
     assert go_on(bench, session + 64, 1).error_code == NOT_FOUND
     assert go_on(bench, session, 2).error_code == BAD_EPOCH
     assert go_on(bench, session, -7).error_code == BAD_EPOCH
-    refused = go_on(bench, session, 5)
-    assert (refused.session_id, refused.responses) == (0, [])
+    rejected = go_on(bench, session, 5)
+    assert (rejected.session_id, rejected.responses) == (0, [])
     assert go_on(bench, session, 1).error_code == 0
 
 
-def test_session_by_name_refuses_topic_ids_and_the_reverse(bench):
+def test_session_by_name_rejects_topic_ids_and_the_reverse(bench):
     bench.log()
     by_name = open_session(bench, {("t", 0): 0}, 12)
     by_id = open_session(bench, {("t", 0): 0}, 13)

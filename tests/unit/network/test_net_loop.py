@@ -1,4 +1,4 @@
-"""The loop of a network process: framing, request order, answers, and what it refuses."""
+"""The loop of a network process: framing, request order, answers, and what it rejects."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_produce_every_version_reaches_the_owner_and_is_answered(harness, versio
 
 @pytest.mark.parametrize("version", [8, 9, 13])
 @pytest.mark.parametrize("more", [[], [4, 700, 70000]])
-def test_produce_refused_records_are_named_in_the_answer(harness, version, more):
+def test_produce_rejected_records_are_named_in_the_answer(harness, version, more):
     client = harness.connect()
 
     client.send(produce(version))
@@ -64,8 +64,8 @@ def test_produce_refused_records_are_named_in_the_answer(harness, version, more)
     [descriptor] = harness.descriptors()
     text = b"no key in a compacted topic"
     behind = text + struct.pack(f"={len(more)}i", *more)
-    refused = result(descriptor, 87, -1, text, bad_record=3, more=len(more))
-    harness.answer(refused, texts=behind)
+    rejected = result(descriptor, 87, -1, text, bad_record=3, more=len(more))
+    harness.answer(rejected, texts=behind)
     harness.turn()
 
     [(_, response)] = answers(received(client), version)

@@ -32,7 +32,7 @@ ALLOWED = {
 @pytest.mark.parametrize("phase", ALLOWED)
 @pytest.mark.parametrize("key", ApiKey, ids=lambda key: key.name)
 def test_phase_before_authentication_allows_its_own_requests_only(harness, phase, key):
-    """A Produce or Fetch that is served here, or a commit that is handed on undecoded, is refused
+    """A Produce or Fetch that is served here, or a commit that is handed on undecoded, is rejected
     as well: nobody has said yet who asks.
     """
     client = harness.connect(phase)
@@ -106,7 +106,7 @@ def test_phase_authenticating_a_short_frame_is_a_token_and_no_bad_length(harness
 
 
 @pytest.mark.parametrize("phase", [HANDSHAKE, SERVING])
-def test_phase_others_refuse_a_frame_shorter_than_any_header(harness, phase):
+def test_phase_others_reject_a_frame_shorter_than_any_header(harness, phase):
     client = harness.connect(phase)
 
     client.send(framed(b"1234567"))
@@ -115,7 +115,7 @@ def test_phase_others_refuse_a_frame_shorter_than_any_header(harness, phase):
     assert harness.closed == ["a request of 7 bytes, shorter than any header"]
 
 
-def test_phase_authenticating_refuses_a_negative_length(harness):
+def test_phase_authenticating_rejects_a_negative_length(harness):
     client = harness.connect(AUTHENTICATING)
 
     client.send(struct.pack(">i", -1))

@@ -135,7 +135,7 @@ def test_io_turns_answer_a_lane_and_wait_for_the_rest_of_their_time(io_side):
         (2, ONLINE, UNKNOWN_TOPIC),  # and its slot given to another
     ],
 )
-def test_io_refuses_a_slot_that_is_not_this_replicas_yet_or_no_longer(
+def test_io_rejects_a_slot_that_is_not_this_replicas_yet_or_no_longer(
     io_side, io_table, slot_incarnation, state, code
 ):
     loop, epoll, network = io_side

@@ -122,7 +122,7 @@ def test_marker_between_the_batches_of_the_next_transaction_keeps_their_order(be
     assert bench.results() == [(0, 0, 1), (1, 0, 2), (2, 0, 3)]
 
 
-def test_refusal_is_for_all_that_wait_and_the_next_asks_again(bench):
+def test_rejection_is_for_all_that_wait_and_the_next_asks_again(bench):
     bench.produce(1, sent(7, 0))
     bench.produce(2, sent(7, 1))
     bench.answer(CONCURRENT_TRANSACTIONS)
@@ -150,7 +150,7 @@ def test_refusal_is_for_all_that_wait_and_the_next_asks_again(bench):
         (12, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ],
 )
-def test_refusal_is_told_as_the_version_knows_it(bench, version, code, told):
+def test_rejection_is_told_as_the_version_knows_it(bench, version, code, told):
     bench.loop.verification.patience_ms = 0
     bench.produce(1, sent(7, 0), version=version)
     bench.answer(code)
@@ -200,7 +200,7 @@ def test_batch_of_a_later_epoch_asks_for_itself(bench):
     assert bench.results() == [(2, 0, 0)]
 
 
-def test_batch_of_a_fenced_epoch_is_refused_without_asking(bench):
+def test_batch_of_a_fenced_epoch_is_rejected_without_asking(bench):
     end_transaction(bench.log, 7, commit=False, epoch=5)
     bench.produce(1, sent(7, 0, epoch=4))
 
@@ -212,14 +212,14 @@ def test_batch_of_a_fenced_epoch_is_refused_without_asking(bench):
     ("transactional_id", "code"),
     [(NO_ID, TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (b"\xff\xfe", INVALID_REQUEST)],
 )
-def test_request_without_a_usable_transactional_id_is_refused(bench, transactional_id, code):
+def test_request_without_a_usable_transactional_id_is_rejected(bench, transactional_id, code):
     bench.produce(1, sent(7, 0), transactional_id=transactional_id)
 
     assert bench.results() == [(1, code, -1)]
     assert bench.asked == []
 
 
-def test_batch_too_short_for_a_header_is_refused_as_ever(bench):
+def test_batch_too_short_for_a_header_is_rejected_as_ever(bench):
     bench.produce(1, sent(7, 0)[:40])
 
     ((number, code, _),) = bench.results()
@@ -251,7 +251,7 @@ def test_dead_network_process_takes_its_batches_along(bench):
     assert (bench.log.log_end_offset, bench.loop.verification.held_count) == (1, 0)
 
 
-def test_partition_that_went_away_meanwhile_refuses(bench):
+def test_partition_that_went_away_meanwhile_rejects(bench):
     bench.produce(1, sent(7, 0))
     bench.loop.remove(0)
     bench.answer()
@@ -277,7 +277,7 @@ def test_without_a_verifier_nobody_is_asked(bench):
     assert bench.results() == [(1, 0, 0)]
 
 
-def test_verifier_that_fails_refuses_and_goes_on(bench, caplog):
+def test_verifier_that_fails_rejects_and_goes_on(bench, caplog):
     def fail(*question: object) -> None:
         raise RuntimeError("no")
 

@@ -125,7 +125,7 @@ def test_each_connection_keeps_its_order():
     assert len(found) == 12
 
 
-def test_batch_without_a_number_is_refused_and_nothing_behind_it_starts():
+def test_batch_without_a_number_is_rejected_and_nothing_behind_it_starts():
     """It may be in the log or not; what came behind it would otherwise come before it."""
     harness = Harness()
     client = harness.connect()

@@ -1,4 +1,4 @@
-"""The classes made from definitions, and what the encoder refuses."""
+"""The classes made from definitions, and what the encoder rejects."""
 
 import copy
 import pickle
@@ -34,7 +34,7 @@ def test_mutable_defaults_are_not_shared_between_messages():
     assert make().user_endpoint is not make().user_endpoint
 
 
-def test_unknown_names_are_refused():
+def test_unknown_names_are_rejected():
     with pytest.raises(TypeError, match="topic"):
         MetadataRequest(topic="x")
     with pytest.raises(AttributeError, match="topic"):
@@ -85,12 +85,12 @@ def test_messages_can_be_copied_and_pickled():
         ),
     ],
 )
-def test_value_that_does_not_fit_is_refused_and_named(message, version, reason):
+def test_value_that_does_not_fit_is_rejected_and_named(message, version, reason):
     with pytest.raises(EncodeError, match=reason):
         codec.encode(message, version)
 
 
-def test_value_a_version_cannot_carry_is_refused_unless_ignorable():
+def test_value_a_version_cannot_carry_is_rejected_unless_ignorable():
     assert codec.encode(FetchRequest(max_bytes=5), 2) == codec.encode(FetchRequest(), 2)
     with pytest.raises(EncodeError, match=r"forgotten_topics_data is set, but version 6"):
         codec.encode(FetchRequest(forgotten_topics_data=[FetchRequest.ForgottenTopic()]), 6)
@@ -108,7 +108,7 @@ def test_tagged_struct_of_defaults_is_not_written():
     assert encoded(FetchResponse.LeaderIdAndEpoch(leader_id=1)) != encoded(None)
 
 
-def test_unknown_version_is_refused_as_a_mistake_of_the_caller():
+def test_unknown_version_is_rejected_as_a_mistake_of_the_caller():
     for version in (-1, 14):
         with pytest.raises(ValueError, match="versions 0 to 13"):
             codec.encode(MetadataRequest(), version)

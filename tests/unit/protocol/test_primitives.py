@@ -42,7 +42,7 @@ def test_uvarint_round_trips(value):
 
 
 @pytest.mark.parametrize("value", [-1, 1 << 32])
-def test_uvarint_out_of_range_is_refused(value):
+def test_uvarint_out_of_range_is_rejected(value):
     with pytest.raises(EncodeError):
         encode_uvarint(value)
 
@@ -53,6 +53,6 @@ def test_skipping_tagged_fields_stops_after_the_last():
     assert skip_tagged_fields(data, 0, 2, len(data)) == 7
 
 
-def test_tagged_field_that_exceeds_the_message_is_refused():
+def test_tagged_field_that_exceeds_the_message_is_rejected():
     with pytest.raises(DecodeError, match="5 bytes"):
         skip_tagged_fields(b"\x00\x05abcd", 0, 1, 6)

@@ -76,7 +76,7 @@ def test_default_has_the_type_of_the_field(type_name, text, default):
         ("a S 0+\n  b int32 0+\nc S 0+\n  d int32 0+", "defined twice"),
     ],
 )
-def test_definition_that_breaks_the_notation_is_refused(text, reason):
+def test_definition_that_breaks_the_notation_is_rejected(text, reason):
     with pytest.raises(SchemaError, match=reason):
         parse("Message", text)
 

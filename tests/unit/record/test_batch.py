@@ -84,7 +84,7 @@ def test_iterate_batches_raises_at_garbage_even_where_a_cut_is_fine():
         list(iterate_batches(batch_of(b"a") + bytes(100), partial_tail=True))
 
 
-def test_builder_refuses_an_empty_batch_and_falling_offsets():
+def test_builder_rejects_an_empty_batch_and_falling_offsets():
     builder = BatchBuilder()
     with pytest.raises(ValueError, match="at least one"):
         builder.build()

@@ -48,7 +48,7 @@ def test_every_level_asked_for_is_readable(codec):
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
 @pytest.mark.parametrize("content", [b"", b"x", PATTERN], ids=len)
-def test_every_cut_of_a_framed_codec_is_refused(codec, content):
+def test_every_cut_of_a_framed_codec_is_rejected(codec, content):
     encoded = compress(codec, content)
 
     for cut in range(len(encoded)):
@@ -56,7 +56,7 @@ def test_every_cut_of_a_framed_codec_is_refused(codec, content):
             decompress(codec, encoded[:cut], 1 << 20)
 
 
-def test_every_cut_of_snappy_is_refused_or_ends_at_a_block():
+def test_every_cut_of_snappy_is_rejected_or_ends_at_a_block():
     import snappy
 
     raw = snappy.compress(PATTERN * 70)
@@ -76,7 +76,7 @@ def test_every_cut_of_snappy_is_refused_or_ends_at_a_block():
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("garbage", [b"\x00", b"x", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", bytes(100)])
-def test_bytes_after_the_end_are_refused(codec, garbage):
+def test_bytes_after_the_end_are_rejected(codec, garbage):
     with pytest.raises(DecompressionError):
         decompress(codec, compress(codec, PATTERN) + garbage, 1 << 20)
 
@@ -91,17 +91,17 @@ def test_pieces_one_after_another_are_one_stream(codec):
 
 
 @pytest.mark.parametrize("codec", [GZIP, ZSTD])
-def test_too_many_pieces_are_refused(codec):
+def test_too_many_pieces_are_rejected(codec):
     with pytest.raises(DecompressionError, match="more than"):
         decompress(codec, compress(codec, b"") * 1025, 1 << 20)
 
 
-def test_second_lz4_frame_is_refused_because_java_would_not_read_it():
+def test_second_lz4_frame_is_rejected_because_java_would_not_read_it():
     with pytest.raises(DecompressionError, match="after the end"):
         decompress(LZ4, compress(LZ4, b"a") + compress(LZ4, b"b"), 10)
 
 
-def test_lz4_frame_with_linked_blocks_is_refused_because_java_cannot_read_it():
+def test_lz4_frame_with_linked_blocks_is_rejected_because_java_cannot_read_it():
     import lz4.frame
 
     with pytest.raises(DecompressionError):
@@ -135,7 +135,7 @@ def test_gzip_member_longer_than_a_step_is_read_in_steps():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_gzip_is_read_alike_by_both_libraries(monkeypatch, seed):
-    """What zlib refuses, most consumers cannot read; what it reads has to be taken."""
+    """What zlib rejects, most consumers cannot read; what it reads has to be taken."""
     zlib_ng = pytest.importorskip("zlib_ng.zlib_ng")
     draw = random.Random(seed)
     for _ in range(100):
@@ -151,8 +151,8 @@ def test_gzip_is_read_alike_by_both_libraries(monkeypatch, seed):
             monkeypatch.setattr(compression, "_inflater", library)
             try:
                 found.append(decompress(GZIP, encoded, limit))
-            except (DecompressionError, DecompressedTooLargeError) as refused:
-                found.append(type(refused))
+            except (DecompressionError, DecompressedTooLargeError) as rejected:
+                found.append(type(rejected))
 
         assert found[0] == found[1], encoded.hex()
 
@@ -165,7 +165,7 @@ def test_gzip_is_read_where_zlib_ng_is_not_installed(monkeypatch):
     assert compression._inflater is zlib
 
 
-def test_gzip_with_a_wrong_checksum_is_refused():
+def test_gzip_with_a_wrong_checksum_is_rejected():
     encoded = bytearray(compress(GZIP, PATTERN))
     encoded[-8] ^= 1
 
@@ -227,7 +227,7 @@ def test_snappy_of_both_framings_is_read():
         XERIAL_HEADER + b"\x00\x00\x00\x01\x00" * 100,  # a call for every five bytes
     ],
 )
-def test_malformed_snappy_is_refused(encoded):
+def test_malformed_snappy_is_rejected(encoded):
     with pytest.raises(DecompressionError):
         decompress(SNAPPY, encoded, 1 << 20)
 

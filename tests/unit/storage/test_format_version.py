@@ -102,7 +102,7 @@ def test_log_append_time_is_in_the_messages_of_format_1(store):
         (built(codec=ZSTD), UNSUPPORTED_COMPRESSION_TYPE),
     ],
 )
-def test_what_the_format_lacks_is_refused(store, data, code):
+def test_what_the_format_lacks_is_rejected(store, data, code):
     log = store.open(**{KEY: "0.10.2"})
 
     assert append_error(log, data) == (code, -1)

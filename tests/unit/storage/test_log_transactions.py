@@ -113,7 +113,7 @@ def test_last_stable_follows_a_log_start_that_passes_the_transaction(store):
 # ---- what may be appended ----
 
 
-def test_batch_outside_an_open_transaction_is_refused(store):
+def test_batch_outside_an_open_transaction_is_rejected(store):
     log = store.open()
     append(log, sent(1, 0))
 
@@ -124,7 +124,7 @@ def test_batch_outside_an_open_transaction_is_refused(store):
     append(log, plain)
 
 
-def test_transactional_batch_without_a_producer_is_refused(store):
+def test_transactional_batch_without_a_producer_is_rejected(store):
     log = store.open()
 
     assert append_error(log, batch(transactional=True))[0] == INVALID_RECORD
@@ -179,7 +179,7 @@ def test_records_of_a_coordinator_survive_a_kill(store):
 # ---- markers ----
 
 
-def test_marker_of_an_older_epoch_is_refused(store):
+def test_marker_of_an_older_epoch_is_rejected(store):
     log = store.open()
     append(log, sent(1, 0, epoch=4))
 
@@ -187,7 +187,7 @@ def test_marker_of_an_older_epoch_is_refused(store):
     assert marker_code(log, 1, 4) == 0
 
 
-def test_marker_of_an_older_coordinator_is_refused(store):
+def test_marker_of_an_older_coordinator_is_rejected(store):
     log = store.open()
     append(log, sent(1, 0))
     end_transaction(log, 1, commit=True, coordinator_epoch=6)
@@ -235,7 +235,7 @@ def test_marker_repeated_changes_nothing(store):
 
 def test_marker_in_a_closed_log_is_a_storage_error(store):
     log = store.open()
-    log.appender.refuse_all()
+    log.appender.reject_all()
 
     assert marker_code(log, 1, 0) == KAFKA_STORAGE_ERROR
 

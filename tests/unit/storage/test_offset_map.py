@@ -51,6 +51,6 @@ def test_empty_map_has_no_key():
 
 
 @pytest.mark.parametrize(("size", "load"), [(0, 0.9), (24, 0.9), (2400, 0.001), (2400, 0.0)])
-def test_map_without_room_for_a_key_is_refused(size, load):
+def test_map_without_room_for_a_key_is_rejected(size, load):
     with pytest.raises(ValueError, match="hold no key"):
         OffsetMap(size, load)

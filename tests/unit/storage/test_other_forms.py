@@ -112,7 +112,7 @@ def test_batch_packed_again_keeps_producer_and_times(store):
     assert (header.first_timestamp, header.max_timestamp) == (NOW_MS, NOW_MS)
 
 
-def test_batch_that_grows_beyond_the_limit_is_refused(store):
+def test_batch_that_grows_beyond_the_limit_is_rejected(store):
     data = batch([b"x" * 2000], codec=1)
     log = store.open(**{"compression.type": "uncompressed", "max.message.bytes": 1000})
     assert len(data) < 1000
@@ -128,7 +128,7 @@ def test_batch_that_grows_beyond_the_limit_is_refused(store):
         (lambda data: data + b"x", INVALID_RECORD),
     ],
 )
-def test_damaged_batch_is_refused_before_it_is_packed_again(store, change, expected):
+def test_damaged_batch_is_rejected_before_it_is_packed_again(store, change, expected):
     log = store.open(**{"compression.type": "lz4"})
     assert append_error(log, change(batch(3)))[0] == expected
     assert log.log_end_offset == 0

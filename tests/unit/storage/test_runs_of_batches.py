@@ -46,7 +46,7 @@ def test_batches_of_one_log_are_written_with_one_call(bench):
 
 
 def anything(draw: random.Random) -> bytes:
-    """A batch that is mostly taken, and now and then refused, of a producer or compressed."""
+    """A batch that is mostly taken, and now and then rejected, of a producer or compressed."""
     kind = draw.randrange(8)
     if kind == 0:
         damaged = bytearray(batch(3))
@@ -97,7 +97,7 @@ def test_batches_together_are_answered_and_stored_as_one_by_one(tmp_path, seed, 
     assert together.store.slot()["log_end"] == alone.store.slot()["log_end"]
 
 
-def test_batches_for_which_the_disk_is_too_full_are_refused_and_the_others_stay(bench):
+def test_batches_for_which_the_disk_is_too_full_are_rejected_and_the_others_stay(bench):
     data = batch(5)
     log = next(iter(bench.store.path().glob("*.log")))
     limit = log.stat().st_size + 2 * len(data) + len(data) // 2
@@ -119,7 +119,7 @@ def test_batches_for_which_the_disk_is_too_full_are_refused_and_the_others_stay(
     assert bench.results() == [(0, 0, 11)]
 
 
-def test_batches_for_a_log_that_cannot_be_written_are_all_refused(bench):
+def test_batches_for_a_log_that_cannot_be_written_are_all_rejected(bench):
     break_file(bench.log)
 
     bench.produce_together([batch() for _ in range(3)])

@@ -1,4 +1,4 @@
-"""Without descriptors what needs a file is refused, and no log directory goes offline."""
+"""Without descriptors what needs a file is rejected, and no log directory goes offline."""
 
 import errno
 import logging
@@ -46,7 +46,7 @@ def assert_online(store):
     assert store.slot()["state"] == ONLINE
 
 
-def test_roll_without_descriptors_refuses_the_batch_and_rolls_later(store, caplog):
+def test_roll_without_descriptors_rejects_the_batch_and_rolls_later(store, caplog):
     log = store.open(**small())
     append(log, batch())
     append(log, batch())
@@ -82,7 +82,7 @@ def test_roll_that_runs_out_halfway_leaves_a_sound_log(store, left):
     assert list_offsets(log, NOW_MS)["offset"] == 0
 
 
-def test_smaller_batch_after_a_refused_roll_is_found_again(store):
+def test_smaller_batch_after_a_rejected_roll_is_found_again(store):
     """The segment that the roll had begun must not stand in the way of those that follow."""
     log = store.open(**small())
     append(log, batch())
@@ -111,7 +111,7 @@ def test_index_that_cannot_grow_for_want_of_a_descriptor_misses_an_entry_only(st
     assert list_offsets(log, NOW_MS)["offset"] == 0
 
 
-def test_aborted_transaction_without_a_descriptor_for_its_entry_is_refused(store):
+def test_aborted_transaction_without_a_descriptor_for_its_entry_is_rejected(store):
     """The marker must not be in the log without the entry."""
     log = store.open()
     append(log, sent(7, 0))

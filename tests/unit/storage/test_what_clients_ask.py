@@ -1,4 +1,4 @@
-"""What clients ask for (names, numbers, sizes) may be refused: no log directory goes offline."""
+"""What clients ask for (names, numbers, sizes) may be rejected: no log directory goes offline."""
 
 import errno
 import os
@@ -79,7 +79,7 @@ def test_name_for_a_directory_aside_is_cut_only_when_it_must_be():
 
 
 @pytest.mark.parametrize("code", [errno.ENAMETOOLONG, errno.EMLINK, errno.EFBIG, errno.EDQUOT])
-def test_partition_that_a_file_system_does_not_take_is_refused_alone(store, monkeypatch, code):
+def test_partition_that_a_file_system_does_not_take_is_rejected_alone(store, monkeypatch, code):
     other = store.open("other", 0, 1)
     fail_with(monkeypatch, "mkdir", code)
 
@@ -89,7 +89,7 @@ def test_partition_that_a_file_system_does_not_take_is_refused_alone(store, monk
     assert append(other, batch()) == 0
 
 
-def test_partition_whose_name_a_file_has_is_refused_alone(store):
+def test_partition_whose_name_a_file_has_is_rejected_alone(store):
     other = store.open("other", 0, 1)
     (Path(store.dirs[0]) / "t-0").write_text("no directory")
 
@@ -98,7 +98,7 @@ def test_partition_whose_name_a_file_has_is_refused_alone(store):
     assert append(other, batch()) == 0
 
 
-def test_batch_above_the_limit_of_file_sizes_is_refused_and_reading_goes_on(store):
+def test_batch_above_the_limit_of_file_sizes_is_rejected_and_reading_goes_on(store):
     log = store.open()
     append(log, batch([b"v" * 3000]))
 

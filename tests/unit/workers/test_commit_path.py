@@ -147,7 +147,7 @@ def test_commit_with_an_error_takes_the_long_way(
     bench: ShortBench, change: Callable[[OffsetCommitRequest], None], expected: ErrorCode
 ) -> None:
     machine: Any = bench.shard.machine
-    machine.groups["fenced"] = FakeGroup("fenced", refuse=ErrorCode.FENCED_INSTANCE_ID)
+    machine.groups["fenced"] = FakeGroup("fenced", reject=ErrorCode.FENCED_INSTANCE_ID)
     request = commit()
     change(request)
     bench.ask(request, 6)
@@ -246,7 +246,7 @@ def log_limits() -> dict[str, Any]:
     }
 
 
-def test_batch_the_log_refuses_gets_the_error_of_the_long_way(bench: ShortBench) -> None:
+def test_batch_the_log_rejects_gets_the_error_of_the_long_way(bench: ShortBench) -> None:
     log = bench.logs.log(0)
     assert log is not None
     log.appender.configure(**{**log_limits(), "message_bytes_max": 50, "flush_messages": 1 << 40})

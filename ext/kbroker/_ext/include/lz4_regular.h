@@ -119,11 +119,11 @@ static int lz4_careful_step(
     return 0;
 }
 
-/* One sequence within the margins. `in` of the answer is NULL where the careful step must take it or refuse it. */
+/* One sequence within the margins. `in` of the answer is NULL where the careful step must take it or reject it. */
 static inline struct lz4_place lz4_odd_step(
     const uint8_t *in, const uint8_t *in_end, const uint8_t *start, uint8_t *out, const uint8_t *out_end)
 {
-    const struct lz4_place refused = {NULL, NULL};
+    const struct lz4_place rejected = {NULL, NULL};
     size_t literals = *in >> 4, match = *in & 15, distance;
     in++;
     if (LZ4_LIKELY(literals != 15)) {
@@ -132,7 +132,7 @@ static inline struct lz4_place lz4_odd_step(
         in = lz4_extend(in, in_end, &literals);
         if (in == NULL || literals + LZ4_INPUT_MARGIN > (size_t)(in_end - in)
             || literals + LZ4_OUTPUT_MARGIN > (size_t)(out_end - out))
-            return refused;
+            return rejected;
         for (size_t done = 0; done < literals; done += 16)
             lz4_copy16(out + done, in + done);
     }
@@ -143,7 +143,7 @@ static inline struct lz4_place lz4_odd_step(
     if (LZ4_UNLIKELY(match == 15)) {
         in = lz4_extend(in, in_end, &match);
         if (in == NULL || in_end - in < 6 || match + LZ4_OUTPUT_MARGIN > (size_t)(out_end - out))
-            return refused;
+            return rejected;
     }
     match += LZ4_MATCH_MIN;
     if (LZ4_LIKELY(lz4_far(start, out, distance))) {
@@ -151,7 +151,7 @@ static inline struct lz4_place lz4_odd_step(
         for (size_t done = 16; done < match; done += 16)
             lz4_copy16(out + done, out + done - distance);
     } else if (distance == 0 || distance > (size_t)(out - start)) {
-        return refused;
+        return rejected;
     } else {
         lz4_copy_match(out, distance, match);
     }

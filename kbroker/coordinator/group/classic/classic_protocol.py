@@ -29,8 +29,8 @@ from kbroker.coordinator.group.classic.classic_member import (
 from kbroker.coordinator.group.classic.classic_rebalance import (
     Rebalances,
     assigned,
+    failed_join,
     names,
-    refused_join,
 )
 from kbroker.coordinator.group.group import CLASSIC, CONSUMER
 from kbroker.coordinator.group.machine import GroupMachine, Part
@@ -177,25 +177,25 @@ class ClassicProtocol(Part):
         request = call.request
         config = self.host.config
         if not request.group_id:
-            return refused_join(ErrorCode.INVALID_GROUP_ID, request.member_id)
+            return failed_join(ErrorCode.INVALID_GROUP_ID, request.member_id)
         timeout = request.session_timeout_ms
         if (
             not config["group.min.session.timeout.ms"]
             <= timeout
             <= config["group.max.session.timeout.ms"]
         ):
-            return refused_join(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+            return failed_join(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
         group = self.machine.groups.get(request.group_id)
         if group is not None and group.kind == CONSUMER and not group.is_empty:
             return self.machine.consumer.classic_join(op, call)
         if group is not None and group.kind not in (CLASSIC, CONSUMER):
-            return refused_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            return failed_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         protocols = protocols_of(request)
         if not isinstance(group, ClassicGroup):
             if request.member_id:
-                return refused_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+                return failed_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             if not request.protocol_type or not protocols:
-                return refused_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+                return failed_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             op.touch()
             if group is not None:
                 group.delete(op)
@@ -203,7 +203,7 @@ class ClassicProtocol(Part):
         if not self._has_room(group, request):
             return self._turn_away(op, group, request)
         if not group.supports(request.protocol_type, protocols):
-            return refused_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+            return failed_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         if request.member_id:
             return self._join_known(op, call, group, protocols)
         if request.group_instance_id is not None:
@@ -235,7 +235,7 @@ class ClassicProtocol(Part):
             self.rebalances.maybe_complete(op, group)
         logger.info("group %s: rejected %s, group.max.size is reached",
                     group.group_id, request.member_id or "another member")  # fmt: skip
-        return refused_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        return failed_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _join_new(
         self, op: Operation, call: Call, group: ClassicGroup
@@ -248,7 +248,7 @@ class ClassicProtocol(Part):
             self.sessions.start(group, member_id, call.request.session_timeout_ms)
             logger.debug("group %s: %s is asked to join as %s",
                          group.group_id, call.client_id, member_id)  # fmt: skip
-            return refused_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+            return failed_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return self._add(op, call, group, member_id)
 
     def _add(self, op: Operation, call: Call, group: ClassicGroup, member_id: str) -> Pending[Any]:
@@ -315,7 +315,7 @@ class ClassicProtocol(Part):
         fenced = ErrorCode.FENCED_INSTANCE_ID
         was_synced = member.member_id not in group.pending_syncs
         self.sessions.cancel(group, member.member_id)
-        self.rebalances.answer_join(op, group, member, refused_join(fenced, member.member_id))
+        self.rebalances.answer_join(op, group, member, failed_join(fenced, member.member_id))
         self.rebalances.answer_sync(op, member, SyncGroupResponse(error_code=fenced))
         group.rename(member, member_id)
         if not was_synced and group.state == STABLE:
@@ -337,7 +337,7 @@ class ClassicProtocol(Part):
         try:
             member = group.check_member(member_id, request.group_instance_id, "a join")
         except WireError as error:
-            return refused_join(error.code, member_id)
+            return failed_join(error.code, member_id)
         op.touch()
         is_same = member.matches(protocols)
         if group.state == COMPLETING and is_same:
@@ -368,7 +368,7 @@ class ClassicProtocol(Part):
         pending: Pending[Any] = Pending()
         before = group.wait_for_join(member, pending)
         if before is not None:
-            error = refused_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+            error = failed_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
             op.answer(before, error)
         return pending
 

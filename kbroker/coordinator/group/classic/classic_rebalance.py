@@ -101,7 +101,7 @@ class Rebalances:
     ) -> None:
         """Take a member out; if it waits, it gets the error. The rebalance is another step."""
         self.sessions.cancel(group, member.member_id)
-        self.answer_join(op, group, member, refused_join(error))
+        self.answer_join(op, group, member, failed_join(error))
         self.answer_sync(op, member, SyncGroupResponse(error_code=error))
         group.remove(member)
 
@@ -154,7 +154,7 @@ class Rebalances:
     def answer_all(self, op: Operation, group: ClassicGroup, error: ErrorCode) -> None:
         """Have nobody wait any more: whoever does gets the error, and is to join again."""
         for member in group.members.values():
-            self.answer_join(op, group, member, refused_join(error, member.member_id))
+            self.answer_join(op, group, member, failed_join(error, member.member_id))
             self.answer_sync(op, member, SyncGroupResponse(error_code=error))
 
     def present_generation(
@@ -378,7 +378,7 @@ class Rebalances:
         self._host.cancel_timer(("classic sync", group.group_id))
 
 
-def refused_join(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
+def failed_join(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 

@@ -115,20 +115,20 @@ class ConsumerProtocol(Part):
 
     def heartbeat(self, op: Operation, call: Call) -> Any:
         request = call.request
-        self._refuse_if_disabled()
+        self._reject_if_disabled()
         consumer_requests.check_heartbeat(request, call.version, offered_assignors(self.host))
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(op, request)
         group, conversion = self._group_to_join(request)
         if request.member_epoch == JOIN_EPOCH:
-            self.refuse_if_full(group, request.member_id)
+            self.reject_if_full(group, request.member_id)
         old, replaced = self._known_member(group, request)
         member = _updated(old, request, call)
         update = self.update(group, old, member, replaced)
         member = update.run(request.topic_partitions)
         records = conversion + self.replacement(group, replaced, old) + update.records
         if conversion or not consumer_records.surely_fit(records):
-            self.refuse_too_large(group.group_id, records)
+            self.reject_too_large(group.group_id, records)
         # Nothing can fail from here on.
         op.touch()
         if conversion:
@@ -154,7 +154,7 @@ class ConsumerProtocol(Part):
             response.assignment = consumer_requests.as_assignment(member.assigned)
         return response
 
-    def _refuse_if_disabled(self) -> None:
+    def _reject_if_disabled(self) -> None:
         if "consumer" not in self.host.config["group.coordinator.rebalance.protocols"]:
             text = "group.coordinator.rebalance.protocols does not include consumer"
             raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
@@ -200,13 +200,13 @@ class ConsumerProtocol(Part):
             return group
         raise WireError(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, group is not None))
 
-    def refuse_if_full(self, group: ConsumerGroup, member_id: str) -> None:
+    def reject_if_full(self, group: ConsumerGroup, member_id: str) -> None:
         limit = self.host.config["group.consumer.max.size"]
         if len(group.members) >= limit and member_id not in group.members:
             text = f"the group already has its maximum of {limit} members"
             raise WireError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
-    def refuse_too_large(self, group_id: str, records: list[consumer_records.Record]) -> None:
+    def reject_too_large(self, group_id: str, records: list[consumer_records.Record]) -> None:
         """Raise UNKNOWN_SERVER_ERROR, Kafka's code for it, unless the records fit one batch."""
         encode = self.machine.records.encode
         if not fits_batch(self.host, [encode(key, value) for key, value in records]):
@@ -356,7 +356,7 @@ class ConsumerProtocol(Part):
                 consumer_records.target_epoch(group.group_id, epoch, self.host.wall_ms())
             )
         if not consumer_records.surely_fit(records):
-            self.refuse_too_large(group.group_id, records)
+            self.reject_too_large(group.group_id, records)
         logger.info(
             "group %s: new epoch %d because %d members are gone",
             group.group_id,
@@ -384,7 +384,7 @@ class ConsumerProtocol(Part):
         ]
         records = consumer_records.without_group(group, sorted(group.members))
         adoption = self.machine.classic.adoption(group.group_id, group.epoch, adopted)
-        self.refuse_too_large(group.group_id, [*records, adoption])
+        self.reject_too_large(group.group_id, [*records, adoption])
         op.touch()
         for member_id in group.members:
             self.cancel_timers(group.group_id, member_id)
@@ -453,7 +453,7 @@ class ConsumerProtocol(Part):
     # -- ConsumerGroupDescribe -------------------------------------------------------------------
 
     def describe(self, op: Operation, call: Call) -> Any:
-        self._refuse_if_disabled()
+        self._reject_if_disabled()
         groups = []
         for group_id in call.request.group_ids:
             group = self.machine.groups.get(group_id)

@@ -17,7 +17,7 @@ from kbroker.coordinator.group.classic.classic_member import (
     rebalance_timeout_of,
 )
 from kbroker.coordinator.group.classic.classic_protocol import MEMBER_ID_REQUIRED_VERSION, left
-from kbroker.coordinator.group.classic.classic_rebalance import refused_join
+from kbroker.coordinator.group.classic.classic_rebalance import failed_join
 from kbroker.coordinator.group.consumer import consumer_migration, consumer_records
 from kbroker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kbroker.coordinator.group.consumer.consumer_member import (
@@ -59,13 +59,13 @@ class ClassicMembers:
             return self._join(op, call)
         except WireError as error:
             assert not op.touched and not op.records, error
-            return refused_join(error.code, request.member_id)
+            return failed_join(error.code, request.member_id)
 
     def _join(self, op: Operation, call: Call) -> JoinGroupResponse:
         request = call.request
         group = self._part.existing(request.group_id)
         member_id, instance_id = request.member_id, request.group_instance_id
-        self._part.refuse_if_full(group, member_id)
+        self._part.reject_if_full(group, member_id)
         protocols = protocols_of(request)
         if not supports(group, request.protocol_type, protocols):
             raise WireError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -73,7 +73,7 @@ class ClassicMembers:
         if is_unknown:
             member_id = new_member_id(call.client_id, instance_id)
             if call.version >= MEMBER_ID_REQUIRED_VERSION and instance_id is None:
-                return refused_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+                return failed_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         # Every protocol of a consumer holds the same subscription.
         subscribed = subscription.subscription(next(iter(protocols.values())))
         if subscribed is None:
@@ -92,7 +92,7 @@ class ClassicMembers:
         member = update.run(self._reported(subscribed))
         records = replacing + update.records
         if not consumer_records.surely_fit(records):
-            self._part.refuse_too_large(group.group_id, records)
+            self._part.reject_too_large(group.group_id, records)
         self._part.write(op, group, records)
         self._part.settle(op, update, member)
         logger.info("group %s: member %s joins with the classic protocol, epoch %d",

@@ -38,10 +38,10 @@ def check_heartbeat(
     """Raise INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for what no group would accept."""
     epoch = request.member_epoch
     if version >= FIRST_OWN_ID or epoch != JOIN_EPOCH:
-        _refuse_blank(request.member_id, "MemberId")
-    _refuse_blank(request.group_id, "GroupId")
-    _refuse_blank(request.instance_id, "InstanceId")
-    _refuse_blank(request.rack_id, "RackId")
+        _reject_blank(request.member_id, "MemberId")
+    _reject_blank(request.group_id, "GroupId")
+    _reject_blank(request.instance_id, "InstanceId")
+    _reject_blank(request.rack_id, "RackId")
     if epoch == JOIN_EPOCH:
         if request.rebalance_timeout_ms == -1:
             raise _invalid("a joining member must set RebalanceTimeoutMs")
@@ -66,7 +66,7 @@ def _invalid(text: str) -> WireError:
     return WireError(ErrorCode.INVALID_REQUEST, text)
 
 
-def _refuse_blank(value: str | None, name: str) -> None:
+def _reject_blank(value: str | None, name: str) -> None:
     if value is not None and not value.strip():
         raise _invalid(f"{name} is blank")
 

@@ -269,7 +269,7 @@ def test_epoch_before_the_last_stays_with_its_producer_id(host: TransactionHost)
 def test_last_epoch_without_a_producer_id_to_be_had_keeps_the_transaction(
     host: TransactionHost,
 ) -> None:
-    def refuse(to: object) -> None:
+    def reject(to: object) -> None:
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     host.producer()
@@ -277,7 +277,7 @@ def test_last_epoch_without_a_producer_id_to_be_had_keeps_the_transaction(
         host.producer(name=f"other{number}")
     old = host.set_epoch(CLIENT_EPOCH_MAX)
     host.add(old, 0)
-    host.rpc.answers["allocate_producer_ids"] = refuse
+    host.rpc.answers["allocate_producer_ids"] = reject
     assert isinstance(host.send_end(old).error, WireError)
     assert host.txn.state == State.ONGOING
 

@@ -72,11 +72,11 @@ def test_marker_is_tried_until_it_is_written(
 def test_only_what_failed_is_tried_again(host: TransactionHost, producer: tuple[int, int]) -> None:
     asked: list[int] = []
 
-    def refuse_slot_2_once(to: Address, markers: list[list[Any]]) -> list[int]:
+    def reject_slot_2_once(to: Address, markers: list[list[Any]]) -> list[int]:
         asked.extend(marker[0] for marker in markers)
         return [AWAY if row[0] == 2 and asked.count(2) == 1 else 0 for row in markers]
 
-    host.on_markers = refuse_slot_2_once
+    host.on_markers = reject_slot_2_once
     host.add(producer, 0, 1, 2)
     host.end(producer)
     assert host.txn.state == State.PREPARE_COMMIT

@@ -59,7 +59,7 @@ def test_transaction_of_a_two_phase_commit_is_not_aborted_by_time() -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, 47), (4, 90), (5, 48)])
-def test_commit_after_the_timeout_is_refused(
+def test_commit_after_the_timeout_is_rejected(
     host: TransactionHost, version: int, code: int
 ) -> None:
     producer = begin(host)

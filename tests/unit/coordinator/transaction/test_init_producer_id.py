@@ -57,7 +57,7 @@ def test_epoch_survives_a_reload(host: TransactionHost) -> None:
         ({"version": 6, "keep_prepared_txn": True}, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_request_that_cannot_be_served_is_refused(
+def test_request_that_cannot_be_served_is_rejected(
     host: TransactionHost, values: dict[str, Any], code: ErrorCode
 ) -> None:
     assert given(host.init(**values)) == (code, -1, -1)
@@ -84,11 +84,11 @@ def test_longest_timeout_is_allowed(host: TransactionHost) -> None:
 
 
 def test_no_producer_id_is_an_error_of_the_request_alone(host: TransactionHost) -> None:
-    def refuse(to: object) -> None:
+    def reject(to: object) -> None:
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     good = host.rpc.answers["allocate_producer_ids"]
-    host.rpc.answers["allocate_producer_ids"] = refuse
+    host.rpc.answers["allocate_producer_ids"] = reject
     with pytest.raises(WireError, match="COORDINATOR_LOAD_IN_PROGRESS"):
         host.init()
     host.rpc.answers["allocate_producer_ids"] = good

@@ -116,7 +116,7 @@ def test_list_names_the_states_it_does_not_know(many: TransactionHost) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "a" * 1001])
-def test_list_with_a_broken_pattern_is_refused(many: TransactionHost, pattern: str) -> None:
+def test_list_with_a_broken_pattern_is_rejected(many: TransactionHost, pattern: str) -> None:
     response = many.ask(ListTransactionsRequest(transactional_id_pattern=pattern), 2)
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert response.transaction_states == []

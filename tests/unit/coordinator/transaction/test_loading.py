@@ -181,6 +181,6 @@ class TestLatestRecords:
     @pytest.mark.parametrize(("position", "keep", "error"), [(-1, 1, IndexError),
                                                               (4, 1, IndexError),
                                                               (0, 0, ValueError)])  # fmt: skip
-    def test_bad_arguments_are_refused(self, position: int, keep: int, error: Any) -> None:
+    def test_bad_arguments_are_rejected(self, position: int, keep: int, error: Any) -> None:
         with pytest.raises(error):
             latest_records(b"abc", position, keep)

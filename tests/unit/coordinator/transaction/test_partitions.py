@@ -265,7 +265,7 @@ def test_verify_of_an_added_partition_passes(
     assert records(host) == before
 
 
-def test_verify_after_the_end_is_refused(host: TransactionHost, producer: tuple[int, int]) -> None:
+def test_verify_after_the_end_is_rejected(host: TransactionHost, producer: tuple[int, int]) -> None:
     host.add(producer, 0)
     host.end(producer, version=4)
     assert host.verify(producer, 0) == ErrorCode.TRANSACTION_ABORTABLE

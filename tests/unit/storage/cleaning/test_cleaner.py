@@ -12,7 +12,7 @@ from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, 
 from kbroker.record.batch import RecordBatch
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.cleaning.cleaner import CleaningStopped, UncleanableError
-from kbroker.storage.cleaning.segment_swap import SegmentSwap, SwapRefused
+from kbroker.storage.cleaning.segment_swap import SegmentSwap, SwapRejected
 from kbroker.storage.log.log_lookup import list_offsets
 from kbroker.storage.log.partition_log import PartitionLog
 
@@ -281,39 +281,39 @@ def swap_of(log: PartitionLog, **changes: object) -> SegmentSwap:
         ({"replaced": []}, "first segment"),
     ],
 )
-def test_swap_of_something_else_is_refused(log, changes, reason):
+def test_swap_of_something_else_is_rejected(log, changes, reason):
     append(log, records((b"a", b"1")))
     seal(log)
     swap_of(log).check()
 
-    with pytest.raises(SwapRefused, match=reason):
+    with pytest.raises(SwapRejected, match=reason):
         swap_of(log, **changes).check()
 
 
-def test_swap_above_the_last_stable_offset_is_refused(log):
+def test_swap_above_the_last_stable_offset_is_rejected(log):
     append(log, sent(1, 0, 1, key=b"a"))
     seal(log)
 
-    with pytest.raises(SwapRefused, match="stable"):
+    with pytest.raises(SwapRejected, match="stable"):
         swap_of(log).check()
 
 
-def test_swap_without_its_files_is_refused(log):
+def test_swap_without_its_files_is_rejected(log):
     append(log, records((b"a", b"1")))
     seal(log)
 
-    with pytest.raises(SwapRefused, match="-1 bytes"):
+    with pytest.raises(SwapRejected, match="-1 bytes"):
         swap_of(log).prepare()
 
 
-def test_retention_between_the_steps_has_the_swap_refused(log):
+def test_retention_between_the_steps_has_the_swap_rejected(log):
     append(log, records((b"a", b"1")))
     seal(log)
     append(log, records((b"a", b"2")))
     log.delete_records(1)
 
     assert log.segments[0].base_offset == 1
-    with pytest.raises(SwapRefused, match="gone"):
+    with pytest.raises(SwapRejected, match="gone"):
         swap_of(log, replaced=[(0, 80)]).check()
 
 

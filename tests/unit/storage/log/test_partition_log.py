@@ -84,7 +84,7 @@ def test_append_log_append_time_stamps_and_reports_the_time(store):
         (lambda data: data[:16] + b"\x07" + data[17:], CORRUPT_MESSAGE),
     ],
 )
-def test_append_damaged_batch_is_refused_and_leaves_nothing(store, change, expected):
+def test_append_damaged_batch_is_rejected_and_leaves_nothing(store, change, expected):
     log = store.open()
     append(log, batch())
 
@@ -93,7 +93,7 @@ def test_append_damaged_batch_is_refused_and_leaves_nothing(store, change, expec
     assert append(log, batch()) == 1
 
 
-def test_append_larger_than_max_message_bytes_is_refused(store):
+def test_append_larger_than_max_message_bytes_is_rejected(store):
     data = batch(3)
     log = store.open(**{"max.message.bytes": len(data) - 1})
 
@@ -108,7 +108,7 @@ def _config(**changes):
     return topic_config(**changes)
 
 
-def test_append_larger_than_a_segment_is_refused(store):
+def test_append_larger_than_a_segment_is_rejected(store):
     data = batch(3)
     log = store.open(**{"segment.bytes": len(data) - 1})
 
@@ -156,7 +156,7 @@ def test_append_keyless_record_to_compacted_topic_names_the_record(store):
     assert log.appender.more_bad_records is None
 
 
-def test_append_control_batch_from_client_is_refused(store):
+def test_append_control_batch_from_client_is_rejected(store):
     log = store.open()
 
     assert append_error(log, batch(control=True))[0] == INVALID_RECORD

@@ -31,7 +31,7 @@ def test_job_of_a_log_deleted_meanwhile_is_no_failure_of_the_disk(tmp_path):
 
 def test_job_that_cannot_sync_fails(tmp_path):
     unsynced = Unsynced(str(tmp_path), str(tmp_path))
-    reader, writer = os.pipe()  # fdatasync refuses a pipe
+    reader, writer = os.pipe()  # fdatasync rejects a pipe
     job = unsynced.job(1, 1, active_fd=writer)
 
     with pytest.raises(OSError):

@@ -74,11 +74,11 @@ def let_loads_meet(monkeypatch, count):
 
 @contextmanager
 def no_threads(monkeypatch):
-    def refuse(*_arguments):
+    def reject(*_arguments):
         raise AssertionError("a thread was about to be started")
 
     with monkeypatch.context() as patch:
-        patch.setattr(recovery_threads, "ThreadPoolExecutor", refuse)
+        patch.setattr(recovery_threads, "ThreadPoolExecutor", reject)
         yield
 
 

@@ -72,7 +72,7 @@ def test_request_for_a_group_unknown_here_is_answered_by_its_machine(bench: Benc
 
 
 @pytest.mark.parametrize(("slot", "incarnation"), [(0, 2), (2, 1), (99, 1)])
-def test_request_for_a_slot_without_coordinator_is_refused(
+def test_request_for_a_slot_without_coordinator_is_rejected(
     bench: Bench, slot: int, incarnation: int
 ) -> None:
     token = bench.ask(commit(), 6, slot, incarnation)
@@ -94,8 +94,8 @@ def test_lists_leave_out_what_is_gone_with_its_log_directory(
     bench.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3, slot)
     bench.end_turn()
 
-    listed, refused = bench.answers()
-    assert (listed.error, refused.error) == (0, ErrorCode.NOT_COORDINATOR)
+    listed, rejected = bench.answers()
+    assert (listed.error, rejected.error) == (0, ErrorCode.NOT_COORDINATOR)
     response = codec.decode_exact(response_class(asked.API_KEY), version, listed.body)
     assert response.error_code == 0
 
@@ -222,7 +222,7 @@ def test_request_does_not_wait_for_ever(starting: Bench) -> None:
     assert [a.error for a in starting.answers()] == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_request_whose_log_could_not_be_opened_is_refused(starting: Bench) -> None:
+def test_request_whose_log_could_not_be_opened_is_rejected(starting: Bench) -> None:
     starting.ask(commit(), 6, slot=7)
     starting.end_turn()
     assert starting.answers() == []
@@ -234,7 +234,7 @@ def test_request_whose_log_could_not_be_opened_is_refused(starting: Bench) -> No
 
 
 class TestVerify:
-    def test_transaction_nobody_began_is_refused(self, bench: Bench) -> None:
+    def test_transaction_nobody_began_is_rejected(self, bench: Bench) -> None:
         bench.store.open(topic="t", slot=2)
         bench.coordinators.verify(2, 7, 0, "tx", 11, 44)
         bench.end_turn()
@@ -242,7 +242,7 @@ class TestVerify:
         assert token == 44
         assert code != 0
 
-    def test_log_that_is_gone_is_refused(self, bench: Bench) -> None:
+    def test_log_that_is_gone_is_rejected(self, bench: Bench) -> None:
         bench.coordinators.verify(9, 7, 0, "tx", 11, 44)
         assert bench.loop.verdicts == [(44, int(ErrorCode.INVALID_TXN_STATE))]
 

@@ -43,7 +43,7 @@ def loop(store):
 
 
 def swap_of_first(log):
-    """Nobody has cleaned it, so that a refusal is the best answer."""
+    """Nobody has cleaned it, so that a rejection is the best answer."""
     first = log.segments[0]
     return SwapSegments(
         log.slot,
@@ -75,7 +75,7 @@ def test_swap_waits_until_readers_know_that_the_segment_has_ended(store, loop):
 
     assert store.slot(0)["log_end"][1] == 1
     assert asked_for_a_swap(service, log) == SwapOutcome(
-        refused="the cleaned segment has -1 bytes instead of 79"
+        rejected="the cleaned segment has -1 bytes instead of 79"
     )
     assert not loop.has_news
 
@@ -115,5 +115,5 @@ def test_log_is_not_described_while_an_earlier_swap_is_under_way(store, loop, mo
     assert second.value == SwapOutcome(busy="an earlier swap is not finished")
     ((job, on_done),) = background
     on_done(job(), None)
-    assert first.value == SwapOutcome(refused="the cleaned segment has -1 bytes instead of 79")
+    assert first.value == SwapOutcome(rejected="the cleaned segment has -1 bytes instead of 79")
     assert [one.slot for one in service.serve_cleanable_segments(CLEANER, asked)] == [log.slot]

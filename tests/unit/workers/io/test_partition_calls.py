@@ -129,7 +129,7 @@ def test_long_call_lets_others_be_served(process: Process, monkeypatch: pytest.M
 def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would have refused produces only, and said that nobody expected it."""
+    """It would have rejected produces only, and said that nobody expected it."""
     failing = process.led_log(0)
     truncate = LeaderEpochs.truncate_from_start
 
@@ -150,7 +150,7 @@ def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
     assert list(process.logs.dirs.failures()) == [failing.log_dir]
 
 
-def test_lookup_without_descriptors_is_refused_and_the_directory_stays_online(
+def test_lookup_without_descriptors_is_rejected_and_the_directory_stays_online(
     process: Process, caplog: pytest.LogCaptureFixture
 ) -> None:
     with no_descriptors():

@@ -31,30 +31,30 @@ def test_total_is_reached_over_all_processes_and_freed_by_a_close() -> None:
     assert made.wait_ms(0, 0) == 0
 
 
-def test_address_is_refused_at_its_limit_and_others_are_not() -> None:
+def test_address_is_rejected_at_its_limit_and_others_are_not() -> None:
     made = limits(max_connections_per_ip=2)
     for index in (0, 1):
-        assert made.refusal(0, HOST, 0) is None
+        assert made.rejection(0, HOST, 0) is None
         made.opened(index, HOST)
 
-    assert "max.connections.per.ip" in (made.refusal(0, HOST, 0) or "")
-    assert made.refusal(0, OTHER, 0) is None
+    assert "max.connections.per.ip" in (made.rejection(0, HOST, 0) or "")
+    assert made.rejection(0, OTHER, 0) is None
 
 
 def test_exception_of_an_address_wins_over_the_limit() -> None:
     made = limits(max_connections_per_ip=1, max_connections_per_ip_overrides=f"{HOST}:2,{OTHER}:0")
     made.opened(0, HOST)
 
-    assert made.refusal(0, HOST, 0) is None
-    assert made.refusal(0, OTHER, 0) is not None
+    assert made.rejection(0, HOST, 0) is None
+    assert made.rejection(0, OTHER, 0) is not None
 
 
 def test_exception_is_for_the_address_however_it_is_written() -> None:
     made = limits(max_connections_per_ip_overrides="0:0::1:0,::ffff:10.0.0.1:0")
 
-    assert made.refusal(0, "::1", 0) is not None
-    assert made.refusal(0, HOST, 0) is not None
-    assert made.refusal(0, OTHER, 0) is None
+    assert made.rejection(0, "::1", 0) is not None
+    assert made.rejection(0, HOST, 0) is not None
+    assert made.rejection(0, OTHER, 0) is None
 
 
 def test_exception_of_a_host_name_is_for_its_addresses() -> None:
@@ -66,8 +66,8 @@ def test_exception_of_a_host_name_is_for_its_addresses() -> None:
     made.resolved({"db.example": [HOST, OTHER]})
 
     for _ in range(2):
-        assert made.refusal(0, HOST, 0) is not None
-        assert made.refusal(0, OTHER, 0) is None
+        assert made.rejection(0, HOST, 0) is not None
+        assert made.rejection(0, OTHER, 0) is None
         made.configure(BrokerConfig({"max.connections.per.ip.overrides": settings}))
 
 
@@ -75,27 +75,27 @@ def test_listener_rate_makes_connections_wait() -> None:
     made = limits(max_connection_creation_rate=10)
     for _ in range(10):
         assert made.wait_ms(0, 0) == 0
-        assert made.refusal(0, HOST, 0) is None
+        assert made.rejection(0, HOST, 0) is None
 
     assert made.wait_ms(0, 0) == 100
     assert made.wait_ms(0, 99) == 1
     assert made.wait_ms(0, 100) == 0
 
 
-def test_address_rate_refuses_but_spares_loopback() -> None:
+def test_address_rate_rejects_but_spares_loopback() -> None:
     made = limits(max_connection_creation_rate_per_ip=1)
 
-    assert made.refusal(0, HOST, 0) is None
-    assert "per.ip" in (made.refusal(0, HOST, 0) or "")
-    assert made.refusal(0, HOST, 1000) is None
-    assert all(made.refusal(0, "127.0.0.1", 0) is None for _ in range(5))
+    assert made.rejection(0, HOST, 0) is None
+    assert "per.ip" in (made.rejection(0, HOST, 0) or "")
+    assert made.rejection(0, HOST, 1000) is None
+    assert all(made.rejection(0, "127.0.0.1", 0) is None for _ in range(5))
 
 
 def test_remembered_rates_are_bounded() -> None:
     made = limits(max_connection_creation_rate=2**31 - 1)
 
     for number in range(RATES_MAX + 10):
-        made.refusal(0, f"h{number}", 0)
+        made.rejection(0, f"h{number}", 0)
 
     assert len(made._host_rates) == RATES_MAX
 
@@ -124,12 +124,12 @@ def test_adopted_connections_count_until_they_close() -> None:
     made = limits(max_connections=3, max_connections_per_ip=2)
     made.adopt(0, {HOST: 2, "other": 1})
     assert made.wait_ms(0, 0) is None
-    assert "max.connections.per.ip" in (made.refusal(0, HOST, 0) or "")
+    assert "max.connections.per.ip" in (made.rejection(0, HOST, 0) or "")
 
     made.closed(0, HOST)
 
     assert made.total(0) == 2
-    assert made.refusal(0, HOST, 0) is None
+    assert made.rejection(0, HOST, 0) is None
 
 
 def test_changed_limits_apply_to_what_comes_next() -> None:
