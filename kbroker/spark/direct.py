@@ -65,7 +65,7 @@ class Runner(Protocol):
     def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
         """Run ``work`` once over each of ``tasks``; all answers, in no order.
 
-        Raises TaskError when a task failed for good.
+        Raises TaskError when a task failed permanently.
         """
         ...
 

@@ -309,7 +309,7 @@ cdef class LogTail:
             self.dirty = True
 
     def fail(self, int code, str what):
-        """Take the log out of service for good and raise StorageError."""
+        """Take the log out of service permanently and raise StorageError."""
         raise self.log.fail(OSError(code, f"{what}: {os.strerror(code)}", self.log.path))
 
     # ---- publishing and syncing --------------------------------------------------------------------------------

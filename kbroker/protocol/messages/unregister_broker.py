@@ -1,4 +1,4 @@
-"""UnregisterBroker (64): Forget a broker for good."""
+"""UnregisterBroker (64): Remove a broker from the cluster."""
 
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message

@@ -113,7 +113,7 @@ class Load:
         """Load what is available now, within the remaining limits; returns the commits made.
 
         Raises LoadError, of which DataLossError and LostRaceError are kinds; TaskError when a task
-        failed for good. Whatever it raises, the destination holds exactly its commits.
+        failed permanently. Whatever it raises, the destination holds exactly its commits.
         """
         newest = self._destination.recover(self.fence)
         points.reach("recovered")

@@ -274,7 +274,7 @@ class IoWorker(Worker):
         return min(now_ms() + 1, deadline) if self.lane_is_full else deadline
 
     def on_storage_failure(self, slot: int) -> None:
-        """A write or sync failed: the directory is offline for good, its partitions with it."""
+        """A write or sync failed: the directory and its partitions are offline until a restart."""
         self.on_failed_slots(self.logs.fail_directory_of(slot))
 
     def on_failed_slots(self, slots: Sequence[int]) -> None:
