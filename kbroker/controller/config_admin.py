@@ -270,7 +270,7 @@ class ConfigAdmin:
         unset = [name for name in applied if not config.is_set(name)]
         if unset:
             logger.warning(
-                "no longer in the file and back at their defaults: %s", Whole(", ".join(unset))
+                "no longer in the file, so reset to their defaults: %s", Whole(", ".join(unset))
             )
         if not applied:
             return False

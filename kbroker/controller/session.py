@@ -105,7 +105,7 @@ class Session:
             try:
                 registered = await register(self._plain, self._me, self._host.now_ms())
             except AlreadyRegistered as error:
-                logger.warning("%s; waiting for its end", error)
+                logger.warning("%s; waiting for it to end", error)
                 await self._host.sleep(RETRY_MS)
             else:
                 self.broker_epoch, self._registered_in = registered.epoch, registered.session_id

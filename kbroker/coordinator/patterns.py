@@ -26,7 +26,7 @@ def compile_pattern(pattern: str, *, bytes_max: int = _PATTERN_BYTES_MAX) -> Cal
     """
     if len(pattern) > PATTERN_CHARS_MAX:
         raise PatternError(
-            f"A pattern of {len(pattern)} characters: use {PATTERN_CHARS_MAX} or less."
+            f"The pattern has {len(pattern)} characters: use at most {PATTERN_CHARS_MAX}."
         )
     import re2
 

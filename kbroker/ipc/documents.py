@@ -224,7 +224,7 @@ def _read_enum(cls: type[IntEnum], value: int) -> IntEnum:
     try:
         return cls(value)
     except ValueError:
-        raise DocumentError(f"{value} is no {cls.__name__}") from None
+        raise DocumentError(f"{value} is not a {cls.__name__}") from None
 
 
 def _unexpected(types: frozenset[type], value: Any) -> DocumentError:

@@ -87,11 +87,11 @@ def unpack(message: bytes) -> Iterator[bytes]:
     position = 0
     while position < len(message):
         if position + _SIZE.size > len(message):
-            raise ValueError(f"{len(message) - position} bytes at the end of a message")
+            raise ValueError(f"{len(message) - position} bytes left over at the end of a message")
         (size,) = _SIZE.unpack_from(message, position)
         position += _SIZE.size
         if size > len(message) - position:
-            raise ValueError(f"a part of {size} bytes, {len(message) - position} are left")
+            raise ValueError(f"a part of {size} bytes, but only {len(message) - position} are left")
         yield message[position : position + size]
         position += size
 

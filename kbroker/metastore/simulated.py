@@ -93,7 +93,7 @@ class SimulatedEnsemble:
         until_ms = self.now_ms + within_ms
         while not condition():
             if self.now_ms > until_ms or not self.step():
-                raise AssertionError(f"it did not come about by {self.now_ms} ms")
+                raise AssertionError(f"the condition was not met by {self.now_ms} ms")
 
     # -- what stores ask of the servers --
 

@@ -156,7 +156,7 @@ def parse(name: str, text: str) -> Schema:
         indent = len(line) - len(line.lstrip())
         if indent > open_structs[-1][0]:
             if arrives is None:
-                raise SchemaError(f"{name}: {words[0]} is indented below no struct")
+                raise SchemaError(f"{name}: {words[0]} is indented, but not below a struct")
             if arrives.fields:
                 raise SchemaError(f"{name}: struct {arrives.name} is defined twice")
             open_structs.append((indent, arrives))
@@ -200,7 +200,7 @@ def _parse_field(message: str, words: list[str]) -> Field:
         elif word == "classic":
             field.classic = True
         else:
-            raise SchemaError(f"{message}.{field.name}: {word} means nothing here")
+            raise SchemaError(f"{message}.{field.name}: {word} has no meaning here")
     field.default = _default(field, default)
     return field
 

@@ -322,7 +322,7 @@ def encode_record(
     parts += (_encode_sized(key), _encode_sized(value), encode_varint(len(headers)))
     for header_key, header_value in headers:
         if header_key is None:
-            raise TypeError("a header's key is never null")
+            raise TypeError("a header key must not be null")
         parts += (_encode_sized(header_key), _encode_sized(header_value))
     body = b"".join(parts)
     return encode_varint(len(body)) + body

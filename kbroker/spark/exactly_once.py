@@ -105,7 +105,7 @@ def complete_recorded(cluster: Cluster, options: WriteOptions, write: str, batch
     recorded = intents.find(write, batch)
     if recorded is None or recorded.done:
         return
-    logger.info("batch %d of %s is a repetition and is already committed", batch, write)
+    logger.info("batch %d of %s was already committed; skipping the repeat", batch, write)
     outcomes = {one: _outcome(cluster, one) for one in recorded.identities}
     lost = [one for one, what in outcomes.items() if what in (Outcome.ABORTED, Outcome.UNKNOWN)]
     if lost:

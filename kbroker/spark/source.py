@@ -128,8 +128,8 @@ def check_projection(schema: StructType) -> None:
             )
         if not one.nullable and one.name in _MAY_BE_NULL:
             raise OptionError(
-                f"column {one.name} of the schema is NOT NULL, and but records have nulls in it: "
-                "leave that out, and filter in the query"
+                f"column {one.name} of the schema is NOT NULL, but records may have nulls there: "
+                "leave NOT NULL out, and filter in the query"
             )
     if not schema.fields:
         raise OptionError("the schema has no columns: add one, or leave the schema out")

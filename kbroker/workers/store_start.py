@@ -81,5 +81,5 @@ def _look_at_unknown(context: ProcessContext, file: NodeFile) -> UnknownLogs | N
         if context.incarnation == 1:
             raise
         # The others serve what they have; this is no moment to stop them.
-        logger.error("left as it is: %s", refusal)
+        logger.error("left unchanged: %s", refusal)
         return None

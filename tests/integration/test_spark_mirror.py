@@ -86,7 +86,7 @@ def test_mirror_keeps_records_partitions_and_batches(
     second = copy(kbroker_broker, target, "copied")
 
     assert (first, second) == (0, 0)
-    assert "1,250 records" in said and "0 written anew" in said
+    assert "1,250 records" in said and "0 rewritten" in said
     assert read(target, "copied", 2) == read(kbroker_broker, "copied", 2)
 
 

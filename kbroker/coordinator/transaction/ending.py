@@ -122,10 +122,10 @@ class Endings:
                     again.append(partition)
                     problem = code
                 else:
-                    logger.info("transactional id %s: its transaction ends without %s-%d, deleted",
+                    logger.info("transactional id %s: its transaction ends without deleted %s-%d",
                                 name, *partition)  # fmt: skip
             elif code == _SUPERSEDED:
-                logger.warning("transactional id %s: %s-%d has an epoch of producer %d above %d",
+                logger.warning("transactional id %s: %s-%d has a newer epoch of producer %d than %d",
                                name, *partition, *marker[:2])  # fmt: skip
         return again, problem
 

@@ -229,7 +229,7 @@ def mirror_once(
             continue
         print(
             f"{topic}: {counted(records, 'record')}, {records / seconds:,.0f} a second, "
-            f"{counted(unchanged, 'batch', 'es')} unchanged, {anew:,} written anew",
+            f"{counted(unchanged, 'batch', 'es')} unchanged, {anew:,} rewritten",
             flush=True,
         )
     if refused:

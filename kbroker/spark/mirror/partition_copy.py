@@ -8,7 +8,7 @@ last that counts (``places`` has what is kept there).
 
 Batches travel as they are, compressed and unread; only their header's producer and checksum change,
 and the checksum they came with is verified before that: damage must not get a new one.
-What a broker takes from no producer is written anew from its records: batches with gaps
+Batches that no broker accepts from a producer are rebuilt from their records: batches with gaps
 (compacted), of the old formats, with append times, or cut by the end of the range.
 """
 

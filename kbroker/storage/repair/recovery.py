@@ -427,7 +427,7 @@ def _drop_behind(loaded: LoadedLog, last: int) -> None:
     """Remove segments after the truncation: they were not synced either."""
     for segment in loaded.segments[last + 1 :]:
         logger.warning(
-            "%s: after the truncation; removing its %d bytes",
+            "%s is after the truncation; removing its %d bytes",
             segment.path(LOG_SUFFIX),
             segment.size,
         )

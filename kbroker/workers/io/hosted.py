@@ -167,7 +167,7 @@ class HostedPartitions:
         """Have the log and the slot be what the partition is."""
         partition = replica.partition
         if change.lost:
-            logger.info("%s-%d: led by broker %d now", *replica.key, partition.leader)
+            logger.info("%s-%d is now led by broker %d", *replica.key, partition.leader)
         self._change_log(slot, partition)
         if change.lost:
             self._process.lead_lost(slot)

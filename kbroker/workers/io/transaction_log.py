@@ -181,8 +181,8 @@ class TransactionLog:
                 one = (log.slot, entry.producer_id, entry.producer_epoch, first)
                 late.add(one)
                 if one not in self._late:
-                    text = "%s: the transaction of producer %d, epoch %d, that began at offset %d"
-                    text += " hangs: no batch of it and no marker for %d s"
+                    text = "%s: hanging transaction of producer %d, epoch %d, since offset %d: "
+                    text += "no batch and no marker for %d s"
                     logger.warning(text, log.name, *one[1:], limit_ms // 1000)
         if late != self._late:
             self._process.count(TRANSACTIONS_HANGING, len(late) - len(self._late))

@@ -65,10 +65,11 @@ def test_fenced_static_member_is_named(caplog: pytest.LogCaptureFixture) -> None
     new = Client(host, "a", instance_id="i")
     new.joined(new.join())
     text = taken(caplog)
-    assert f"group g: static member i is {new.member_id} now, {old.member_id} is fenced" in text
+    said = f"static member i now has member id {new.member_id}; fenced {old.member_id}"
+    assert f"group g: {said}" in text
 
     assert old.beat() == ErrorCode.FENCED_INSTANCE_ID
-    assert f"as {old.member_id} is fenced, it is {new.member_id} now" in taken(caplog)
+    assert f"with member id {old.member_id}; it is now {new.member_id}" in taken(caplog)
 
 
 def test_fenced_member_of_the_consumer_protocol_is_named(caplog: pytest.LogCaptureFixture) -> None:

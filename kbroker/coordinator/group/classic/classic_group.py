@@ -184,7 +184,7 @@ class ClassicGroup(Group):
             if present is None:
                 raise WireError(ErrorCode.UNKNOWN_MEMBER_ID)
             if present != member_id:
-                logger.info("group %s: %s of static member %s as %s is fenced, it is %s now",
+                logger.info("group %s: fenced %s of static %s with member id %s; it is now %s",
                             self.group_id, what, instance_id, member_id, present)  # fmt: skip
                 raise WireError(ErrorCode.FENCED_INSTANCE_ID)
         member = self.members.get(member_id)

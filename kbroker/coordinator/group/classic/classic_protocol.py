@@ -246,7 +246,7 @@ class ClassicProtocol(Part):
         if call.version >= MEMBER_ID_REQUIRED_VERSION:
             group.pending_joins.add(member_id)
             self.sessions.start(group, member_id, call.request.session_timeout_ms)
-            logger.debug("group %s: %s is asked to join as %s",
+            logger.debug("group %s: asking %s to rejoin as %s",
                          group.group_id, call.client_id, member_id)  # fmt: skip
             return failed_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return self._add(op, call, group, member_id)
@@ -274,7 +274,7 @@ class ClassicProtocol(Part):
         old_leader = group.leader or ""
         old_topics = _topics(group, member)
         op.touch()
-        logger.info("group %s: static member %s is %s now, %s is fenced",
+        logger.info("group %s: static member %s now has member id %s; fenced %s",
                     group.group_id, request.group_instance_id, member_id, present)  # fmt: skip
         self._replace(op, call, group, member, member_id, protocols)
         if group.state == PREPARING:

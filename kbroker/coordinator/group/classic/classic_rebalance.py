@@ -115,7 +115,7 @@ class Rebalances:
             return
         op.touch()
         if member_id in group.pending_joins:
-            logger.info("group %s: %s has not joined in time", group.group_id, member_id)
+            logger.info("group %s: %s did not rejoin in time", group.group_id, member_id)
             self.remove_pending(group, member_id)
             self.maybe_complete(op, group)
             self.maybe_forget(group)
@@ -263,7 +263,7 @@ class Rebalances:
             self._wait(group, max(group.rebalance_timeout_ms, RETRY_DELAY_MS_MIN), self._end_wait)
             return
         if group.leader != before:
-            logger.info("group %s: %s leads instead of %s, which has not joined",
+            logger.info("group %s: %s is now the leader; %s has not rejoined",
                         group.group_id, group.leader, before)  # fmt: skip
         self._start_generation(op, group)
 
@@ -333,9 +333,9 @@ class Rebalances:
         op.append(GroupMetadataKey(group=group.group_id), record)
         missing = [i for i in group.members if i not in assignments]
         if missing:
-            logger.warning("group %s: the leader has left out %s in generation %d",
+            logger.warning("group %s: the leader left %s out of the assignment of generation %d",
                            group.group_id, names(missing), group.generation)  # fmt: skip
-        logger.info("group %s: generation %d has its assignment from %s",
+        logger.info("group %s: received the assignment of generation %d from %s",
                     group.group_id, group.generation, group.leader)  # fmt: skip
         for member in group.members.values():
             if member.sync is not None:

@@ -202,7 +202,7 @@ def test_transaction_that_nobody_ends_is_counted_as_hanging(process, caplog):
     transactions.tick()
     assert hanging(process) == 1
     (line,) = [one.getMessage() for one in caplog.records]
-    assert "t-0: the transaction of producer 7, epoch 0, that began at offset 0 hangs" in line
+    assert "t-0: hanging transaction of producer 7, epoch 0, since offset 0" in line
 
     process.clock.advance(60_000)
     transactions.tick()
