@@ -125,7 +125,7 @@ class Endings:
                     logger.info("transactional id %s: its transaction ends without deleted %s-%d",
                                 name, *partition)  # fmt: skip
             elif code == _SUPERSEDED:
-                logger.warning("transactional id %s: %s-%d has a newer epoch of producer %d than %d",
+                logger.warning("transactional id %s: %s-%d has producer %d with an epoch above %d",
                                name, *partition, *marker[:2])  # fmt: skip
         return again, problem
 

@@ -32,7 +32,7 @@ def test_classic_rebalance_says_why_who_and_which_generation(
     first, second = form_group(host, Client(host, "a"), Client(host, "b"))
     text = taken(caplog)
     assert "group g: generation 1 has 2 members and protocol range, its leader is " in text
-    assert f"group g: generation 1 has its assignment from {first.member_id}" in text
+    assert f"group g: received the assignment of generation 1 from {first.member_id}" in text
 
     third = Client(host, "c")
     third.join()

@@ -79,7 +79,7 @@ def test_whole_number_does_for_a_fraction() -> None:
         (["box", "key"], "xyz", "Box.key: hexadecimal digits expected, not 'xyz'"),
         (["box", "content", 0], [1, None], "Row has 3 values, not 2"),
         (["box", "content", 0], [True, None, 1], "Row.slot: int expected, not True"),
-        (["box", "content", 0], [1, None, 3], "Row.colour: 3 is no Colour"),
+        (["box", "content", 0], [1, None, 3], "Row.colour: 3 is not a Colour"),
         (["box", "content", 1], 5, "Box.content: [1]: list or null expected, not 5"),
         (["options", "first"], None, "Options.first: int expected, not None"),
         (["options", "third"], 3, "Options does not have third"),

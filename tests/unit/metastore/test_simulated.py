@@ -117,6 +117,6 @@ def test_one_seed_is_one_run() -> None:
 def test_change_that_does_not_come_about_ends_the_wait() -> None:
     ensemble = SimulatedEnsemble(1)
     store = connected(ensemble)
-    with pytest.raises(AssertionError, match="did not come about"):
+    with pytest.raises(AssertionError, match="the condition was not met"):
         ensemble.run_until(lambda: store.session_id == 0)
     assert outcome(ensemble, store.get("/none")) is NoNode
