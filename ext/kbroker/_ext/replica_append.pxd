@@ -41,7 +41,7 @@ cdef struct Fetched:
 # copied, stamped or walked. Each is checked: length, format, checksum, offsets that rise (gaps are compaction's), leader epochs
 # that rise and are not above leader_epoch, in which the partition is followed. The log's epochs, producers, transactions and
 # indexes follow. A batch at fault, and what comes after it, is left; what came before it is in the log. Does not publish.
-# StorageError, after which appends are refused, when the log directory fails.
+# StorageError, after which appends are rejected, when the log directory fails.
 cdef int append_fetched(
     LogAppender log, const uint8_t* data, Py_ssize_t size, int32_t leader_epoch, int64_t now_ms, Fetched* out
 ) except -1

@@ -345,7 +345,7 @@ class PartitionLog:
             self._host.before_gap(self)
         except OSError as error:
             if may_do_without(error):
-                return self._refusal_text(error)
+                return self._rejection_text(error)
             raise self.fail(error) from error
         self._may_be_gapless = False
         self.appender.set_gapless(False)
