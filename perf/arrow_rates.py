@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pyarrow as pa
 
-from kbroker._ext.arrow_reader import ArrowReader
-from kbroker._ext.arrow_writer import ArrowWriter
-from kbroker._ext.batch_stamp import stamp_batch
-from kbroker._ext.record_counts import RecordCounter
+from kbroker._ext.arrow.arrow_reader import ArrowReader
+from kbroker._ext.arrow.arrow_writer import ArrowWriter
+from kbroker._ext.record.batch_stamp import stamp_batch
+from kbroker._ext.record.record_counts import RecordCounter
 from kbroker.record.compression import CODEC_NAMES
 
 BATCH_ROWS = 10_000

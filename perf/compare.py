@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kbroker._ext.load_generator import LoadError
+from kbroker._ext.network.load_generator import LoadError
 from perf.brokers import Broker
 from perf.cells import CELLS, QUICK, Cell, CellFailed, Figures, Size
 from perf.kafka_distribution import ROOT, VERSION

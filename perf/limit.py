@@ -25,7 +25,7 @@ from types import TracebackType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kbroker._ext.load_generator import LoadGenerator
+from kbroker._ext.network.load_generator import LoadGenerator
 from perf import process_tree
 from perf.brokers import KbrokerBroker
 from perf.frames import (

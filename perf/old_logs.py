@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kbroker._ext.crc32c import crc32c
+from kbroker._ext.base.crc32c import crc32c
 from perf.brokers import Broker
 from perf.frames import old_fetch_frame, old_fetch_records, zigzag_varint
 from perf.raw_client import RawClient

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from confluent_kafka import KafkaException
 
-from kbroker._ext.load_generator import LoadError, LoadGenerator
+from kbroker._ext.network.load_generator import LoadError, LoadGenerator
 from perf.frames import (
     PRODUCE_VERSIONS,
     produce_answer_prefix,
@@ -36,7 +36,7 @@ from perf.raw_client import (
 from perf.topics import count_records, create_topic, delete_topic, fresh_name
 
 if TYPE_CHECKING:
-    from kbroker._ext.load_generator import RunResult
+    from kbroker._ext.network.load_generator import RunResult
 
 MEGABYTE = 1_000_000
 

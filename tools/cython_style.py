@@ -1,7 +1,7 @@
 """What ``check_style`` finds in the Cython sources, which no other linter reads.
 
-Functions that are too long; imports of what is above ``_ext``; modules that nobody uses; numbers of
-errors and APIs that are spelled again; arrays that are grown by hand.
+Functions that are too long; imports of what is above ``_ext``, or above a folder of it; modules
+that nobody uses; numbers of errors and APIs that are spelled again; arrays that are grown by hand.
 """
 
 from __future__ import annotations
@@ -18,6 +18,19 @@ IMPORTS_UPWARD = {
     "codecs": {"kbroker.record"},
     "record_batch": {"kbroker.record.errors", "kbroker.record.summary"},
 }
+# The folders of _ext: each imports only from those before it.
+LAYERS = (
+    "base",
+    "shared",
+    "record",
+    "sockets",
+    "log",
+    "fetch",
+    "coordinator",
+    "network",
+    "io",
+    "arrow",
+)
 # The ground floor, which everybody may use.
 GROUND = {"kbroker.clock", "kbroker.descriptors", "kbroker.errors", "kbroker.logcontext"}
 
@@ -74,6 +87,14 @@ def upward_imports(name: str, stem: str, lines: list[str]) -> Iterator[str]:
             yield f"{name}:1: no longer imports {module}: take it off IMPORTS_UPWARD"
 
 
+def imports_between(name: str, folder: str, lines: list[str]) -> Iterator[str]:
+    """Imports of folders of ``_ext`` that are above ``folder`` in ``LAYERS``."""
+    above = LAYERS[LAYERS.index(folder) + 1 :] if folder in LAYERS else ()
+    for number, module in imports(lines):
+        if module.startswith("kbroker._ext.") and module.split(".")[2] in above:
+            yield f"{name}:{number}: imports {module}, which is above {folder}"
+
+
 def repeated_numbers(name: str, lines: list[str], codes: dict[str, int]) -> Iterator[str]:
     """Constants with the name of an error code or an API key, which have modules of their own."""
     if name.endswith(GENERATED):
@@ -109,10 +130,10 @@ def unused(sources: dict[str, list[str]], python: list[str]) -> Iterator[str]:
     }
     text = "\n".join(python)
     for source in sources:
-        stem, _, ending = source.rpartition(".")
-        if ending != "pyx" or stem in used:
+        stem = Path(source).stem
+        if not source.endswith(".pyx") or stem in used:
             continue
-        if not re.search(rf"_ext(?:\.| import .*\b){stem}\b", text):
+        if not re.search(rf"_ext\b[\w.]*(?:\.| import [^)]*?\b){stem}\b", text):
             yield f"ext/kbroker/_ext/{source}:1: nothing imports it"
 
 
@@ -123,14 +144,15 @@ def findings(root: Path, codes: dict[str, int]) -> Iterator[str]:
     """
     folder = root / "ext" / "kbroker" / "_ext"
     sources = {
-        path.name: path.read_text(encoding="utf-8").splitlines()
-        for path in sorted(folder.glob("*.p[yx]*"))
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8").splitlines()
+        for path in sorted(folder.rglob("*.p[yx]*"))
         if path.suffix in (".pyx", ".pxd")
     }
     for source, lines in sources.items():
         name = f"ext/kbroker/_ext/{source}"
-        stem = source.partition(".")[0]
+        stem = Path(source).stem
         yield from sizes(name, lines)
+        yield from imports_between(name, Path(source).parent.name, lines)
         yield from upward_imports(name, stem, lines)
         yield from repeated_numbers(name, lines, codes)
         yield from grown_by_hand(name, stem, lines)

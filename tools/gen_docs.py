@@ -248,8 +248,8 @@ def api_keys() -> str:
 DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("docs/configuration.md", configuration),
     ("docs/metrics.md", metrics),
-    ("ext/kbroker/_ext/api_keys.pxd", api_keys),
-    ("ext/kbroker/_ext/error_codes.pxd", error_codes),
+    ("ext/kbroker/_ext/base/api_keys.pxd", api_keys),
+    ("ext/kbroker/_ext/base/error_codes.pxd", error_codes),
     ("perf/README.md", perf_readme),
 )
 

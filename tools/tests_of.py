@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Which tests to run after a change: the test files nearest to each module, by who imports whom.
 
-    tools/tests_of.py kbroker/storage/log/partition_log.py ext/kbroker/_ext/lane.pyx
+    tools/tests_of.py kbroker/storage/log/partition_log.py ext/kbroker/_ext/shared/lane.pyx
     tools/tests_of.py                     a table of all modules
 
 Nearest are the test files that import a module themselves, or else what imports it, and so on. A

@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from kbroker._ext.log_scan import DAMAGED, END, Scan, scan_segment
-from kbroker._ext.offset_index import LOOK_ONLY, CorruptIndexError, OffsetIndex, TimeIndex
-from kbroker._ext.producer_state import CorruptSnapshotError, ProducerState
+from kbroker._ext.log.log_scan import DAMAGED, END, Scan, scan_segment
+from kbroker._ext.log.offset_index import LOOK_ONLY, CorruptIndexError, OffsetIndex, TimeIndex
+from kbroker._ext.log.producer_state import CorruptSnapshotError, ProducerState
 from kbroker.adopt.errors import Refusal
 from kbroker.storage.checkpoint import CorruptCheckpointError, parse_epochs
 from kbroker.storage.files import read_if_present

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from kbroker._ext.log_scan import scan_segment
+from kbroker._ext.log.log_scan import scan_segment
 from kbroker.adopt.batch_files import COPY_AGAIN, batches_of
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.logs import check_producer_snapshots

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from kbroker._ext.arrow_reader import ArrowReader
-from kbroker._ext.arrow_writer import ArrowWriter
-from kbroker._ext.record_cursor import RecordsDamaged
+from kbroker._ext.arrow.arrow_reader import ArrowReader
+from kbroker._ext.arrow.arrow_writer import ArrowWriter
+from kbroker._ext.record.record_cursor import RecordsDamaged
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import ClientError, CorruptRecords, SettingRefused
 from kbroker.client.fetch import RangeFetch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kbroker._ext.record_counts import RecordCounter
-from kbroker._ext.record_cursor import RecordsDamaged
+from kbroker._ext.record.record_counts import RecordCounter
+from kbroker._ext.record.record_cursor import RecordsDamaged
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import CorruptRecords
 from kbroker.client.fetch import RangeFetch

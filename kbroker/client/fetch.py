@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from kbroker._ext.record_cursor import RecordsDamaged, end_offset
+from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
 from kbroker.client.cluster import NO_TOPIC_ID, Cluster, Topic
 from kbroker.client.connection import Connection, Pending
 from kbroker.client.errors import (

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from kbroker._ext.batch_stamp import stamp_batch
+from kbroker._ext.record.batch_stamp import stamp_batch
 from kbroker.client import transactions
 from kbroker.client.cluster import NO_TOPIC_ID, Cluster
 from kbroker.client.connection import Connection, Pending

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbroker._ext.committed_queue import CallSink
-from kbroker._ext.plain_batch import build_batch
+from kbroker._ext.log.committed_queue import CallSink
+from kbroker._ext.record.plain_batch import build_batch
 from kbroker.cluster.changes import ImageChanges
 from kbroker.coordinator.loader import Loader
 from kbroker.coordinator.machine import NO_PRODUCER, Call, Machine, Operation
@@ -27,7 +27,7 @@ from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import NONE
 
 if TYPE_CHECKING:
-    from kbroker._ext.commit_path import ShardCommits
+    from kbroker._ext.network.commit_path import ShardCommits
     from kbroker.clock import Clock
     from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig

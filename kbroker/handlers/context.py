@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from kbroker._ext.partition_table import FOLLOWER, LEADER, OFFLINE, ONLINE
+from kbroker._ext.shared.partition_table import FOLLOWER, LEADER, OFFLINE, ONLINE
 from kbroker.cluster.image import NO_SLOT, BrokerImage, ClusterImage, Endpoint, PartitionImage
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import (
@@ -30,8 +30,8 @@ from kbroker.security.principal import ANONYMOUS, Principal
 from kbroker.types import BrokerId
 
 if TYPE_CHECKING:
-    from kbroker._ext.connection import Connection
-    from kbroker._ext.partition_table import Slot
+    from kbroker._ext.network.connection import Connection
+    from kbroker._ext.shared.partition_table import Slot
     from kbroker.config.loader import BrokerConfig
     from kbroker.coordinator.producer_ids import ProducerIds
     from kbroker.security.access import Access

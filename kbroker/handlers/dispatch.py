@@ -23,7 +23,7 @@ from kbroker.protocol.header import RequestHeader, decode_request_header, encode
 from kbroker.protocol.message import Message
 
 if TYPE_CHECKING:
-    from kbroker._ext.connection import Connection
+    from kbroker._ext.network.connection import Connection
     from kbroker.workers.network.network import NetworkWorker
 
 logger = logging.getLogger(__name__)

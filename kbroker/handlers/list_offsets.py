@@ -40,7 +40,7 @@ from kbroker.security.operations import AclOperation, Kind
 from kbroker.types import SlotId
 
 if TYPE_CHECKING:
-    from kbroker._ext.partition_table import Slot
+    from kbroker._ext.shared.partition_table import Slot
 
 # Special timestamp -> the first version that has it.
 FIRST_VERSIONS = {

@@ -23,7 +23,7 @@ from kbroker.security.access import EVERYTHING
 from kbroker.security.operations import AclOperation, Kind
 
 if TYPE_CHECKING:
-    from kbroker._ext.partition_table import Slot
+    from kbroker._ext.shared.partition_table import Slot
 
 UNKNOWN = EpochEnd(-1, -1)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
-from kbroker._ext import lane_layout
+from kbroker._ext.shared import lane_layout
 from kbroker.security.principal import Principal, from_wire
 from kbroker.types import SlotId
 

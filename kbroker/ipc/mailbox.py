@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import zmq
 
-from kbroker._ext import lane_layout
+from kbroker._ext.shared import lane_layout
 from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
 
 ENVELOPE = struct.Struct(lane_layout.ENVELOPE_FORMAT)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from kbroker._ext.offset_index import LOOK_ONLY, CorruptIndexError, OffsetIndex, TimeIndex
-from kbroker._ext.producer_state import CorruptSnapshotError, ProducerEntry, ProducerState
+from kbroker._ext.log.offset_index import LOOK_ONLY, CorruptIndexError, OffsetIndex, TimeIndex
+from kbroker._ext.log.producer_state import CorruptSnapshotError, ProducerEntry, ProducerState
 from kbroker.logtool.dump_log import DumpOptions, dump_log
 from kbroker.logtool.output import DAMAGE, Output
 from kbroker.logtool.targets import all_files, kind_of_file

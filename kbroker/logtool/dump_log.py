@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from kbroker._ext.log_scan import DAMAGED, find_batch, scan_segment
+from kbroker._ext.log.log_scan import DAMAGED, find_batch, scan_segment
 from kbroker.coordinator.records.codec import RecordTypes
 from kbroker.logtool.output import DAMAGE, NOTE, Output, Row
 from kbroker.protocol.codec import DecodeError

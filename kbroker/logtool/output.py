@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from kbroker._ext.log_scan import PROGRESS_BYTES
+from kbroker._ext.log.log_scan import PROGRESS_BYTES
 
 Row = dict[str, Any]
 """Field -> value, in the order in which it is shown; values are those of JSON, or bytes."""

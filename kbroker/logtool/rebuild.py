@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
-from kbroker._ext.log_scan import DAMAGED, IndexCheck, Scan, scan_segment
-from kbroker._ext.offset_index import OffsetIndex, TimeIndex
-from kbroker._ext.producer_state import ProducerState
+from kbroker._ext.log.log_scan import DAMAGED, IndexCheck, Scan, scan_segment
+from kbroker._ext.log.offset_index import OffsetIndex, TimeIndex
+from kbroker._ext.log.producer_state import ProducerState
 from kbroker.logtool import targets, walk
 from kbroker.logtool.output import DAMAGE, OK, Output
 from kbroker.logtool.targets import UsageError

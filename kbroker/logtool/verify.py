@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-from kbroker._ext.log_scan import DAMAGED, ZEROS, IndexCheck, Scan, scan_segment
-from kbroker._ext.offset_index import LOOK_ONLY, CorruptIndexError, OffsetIndex, TimeIndex
-from kbroker._ext.producer_state import ProducerState
+from kbroker._ext.log.log_scan import DAMAGED, ZEROS, IndexCheck, Scan, scan_segment
+from kbroker._ext.log.offset_index import LOOK_ONLY, CorruptIndexError, OffsetIndex, TimeIndex
+from kbroker._ext.log.producer_state import ProducerState
 from kbroker.logtool import walk
 from kbroker.logtool.output import DAMAGE, NOTE, Output
 from kbroker.storage.formats import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from itertools import pairwise
 
-from kbroker._ext.producer_state import CorruptSnapshotError
+from kbroker._ext.log.producer_state import CorruptSnapshotError
 from kbroker.logtool import targets, walk
 from kbroker.logtool.output import DAMAGE, NOTE, OK, Output
 from kbroker.logtool.targets import UsageError

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-from kbroker._ext.log_scan import scan_segment
-from kbroker._ext.producer_state import CorruptSnapshotError, ProducerState
+from kbroker._ext.log.log_scan import scan_segment
+from kbroker._ext.log.producer_state import CorruptSnapshotError, ProducerState
 from kbroker.logtool.targets import segment_bases
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint
 from kbroker.storage.files import read_if_present

@@ -1,4 +1,4 @@
-"""Pure-Python twins of ``kbroker._ext.wire``, ``crc32c``, ``record_batch`` and ``codec_frames``.
+"""Pure-Python twins of ``wire``, ``crc32c``, ``record_batch`` and ``codec_frames`` (``_ext``).
 
 The oracle of the parity tests, and what runs with KBROKER_PURE=1: same names, same results, and the
 same verdict for every hostile input. Written to be read; a hundred times slower.
@@ -38,7 +38,7 @@ _NO_WALK = (-1, -1, -1, 0, 0)
 
 
 class WireFormatError(ValueError):
-    """Twin of ``kbroker._ext.wire.WireFormatError``."""
+    """Twin of ``kbroker._ext.base.wire.WireFormatError``."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)

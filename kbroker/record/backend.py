@@ -20,16 +20,16 @@ if os.environ.get("KBROKER_PURE") == "1":
         stamp_max_timestamp,
     )
 else:
-    from kbroker._ext.codec_frames import decode_lz4_frame, scan_lz4_frame, scan_zstd_frame
-    from kbroker._ext.crc32c import crc32c
-    from kbroker._ext.record_batch import (
+    from kbroker._ext.base.crc32c import crc32c
+    from kbroker._ext.record.codec_frames import decode_lz4_frame, scan_lz4_frame, scan_zstd_frame
+    from kbroker._ext.record.record_batch import (
         check_batch,
         read_header,
         stamp_for_append,
         stamp_log_append_time,
         stamp_max_timestamp,
     )
-    from kbroker._ext.record_codec import decode_records, encode_record
+    from kbroker._ext.record.record_codec import decode_records, encode_record
 
 __all__ = [
     "check_batch",

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kbroker._ext.legacy_records import with_right_lz4_checksum
+from kbroker._ext.record.legacy_records import with_right_lz4_checksum
 from kbroker.record.compression import LZ4, decompress
 from kbroker.record.errors import BatchStatus, CorruptBatchError
 from kbroker.record.summary import CODEC_MASK, LOG_APPEND_TIME

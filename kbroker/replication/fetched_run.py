@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker._ext import replica_append
+from kbroker._ext.log import replica_append
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker._ext import partition_table
+from kbroker._ext.shared import partition_table
 
 if TYPE_CHECKING:
     from kbroker.cluster.image import PartitionImage

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from weakref import WeakValueDictionary
 
-from kbroker._ext.verdicts import Verdicts
+from kbroker._ext.sockets.verdicts import Verdicts
 from kbroker.security.authorizer import Authorizer
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind, mask
 from kbroker.security.principal import Principal

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kbroker._ext.record_batch import read_header
-from kbroker._ext.record_codec import decode_records
+from kbroker._ext.record.record_batch import read_header
+from kbroker._ext.record.record_codec import decode_records
 from kbroker.record.summary import CODEC_MASK, HEADER_BYTES
 
 

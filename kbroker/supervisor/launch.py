@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 import setproctitle  # noqa: F401  imported here so that no child has to
 
-from kbroker._ext import partition_table
+from kbroker._ext.shared import partition_table
 from kbroker.clock import CONFIRMED_MS
 from kbroker.config.key import LONG_MAX
 from kbroker.config.loader import BrokerConfig

@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any
 
-from kbroker._ext.partition_table import PartitionTable, region_size
+from kbroker._ext.shared.partition_table import PartitionTable, region_size
 from kbroker.adopt.errors import Refusal
 from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence

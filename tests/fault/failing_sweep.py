@@ -19,7 +19,7 @@ from fault.shim import CHANGES, READS, FailingCall
 from support.compaction import cleanable_end, compact
 from support.log_store import NOW_MS, LogStore, batch, sent, stored_values
 
-from kbroker._ext.partition_table import ONLINE
+from kbroker._ext.shared.partition_table import ONLINE
 from kbroker.errors import StorageError
 from kbroker.storage.background import BackgroundDisk, Job, OnDone
 from kbroker.storage.cleaning.cleaner_checkpoints import CleanerCheckpoints

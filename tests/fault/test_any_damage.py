@@ -24,7 +24,7 @@ from support.log_store import (
     stored_values,
 )
 
-from kbroker._ext.partition_table import OFFLINE, ONLINE
+from kbroker._ext.shared.partition_table import OFFLINE, ONLINE
 from kbroker.errors import StorageError
 from kbroker.storage.files import is_of_partition
 from kbroker.storage.log.log_lookup import list_offsets

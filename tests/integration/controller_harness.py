@@ -13,7 +13,7 @@ from typing import Any
 
 from support.call_documents import completed
 
-from kbroker._ext import partition_table
+from kbroker._ext.shared import partition_table
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import load
 from kbroker.errors import WireError

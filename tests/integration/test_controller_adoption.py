@@ -7,7 +7,7 @@ import pytest
 from controller_harness import NETWORK, ControllerHarness, topic
 from support.kraft_dirs import drop_records, zookeeper_dir
 
-from kbroker._ext.producer_state import ProducerState
+from kbroker._ext.log.producer_state import ProducerState
 from kbroker.adopt.at_start import look_at_topics
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import EXIT_CANNOT_START

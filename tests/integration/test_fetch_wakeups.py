@@ -9,7 +9,8 @@ import signal
 import pytest
 from support.fetch_log import FetchBench, OwnedLog, Place
 
-from kbroker._ext import fetch_engine, partition_table
+from kbroker._ext.fetch import fetch_engine
+from kbroker._ext.shared import partition_table
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from fault.wire_client import WireClient, batch_of
 from hostile_harness import MIB, GoodClient, nothing_dies
 from support.pace import hold
 
-from kbroker._ext.crc32c import crc32c
+from kbroker._ext.base.crc32c import crc32c
 from kbroker.errors import ErrorCode
 from kbroker.record import compression
 from kbroker.testing import Broker

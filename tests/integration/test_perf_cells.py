@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
-from kbroker._ext.load_generator import LoadGenerator
+from kbroker._ext.network.load_generator import LoadGenerator
 from perf import coordination, saturate, storage
 from perf.brokers import KbrokerBroker
 from perf.cells import CELLS, Size

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from kbroker._ext.arena import PAGE_SIZE, Arena, ArenaProbe
+from kbroker._ext.shared.arena import PAGE_SIZE, Arena, ArenaProbe
 
 pytestmark = pytest.mark.property
 

@@ -17,7 +17,7 @@ from support.compaction import Compaction, cleanable_end, stored_batches
 from support.fetch_log import visible
 from support.log_store import NOW_MS, LogStore, append, end_transaction
 
-from kbroker._ext.fetch_engine import FetchEngine
+from kbroker._ext.fetch.fetch_engine import FetchEngine
 from kbroker.protocol import codec
 from kbroker.protocol.header import decode_response_header
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse

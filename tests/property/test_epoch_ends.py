@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker._ext.partition_table import PartitionTable, region_size
+from kbroker._ext.shared.partition_table import PartitionTable, region_size
 from kbroker.handlers.list_offsets import epoch_of_start
 from kbroker.handlers.offset_for_leader_epoch import end_by_slot
 from kbroker.storage.segments.leader_epochs import LeaderEpochs

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
-from kbroker._ext.partition_table import FOLLOWER, LEADER
+from kbroker._ext.shared.partition_table import FOLLOWER, LEADER
 from kbroker.replication.fetched_run import Fault, append_fetched
 from kbroker.storage.log.partition_log import PartitionLog
 

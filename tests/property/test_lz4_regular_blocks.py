@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker._ext import record_batch
-from kbroker._ext.codec_frames import decode_lz4_frame, decode_regular_lz4_block
-from kbroker._ext.crc32c import crc32c
+from kbroker._ext.base.crc32c import crc32c
+from kbroker._ext.record import record_batch
+from kbroker._ext.record.codec_frames import decode_lz4_frame, decode_regular_lz4_block
 from kbroker.record import _pure, compression
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import LZ4, lz4_decode_block

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.net_loop_harness import Harness, framed, produce, result
 
-from kbroker._ext.partition_table import LEADER, ONLINE
+from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest

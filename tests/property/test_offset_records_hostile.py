@@ -16,8 +16,8 @@ from support.coordinator_host import Entry
 from support.offsets_host import OffsetsHost, make_machine, write_segment
 from support.seeds import seeded
 
-from kbroker._ext import offset_records
-from kbroker._ext.offset_store import OffsetStore
+from kbroker._ext.coordinator import offset_records
+from kbroker._ext.coordinator.offset_store import OffsetStore
 from kbroker.coordinator.loader import Loader
 from kbroker.coordinator.records.codec import UnknownRecordError
 from kbroker.coordinator.records.offsets_topic import (

@@ -22,8 +22,8 @@ from support.log_store import NOW_MS, LogStore, append
 from support.message_sets import CODECS, OldMessage, message_bytes, set_bytes, wrapper_bytes
 from support.old_logs import adopted, entries, stored_entries
 
-from kbroker._ext.batch_cleaner import BatchCleaner
-from kbroker._ext.offset_map import OffsetMap
+from kbroker._ext.base.offset_map import OffsetMap
+from kbroker._ext.log.batch_cleaner import BatchCleaner
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import GZIP, compress
 from kbroker.storage.cleaning.cleaned_transactions import CleanedTransactions

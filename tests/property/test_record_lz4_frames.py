@@ -6,9 +6,9 @@ import lz4.block
 import lz4.frame
 import pytest
 
-from kbroker._ext import record_batch
-from kbroker._ext.codec_frames import decode_lz4_frame
-from kbroker._ext.crc32c import crc32c
+from kbroker._ext.base.crc32c import crc32c
+from kbroker._ext.record import record_batch
+from kbroker._ext.record.codec_frames import decode_lz4_frame
 from kbroker.record import _pure
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import LZ4, lz4_decode_block

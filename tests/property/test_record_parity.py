@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker._ext import codec_frames, record_batch, record_codec, wire
-from kbroker._ext import crc32c as crc32c_ext
+from kbroker._ext.base import crc32c as crc32c_ext
+from kbroker._ext.base import wire
+from kbroker._ext.record import codec_frames, record_batch, record_codec
 from kbroker.record import _pure, compression
 from kbroker.record.batch import Record, RecordBatch, iterate_batches
 from kbroker.record.builder import BatchBuilder

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.log_store import NOW_MS, LogStore, append, batch
 
-from kbroker._ext.partition_table import FOLLOWER, LEADER
+from kbroker._ext.shared.partition_table import FOLLOWER, LEADER
 from kbroker.replication.fetched_run import Fault, append_fetched
 from kbroker.replication.truncation import Cut, EpochEnd, EpochHistory, cut_for, first_question
 from kbroker.storage.log.partition_log import PartitionLog

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kbroker._ext.arrow_reader import ArrowReader
+from kbroker._ext.arrow.arrow_reader import ArrowReader
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.control import marker_batch
 

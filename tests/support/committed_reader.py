@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.fetch_log import visible
 from support.log_store import LogStore
 
-from kbroker._ext.fetch_engine import FetchEngine
+from kbroker._ext.fetch.fetch_engine import FetchEngine
 from kbroker.protocol import codec
 from kbroker.protocol.header import decode_response_header
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse

@@ -11,8 +11,8 @@ from typing import Any
 from support.log_store import LogStore
 from support.network_process import FakeRpc, topic_document
 
-from kbroker._ext.io_loop import IoLoop
-from kbroker._ext.lane import Lane
+from kbroker._ext.io.io_loop import IoLoop
+from kbroker._ext.shared.lane import Lane
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC

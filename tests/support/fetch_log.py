@@ -12,7 +12,8 @@ import uuid
 from pathlib import Path
 from typing import NamedTuple
 
-from kbroker._ext import fetch_engine, partition_table
+from kbroker._ext.fetch import fetch_engine
+from kbroker._ext.shared import partition_table
 from kbroker.protocol import codec
 from kbroker.protocol.header import decode_response_header
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse

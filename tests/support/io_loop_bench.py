@@ -11,8 +11,8 @@ from typing import Any
 from support.log_store import LogStore
 from support.net_loop_harness import DESCRIPTOR, ENVELOPE, IO_WORKER, NETWORK, RESULT
 
-from kbroker._ext.io_loop import IoLoop
-from kbroker._ext.lane import Lane
+from kbroker._ext.io.io_loop import IoLoop
+from kbroker._ext.shared.lane import Lane
 
 MSG_PRODUCE, MSG_PRODUCE_RESULT, MSG_WAKE = 3, 4, 5
 NETWORKS = 2

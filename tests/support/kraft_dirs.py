@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from kbroker._ext.producer_state import ProducerState
+from kbroker._ext.log.producer_state import ProducerState
 from kbroker.adopt import metadata_records as records
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.dirs.partition_metadata import write_partition_metadata

@@ -9,8 +9,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from kbroker._ext.partition_table import PartitionTable, region_size
-from kbroker._ext.record_codec import decode_records
+from kbroker._ext.record.record_codec import decode_records
+from kbroker._ext.shared.partition_table import PartitionTable, region_size
 from kbroker.clock import ManualClock
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.background import BackgroundDisk

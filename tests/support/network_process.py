@@ -11,7 +11,13 @@ from typing import Any
 
 from support.call_documents import completed, sparse
 
-from kbroker._ext.partition_table import FOLLOWER, LEADER, ONLINE, PartitionTable, region_size
+from kbroker._ext.shared.partition_table import (
+    FOLLOWER,
+    LEADER,
+    ONLINE,
+    PartitionTable,
+    region_size,
+)
 from kbroker.cluster.image import ClusterImage
 from kbroker.cluster.settings import effective_config
 from kbroker.config.loader import BrokerConfig, Listener

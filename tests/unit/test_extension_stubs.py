@@ -19,7 +19,9 @@ pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[2]
 STUBS = ROOT / "kbroker" / "_ext"
-NAMES = sorted(path.stem for path in STUBS.glob("*.pyi"))
+NAMES = sorted(
+    ".".join(path.relative_to(STUBS).with_suffix("").parts) for path in STUBS.rglob("*.pyi")
+)
 # A signature in a docstring, as ``embedsignature`` writes it.
 SIGNATURE = re.compile(r"^(?:\w+\.)*\w+\((.*?)\)(?: -> .*)?$", re.DOTALL)
 
@@ -27,7 +29,7 @@ SIGNATURE = re.compile(r"^(?:\w+\.)*\w+\((.*?)\)(?: -> .*)?$", re.DOTALL)
 def stub_of(name: str) -> dict[str, ast.AST]:
     """The names of a stub that are there when the program runs, too."""
     found: dict[str, ast.AST] = {}
-    for node in ast.parse((STUBS / f"{name}.pyi").read_text()).body:
+    for node in ast.parse((STUBS / f"{name.replace('.', '/')}.pyi").read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found[node.name] = node
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -144,10 +146,12 @@ def test_every_extension_that_python_imports_has_a_stub() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.ImportFrom) or not node.module:
                 continue
-            package, _, name = node.module.rpartition(".")
-            if package == "kbroker._ext":
-                imported.add(name)
-            elif node.module == "kbroker._ext":
-                imported |= {alias.name for alias in node.names}
+            parts = node.module.split(".")
+            if parts[:2] != ["kbroker", "_ext"]:
+                continue
+            if len(parts) == 4:
+                imported.add(".".join(parts[2:]))
+            else:
+                imported |= {".".join([*parts[2:], alias.name]) for alias in node.names}
     assert imported
     assert not imported - set(NAMES)

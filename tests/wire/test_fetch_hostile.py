@@ -6,7 +6,7 @@ import struct
 import pytest
 from support.fetch_log import FetchBench
 
-from kbroker._ext.fetch_decode import FetchDecodeError
+from kbroker._ext.fetch.fetch_decode import FetchDecodeError
 from kbroker.protocol import codec
 from kbroker.protocol.messages.fetch import FetchRequest
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.message_sets import CODECS, LOG_APPEND_TIME, messages_in
 
-from kbroker._ext.down_convert import to_message_set
+from kbroker._ext.record.down_convert import to_message_set
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import GZIP, LZ4, ZSTD, compress
 from kbroker.record.control import marker_batch
@@ -172,7 +172,7 @@ def test_damaged_batch_is_not_given_a_checksum_of_its_own(position):
 @pytest.mark.parametrize("codec", [0, GZIP, LZ4])
 def test_records_that_do_not_add_up_are_corrupt(codec):
     """Under a right checksum, as a log from elsewhere might have them."""
-    from kbroker._ext.crc32c import crc32c
+    from kbroker._ext.base.crc32c import crc32c
 
     chance = random.Random(3)
     sound = batch(0, 5, size=3)

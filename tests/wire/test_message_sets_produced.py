@@ -18,7 +18,7 @@ from support.message_sets import (
     wrapper_bytes,
 )
 
-from kbroker._ext.legacy_records import MessageSetRejected, crc32_of, to_batch
+from kbroker._ext.record.legacy_records import MessageSetRejected, crc32_of, to_batch
 from kbroker.record.batch import RecordBatch
 from kbroker.record.compression import GZIP, compress
 

@@ -15,7 +15,7 @@ from support.message_sets import (
     wrapper_bytes,
 )
 
-from kbroker._ext.down_convert import to_message_set
+from kbroker._ext.record.down_convert import to_message_set
 
 pytestmark = pytest.mark.wire
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker._ext import crc32c as ext
+from kbroker._ext.base import crc32c as ext
 
 pytestmark = pytest.mark.wire
 

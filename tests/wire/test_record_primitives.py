@@ -1,10 +1,10 @@
-"""Golden and hostile bytes for the primitive types of ``kbroker._ext.wire``."""
+"""Golden and hostile bytes for the primitive types of ``kbroker._ext.base.wire``."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker._ext import wire
+from kbroker._ext.base import wire
 
 pytestmark = pytest.mark.wire
 

@@ -34,7 +34,7 @@ def _batch(host: Host, records: Sequence[tuple[bytes, bytes | None]]) -> bytes:
     """As the shard makes it."""
     codec = host.config["offsets.topic.compression.codec"]
     if codec == NONE:
-        from kbroker._ext.plain_batch import build_batch
+        from kbroker._ext.record.plain_batch import build_batch
 
         return bytes(build_batch(list(records), host.wall_ms(), *NO_PRODUCER))
     from kbroker.record.builder import BatchBuilder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker._ext.offset_records import encode_key
+from kbroker._ext.coordinator.offset_records import encode_key
 from kbroker.coordinator.machine import Host, Operation
 
 # What a batch takes besides its records, and a record besides its key and value: at most.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kbroker._ext.offset_records import encode_key, encode_value
+from kbroker._ext.coordinator.offset_records import encode_key, encode_value
 from kbroker.coordinator.machine import Call, Operation
 from kbroker.coordinator.offsets.batches import fits
 from kbroker.coordinator.offsets.failures import commit_failure, txn_commit_failure
@@ -46,7 +46,7 @@ class Commits:
         self._partition = OffsetCommitResponse.OffsetCommitResponsePartition
 
     def handle(self, op: Operation, call: Call) -> OffsetCommitResponse:
-        """OffsetCommit. Most take the fast path instead (``_ext/commit_path``)."""
+        """OffsetCommit. Most take the fast path instead (``_ext/network/commit_path``)."""
         request: OffsetCommitRequest = call.request
         version = call.version
         try:

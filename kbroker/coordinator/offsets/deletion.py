@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kbroker._ext.offset_records import encode_key
+from kbroker._ext.coordinator.offset_records import encode_key
 from kbroker.coordinator.group.group import CLASSIC, Group
 from kbroker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from kbroker.coordinator.machine import Call, Operation

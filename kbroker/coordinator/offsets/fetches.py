@@ -20,7 +20,7 @@ from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFet
 from kbroker.protocol.primitives import NO_UUID
 
 if TYPE_CHECKING:
-    from kbroker._ext.offset_store import OffsetStore
+    from kbroker._ext.coordinator.offset_store import OffsetStore
     from kbroker.coordinator.offsets.offsets import Offsets
 
 BY_ID_VERSION = 10

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker._ext import offset_records
-from kbroker._ext.offset_store import OffsetStore
+from kbroker._ext.coordinator import offset_records
+from kbroker._ext.coordinator.offset_store import OffsetStore
 from kbroker.coordinator.group.machine import GroupMachine, Part
 from kbroker.coordinator.machine import Operation
 from kbroker.coordinator.offsets.commits import Commits

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kbroker._ext.keyed_records import latest_records
+from kbroker._ext.record.keyed_records import latest_records
 from kbroker.coordinator.machine import Call, Handler, Host, Operation, Task
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
 from kbroker.coordinator.producer_ids import ProducerIds

@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kbroker._ext.crc32c import crc32c
+from kbroker._ext.base.crc32c import crc32c
 from kbroker.spark.load import layout, points
 from kbroker.spark.load.commits import (
     COMPACT,

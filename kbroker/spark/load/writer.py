@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kbroker._ext.crc32c import crc32c
+from kbroker._ext.base.crc32c import crc32c
 from kbroker.spark.load import layout, points
 from kbroker.spark.load.column_codecs import column_codecs
 from kbroker.spark.load.commits import LoadedFile

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker._ext.crc32c import crc32c
+from kbroker._ext.base.crc32c import crc32c
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import CorruptRecords, RejectedError
 from kbroker.client.fetch import RangeFetch, RecordSet

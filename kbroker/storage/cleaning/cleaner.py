@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from kbroker._ext.batch_cleaner import BatchCleaner
-from kbroker._ext.log_scan import END, scan_segment
-from kbroker._ext.offset_index import OffsetIndex, TimeIndex
-from kbroker._ext.offset_map import ENTRY_BYTES as MAP_ENTRY_BYTES
-from kbroker._ext.offset_map import OffsetMap
+from kbroker._ext.base.offset_map import ENTRY_BYTES as MAP_ENTRY_BYTES
+from kbroker._ext.base.offset_map import OffsetMap
+from kbroker._ext.log.batch_cleaner import BatchCleaner
+from kbroker._ext.log.log_scan import END, scan_segment
+from kbroker._ext.log.offset_index import OffsetIndex, TimeIndex
 from kbroker.descriptors import open_file
 from kbroker.storage.cleaning.cleaned_transactions import CleanedTransactions
 from kbroker.storage.cleaning.cleaner_policy import CleanableSegment

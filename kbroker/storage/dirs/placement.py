@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kbroker._ext.log_scan import scan_segment
-from kbroker._ext.partition_table import PartitionTable
+from kbroker._ext.log.log_scan import scan_segment
+from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker.config.checks import ALL_CORDONED
 from kbroker.descriptors import open_file
 from kbroker.storage.checkpoint import TopicPartition

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from kbroker._ext.log_scan import find_batch
-from kbroker._ext.record_batch import read_header
-from kbroker._ext.record_codec import decode_records
+from kbroker._ext.log.log_scan import find_batch
+from kbroker._ext.record.record_batch import read_header
+from kbroker._ext.record.record_codec import decode_records
 from kbroker.protocol.messages.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,

@@ -8,7 +8,7 @@ only, in the io worker that owns the log.
 
 from __future__ import annotations
 
-from kbroker._ext.producer_state import ProducerState
+from kbroker._ext.log.producer_state import ProducerState
 from kbroker.storage.log.log_segments import LogSegments
 from kbroker.storage.repair.recovery import replay_segment
 from kbroker.storage.segments import producer_snapshots

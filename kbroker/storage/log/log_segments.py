@@ -14,8 +14,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from kbroker._ext.log_append import LogAppender
-from kbroker._ext.log_scan import find_batch
+from kbroker._ext.log.log_append import LogAppender
+from kbroker._ext.log.log_scan import find_batch
 from kbroker.storage.formats import LOG_SUFFIX
 from kbroker.storage.repair import txn_recovery
 from kbroker.storage.segments.active_segment import ActiveSegment

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kbroker._ext.log_append import LogAppender
+from kbroker._ext.log.log_append import LogAppender
 from kbroker.errors import ShortageError
 from kbroker.storage.formats import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from kbroker.storage.log.log_segments import LogSegments

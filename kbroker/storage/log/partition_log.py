@@ -14,9 +14,9 @@ from __future__ import annotations
 import errno
 import logging
 
-from kbroker._ext.log_append import LogAppender
-from kbroker._ext.partition_table import LEADER, PartitionTable
-from kbroker._ext.producer_state import ProducerEntry, ProducerState
+from kbroker._ext.log.log_append import LogAppender
+from kbroker._ext.log.producer_state import ProducerEntry, ProducerState
+from kbroker._ext.shared.partition_table import LEADER, PartitionTable
 from kbroker.errors import InvariantError, ShortageError, StorageError, may_do_without
 from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.record.control import marker_batch

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
-from kbroker._ext.log_scan import DAMAGED, Scan, scan_segment
+from kbroker._ext.log.log_scan import DAMAGED, Scan, scan_segment
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.files import read_if_present
 from kbroker.storage.formats import INDEX_SUFFIX, LOG_SUFFIX, segment_name

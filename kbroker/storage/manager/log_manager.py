@@ -14,8 +14,8 @@ import mmap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from kbroker._ext.log_append import LogAppender
-from kbroker._ext.partition_table import PartitionTable
+from kbroker._ext.log.log_append import LogAppender
+from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker.clock import Clock
 from kbroker.errors import ShortageError, StorageError
 from kbroker.storage.background import BackgroundDisk, OnDone

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 import logging
 
-from kbroker._ext.partition_table import CLOSED, FREE, LOADING, OFFLINE, ONLINE, PartitionTable
+from kbroker._ext.shared.partition_table import (
+    CLOSED,
+    FREE,
+    LOADING,
+    OFFLINE,
+    ONLINE,
+    PartitionTable,
+)
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.log.partition_log import PartitionLog

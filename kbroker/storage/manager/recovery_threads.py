@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from kbroker._ext.partition_table import LEADER
+from kbroker._ext.shared.partition_table import LEADER
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.log_dir import LogDir
 from kbroker.storage.log.log_host import LogIdentity

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kbroker._ext.log_scan import END, scan_segment
+from kbroker._ext.log.log_scan import END, scan_segment
 from kbroker.descriptors import open_file
 from kbroker.errors import ShortageError
 from kbroker.storage.files import (

@@ -17,9 +17,9 @@ import os
 from collections.abc import Callable
 from itertools import pairwise
 
-from kbroker._ext.log_scan import DAMAGED, END, Scan, find_batch, scan_segment
-from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
-from kbroker._ext.producer_state import ProducerState
+from kbroker._ext.log.log_scan import DAMAGED, END, Scan, find_batch, scan_segment
+from kbroker._ext.log.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
+from kbroker._ext.log.producer_state import ProducerState
 from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.files import list_directory, remove_if_present
 from kbroker.storage.formats import (

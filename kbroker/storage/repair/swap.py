@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 
-from kbroker._ext.log_scan import END, scan_segment
+from kbroker._ext.log.log_scan import END, scan_segment
 from kbroker.descriptors import open_file
 from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.files import list_directory, remove_if_present

@@ -14,8 +14,8 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from kbroker._ext.crc32c import crc32c
-from kbroker._ext.log_scan import DAMAGED, Scan, scan_segment
+from kbroker._ext.base.crc32c import crc32c
+from kbroker._ext.log.log_scan import DAMAGED, Scan, scan_segment
 from kbroker.errors import may_do_without
 from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.files import list_directory, read_if_present, remove_if_present, replace_file

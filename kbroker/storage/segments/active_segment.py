@@ -7,9 +7,9 @@ from __future__ import annotations
 import logging
 import os
 
-from kbroker._ext.log_append import LogAppender
-from kbroker._ext.log_scan import find_batch
-from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
+from kbroker._ext.log.log_append import LogAppender
+from kbroker._ext.log.log_scan import find_batch
+from kbroker._ext.log.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker.descriptors import open_file
 from kbroker.storage.formats import (
     INDEX_SUFFIX,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from kbroker._ext.log_scan import find_batch
-from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
+from kbroker._ext.log.log_scan import find_batch
+from kbroker._ext.log.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker.storage.formats import LARGEST, NO_TIMESTAMP
 
 

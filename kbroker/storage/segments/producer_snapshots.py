@@ -10,7 +10,7 @@ import logging
 import os
 from contextlib import suppress
 
-from kbroker._ext.producer_state import CorruptSnapshotError, ProducerState
+from kbroker._ext.log.producer_state import CorruptSnapshotError, ProducerState
 from kbroker.descriptors import opening
 from kbroker.errors import may_do_without
 from kbroker.storage.files import list_directory, remove_if_present, replace_file

@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from kbroker._ext.log_scan import Scan, scan_segment
-from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
-from kbroker._ext.producer_state import ProducerState
+from kbroker._ext.log.log_scan import Scan, scan_segment
+from kbroker._ext.log.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
+from kbroker._ext.log.producer_state import ProducerState
 from kbroker.descriptors import open_file
 from kbroker.errors import is_full_disk
 from kbroker.storage.damage import DamagedLogError

@@ -14,7 +14,7 @@ import threading
 from functools import partial
 from typing import Any
 
-from kbroker._ext.partition_table import PartitionTable
+from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker.clock import CONFIRMED_MS, ClockGuard, SystemClock
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_config import TopicConfig

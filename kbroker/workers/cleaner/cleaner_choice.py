@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any, NamedTuple
 
-from kbroker._ext.partition_table import ONLINE, PartitionTable
+from kbroker._ext.shared.partition_table import ONLINE, PartitionTable
 from kbroker.clock import Clock
 from kbroker.cluster.image import TopicImage
 from kbroker.config.topic_config import TopicConfig

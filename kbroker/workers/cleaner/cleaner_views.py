@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from kbroker._ext.log_scan import find_batch
+from kbroker._ext.log.log_scan import find_batch
 from kbroker.errors import WireError
 from kbroker.ipc.calls import CLEANABLE_SEGMENTS, CleanableLog, CleanableSegments
 from kbroker.ipc.process_table import Address

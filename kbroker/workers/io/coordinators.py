@@ -10,8 +10,8 @@ from functools import partial
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbroker._ext.commit_path import CommitPath
-from kbroker._ext.lane import Lane
+from kbroker._ext.network.commit_path import CommitPath
+from kbroker._ext.shared.lane import Lane
 from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import TopicImage
 from kbroker.coordinator.answers import in_version
@@ -45,7 +45,7 @@ from kbroker.record.compression import NONE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kbroker._ext.io_loop import IoLoop
+    from kbroker._ext.io.io_loop import IoLoop
     from kbroker.clock import Clock
     from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig

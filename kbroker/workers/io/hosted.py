@@ -25,7 +25,7 @@ from kbroker.storage.manager.recovery_threads import OpenRequest
 from kbroker.workers.descriptor_limit import DescriptorLimit
 
 if TYPE_CHECKING:
-    from kbroker._ext.io_loop import IoLoop
+    from kbroker._ext.io.io_loop import IoLoop
     from kbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
     from kbroker.config.loader import BrokerConfig
     from kbroker.ipc.calls import StoppedReplica

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from kbroker._ext.arena import forbid_writes
-from kbroker._ext.io_loop import IoLoop
-from kbroker._ext.lane import Lane
-from kbroker._ext.partition_table import PartitionTable
+from kbroker._ext.io.io_loop import IoLoop
+from kbroker._ext.shared.arena import forbid_writes
+from kbroker._ext.shared.lane import Lane
+from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker.clock import Clock, SystemClock
 from kbroker.cluster.image import ClusterImage
 from kbroker.errors import EXIT_CRASH, ErrorCode

@@ -21,8 +21,8 @@ from kbroker.types import SlotId
 from kbroker.workers.base import now_ms
 
 if TYPE_CHECKING:
-    from kbroker._ext.io_loop import IoLoop
-    from kbroker._ext.partition_table import PartitionTable
+    from kbroker._ext.io.io_loop import IoLoop
+    from kbroker._ext.shared.partition_table import PartitionTable
     from kbroker.ipc.rpc import Rpc
     from kbroker.storage.manager.log_manager import LogManager
 

@@ -10,7 +10,7 @@ from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address
 
 if TYPE_CHECKING:
-    from kbroker._ext.partition_table import PartitionTable
+    from kbroker._ext.shared.partition_table import PartitionTable
     from kbroker.ipc.rpc import Rpc
     from kbroker.storage.manager.log_manager import LogManager
 

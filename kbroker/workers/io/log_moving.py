@@ -12,7 +12,7 @@ from kbroker.storage.dirs.log_dir import LogDir
 from kbroker.workers.base import now_ms
 
 if TYPE_CHECKING:
-    from kbroker._ext.io_loop import IoLoop
+    from kbroker._ext.io.io_loop import IoLoop
     from kbroker.config.loader import BrokerConfig
     from kbroker.ipc.rpc import Rpc
     from kbroker.storage.manager.log_manager import LogManager

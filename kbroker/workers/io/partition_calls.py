@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from kbroker._ext.producer_state import ProducerEntry
+from kbroker._ext.log.producer_state import ProducerEntry
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc import calls
 from kbroker.ipc.calls import Answers, Questions

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from kbroker._ext.committed_queue import CallSink
+from kbroker._ext.log.committed_queue import CallSink
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.calls import WRITE_MARKERS, Marker, WriteMarkers
 from kbroker.ipc.process_table import Address
@@ -20,7 +20,7 @@ from kbroker.metrics.catalog import TRANSACTIONS_HANGING
 from kbroker.storage.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
-    from kbroker._ext.io_loop import IoLoop
+    from kbroker._ext.io.io_loop import IoLoop
     from kbroker.clock import Clock
     from kbroker.config.loader import BrokerConfig
     from kbroker.ipc.rpc import Rpc

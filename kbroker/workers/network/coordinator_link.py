@@ -11,7 +11,7 @@ from collections import deque
 from functools import partial
 from itertools import count
 
-from kbroker._ext.lane import Lane
+from kbroker._ext.shared.lane import Lane
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.lane_calls import (
     MSG_REQUEST,

@@ -14,14 +14,14 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from kbroker._ext.arena import Arena
-from kbroker._ext.connection import Connection
-from kbroker._ext.fetch_engine import FetchEngine
-from kbroker._ext.lane import Lane
-from kbroker._ext.net_loop import NetLoop
-from kbroker._ext.partition_table import PartitionTable
-from kbroker._ext.produce_path import ProducePath
-from kbroker._ext.requests import RequestTable
+from kbroker._ext.fetch.fetch_engine import FetchEngine
+from kbroker._ext.network.connection import Connection
+from kbroker._ext.network.net_loop import NetLoop
+from kbroker._ext.network.produce_path import ProducePath
+from kbroker._ext.shared.arena import Arena
+from kbroker._ext.shared.lane import Lane
+from kbroker._ext.shared.partition_table import PartitionTable
+from kbroker._ext.sockets.requests import RequestTable
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ErrorCode, WireError

@@ -12,9 +12,9 @@ pa = pytest.importorskip("pyarrow")
 from support.arrow_rows import ALL, batch, column, marker, offsets, read  # noqa: E402
 from support.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes  # noqa: E402
 
-from kbroker._ext.arrow_abi import live_arrays  # noqa: E402
-from kbroker._ext.arrow_reader import ArrowReader  # noqa: E402
-from kbroker._ext.record_cursor import RecordsDamaged, end_offset  # noqa: E402
+from kbroker._ext.arrow.arrow_abi import live_arrays  # noqa: E402
+from kbroker._ext.arrow.arrow_reader import ArrowReader  # noqa: E402
+from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset  # noqa: E402
 from kbroker.client import arrow as client_arrow  # noqa: E402
 from kbroker.client.arrow import read_arrow, schema_of  # noqa: E402
 from kbroker.client.errors import OffsetOutOfRange  # noqa: E402

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.network_process import IO_WORKERS, NetworkProcess
 
-from kbroker._ext.partition_table import CLOSED, LOADING, OFFLINE
+from kbroker._ext.shared.partition_table import CLOSED, LOADING, OFFLINE
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.protocol.messages.list_offsets import ListOffsetsRequest

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.network_process import NetworkProcess
 
-from kbroker._ext.partition_table import OFFLINE
+from kbroker._ext.shared.partition_table import OFFLINE
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from kbroker._ext import lane_layout
-from kbroker._ext.express_path import repeated, routes
+from kbroker._ext.network.express_path import repeated, routes
+from kbroker._ext.shared import lane_layout
 from kbroker.handlers import dispatch  # noqa: F401  all handlers, for what is announced
 from kbroker.handlers.registry import served_range
 from kbroker.ipc.lane_calls import EXPRESS_TOKEN, REPEATED, is_express

@@ -10,7 +10,7 @@ import pytest
 from support.log_files import damaged_files, flip, make_partition, run, run_json
 from support.log_store import LogStore, append, batch
 
-from kbroker._ext.record_batch import stamp_for_append
+from kbroker._ext.record.record_batch import stamp_for_append
 from kbroker.storage.checkpoint import format_checkpoint, parse_checkpoint
 from kbroker.storage.formats import segment_name
 

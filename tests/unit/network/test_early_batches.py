@@ -14,8 +14,8 @@ import pytest
 from support.io_loop_bench import Bench
 from support.log_store import append, batch, sent
 
-from kbroker._ext.arena import forbid_writes
-from kbroker._ext.partition_table import FREE
+from kbroker._ext.shared.arena import forbid_writes
+from kbroker._ext.shared.partition_table import FREE
 
 pytestmark = pytest.mark.unit
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.net_loop_harness import ENVELOPE, IO_WORKER, Harness, received
 
-from kbroker._ext import express_path
+from kbroker._ext.network import express_path
 from kbroker.coordinator.partitioner import coordinator_partition
 from kbroker.errors import ErrorCode
 from kbroker.ipc.lane_calls import (

@@ -20,7 +20,7 @@ from support.net_loop_harness import (
     serving,
 )
 
-from kbroker._ext.partition_table import LEADER, ONLINE
+from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.protocol import header
 from kbroker.protocol.api import ApiKey
 

@@ -5,7 +5,7 @@ import struct
 import pytest
 from support.log_store import LogStore, append, batch, end_transaction, sent
 
-from kbroker._ext.fetch_engine import FetchEngine
+from kbroker._ext.fetch.fetch_engine import FetchEngine
 from kbroker.protocol import codec
 from kbroker.protocol.header import decode_response_header
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse

@@ -3,7 +3,7 @@
 import pytest
 from support.fetch_log import FetchBench
 
-from kbroker._ext import partition_table
+from kbroker._ext.shared import partition_table
 
 pytestmark = pytest.mark.unit
 

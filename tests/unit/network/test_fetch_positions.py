@@ -365,7 +365,7 @@ def test_idle_files_are_closed(bench):
     ("state", "code"), [("OFFLINE", STORAGE), ("LOADING", NOT_LEADER), ("CLOSED", NOT_LEADER)]
 )
 def test_slot_that_is_not_online_answers_its_error(bench, state, code):
-    from kbroker._ext import partition_table
+    from kbroker._ext.shared import partition_table
 
     log = bench.log()
     log.append()
@@ -375,7 +375,7 @@ def test_slot_that_is_not_online_answers_its_error(bench, state, code):
 
 
 def test_slot_that_was_freed_answers_unknown_partition(bench):
-    from kbroker._ext import partition_table
+    from kbroker._ext.shared import partition_table
 
     log = bench.log()
     log.append()
@@ -385,7 +385,8 @@ def test_slot_that_was_freed_answers_unknown_partition(bench):
 
 
 def test_slot_whose_owner_died_while_writing_answers_a_retriable_error(tmp_path):
-    from kbroker._ext import fetch_engine, partition_table
+    from kbroker._ext.fetch import fetch_engine
+    from kbroker._ext.shared import partition_table
 
     region = bytearray(partition_table.region_size(64))
     bench = FetchBench(tmp_path)
@@ -409,7 +410,7 @@ def test_current_leader_epoch_is_checked(bench, asked, code):
 
 def test_slot_that_its_owner_has_not_taken_yet_answers_a_retriable_error(bench):
     """The topic is known before its log is opened at a start; clients must not take it for gone."""
-    from kbroker._ext import partition_table
+    from kbroker._ext.shared import partition_table
 
     log = bench.log()
     log.append()

@@ -81,7 +81,7 @@ def test_session_says_again_what_changed_high_watermark_or_log_start(bench):
 
 
 def test_session_reports_an_error_each_time_and_offsets_again_after_it(bench):
-    from kbroker._ext import partition_table
+    from kbroker._ext.shared import partition_table
 
     log = bench.log()
     log.append_many(2)

@@ -18,7 +18,7 @@ from support.net_loop_harness import (
     result,
 )
 
-from kbroker._ext.partition_table import LEADER, ONLINE
+from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey

@@ -10,7 +10,7 @@ import time
 import pytest
 from support.net_loop_harness import METADATA, Harness, fetch, serving
 
-from kbroker._ext.partition_table import LEADER, ONLINE
+from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.security.principal import ANONYMOUS
 from kbroker.testing import wait_until
 

@@ -7,7 +7,7 @@ import struct
 import pytest
 from support.net_loop_harness import Harness, framed, produce, received, serving
 
-from kbroker._ext.connection import AUTHENTICATING, HANDSHAKE, SERVING
+from kbroker._ext.network.connection import AUTHENTICATING, HANDSHAKE, SERVING
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.header import encode_request_header
 

@@ -8,7 +8,7 @@ import pytest
 from support.net_loop_harness import Harness, answers, fetch, produce, received, result
 from support.pace import hold
 
-from kbroker._ext.partition_table import LEADER, ONLINE
+from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.ipc.regions import arena_size, small_part_bytes
 
 pytestmark = pytest.mark.unit

@@ -10,7 +10,7 @@ from support.fetch_log import FetchBench
 from support.io_loop_bench import NETWORKS, Bench
 from support.log_store import LogStore, append, batch, sent
 
-from kbroker._ext.partition_table import FOLLOWER, LEADER, NO_ROLE
+from kbroker._ext.shared.partition_table import FOLLOWER, LEADER, NO_ROLE
 
 pytestmark = pytest.mark.unit
 

@@ -20,9 +20,16 @@ from support.net_loop_harness import (
     received,
 )
 
-from kbroker._ext.io_loop import IoLoop
-from kbroker._ext.lane import Lane
-from kbroker._ext.partition_table import FREE, LEADER, LOADING, ONLINE, PartitionTable, region_size
+from kbroker._ext.io.io_loop import IoLoop
+from kbroker._ext.shared.lane import Lane
+from kbroker._ext.shared.partition_table import (
+    FREE,
+    LEADER,
+    LOADING,
+    ONLINE,
+    PartitionTable,
+    region_size,
+)
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest

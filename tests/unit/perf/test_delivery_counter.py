@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 
-from kbroker._ext.load_generator import DeliveryCounter
+from kbroker._ext.network.load_generator import DeliveryCounter
 from perf.librdkafka import Message
 from perf.percentiles import bucket_of
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kbroker._ext.load_generator import LoadError, LoadGenerator
+from kbroker._ext.network.load_generator import LoadError, LoadGenerator
 from perf.frames import produce_answer_prefix, produce_frame, record_batch
 
 pytestmark = pytest.mark.unit

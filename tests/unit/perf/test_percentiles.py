@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbroker._ext.load_generator import latency_bucket
+from kbroker._ext.network.load_generator import latency_bucket
 from perf.percentiles import bucket_middle, bucket_of, histogram_percentile, percentile, spread
 
 pytestmark = pytest.mark.unit

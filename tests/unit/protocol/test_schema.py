@@ -70,9 +70,9 @@ def test_default_has_the_type_of_the_field(type_name, text, default):
     ("text", "reason"),
     [
         ("a int32", "needs a name, a type and versions"),
-        ("a int32 0+ sometimes", "sometimes means nothing"),
+        ("a int32 0+ sometimes", "sometimes has no meaning here"),
         ("a Missing 0+", "Missing has no fields"),
-        ("a int32 0+\n  b int32 0+", "indented below no struct"),
+        ("a int32 0+\n  b int32 0+", "indented, but not below a struct"),
         ("a S 0+\n  b int32 0+\nc S 0+\n  d int32 0+", "defined twice"),
     ],
 )

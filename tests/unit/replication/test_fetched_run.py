@@ -21,8 +21,8 @@ from support.log_store import (
     stored_values,
 )
 
-from kbroker._ext.partition_table import FOLLOWER
-from kbroker._ext.record_batch import stamp_for_append
+from kbroker._ext.record.record_batch import stamp_for_append
+from kbroker._ext.shared.partition_table import FOLLOWER
 from kbroker.errors import StorageError
 from kbroker.replication.fetched_run import Appended, Fault, append_fetched, fault_text
 from kbroker.storage.dirs.log_dir import LogDir

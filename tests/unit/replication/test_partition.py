@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kbroker._ext import partition_table
+from kbroker._ext.shared import partition_table
 from kbroker.cluster.image import PartitionImage
 from kbroker.replication.partition import Change, Partition, Role
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.log_store import LogStore, append, batch
 
-from kbroker._ext.partition_table import LEADER
+from kbroker._ext.shared.partition_table import LEADER
 from kbroker.replication.truncation import (
     UNDEFINED,
     Cut,

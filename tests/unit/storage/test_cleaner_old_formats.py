@@ -19,7 +19,7 @@ from support.message_sets import (
 )
 from support.old_logs import adopted, stored_entries, stored_messages
 
-from kbroker._ext.down_convert import to_message_set
+from kbroker._ext.record.down_convert import to_message_set
 from kbroker.record.compression import GZIP, compress
 from kbroker.storage.cleaning.cleaner import UncleanableError
 from kbroker.storage.log.log_lookup import list_offsets

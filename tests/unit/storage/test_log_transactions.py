@@ -14,7 +14,7 @@ from support.log_store import (
     sent,
 )
 
-from kbroker._ext.producer_state import ProducerState
+from kbroker._ext.log.producer_state import ProducerState
 from kbroker.storage.log.log_lookup import list_offsets
 from kbroker.storage.segments.txn_index import AbortedTransaction, read_entries
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kbroker._ext.offset_map import ENTRY_BYTES, OffsetMap
+from kbroker._ext.base.offset_map import ENTRY_BYTES, OffsetMap
 
 pytestmark = pytest.mark.unit
 

@@ -18,7 +18,7 @@ from support.log_store import (
 )
 
 import kbroker.storage.log.unsynced
-from kbroker._ext.partition_table import OFFLINE, ONLINE
+from kbroker._ext.shared.partition_table import OFFLINE, ONLINE
 from kbroker.errors import ErrorCode, ShortageError
 from kbroker.storage import files, shortages
 from kbroker.storage.checkpoint import OffsetCheckpoint

@@ -5,14 +5,14 @@ import struct
 
 import pytest
 
-from kbroker._ext.crc32c import crc32c
-from kbroker._ext.offset_index import (
+from kbroker._ext.base.crc32c import crc32c
+from kbroker._ext.log.offset_index import (
     CorruptIndexError,
     OffsetIndex,
     OffsetIndexReader,
     TimeIndex,
 )
-from kbroker._ext.producer_state import CorruptSnapshotError, ProducerState
+from kbroker._ext.log.producer_state import CorruptSnapshotError, ProducerState
 from kbroker.storage.checkpoint import (
     CorruptCheckpointError,
     OffsetCheckpoint,

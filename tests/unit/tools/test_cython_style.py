@@ -24,7 +24,9 @@ def lint(root: Path, **sources: str) -> list[str]:
     (root / "kbroker").mkdir()
     (root / "kbroker" / "user.py").write_text(USER)
     for name, text in {"good_pyx": "thing = 1\n", **sources}.items():
-        (folder / ".".join(name.rsplit("_", 1))).write_text(text)
+        path = folder / ".".join(name.rsplit("_", 1))
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
     return [found.removeprefix("ext/kbroker/_ext/") for found in findings(root, CODES)]
 
 
@@ -41,6 +43,16 @@ def test_extension_that_nothing_imports_is_found(tmp_path: Path) -> None:
 def test_import_of_what_is_above_is_found(tmp_path: Path) -> None:
     (found,) = lint(tmp_path, good_pyx="def f():\n    from kbroker.storage import log_dir\n")
     assert found == "good.pyx:2: imports kbroker.storage, which is above the extensions"
+
+
+def test_import_of_a_folder_above_is_found(tmp_path: Path) -> None:
+    low = "from kbroker._ext.base.lower cimport a\nfrom kbroker._ext.network.high cimport b\n"
+    high = "from kbroker._ext.base.low cimport c\n"
+    sources = {"base/low_pyx": low, "base/lower_pyx": "a = 1\n", "network/high_pyx": high}
+
+    (found,) = lint(tmp_path, **sources)
+
+    assert found == "base/low.pyx:2: imports kbroker._ext.network.high, which is above base"
 
 
 def test_permission_to_import_that_is_not_used_is_found(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from support.io_loop_bench import Bench
 from support.log_store import batch, break_file
 from support.seeds import seeded
 
-from kbroker._ext.committed_queue import CallSink, CommittedQueue
-from kbroker._ext.partition_table import FOLLOWER, OFFLINE
+from kbroker._ext.log.committed_queue import CallSink, CommittedQueue
+from kbroker._ext.shared.partition_table import FOLLOWER, OFFLINE
 from kbroker.errors import ErrorCode, WireError
 
 pytestmark = pytest.mark.unit

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.transaction_host import TransactionHost, host_with_topics
 
-from kbroker._ext.keyed_records import latest_records
-from kbroker._ext.plain_batch import build_batch
+from kbroker._ext.record.keyed_records import latest_records
+from kbroker._ext.record.plain_batch import build_batch
 from kbroker.coordinator.records.transaction_topic import RECORDS, TransactionLogKey
 from kbroker.coordinator.transaction import state
 from kbroker.coordinator.transaction.machine import TransactionMachine

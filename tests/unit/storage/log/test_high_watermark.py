@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.log_store import NOW_MS, LogStore, append, batch, checkpoint
 
-from kbroker._ext.partition_table import FOLLOWER, LEADER, ONLINE
-from kbroker._ext.record_batch import stamp_for_append
+from kbroker._ext.record.record_batch import stamp_for_append
+from kbroker._ext.shared.partition_table import FOLLOWER, LEADER, ONLINE
 from kbroker.replication.fetched_run import append_fetched
 from kbroker.storage.log.partition_log import PartitionLog
 

@@ -3,7 +3,7 @@
 import pytest
 from support.log_store import batch, produce
 
-from kbroker._ext.partition_table import ONLINE
+from kbroker._ext.shared.partition_table import ONLINE
 from kbroker.errors import ErrorCode
 from kbroker.storage.log import log_producers
 

@@ -13,7 +13,7 @@ from support.log_store import (
     topic_config,
 )
 
-from kbroker._ext.partition_table import ONLINE
+from kbroker._ext.shared.partition_table import ONLINE
 from kbroker.storage.topic_settings import TopicSettings
 
 pytestmark = pytest.mark.unit

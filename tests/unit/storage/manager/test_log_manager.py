@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.log_store import NOW_MS, TOPIC_ID, append, batch, checkpoint, small
 
-from kbroker._ext.partition_table import CLOSED, FREE
+from kbroker._ext.shared.partition_table import CLOSED, FREE
 from kbroker.storage import checkpoint as checkpoint_module
 from kbroker.storage import files
 from kbroker.storage.dirs.log_dir import LogDir

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.log_store import TOPIC_ID, LogStore, append, batch, checkpoint, stored_values
 
-from kbroker._ext.partition_table import OFFLINE
+from kbroker._ext.shared.partition_table import OFFLINE
 from kbroker.storage import checkpoint as checkpoint_module
 from kbroker.storage.checkpoint import OffsetCheckpoint, parse_checkpoint
 from kbroker.storage.damage import DamagedLogError

@@ -9,7 +9,7 @@ import pytest
 from support.kraft_dirs import all_files
 from support.log_store import TOPIC_ID, LogStore, append, batch, sent, topic_config
 
-from kbroker._ext.partition_table import OFFLINE, ONLINE
+from kbroker._ext.shared.partition_table import OFFLINE, ONLINE
 from kbroker.storage.manager import recovery_threads
 from kbroker.storage.manager.recovery_threads import OpenRequest, threads_per_dir
 

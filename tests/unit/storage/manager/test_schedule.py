@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.log_store import BROKER_DEFAULTS, NOW_MS, LogStore, append, batch
 
-from kbroker._ext.producer_state import ProducerState
+from kbroker._ext.log.producer_state import ProducerState
 from kbroker.storage.manager.schedule import INTERVAL_KEYS, RETENTION, Schedule
 
 pytestmark = pytest.mark.unit

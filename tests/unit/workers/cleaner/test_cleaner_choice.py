@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
+from kbroker._ext.shared.partition_table import ONLINE, PartitionTable, region_size
 from kbroker.clock import ManualClock
 from kbroker.ipc.calls import (
     CLEANABLE_SEGMENTS,

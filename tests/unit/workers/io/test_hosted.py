@@ -10,8 +10,8 @@ import pytest
 from support.log_store import NOW_MS, LogStore, append, batch
 from support.network_process import topic_document
 
-from kbroker._ext.io_loop import IoLoop
-from kbroker._ext.partition_table import FOLLOWER, FREE, LEADER, NO_ROLE, OFFLINE, ONLINE
+from kbroker._ext.io.io_loop import IoLoop
+from kbroker._ext.shared.partition_table import FOLLOWER, FREE, LEADER, NO_ROLE, OFFLINE, ONLINE
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.calls import StoppedReplica

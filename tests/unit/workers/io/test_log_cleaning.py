@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.log_store import NOW_MS, LogStore, append, batch
 
-from kbroker._ext.io_loop import IoLoop
+from kbroker._ext.io.io_loop import IoLoop
 from kbroker.ipc.calls import CleanableSegments, ReplacedSegment, SwapOutcome, SwapSegments
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import run

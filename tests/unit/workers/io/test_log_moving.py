@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.log_store import LogStore, append, batch
 
-from kbroker._ext.io_loop import IoLoop
+from kbroker._ext.io.io_loop import IoLoop
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode
 from kbroker.ipc.calls import MoveReplicas, ReplicaToMove

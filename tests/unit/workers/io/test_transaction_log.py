@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.log_store import LogStore, append, batch, sent
 
-from kbroker._ext.io_loop import IoLoop
+from kbroker._ext.io.io_loop import IoLoop
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode
 from kbroker.ipc.calls import Marker

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbroker._ext.lane import Lane
+from kbroker._ext.shared.lane import Lane
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.lane_calls import PART_BYTES, Answer, Assembler, answer_parts, pack, unpack
 from kbroker.ipc.rpc import Pending

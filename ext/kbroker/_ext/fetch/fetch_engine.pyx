@@ -1,0 +1,512 @@
+"""Serves Fetch requests in a network process, from the partition table and the log files, without another process.
+
+A request becomes a FetchSession (its own, or the cached one it continues). ``evaluate`` reads each partition's slot and
+finds its bytes. The response is encoded at once, or the request is parked: a wait node per partition, this process's bit
+in each slot's waiter mask, a deadline in a heap. Cost of a request: one slot read per partition, no Python object per
+partition, no system call where there is nothing new, and at most one ``pread`` where the reader continues from where it
+stopped. COPY: none of records.
+
+INVARIANT: a waiter bit is set before the slot is read for the last time, so no advance of the slot is missed.
+"""
+
+import os
+
+from kbroker._ext.base.error_codes cimport (
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INVALID_FETCH_SESSION_EPOCH,
+    INVALID_REQUEST,
+)
+from kbroker._ext.fetch.fetch_purgatory cimport (
+    FETCH_FULL,
+    FETCH_INCREMENTAL,
+    FETCH_SESSIONLESS,
+    WaitNode,
+)
+from kbroker._ext.fetch.fetch_reader cimport clear_answer
+from kbroker._ext.fetch.fetch_reply cimport PartitionAnswer, ReplyChunk
+from kbroker._ext.fetch.fetch_segments cimport FoundRange, LogFiles
+from kbroker._ext.fetch.fetch_sessions cimport FetchPartition
+from kbroker._ext.fetch.topic_registry cimport Topic
+from kbroker._ext.shared.partition_table cimport WAIT_COMMITTED, LogEnd, SlotData
+from kbroker._ext.sockets.verdicts cimport unrestricted
+
+cdef enum:
+    NONE = -1
+    FIRST_OF_FORMAT_2 = 4
+    IDLE_SESSIONS = 64           # BOUND: emptied sessions kept for the next full request
+    FILE_IDLE_MS = 30000         # below the default file.delete.delay.ms: disk space returns when a segment goes
+    RESPONSE_BYTES_MAX = 0x40000000
+
+
+cdef class FetchEngine:
+    """One per network process. ``log_dirs`` in the order of ``SlotData.log_dir_index``; ``max_bytes`` caps a response.
+
+    The network loop calls the C methods (see the .pxd); the Python ones are for topic changes, tests and tools.
+    """
+
+    def __cinit__(
+        self, PartitionTable table not None, int network_index, list log_dirs not None, int32_t max_sessions=1000,
+        int32_t max_open_files=1000, int64_t max_bytes=57671680,
+    ):
+        self.table = table
+        self.network_index = network_index
+        self.files = FileCache(max_open_files)
+        self.registry = TopicRegistry()
+        self.sessions = SessionCache(max_sessions, network_index)
+        self.replies = ReplyPool(self.files)
+        self.request = FetchRequest()
+        self.access = unrestricted()
+        self.idle_sessions = []
+        self.bytes_max = <int32_t>min(max_bytes, <int64_t>RESPONSE_BYTES_MAX)
+        self.purgatory = FetchPurgatory(table.capacity)
+        self.reader = PartitionReader(table, self.registry, self.files, log_dirs)
+        self.old_replies = OldReplies(self.reader, self.replies)
+
+    # ---- topics ------------------------------------------------------------------------------------------------------
+
+    def put_topic(
+        self, str name not None, bytes topic_id not None, list slots not None, list incarnations=None,
+        bint rejects_old=False, bint stores_zstd=False, bint internal=False,
+    ):
+        """Add a topic or change it. slots: partition-table slot by partition, -1 where this broker has no replica.
+
+        incarnations: what ``slot_incarnation`` of each slot must be, None for any; a slot with another one now belongs
+        to another replica and gets NOT_LEADER_OR_FOLLOWER. rejects_old: reject Fetch below version 4 with
+        UNSUPPORTED_VERSION instead of converting. stores_zstd: reject readers that do not know zstd (below version 10).
+        internal: clients may not produce to it.
+        Requests parked on the topic are completed when its slots or its id change: drain next_completed() afterwards.
+        """
+        cdef Topic known = self.registry.get(name.encode())
+        cdef list affected = []
+        if incarnations is not None and len(incarnations) != len(slots):
+            raise ValueError(f"{len(slots)} slots and {len(incarnations)} incarnations")
+        for slot in slots:
+            if slot != NONE:
+                self.table.check_slot(slot)
+        if known is not None:
+            known.rejects_old = rejects_old
+            known.stores_zstd = stores_zstd
+            known.internal = internal
+            affected = known.slot_list()
+            if known.topic_id == topic_id and known.has_slots(slots, incarnations):
+                return
+        self.registry.put(name.encode(), topic_id, slots, incarnations)
+        known = self.registry.get(name.encode())
+        known.rejects_old = rejects_old
+        known.stores_zstd = stores_zstd
+        known.internal = internal
+        for slot in affected:
+            if slot != NONE:
+                self.recheck_slot(slot, True)
+
+    def remove_topic(self, str name not None):
+        """Forget a deleted topic and complete the requests parked on it; an unknown topic is no error."""
+        cdef Topic known = self.registry.get(name.encode())
+        if known is None:
+            return
+        affected = known.slot_list()
+        self.registry.remove(name.encode())
+        for slot in affected:
+            if slot != NONE:
+                self.recheck_slot(slot, True)
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    cdef FetchReply handle(
+        self, const uint8_t* body, Py_ssize_t size, int16_t version, int32_t correlation_id, uint64_t token,
+        int64_t now_ms,
+    ):
+        cdef FetchTerms terms
+        cdef FetchRequest request = self.request
+        self.now_ms = now_ms
+        self.files.now_ms = now_ms
+        request.decode(body, size, version)
+        terms.token = token
+        terms.correlation_id = correlation_id
+        terms.version = version
+        terms.isolation_level = request.isolation_level
+        terms.bytes_max = min(max(request.bytes_max, 0), self.bytes_max)
+        terms.bytes_min = min(max(request.bytes_min, 0), terms.bytes_max)
+        terms.session_epoch = 0
+        if version >= 7 and request.session_epoch != 0 and request.session_epoch != -1:
+            terms.kind = FETCH_INCREMENTAL
+        else:
+            terms.kind = FETCH_FULL if version >= 7 and request.session_epoch == 0 else FETCH_SESSIONLESS
+        if request.replica_id >= 0:
+            # Replication between brokers has a path of its own, which other fetches must not join.
+            return self.reject(&terms, INVALID_REQUEST)
+        if terms.kind == FETCH_INCREMENTAL:
+            return self.serve_incremental(&terms)
+        return self.serve_full(&terms)
+
+    cdef FetchReply serve_full(self, FetchTerms* terms):
+        """A request that names all its partitions, whether or not it asks for a session."""
+        cdef FetchSession session
+        if self.request.session_id != 0:
+            self.sessions.remove(self.request.session_id)  # replaced (epoch 0) or closed (epoch -1) by its client
+        session = self.take_session()
+        session.fill(self.request, self.registry, self.access)
+        return self.answer_or_park(session, terms)
+
+    cdef FetchReply serve_incremental(self, FetchTerms* terms):
+        cdef FetchSession session = self.sessions.find(self.request.session_id)
+        if session is None:
+            return self.error_reply(terms, FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != self.request.session_epoch:
+            return self.error_reply(terms, INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != (terms.version >= 13):
+            return self.error_reply(terms, FETCH_SESSION_TOPIC_ID_ERROR)
+        if session.parked is not None:
+            self.complete(session.parked, INVALID_FETCH_SESSION_EPOCH)  # the session is used on another connection
+        session.update(self.request, self.registry, self.access)
+        if session.count == 0:
+            self.sessions.remove(session.session_id)
+            terms.kind = FETCH_SESSIONLESS
+            return self.encode(session, terms, 0, 0)
+        self.sessions.touch(session, self.now_ms)
+        terms.session_epoch = session.epoch
+        return self.answer_or_park(session, terms)
+
+    cdef FetchReply answer_or_park(self, FetchSession session, FetchTerms* terms):
+        cdef bint failed = False
+        cdef int64_t total = self.reader.evaluate(session, terms, &failed)
+        cdef int32_t max_wait_ms = self.request.max_wait_ms
+        if not failed and total < terms.bytes_min and max_wait_ms > 0 and session.count > 0:
+            self.reader.drop_results()
+            if self.park(session, terms, self.now_ms + max_wait_ms):
+                return None
+            self.reader.evaluate(session, terms, &failed)
+        return self.finish(session, terms)
+
+    cdef FetchReply reject(self, FetchTerms* terms, int16_t error):
+        """The same error for the request, as far as its version can say so, and for each partition in it."""
+        cdef FetchSession session = self.take_session()
+        cdef FetchReply reply
+        cdef int32_t entry
+        session.fill(self.request, self.registry, self.access)
+        self.reader.make_results(session.count)
+        entry = session.first
+        while entry != NONE:
+            self.reader.results[self.reader.result_count].entry = entry
+            clear_answer(&self.reader.results[self.reader.result_count].answer)
+            self.reader.results[self.reader.result_count].answer.error = error
+            self.reader.result_count += 1
+            entry = session.partitions[entry].next
+        reply = self.encode(session, terms, error, 0)
+        self.put_session(session)
+        return reply
+
+    cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error):
+        self.reader.result_count = 0
+        return self.encode(None, terms, error, 0)
+
+    cdef FetchSession take_session(self):
+        return self.idle_sessions.pop() if self.idle_sessions else FetchSession.__new__(FetchSession)
+
+    cdef int put_session(self, FetchSession session) except -1:
+        """Keep a session object for reuse, unless it is or was cached: then others may still hold it."""
+        if session.session_id == 0 and len(self.idle_sessions) < IDLE_SESSIONS:
+            session.clear()
+            self.idle_sessions.append(session)
+        return 0
+
+    # ---- responses ---------------------------------------------------------------------------------------------------
+
+    cdef FetchReply finish(self, FetchSession session, FetchTerms* terms):
+        """Encode ``results`` and end the request; the session remembers what its client has been told."""
+        cdef FetchReply reply
+        cdef FetchPartition* entry
+        cdef int32_t number
+        try:
+            if terms.kind == FETCH_INCREMENTAL:
+                self.select_news(session)
+            elif terms.kind == FETCH_FULL and session.count > 0 and self.sessions.admit(session, self.now_ms):
+                for number in range(self.reader.result_count):
+                    entry = &session.partitions[self.reader.results[number].entry]
+                    entry.told_high_watermark = self.reader.results[number].answer.high_watermark
+                    entry.told_log_start_offset = self.reader.results[number].answer.log_start_offset
+            if terms.version < FIRST_OF_FORMAT_2:
+                self.old_replies.convert(session, terms)
+            reply = self.encode(session, terms, 0, session.session_id)
+        finally:
+            self.reader.drop_results()
+            self.old_replies.clear()
+        self.put_session(session)
+        return reply
+
+    cdef int select_news(self, FetchSession session) except -1:
+        """Keep the results an incremental response must hold; move partitions with records to the end (KIP-227)."""
+        cdef:
+            PartitionAnswer* answer
+            FetchPartition* entry
+            int32_t kept = 0
+            int32_t number
+        for number in range(self.reader.result_count):
+            answer = &self.reader.results[number].answer
+            entry = &session.partitions[self.reader.results[number].entry]
+            if (
+                answer.size == 0
+                and answer.error == 0
+                and answer.high_watermark == entry.told_high_watermark
+                and answer.log_start_offset == entry.told_log_start_offset
+            ):
+                continue
+            # An error clears the offsets (-1), so the first response after it says them again.
+            entry.told_high_watermark = answer.high_watermark
+            entry.told_log_start_offset = answer.log_start_offset
+            if answer.size > 0:
+                session.move_to_end(self.reader.results[number].entry)
+            self.reader.results[kept] = self.reader.results[number]
+            kept += 1
+        self.reader.result_count = kept
+        return 0
+
+    cdef FetchReply encode(self, FetchSession session, FetchTerms* terms, int16_t error, int32_t session_id):
+        """Write ``results``; neighbours of one topic share its entry."""
+        cdef:
+            FetchReply reply = self.replies.take()
+            Topic topic
+            void* current = NULL
+            bytes key
+            int32_t number, run
+            int32_t topics = 0
+            bint by_id = terms.version >= 13
+        reply.token = terms.token
+        for number in range(self.reader.result_count):
+            if session.partitions[self.reader.results[number].entry].topic != current:
+                current = session.partitions[self.reader.results[number].entry].topic
+                topics += 1
+        reply.begin(terms.version, terms.correlation_id, error, session_id, topics)
+        number = 0
+        while number < self.reader.result_count:
+            topic = <Topic>session.partitions[self.reader.results[number].entry].topic
+            run = number + 1
+            while (
+                run < self.reader.result_count
+                and session.partitions[self.reader.results[run].entry].topic == <void*>topic
+            ):
+                run += 1
+            key = topic.topic_id if by_id else topic.name
+            reply.begin_topic(<const uint8_t*><const char*>key, len(key), run - number)
+            while number < run:
+                reply.add_partition(&self.reader.results[number].answer)
+                number += 1
+            reply.end_topic()
+        reply.end()
+        return reply
+
+    # ---- purgatory ---------------------------------------------------------------------------------------------------
+
+    cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms) except *:
+        """Wait for the slots of the session. False if one of them has advanced meanwhile: respond now."""
+        cdef:
+            ParkedFetch waiting = self.purgatory.enter(session, terms, deadline_ms)
+            WaitNode* node
+            int32_t entry = session.first
+            bint ready = False
+        self.parked_total += 1
+        while entry != NONE and not ready:
+            node = self.purgatory.wait_for(waiting, entry, session.partitions[entry].slot)
+            # The bit first, then the slot: a writer publishes first and takes the bits then, so one sees the other.
+            self.table.add_waiter(node.slot, self.network_index, WAIT_COMMITTED)
+            ready = self.recheck(node, waiting)
+            entry = session.partitions[entry].next
+        if ready:
+            self.purgatory.leave(waiting)
+        return not ready
+
+    cdef bint recheck(self, WaitNode* node, ParkedFetch waiting) except *:
+        """Recount one partition of a parked request. True if the request can be completed."""
+        cdef:
+            FetchPartition* entry = &waiting.session.partitions[node.entry]
+            SlotData slot
+            LogEnd* end
+            FoundRange found
+            int64_t available = 0
+        if not self.table.read_slot(node.slot, &slot) or self.reader.must_answer(&slot, entry):
+            return True
+        end = &slot.last_stable if waiting.terms.isolation_level == 1 else &slot.high_watermark
+        if entry.fetch_offset < end.offset:
+            if entry.segment_base_offset < 0:
+                if self.reader.find_bytes(entry, &slot, end, 0, False, &found) != 0:
+                    return True
+            if entry.segment_base_offset != end.segment_base_offset:
+                return True  # the rest of a sealed segment and more: as much as one response can hold
+            available = min(max(end.position - entry.position, <int64_t>0), <int64_t>entry.bytes_max)
+        waiting.available += available - node.counted
+        node.counted = available
+        return waiting.available >= waiting.terms.bytes_min
+
+    cdef int recheck_slot(self, int32_t slot, bint always) except -1:
+        """Check every request parked on the slot; complete those that are ready, or all of them."""
+        cdef:
+            int32_t number = self.purgatory.slot_heads[slot]
+            ParkedFetch waiting
+            list ready = []
+        while number != NONE:
+            waiting = <ParkedFetch>self.purgatory.nodes[number].request
+            if always or self.recheck(&self.purgatory.nodes[number], waiting):
+                ready.append(waiting)
+            number = self.purgatory.nodes[number].next_of_slot
+        for waiting in ready:
+            if waiting.first_node != NONE:  # not completed by another of its partitions meanwhile
+                self.complete(waiting, 0)
+        return 0
+
+    cdef int wake(self, int32_t slot, int64_t now_ms) except -1:
+        if slot < 0 or slot >= self.table.capacity or self.purgatory.slot_heads[slot] == NONE:
+            return 0
+        self.now_ms = now_ms
+        self.files.now_ms = now_ms
+        self.recheck_slot(slot, False)
+        if self.purgatory.slot_heads[slot] != NONE:
+            # The writer took our bit when it sent the message. Set it again, then look again.
+            self.table.add_waiter(slot, self.network_index, WAIT_COMMITTED)
+            self.recheck_slot(slot, False)
+        return 0
+
+    cdef int wake_worker(self, int worker, int worker_count, int64_t now_ms) except -1:
+        cdef int32_t slot = worker
+        while slot < self.table.capacity:
+            self.wake(slot, now_ms)
+            slot += worker_count
+        return 0
+
+    cdef int expire(self, int64_t now_ms) except -1:
+        cdef ParkedFetch waiting
+        self.now_ms = now_ms
+        self.files.now_ms = now_ms
+        waiting = self.purgatory.first_due(now_ms)
+        while waiting is not None:
+            self.complete(waiting, 0)
+            waiting = self.purgatory.first_due(now_ms)
+        return 0
+
+    cdef int64_t next_deadline_ms(self) noexcept:
+        return self.purgatory.next_deadline_ms()
+
+    cdef int complete(self, ParkedFetch waiting, int16_t session_error) except -1:
+        """Complete a parked request with the data there is now, or with an error of its session."""
+        cdef FetchReply reply
+        cdef bint failed = False
+        self.purgatory.leave(waiting)
+        if waiting.terms.kind == FETCH_INCREMENTAL and waiting.session.epoch != waiting.terms.session_epoch:
+            session_error = INVALID_FETCH_SESSION_EPOCH
+        if session_error != 0:
+            reply = self.error_reply(&waiting.terms, session_error)
+        else:
+            self.reader.evaluate(waiting.session, &waiting.terms, &failed)
+            reply = self.finish(waiting.session, &waiting.terms)
+        if self.completed_first is None:
+            self.completed_first = reply
+        else:
+            self.completed_last.next_completed = reply
+        self.completed_last = reply
+        return 0
+
+    cdef FetchReply next_completed(self):
+        cdef FetchReply reply = self.completed_first
+        if reply is not None:
+            self.completed_first = reply.next_completed
+            reply.next_completed = None
+            if self.completed_first is None:
+                self.completed_last = None
+        return reply
+
+    cdef int cancel(self, uint64_t token) except -1:
+        cdef ParkedFetch waiting = self.purgatory.find(token)
+        if waiting is not None:
+            self.purgatory.leave(waiting)
+            self.put_session(waiting.session)
+        return 0
+
+    cdef int housekeep(self, int64_t now_ms) except -1:
+        self.files.close_idle(now_ms - FILE_IDLE_MS)
+        return 0
+
+    # ---- Python's view, for tests and tools ----------------------------------------------------------------------------
+
+    def handle_bytes(self, bytes body not None, int version, int32_t correlation_id=0, uint64_t token=0, int64_t now_ms=0):
+        """As handle(), but the reply comes as bytes, file ranges read in. None when the request is parked."""
+        cdef FetchReply reply = self.handle(
+            <const uint8_t*><const char*>body, len(body), <int16_t>version, correlation_id, token, now_ms
+        )
+        return None if reply is None else reply_bytes(reply)
+
+    def take_completed(self) -> list:
+        """[(token, reply bytes)] of requests that had been parked."""
+        cdef FetchReply reply = self.next_completed()
+        done = []
+        while reply is not None:
+            done.append((reply.token, reply_bytes(reply)))
+            reply = self.next_completed()
+        return done
+
+    def handle_reply(self, bytes body not None, int version, int32_t correlation_id=0, uint64_t token=0, int64_t now_ms=0):
+        """As handle(); pass the FetchReply to finish_reply(), which reads and releases it."""
+        return self.handle(
+            <const uint8_t*><const char*>body, len(body), <int16_t>version, correlation_id, token, now_ms
+        )
+
+    def finish_reply(self, FetchReply reply not None) -> bytes:
+        return reply_bytes(reply)
+
+    def wake_slot(self, int32_t slot, int64_t now_ms=0):
+        self.wake(slot, now_ms)
+
+    def expire_at(self, int64_t now_ms):
+        self.expire(now_ms)
+
+    def cancel_token(self, uint64_t token):
+        self.cancel(token)
+
+    def tidy(self, int64_t now_ms):
+        self.housekeep(now_ms)
+
+    @property
+    def deadline_ms(self):
+        """The next deadline, -1 when nothing is parked."""
+        return self.next_deadline_ms()
+
+    def log_counts(self, str name not None, int32_t partition):
+        """Counters of position lookups in a partition's files, None before its first read."""
+        cdef Topic topic = self.registry.get(name.encode())
+        cdef LogFiles log = topic.logs[partition]
+        return None if log is None else log.counts()
+
+    def take_damages(self) -> list:
+        """Damage found since the last call: (slot, its incarnation, segment base offset, position, problem)."""
+        found = self.reader.damages
+        if found:
+            self.reader.damages = []
+        return found
+
+    def counts(self) -> dict:
+        """Sizes of what the engine holds."""
+        return {
+            "parked": len(self.purgatory),
+            "parked_total": self.parked_total,
+            "sessions": len(self.sessions),
+            "session_evictions": self.sessions.evictions,
+            "open_files": self.files.open_count,
+            "opened_total": self.files.opened_total,
+            "copied_bytes": self.replies.copied_bytes,
+        }
+
+
+cdef bytes reply_bytes(FetchReply reply):
+    """The whole response; releases the reply."""
+    cdef list parts = []
+    cdef ReplyChunk* chunk
+    cdef int32_t number
+    for number in range(reply.chunk_count):
+        chunk = &reply.chunks[number]
+        parts.append((<char*>reply.bytes)[chunk.bytes_offset : chunk.bytes_offset + chunk.bytes_size])
+        if chunk.fd >= 0:
+            parts.append(os.pread(chunk.fd, chunk.size, chunk.position))
+    whole = b"".join(parts)
+    if len(whole) != reply.total_size:
+        raise OSError(f"a Fetch response has {len(whole)} of {reply.total_size} bytes: a log file was truncated")
+    reply.release()
+    return whole

@@ -1,0 +1,60 @@
+# Reads the partitions of one fetch: errors, offsets, and where their bytes lie.
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint64_t
+from libc.string cimport memset
+
+from kbroker._ext.fetch.fetch_aborted cimport AbortedList
+from kbroker._ext.fetch.fetch_files cimport FileCache
+from kbroker._ext.fetch.fetch_purgatory cimport FetchTerms
+from kbroker._ext.fetch.fetch_reply cimport PartitionAnswer
+from kbroker._ext.fetch.fetch_segments cimport FoundRange
+from kbroker._ext.fetch.fetch_sessions cimport FetchPartition, FetchSession
+from kbroker._ext.fetch.topic_registry cimport TopicRegistry
+from kbroker._ext.shared.partition_table cimport LogEnd, PartitionTable, SlotData
+
+
+cdef struct PartitionResult:
+    int32_t entry            # of the session
+    PartitionAnswer answer   # its file carries a reference of this result while size is above 0
+    int32_t aborted_start    # its first one in the reader's list
+
+
+cdef inline void clear_offsets(PartitionAnswer* answer) noexcept:
+    answer.high_watermark = -1
+    answer.last_stable_offset = -1
+    answer.log_start_offset = -1
+
+
+cdef inline void clear_answer(PartitionAnswer* answer) noexcept:
+    memset(answer, 0, sizeof(PartitionAnswer))
+    answer.file = -1
+    answer.aborted_count = -1
+    clear_offsets(answer)
+
+
+cdef class PartitionReader:
+    cdef PartitionTable table
+    cdef TopicRegistry registry
+    cdef FileCache files
+    cdef list log_dirs
+    cdef PartitionResult* results
+    cdef int32_t result_count
+    cdef int32_t result_capacity
+    cdef AbortedList aborted          # of the results
+    # Damage that is not reported yet: (slot, its incarnation, segment base offset, position, problem).
+    cdef list damages
+    cdef uint64_t starved_total       # evaluations that found no bytes because every place of `files` is in flight
+    cdef int make_results(self, int32_t count) except -1
+    cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1
+    cdef int drop_results(self) except -1
+    cdef bint must_answer(self, const SlotData* slot, const FetchPartition* entry) noexcept
+    cdef int16_t read_partition(
+        self, FetchPartition* entry, int8_t isolation_level, int64_t bytes_max, bint at_least_one,
+        PartitionAnswer* answer,
+    ) except *
+    cdef int16_t find_bytes(
+        self, FetchPartition* entry, SlotData* slot, LogEnd* end, int64_t bytes_max, bint at_least_one,
+        FoundRange* found,
+    ) except *
+    cdef int16_t add_aborted(
+        self, FetchPartition* entry, const SlotData* slot, const LogEnd* end, FoundRange* found
+    ) except *

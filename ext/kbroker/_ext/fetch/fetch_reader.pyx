@@ -1,0 +1,284 @@
+"""Finds what a fetch returns for each partition: its offsets, its error, and the bytes within the limits.
+
+One slot read per partition; a system call only where there are bytes to find. The results are kept in an array that
+is reused for the next request.
+"""
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free
+
+from kbroker._ext.base.error_codes cimport (
+    CORRUPT_MESSAGE,
+    FENCED_LEADER_EPOCH,
+    KAFKA_STORAGE_ERROR,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    UNSUPPORTED_VERSION,
+)
+from kbroker._ext.base.growing cimport grow
+from kbroker._ext.fetch.fetch_aborted cimport find_aborted
+from kbroker._ext.fetch.fetch_segments cimport LogFiles
+from kbroker._ext.fetch.segment_search cimport (
+    FIND_CORRUPT,
+    FIND_IO_ERROR,
+    FIND_MISSING,
+    FIND_NO_PLACE,
+    FIND_OK,
+    FindStatus,
+)
+from kbroker._ext.fetch.topic_registry cimport Topic
+from kbroker._ext.shared.partition_table cimport (
+    ROLE_LEADER,
+    SLOT_FREE,
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    SLOT_SWAPPING,
+)
+
+from kbroker._ext.fetch.fetch_segments import report_failed_read
+
+cdef enum:
+    NONE = -1
+    DAMAGES_MAX = 100              # BOUND: damage to be reported; a reader that meets it retries
+    READ_COMMITTED = 1
+    FIRST_OF_WHOLE_BATCHES = 3     # before it every partition gets its bytes, and the last message may be cut
+    FIRST_OF_FORMAT_2 = 4
+    FIRST_OF_ZSTD = 10
+
+
+cdef int16_t slot_error(const SlotData* slot) noexcept:
+    # Error of a partition that is not online or not led here. Loading, closed and not led are retriable: the client looks
+    # for a leader.
+    if slot.state == SLOT_ONLINE:
+        return 0 if slot.role == ROLE_LEADER else NOT_LEADER_OR_FOLLOWER
+    if slot.state == SLOT_OFFLINE:
+        return KAFKA_STORAGE_ERROR
+    return UNKNOWN_TOPIC_OR_PARTITION if slot.state == SLOT_FREE else NOT_LEADER_OR_FOLLOWER
+
+
+cdef int16_t epoch_error(int32_t asked, int32_t current) noexcept:
+    # KIP-320: -1 asks for no check.
+    if asked < 0 or asked == current:
+        return 0
+    return FENCED_LEADER_EPOCH if asked < current else UNKNOWN_LEADER_EPOCH
+
+
+cdef bint is_anothers(const SlotData* slot, const FetchPartition* entry) noexcept:
+    # The slot belongs to another replica: the topics of this process are older than the table. Or, in a broker that has just
+    # been started, this replica has not got its slot yet.
+    return entry.slot_incarnation >= 0 and entry.slot_incarnation != <int64_t>slot.slot_incarnation
+
+
+cdef class PartitionReader:
+    """Reads the partitions of a session. One per FetchEngine; ``results`` are those of the last evaluate()."""
+
+    def __cinit__(self, PartitionTable table not None, TopicRegistry registry not None, FileCache files not None,
+                  list log_dirs not None):
+        self.table = table
+        self.registry = registry
+        self.files = files
+        self.log_dirs = list(log_dirs)
+        self.aborted = AbortedList.__new__(AbortedList)
+        self.damages = []
+
+    def __dealloc__(self):
+        free(self.results)
+
+    cdef bint must_answer(self, const SlotData* slot, const FetchPartition* entry) noexcept:
+        """Whether a partition has an error to report."""
+        return (
+            slot_error(slot) != 0
+            or is_anothers(slot, entry)
+            or epoch_error(entry.current_leader_epoch, slot.leader_epoch) != 0
+            or entry.fetch_offset < slot.log_start_offset
+            or entry.fetch_offset > slot.log_end.offset
+        )
+
+    cdef int make_results(self, int32_t count) except -1:
+        self.result_count = 0
+        self.result_capacity = grow(&self.results, self.result_capacity, count, sizeof(PartitionResult))
+        return 0
+
+    cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1:
+        """Fill ``results`` in order of service. Returns the bytes found; ``*failed`` when any partition has an error.
+
+        The results own a file reference each; the caller encodes or drops them.
+        """
+        cdef:
+            PartitionAnswer* answer
+            FetchPartition* entry
+            int64_t left = terms.bytes_max
+            int64_t total = 0
+            int32_t number
+            uint64_t denied = self.files.denied_total
+        self.aborted.count = 0
+        session.resolve(self.registry)
+        self.make_results(session.count)
+        number = session.first
+        while number != NONE:
+            entry = &session.partitions[number]
+            self.results[self.result_count].entry = number
+            answer = &self.results[self.result_count].answer
+            clear_answer(answer)
+            answer.index = entry.index
+            self.results[self.result_count].aborted_start = self.aborted.count
+            answer.error = self.read_partition(
+                entry, terms.isolation_level, min(<int64_t>entry.bytes_max, left),
+                total == 0 or terms.version < FIRST_OF_WHOLE_BATCHES, answer
+            )
+            if terms.version < FIRST_OF_FORMAT_2 and answer.error == 0 and (<Topic>entry.topic).rejects_old:
+                answer.size = 0
+                answer.error = UNSUPPORTED_VERSION
+            elif terms.version < FIRST_OF_ZSTD and answer.error == 0 and (<Topic>entry.topic).stores_zstd:
+                answer.size = 0
+                answer.error = UNSUPPORTED_COMPRESSION_TYPE
+            if answer.error != 0:
+                clear_offsets(answer)
+                failed[0] = True
+            elif answer.size > 0:
+                self.files.hold(answer.file)
+                total += answer.size
+                left = max(left - answer.size, <int64_t>0)
+            if answer.error == 0 and terms.isolation_level == READ_COMMITTED:
+                answer.aborted_count = self.aborted.count - self.results[self.result_count].aborted_start
+            self.result_count += 1
+            number = entry.next
+        if total == 0 and self.files.denied_total != denied:
+            self.starved_total += 1
+        if self.aborted.count > 0:  # the list may have moved while it grew
+            for number in range(self.result_count):
+                self.results[number].answer.aborted = self.aborted.items + self.results[number].aborted_start
+        return total
+
+    cdef int16_t read_partition(
+        self, FetchPartition* entry, int8_t isolation_level, int64_t bytes_max, bint at_least_one,
+        PartitionAnswer* answer,
+    ) except *:
+        """One partition: its offsets and, within the limits, its bytes. Returns the error code."""
+        cdef:
+            SlotData slot
+            LogEnd* end
+            FoundRange found
+            int16_t error
+        if entry.slot < 0:
+            return entry.error
+        if not self.table.read_slot(entry.slot, &slot):
+            return NOT_LEADER_OR_FOLLOWER  # its owner died during a write; the next incarnation repairs the slot
+        error = NOT_LEADER_OR_FOLLOWER if is_anothers(&slot, entry) else slot_error(&slot)
+        if error == 0:
+            error = epoch_error(entry.current_leader_epoch, slot.leader_epoch)
+        if error != 0:
+            return error
+        if entry.fetch_offset < slot.log_start_offset or entry.fetch_offset > slot.log_end.offset:
+            return OFFSET_OUT_OF_RANGE
+        end = &slot.last_stable if isolation_level == READ_COMMITTED else &slot.high_watermark
+        answer.high_watermark = slot.high_watermark.offset
+        answer.last_stable_offset = slot.last_stable.offset
+        answer.log_start_offset = slot.log_start_offset
+        if entry.fetch_offset >= end.offset:
+            entry.segment_base_offset = end.segment_base_offset if entry.fetch_offset == end.offset else NONE
+            entry.position = end.position
+            return 0
+        entry.segment_base_offset = NONE
+        if bytes_max == 0 and not at_least_one:
+            return 0  # the limits are used up
+        error = self.find_bytes(entry, &slot, end, bytes_max, at_least_one, &found)
+        if error == 0 and found.size > 0 and isolation_level == READ_COMMITTED and slot.aborted_version != 0:
+            error = self.add_aborted(entry, &slot, end, &found)
+        if error == 0:
+            answer.file = found.file
+            answer.position = found.position
+            answer.size = found.size
+        return error
+
+    cdef int16_t find_bytes(
+        self, FetchPartition* entry, SlotData* slot, LogEnd* end, int64_t bytes_max, bint at_least_one,
+        FoundRange* found,
+    ) except *:
+        cdef Topic topic = <Topic>entry.topic
+        cdef LogFiles log = topic.log_of(entry.index, slot.log_dir_index, self.log_dirs, self.files)
+        cdef FindStatus status
+        cdef SlotData now
+        if log is None:
+            return KAFKA_STORAGE_ERROR
+        found.size = 0
+        if slot.flags & SLOT_SWAPPING:
+            return 0  # takes only a moment; the owner wakes waiters
+        status = log.find_range(entry.fetch_offset, slot, end, bytes_max, at_least_one, found)
+        if status == FIND_OK:
+            if found.size > 0 and self.table.read_slot(entry.slot, &now) and now.segment_version != slot.segment_version:
+                # Segments were added, deleted or replaced meanwhile, maybe between two looks at the directory.
+                found.size = 0
+                return 0
+            entry.segment_base_offset = found.segment_base_offset
+            entry.position = found.position
+            return 0
+        found.size = 0
+        if status == FIND_NO_PLACE:
+            return 0
+        if status == FIND_CORRUPT:
+            if not self.table.read_slot(entry.slot, &now) or now.segment_version != slot.segment_version:
+                return 0  # segments were replaced during the look-up
+            if len(self.damages) < DAMAGES_MAX:
+                self.damages.append((entry.slot, now.slot_incarnation, *log.damage))
+            return CORRUPT_MESSAGE
+        if status == FIND_MISSING:
+            # Retention, a deletion or a restart of the owner may have been faster than this reader.
+            if not self.table.read_slot(entry.slot, &now):
+                return NOT_LEADER_OR_FOLLOWER
+            if slot_error(&now) != 0:
+                return slot_error(&now)
+            if now.slot_incarnation != slot.slot_incarnation:
+                return NOT_LEADER_OR_FOLLOWER
+            if entry.fetch_offset < now.log_start_offset:
+                return OFFSET_OUT_OF_RANGE
+            if now.log_dir_index != slot.log_dir_index:
+                return 0  # moved to another directory after the slot was read
+        elif status == FIND_IO_ERROR:
+            log.report_failure()
+        return KAFKA_STORAGE_ERROR
+
+    cdef int16_t add_aborted(
+        self, FetchPartition* entry, const SlotData* slot, const LogEnd* end, FoundRange* found
+    ) except *:
+        """Add the aborted transactions among the records of *found. Without them the records are not sent."""
+        cdef:
+            Topic topic = <Topic>entry.topic
+            LogFiles log = topic.log_of(entry.index, slot.log_dir_index, self.log_dirs, self.files)
+            int32_t start = self.aborted.count
+            bint was_read = False
+            SlotData now
+            FindStatus status
+        self.files.hold(found.file)  # opening an index must not close it
+        try:
+            status = find_aborted(log, entry.fetch_offset, slot, end, found, self.aborted, &was_read)
+        finally:
+            self.files.drop(found.file)
+        if status == FIND_OK and not was_read:
+            return 0
+        if status == FIND_OK or status == FIND_MISSING or status == FIND_NO_PLACE:
+            if status == FIND_OK and self.table.read_slot(entry.slot, &now) and (
+                now.segment_version == slot.segment_version and now.slot_incarnation == slot.slot_incarnation
+            ):
+                return 0
+            # Segments were added or deleted while the indexes were read: no records this time, the client retries.
+            self.aborted.count = start
+            found.size = 0
+            return 0
+        self.aborted.count = start
+        found.size = 0
+        report_failed_read(
+            f"{log.directory}/{found.segment_base_offset:020d}.txnindex", "it, or the one of a later segment, is damaged"
+        )
+        return KAFKA_STORAGE_ERROR
+
+    cdef int drop_results(self) except -1:
+        cdef int32_t number
+        for number in range(self.result_count):
+            if self.results[number].answer.size > 0 and self.results[number].answer.file >= 0:
+                self.files.drop(self.results[number].answer.file)
+        self.result_count = 0
+        return 0

@@ -1,0 +1,72 @@
+# The partitions of one fetch in their order, and the incremental sessions (KIP-227).
+from cpython.ref cimport PyObject
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+
+from kbroker._ext.base.index_table cimport IndexTable
+from kbroker._ext.fetch.fetch_decode cimport FetchRequest, RequestPartition, RequestTopic
+from kbroker._ext.fetch.topic_registry cimport Topic, TopicRegistry
+from kbroker._ext.sockets.verdicts cimport Verdicts
+
+
+cdef struct FetchPartition:
+    PyObject* topic                   # a Topic; each used entry owns a reference
+    int32_t index
+    int32_t slot                      # -1: see error
+    int64_t slot_incarnation          # that the slot must have, -1: any
+    int16_t error                     # why there is no slot
+    bint used
+    int32_t current_leader_epoch
+    int32_t last_fetched_epoch
+    int32_t bytes_max
+    int32_t next                      # in order of service; `next` also chains free entries
+    int32_t previous
+    int64_t fetch_offset
+    int64_t told_high_watermark       # in the last response of the session, -1: must be sent again
+    int64_t told_log_start_offset
+    int64_t segment_base_offset       # where fetch_offset lies, -1: not known
+    int64_t position
+
+
+cdef class FetchSession:
+    cdef readonly int32_t session_id  # 0: not cached
+    cdef readonly int32_t epoch       # of the next request
+    cdef readonly bint by_id          # topics named by id (version 13 and up)
+    cdef readonly int32_t count
+    cdef readonly int64_t last_used_ms
+    cdef object parked                # the ParkedFetch waiting on this session, else None
+    cdef FetchPartition* partitions
+    cdef int32_t capacity
+    cdef int32_t used_end             # entries at and above were never used
+    cdef int32_t first
+    cdef int32_t last
+    cdef int32_t free_head
+    cdef uint64_t registry_version
+    cdef Verdicts access              # of the client of its last request
+    cdef uint64_t access_version      # the slots were looked up for these topics and these rights
+    cdef dict placeholders            # key -> Topic of unknown topics, else None
+    cdef IndexTable index             # (topic, partition) -> entry + 1; empty until it is a session
+    cdef int fill(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1
+    cdef int update(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1
+    cdef int resolve(self, TopicRegistry registry) except -1
+    cdef int resolve_entry(self, FetchPartition* entry, TopicRegistry registry) except -1
+    cdef Topic topic_for(self, const RequestTopic* wanted, TopicRegistry registry)
+    cdef int32_t add(self, Topic topic, const RequestPartition* wanted) except -1
+    cdef void remove(self, int32_t entry) noexcept
+    cdef void move_to_end(self, int32_t entry) noexcept
+    cdef void clear(self) noexcept
+    cdef int index_all(self) except -1
+    cdef int32_t lookup(self, PyObject* topic, int32_t index) noexcept
+    cdef int enter(self, int32_t entry) except -1
+    cdef void forget(self, int32_t entry) noexcept
+    cdef void drop_index(self) noexcept
+
+
+cdef class SessionCache:
+    cdef readonly int32_t capacity
+    cdef int32_t network_index
+    cdef dict sessions                # id -> FetchSession, least recently used first
+    cdef readonly uint64_t evictions
+    cdef FetchSession find(self, int32_t session_id)
+    cdef int touch(self, FetchSession session, int64_t now_ms) except -1
+    cdef int remove(self, int32_t session_id) except -1
+    cdef bint admit(self, FetchSession session, int64_t now_ms) except *

@@ -1,0 +1,21 @@
+# Answers to Fetch versions 0 to 3: the records of a PartitionReader's results in message format 0 or 1.
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kbroker._ext.fetch.fetch_purgatory cimport FetchTerms
+from kbroker._ext.fetch.fetch_reader cimport PartitionReader
+from kbroker._ext.fetch.fetch_reply cimport PartitionAnswer, ReplyPool
+from kbroker._ext.fetch.fetch_sessions cimport FetchPartition, FetchSession
+from kbroker._ext.record.down_convert cimport DownConverter, Wish
+
+
+cdef class OldReplies:
+    cdef PartitionReader reader
+    cdef ReplyPool replies
+    cdef DownConverter converter
+    cdef int32_t turn        # which partition is first
+    # Convert what the results name; they point to bytes here until clear().
+    cdef int convert(self, FetchSession session, FetchTerms* terms) except -1
+    cdef void clear(self) noexcept
+
+    cdef int64_t budget(self) noexcept
+    cdef int convert_one(self, FetchPartition* entry, PartitionAnswer* answer, Wish* wish) except -1

@@ -1,0 +1,119 @@
+"""What clients before message format 2 get: the records of a fetch, converted within a budget of memory.
+
+The reader has found the files' bytes as for any fetch. Here they are converted, partition after partition, until the
+share of each is used up; what does not fit is for the client's next fetch. A range without a single message for the
+client (control batches, batches that compaction has emptied) is passed over and the next one read, or the client would
+ask for it for ever. BOUND: BUDGET_MAX bytes a response, less when those that are not sent yet come near IN_FLIGHT_MAX;
+the first batch of a partition may go beyond, up to RESPONSE_MAX. Each response begins with another partition, so none
+waits for ever.
+"""
+
+from kbroker._ext.fetch.fetch_reader cimport clear_offsets
+
+cdef enum:
+    FIRST_WITH_FORMAT_1 = 2
+    FIRST_OF_WHOLE_BATCHES = 3
+    # BOUND: converting these takes the network process 10 to 100 ms, by codec.
+    BUDGET_MAX = 4194304
+    BUDGET_MIN = 65536
+    RESPONSE_MAX = 16777216
+    IN_FLIGHT_MAX = 67108864
+    # BOUND: ranges without messages that are passed over in one request, each at most so many bytes or one batch.
+    RANGES_MAX = 64
+    RANGE_BYTES = 1048576
+
+
+cdef class OldReplies:
+    """One per FetchEngine."""
+
+    def __cinit__(self, PartitionReader reader not None, ReplyPool replies not None):
+        self.reader = reader
+        self.replies = replies
+        self.converter = DownConverter.__new__(DownConverter)
+
+    cdef void clear(self) noexcept:
+        self.converter.clear()
+
+    cdef int64_t budget(self) noexcept:
+        cdef int64_t left = (IN_FLIGHT_MAX - self.replies.copied_bytes) // 4
+        return min(max(left, <int64_t>BUDGET_MIN), <int64_t>BUDGET_MAX)
+
+    cdef int convert(self, FetchSession session, FetchTerms* terms) except -1:
+        cdef:
+            PartitionAnswer* answer
+            FetchPartition* entry
+            int64_t left = self.budget()
+            int64_t total = 0
+            int32_t number
+            int32_t turn
+            int32_t waiting = 0
+            Wish wish
+        wish.magic = 1 if terms.version >= FIRST_WITH_FORMAT_1 else 0
+        wish.hard = terms.version < FIRST_OF_WHOLE_BATCHES
+        for number in range(self.reader.result_count):
+            waiting += self.reader.results[number].answer.size > 0
+        self.turn = self.turn + 1 if self.turn < 0x3FFFFFFF and wish.hard else 0
+        for turn in range(self.reader.result_count):
+            number = <int32_t>((self.turn + <int64_t>turn) % self.reader.result_count)
+            answer = &self.reader.results[number].answer
+            if answer.size == 0:
+                continue
+            if total >= RESPONSE_MAX:
+                self.reader.files.drop(answer.file)
+                answer.file = -1
+                answer.size = 0
+                continue
+            entry = &session.partitions[self.reader.results[number].entry]
+            wish.from_offset = entry.fetch_offset
+            # Each gets its part, so that a long log does not keep the others from their turn.
+            wish.bytes_enough = max(left // waiting, <int64_t>1)
+            wish.bytes_max = max(<int64_t>entry.bytes_max, <int64_t>0)
+            if wish.hard:
+                wish.bytes_enough = min(wish.bytes_enough, wish.bytes_max)
+            else:
+                wish.bytes_max = min(wish.bytes_max, max(terms.bytes_max - total, <int64_t>0))
+            wish.at_least_one = total == 0
+            self.convert_one(entry, answer, &wish)
+            total += answer.size
+            left = max(left - answer.size, <int64_t>0)
+            waiting -= 1
+        # The bytes may have moved while they grew.
+        for number in range(self.reader.result_count):
+            answer = &self.reader.results[number].answer
+            if answer.size > 0:
+                answer.records = self.converter.out.data + answer.position
+        return 0
+
+    cdef int convert_one(self, FetchPartition* entry, PartitionAnswer* answer, Wish* wish) except -1:
+        cdef:
+            PartitionAnswer more
+            int64_t start = self.converter.out.size
+            int64_t next_offset = entry.fetch_offset
+            int64_t asked = entry.fetch_offset
+            int64_t before
+            int16_t error
+            int ranges = 0
+        more = answer[0]
+        while True:
+            before = next_offset
+            error = self.converter.convert_range(
+                self.reader.files.files[more.file].fd, more.position, more.size, wish, &next_offset)
+            ranges += 1
+            if ranges == 1:
+                self.reader.files.drop(answer.file)
+                answer.file = -1
+            if error != 0 or self.converter.out.size > start or next_offset == before or ranges == RANGES_MAX:
+                break
+            # Valid until the next file is opened, which is in the next round.
+            entry.fetch_offset = next_offset
+            error = self.reader.read_partition(entry, 0, RANGE_BYTES, True, &more)
+            if error != 0 or more.size == 0:
+                error = 0  # an error is met when the client asks for that offset
+                break
+        entry.fetch_offset = asked
+        answer.position = start
+        answer.size = self.converter.out.size - start
+        answer.error = error
+        if error != 0:
+            clear_offsets(answer)
+        return 0

@@ -1,0 +1,348 @@
+"""The loop of an io worker: read the lanes, append, and at the end of a turn publish and respond.
+
+``read_lane`` takes PRODUCE messages, whose batches ``produce_intake`` appends, and requests to coordinators. Nothing is
+answered before ``end_turn``. That syncs the logs which have reached flush.messages, once for all waiters (group commit),
+publishes the slots, completes what is now committed (``committed_queue``), and sends responses and wake-ups. It is the
+counterpart of ``net_loop``.
+
+The bytes of a batch stay in the arena of its network process until there is a result. When a network process is gone, its
+batches are dropped before anything looks at those bytes again.
+"""
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
+
+from kbroker._ext.base.error_codes cimport KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
+from kbroker._ext.base.socket_api cimport epoll_event, epoll_wait, monotonic_ns, wall_clock_ms
+from kbroker._ext.io.produce_intake cimport ProduceIntake
+from kbroker._ext.io.produce_results cimport TurnResults
+from kbroker._ext.log.committed_queue cimport run_ready
+from kbroker._ext.log.held_batches cimport monotonic_ms
+from kbroker._ext.log.log_append cimport LogAppender
+from kbroker._ext.log.txn_verification cimport TxnVerification
+from kbroker._ext.network.commit_path cimport CommitPath, part_size
+from kbroker._ext.shared.descriptors cimport MSG_PRODUCE, MSG_REQUEST, Envelope, ProduceDescriptor
+from kbroker._ext.shared.lane cimport Lane
+from kbroker._ext.shared.partition_table cimport WAIT_ALL, PartitionTable
+
+from kbroker.errors import ErrorCode, StorageError, WireError
+
+cdef enum:
+    # BOUND: batches appended before the loop publishes and answers, so that one lane does not delay the others.
+    TURN_BATCHES = 1024
+    # BOUND: how often a turn publishes; commits may lead to further appends. The rest is left to the next turn.
+    PASSES_MAX = 8
+    EVENTS_MAX = 64
+
+
+cdef class IoLoop:
+    """The lanes of one io worker, and their messages.
+
+    arenas: the request arena of each network process, by index.
+    lanes: the lane to each network process, by index.
+    on_failure(slot): called when an append or sync took the log directory of that slot offline.
+    """
+
+    cdef PartitionTable _table
+    cdef list _lanes                  # by network process index
+    cdef TurnResults _results
+    cdef ProduceIntake _produce
+    cdef readonly TxnVerification verification
+    cdef object _on_failure
+    cdef list _ready                  # (function, arguments) of those who were told that something is committed
+    cdef list _waiting                # logs of which something was not committed with the turn that appended it
+    # on_request(network index, message): takes what else comes over the lanes, a MSG_REQUEST.
+    cdef public object on_request
+    # Takes what it can of them before; None: nothing.
+    cdef public CommitPath commit_path
+
+    def __cinit__(self, PartitionTable table, list arenas, list lanes, on_failure):
+        assert len(lanes) == len(arenas), (len(lanes), len(arenas))
+        self._table = table
+        self._lanes = lanes
+        self._results = TurnResults.__new__(TurnResults, lanes)
+        self._produce = ProduceIntake.__new__(ProduceIntake, table, arenas, self._results, on_failure)
+        self.verification = self._produce.verification
+        self._on_failure = on_failure
+        self._ready = []
+        self._waiting = []
+
+    # ---- partitions ----------------------------------------------------------------------------------------------
+
+    def put(self, LogAppender appender):
+        """Serve a partition, provided its slot says that this broker is the leader."""
+        self._produce.appenders[appender.slot] = appender
+        if self._produce.early.count:
+            self.note_restarts()
+            self._produce.admit(appender.slot)
+
+    def remove(self, int slot, int error_code=NOT_LEADER_OR_FOLLOWER):
+        """Stop serving a partition; waiters for a commit get the error."""
+        self.fail_waiting(slot, error_code)
+        self._produce.appenders.pop(slot, None)
+
+    def fail_waiting(self, int slot, int error_code):
+        """Fail the waiters of a log: what was appended will not be committed here."""
+        cdef LogAppender appender = self._produce.appenders.get(slot)
+        if appender is not None:
+            self.fail_log(appender, error_code)
+
+    cdef int fail_log(self, LogAppender appender, int error_code) except -1:
+        if error_code == KAFKA_STORAGE_ERROR:
+            self._results.fail(appender.slot, <int16_t>error_code)
+        if appender.committed.count:
+            self._results.called_out = True
+            appender.committed.fail(WireError(ErrorCode(error_code)))
+        return 0
+
+    def set_opening(self, bint opening):
+        """While logs are being opened, batches for a log that is not open wait for it; ``put`` appends them.
+
+        Otherwise a producer would get an error because of the restart, and its later batches might be appended first.
+        """
+        self._produce.opening = opening
+        if not opening:
+            self.note_restarts()
+            for slot in list(self._produce.early.by_slot):
+                self._produce.admit(slot)
+
+    # ---- lanes ---------------------------------------------------------------------------------------------------
+
+    def read_lane(self, Lane lane):
+        """Append what a network process has sent. Raises ValueError if a message is damaged."""
+        cdef:
+            Envelope envelope
+            Py_ssize_t size = 0
+            const uint8_t* body
+            int64_t now_ms = wall_clock_ms()
+            uint32_t i, taken = 0
+        while taken < TURN_BATCHES:
+            body = lane.receive(&envelope, &size)
+            if body == NULL:
+                return
+            self.note_restart(lane)
+            if envelope.kind == MSG_REQUEST:
+                taken += self.take_requests(lane, body, size, now_ms)
+                continue
+            if envelope.kind != MSG_PRODUCE:
+                raise ValueError(f"message kind {envelope.kind} on a lane to an io worker")
+            if <Py_ssize_t>(envelope.count * sizeof(ProduceDescriptor)) > size:
+                raise ValueError(f"{envelope.count} descriptors in {size} bytes")
+            i = 0
+            while i < envelope.count:
+                i += self._produce.take_run(
+                    lane.peer_index, <const ProduceDescriptor*>body + i, envelope.count - i, now_ms)
+            taken += envelope.count
+
+    cdef uint32_t take_requests(
+        self, Lane lane, const uint8_t* message, Py_ssize_t size, int64_t now_ms
+    ) except? 0:
+        """Serve every part of a MSG_REQUEST; returns how many there were."""
+        cdef Py_ssize_t part
+        cdef uint32_t taken = 0
+        cdef LogAppender appender
+        while size > 0:
+            part = part_size(message, size)
+            appender = None if self.commit_path is None else self.commit_path.take(lane, message, part, now_ms)
+            if appender is None:
+                self._results.called_out = True
+                self.on_request(lane.peer_index, (<const char*>message)[:part])
+            else:
+                self._results.touch(appender)
+                if self.commit_path.timer_set:
+                    self.commit_path.timer_set = False
+                    self._results.called_out = True
+            message += part
+            size -= part
+            taken += 1
+        return taken
+
+    cdef Lane lane_of(self, int fd):
+        cdef Lane lane
+        for lane in self._lanes:
+            if lane.fd == fd:
+                return lane
+        return None
+
+    cdef int note_restart(self, Lane lane) except -1:
+        """Forget the responses to a network process that is gone: its tokens mean other requests to the next one."""
+        if lane.peer_renewed():
+            self._results.forget(lane.peer_index)
+            if self.commit_path is not None:
+                self.commit_path.forget(lane.peer_index)
+            self._produce.drop(lane.peer_index)
+        return 0
+
+    cdef int note_restarts(self) except -1:
+        """Forget the batches of a network process that is gone: its arena now belongs to the next one."""
+        cdef Lane lane
+        for lane in self._lanes:
+            self.note_restart(lane)
+        return 0
+
+    # ---- verification --------------------------------------------------------------------------------------------
+
+    def verified(self, int64_t token, int error_code=0):
+        """The result of a verification: append the batches that wait for it, or fail them with the error (0: none).
+
+        An unknown token is ignored.
+        """
+        self.note_restarts()
+        self._produce.verified(token, error_code)
+
+    def ask_again(self, int64_t after_ms=0):
+        """Retry coordinators that could not be reached; call it when ``verification.next_ask_ms`` says so.
+
+        after_ms: as if it were so much later.
+        """
+        self._produce.ask_again(monotonic_ms() + after_ms)
+
+    def expire_held(self, int64_t after_ms=0):
+        """Give an error to the batches that have waited too long. Call it now and then.
+
+        after_ms: as if it were so much later.
+        """
+        self._produce.expire(monotonic_ms() + after_ms)
+
+    # ---- the turn ------------------------------------------------------------------------------------------------
+
+    def turns(self, int epoll_fd, int timeout_ms):
+        """Serve the lanes, a turn at a time, for ``timeout_ms`` or until something else needs the process.
+
+        Waits with ``epoll_fd``, where the lanes are registered for reading. Returns the other descriptors that are
+        readable; there may be none when a lane is full, a log failed or a coordinator was asked. The Python around a
+        turn costs more than a turn of small batches.
+        """
+        cdef:
+            epoll_event events[EVENTS_MAX]
+            int count, i
+            int64_t now_ms = monotonic_ns() // 1000000
+            int64_t until_ms = now_ms + timeout_ms
+            Lane lane
+            list others = []
+        self._results.called_out = False
+        while True:
+            timeout_ms = <int>max(until_ms - now_ms, <int64_t>0)
+            with nogil:
+                count = epoll_wait(epoll_fd, events, EVENTS_MAX, timeout_ms)
+            if count < 0 and errno != EINTR:
+                raise OSError(errno, "epoll_wait")
+            for i in range(count):
+                lane = self.lane_of(events[i].data.fd)
+                if lane is None:
+                    others.append(events[i].data.fd)
+                else:
+                    self.read_lane(lane)
+            now_ms = monotonic_ns() // 1000000
+            if self.end_turn() or self._results.called_out or others or now_ms >= until_ms:
+                return others
+
+    def end_turn(self):
+        """Sync, publish, then send the answers and the wake-ups, and tell the process what is committed.
+
+        True when something could not be sent yet because a lane is full: come back soon.
+        """
+        cdef int number
+        cdef bint held_back = False
+        cdef list ready
+        for number in range(PASSES_MAX):
+            self.publish_touched()
+            held_back = self.send_all()
+            if not self._ready:
+                break
+            ready = self._ready
+            self._ready = []
+            self._results.called_out = True
+            run_ready(ready)
+        return held_back
+
+    cdef int publish_touched(self) except -1:
+        cdef LogAppender appender
+        cdef int concerned
+        cdef list touched
+        if not self._results.touched:
+            return 0
+        touched = self._results.touched
+        self._results.touched = []
+        for appender in touched:
+            appender.touched = False
+            if appender.fd < 0:  # a write has failed in this turn
+                self.fail_log(appender, KAFKA_STORAGE_ERROR)
+                continue
+            try:
+                if appender.needs_sync:
+                    appender.sync()
+                concerned = appender.publish() if appender.dirty else 0
+            except StorageError:
+                self._results.called_out = True
+                self._on_failure(appender.slot)
+                self.fail_log(appender, KAFKA_STORAGE_ERROR)
+                continue
+            self._results.wake(appender.slot, self._table.take_waiters(appender.slot, concerned))
+            appender.committed.reach(appender.high_watermark.offset, self._ready)
+            if appender.committed.count and appender not in self._waiting:
+                self._waiting.append(appender)
+        return 0
+
+    cdef bint send_all(self) except *:
+        cdef Lane lane
+        cdef bint held_back = False
+        if self.commit_path is not None:
+            self.commit_path.has_errors = False
+        for lane in self._lanes:
+            self.note_restart(lane)
+            if not self._results.send(lane):
+                held_back = True
+            if self.commit_path is not None and not self.commit_path.send(lane):
+                held_back = True
+        return held_back
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody waits for a commit beyond the turn: ``expire_waiting`` has to be called now and then."""
+        return bool(self._waiting)
+
+    def expire_waiting(self, int64_t now_ms) -> list:
+        """End the waits for a commit that have lasted too long: (slot, how many)."""
+        cdef LogAppender appender
+        cdef list found = [], left = []
+        for appender in self._waiting:
+            late = appender.committed.expire(now_ms)
+            if late:
+                found.append((appender.slot, late))
+            if appender.committed.count:
+                left.append(appender)
+        self._waiting = left
+        return found
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something was appended or answered since ``end_turn``."""
+        return bool(self._results.touched) or not self._results.is_empty()
+
+    def touch(self, LogAppender appender):
+        """See to it that ``end_turn`` syncs and publishes what was appended outside of a produce."""
+        self._results.touch(appender)
+
+    def wake(self, int slot):
+        """Wake all fetches that wait on a slot which changed outside of a produce; sent by ``end_turn``."""
+        self._table.check_slot(slot)
+        self._results.wake(slot, self._table.take_waiters(slot, WAIT_ALL))
+
+    # ---- counts --------------------------------------------------------------------------------------------------
+
+    @property
+    def early_count(self) -> int:
+        """Batches that wait for their log to be opened."""
+        return self._produce.early.count
+
+    @property
+    def batches_total(self) -> int:
+        return self._produce.batches_total
+
+    @property
+    def bytes_total(self) -> int:
+        return self._produce.bytes_total
+
+    @property
+    def failed_total(self) -> int:
+        return self._produce.failed_total

@@ -1,0 +1,57 @@
+# The produce of an io worker: descriptors in, appends and results out. See produce_intake.pyx.
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+from kbroker._ext.io.produce_results cimport TurnResults
+from kbroker._ext.log.held_batches cimport EarlyBatches, HeldBatch
+from kbroker._ext.log.log_append cimport AppendResult, LogAppender
+from kbroker._ext.log.txn_verification cimport TxnVerification
+from kbroker._ext.shared.descriptors cimport ProduceDescriptor
+from kbroker._ext.shared.partition_table cimport PartitionTable
+
+
+cdef class ProduceIntake:
+    cdef PartitionTable table
+    cdef TurnResults results
+    cdef TxnVerification verification
+    cdef list arenas                 # keeps the regions mapped
+    cdef uint8_t** bases             # of the arenas, by index of the network process
+    cdef int64_t* sizes
+    cdef dict appenders              # slot -> LogAppender
+    cdef EarlyBatches early
+    cdef bint opening                # logs are being opened: what comes for one that is not, waits
+    cdef object on_failure
+    cdef int64_t batches_total
+    cdef int64_t bytes_total
+    cdef int64_t failed_total
+    # Take the first batches, those of one log that need nothing but to be appended together; returns how many.
+    cdef uint32_t take_run(
+        self, int network_index, const ProduceDescriptor* d, uint32_t count, int64_t now_ms
+    ) except 0
+    cdef int take_one(self, int network_index, const ProduceDescriptor* d, int64_t now_ms) except -1
+    # Append a batch, or only add the error as its result. text: of the error, or None.
+    cdef int append_one(
+        self, int network_index, const ProduceDescriptor* d, int64_t now_ms, int64_t verification, int16_t error,
+        object text
+    ) except -1
+    cdef int add_result(
+        self, int network_index, const ProduceDescriptor* d, const AppendResult* result, LogAppender appender,
+        object text
+    ) except -1
+    # The error of a descriptor that cannot be appended at all, 0 when it can be tried.
+    cdef int16_t descriptor_error(self, int network_index, const ProduceDescriptor* d) except -1
+    cdef bint is_intact(self, const ProduceDescriptor* d, const uint8_t* batch) except *
+    cdef bint hold(
+        self, int network_index, const ProduceDescriptor* d, const uint8_t* batch, int64_t now_ms, int16_t* error
+    ) except *
+    cdef int ask(self, int64_t token) except -1
+    cdef bint is_void(self, HeldBatch held) except *
+    # The answer to a question: append what waits for it, or give that the error (0: none).
+    cdef int verified(self, int64_t token, int error_code) except -1
+    # Ask coordinators again that could not be reached. now: monotonic ms.
+    cdef int ask_again(self, int64_t now) except -1
+    # Give an error to the batches that have waited too long.
+    cdef int expire(self, int64_t now) except -1
+    # Append what waited for a log to be opened, or give it an error if there is none.
+    cdef int admit(self, int32_t slot) except -1
+    # Forget the batches that wait for a network process that is gone.
+    cdef int drop(self, int network_index) except -1

@@ -1,0 +1,401 @@
+"""The tail of a log, where batches are added: the active segment and the ends of the log (see log_tail.pxd).
+
+Runs in the io worker that owns the partition. A batch costs one ``pwrite`` and now and then an index entry. Rolling,
+syncing older segments and everything about files but the write is ``storage.partition_log``'s; which batches may come
+and what they say is ``log_append``'s.
+
+A full disk leaves the file cut back to its last good end, and the next append tries again. Any other failure of a write
+or sync is final: the log rejects everything until it is reopened.
+"""
+import os
+
+from libc.errno cimport EDQUOT, EFBIG, EINTR, ENOSPC, errno
+from libc.stdint cimport uint32_t
+
+from kbroker._ext.base.socket_api cimport iovec
+from kbroker._ext.log.offset_index cimport INDEX_NO_ROOM
+from kbroker._ext.log.producer_state cimport ProducerState
+from kbroker._ext.record.record_batch cimport BATCH_HEADER_BYTES
+from kbroker._ext.shared.partition_table cimport (
+    SLOT_GAPLESS,
+    WAIT_ALL,
+    WAIT_COMMITTED,
+    WAIT_WRITTEN,
+    SlotData,
+)
+
+from kbroker.errors import StorageError
+
+
+cdef extern from "<sys/uio.h>" nogil:
+    ssize_t pwritev(int fd, const iovec* pieces, int count, long offset)
+
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pwrite(int fd, const void* data, size_t size, long offset)
+    int ftruncate(int fd, long size)
+    int fdatasync(int fd)
+
+
+cdef enum:
+    GIL_RELEASE_BYTES = 8192         # a write from this size on lets other threads run
+    RELATIVE_OFFSET_MAX = 0x7FFFFFFF
+
+
+cdef class LogTail:
+    """Made, attached to each new active segment and closed by its ``PartitionLog``, as a ``LogAppender``."""
+
+    def __cinit__(self):
+        self.fd = -1
+        self.slot = -1
+        self.max_timestamp = -1
+        self.first_timestamp = -1
+        self.committed = CommittedQueue.__new__(CommittedQueue)
+
+    def __init__(self, PartitionTable table not None, int32_t slot, log, ProducerState producers not None):
+        table.check_slot(slot)
+        self.table = table
+        self.slot = slot
+        self.log = log
+        self.transactions = LogTransactions.__new__(LogTransactions, producers)
+
+    # ---- set up by PartitionLog --------------------------------------------------------------------------------
+
+    def attach(
+        self, *, int fd, OffsetIndex offset_index not None, TimeIndex time_index not None, int64_t base_offset,
+        int64_t position, int64_t next_offset, int64_t created_ms, int64_t max_timestamp=-1,
+        int64_t max_timestamp_offset=-1, int64_t first_timestamp=-1, int64_t bytes_since_index=0,
+        bint preallocated=False
+    ) -> None:
+        """Append to this segment from now on. The descriptor and the indexes stay the log's to close."""
+        self.fd = fd
+        self.offset_index = offset_index
+        self.time_index = time_index
+        self.base_offset = base_offset
+        self.position = position
+        self.next_offset = next_offset
+        self.created_ms = created_ms
+        self.max_timestamp = max_timestamp
+        self.max_timestamp_offset = max_timestamp_offset
+        self.first_timestamp = first_timestamp
+        self.bytes_since_index = bytes_since_index
+        self.preallocated = preallocated
+        self.segments_changed = True
+        self.dirty = True
+
+    def change_files(
+        self, *, int fd, OffsetIndex offset_index not None, TimeIndex time_index not None, bint preallocated=False
+    ) -> None:
+        """Go on in other files with the same content as those of the active segment."""
+        self.fd = fd
+        self.offset_index = offset_index
+        self.time_index = time_index
+        self.preallocated = preallocated
+        self.segments_changed = True
+        self.dirty = True
+
+    def set_producers(self, ProducerState producers not None) -> None:
+        self.transactions.producers = producers
+
+    def set_aborted_version(self, uint32_t version) -> None:
+        """0 as long as the log has no aborted transaction at all."""
+        self.transactions.aborted_version = version
+
+    def set_leader_epoch(self, int32_t leader_epoch) -> None:
+        self.leader_epoch = leader_epoch
+
+    def set_log_start_offset(self, int64_t log_start_offset) -> None:
+        """Takes effect for readers at the next publish()."""
+        self.log_start_offset = log_start_offset
+        self.dirty = True
+
+    def set_checked_from(self, int64_t segment_base_offset, int64_t position) -> None:
+        """From this place on every batch was written or checked by this process; what lies before it, readers check."""
+        self.checked_segment = segment_base_offset
+        self.checked_position = position
+        self.dirty = True
+
+    @property
+    def checked_from(self) -> tuple:
+        """(segment base offset, position)"""
+        return self.checked_segment, self.checked_position
+
+    def set_gapless(self, bint gapless) -> None:
+        """Whether each segment ends where the next one begins: the log was never compacted."""
+        self.gapless = gapless
+        self.dirty = True
+
+    def set_high_watermark(self, int64_t offset, int64_t segment_base_offset, int64_t position) -> None:
+        """From now on the high watermark is what replication says; published at the next publish()."""
+        self.high_watermark_held = True
+        self.high_watermark.offset = offset
+        self.high_watermark.segment_base_offset = segment_base_offset
+        self.high_watermark.position = position
+        self.dirty = True
+
+    def follow_log_end(self) -> None:
+        """The high watermark is the log end again: this is the only replica."""
+        self.high_watermark_held = False
+        self.dirty = True
+
+    def mark_segments_changed(self) -> None:
+        """Readers must look at the directory again after the next publish()."""
+        self.segments_changed = True
+        self.dirty = True
+
+    def mark_older_unsynced(self, bint unsynced) -> None:
+        self.older_unsynced = unsynced
+
+    def mark_flushed(self, int64_t end_offset, int64_t messages) -> None:
+        """A flush made elsewhere covered everything below ``end_offset``, ``messages`` of them.
+
+        The caller sees to what was appended since (next_offset > flushed_offset): it is not announced again.
+        """
+        if end_offset > self.flushed_offset:
+            self.flushed_offset = end_offset
+        self.unflushed_messages = max(self.unflushed_messages - messages, 0)
+        self.announced = self.next_offset > self.flushed_offset
+        if not self.announced:
+            self.unflushed_messages = 0
+
+    def set_flushed_offset(self, int64_t offset) -> None:
+        self.flushed_offset = offset
+
+    def reject_all(self) -> None:
+        """Reject appends from now on."""
+        self.fd = -1
+
+    def close(self) -> None:
+        """Reject appends and let go of the log; nothing is left to publish or sync. Safe to call twice."""
+        self.fd = -1
+        self.dirty = False
+        self.needs_sync = False
+        self.log = None
+        self.offset_index = None
+        self.time_index = None
+
+    @property
+    def closed(self) -> bool:
+        return self.fd < 0
+
+    @property
+    def producers(self) -> ProducerState:
+        return self.transactions.producers
+
+    @property
+    def start_offset(self) -> int:
+        return self.log_start_offset
+
+    @property
+    def high_watermark_offset(self) -> int:
+        return self.high_watermark.offset if self.high_watermark_held else self.next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        cdef LogEnd stable
+        self.find_stable(&stable)
+        return stable.offset
+
+    def expire_producers(self, int64_t now_ms, int64_t expiration_ms) -> int:
+        """``ProducerState.expire``, and forget verifications as old that led to nothing."""
+        return self.transactions.expire(now_ms, expiration_ms)
+
+    # ---- adding a batch ----------------------------------------------------------------------------------------
+
+    cdef object roll_if_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms):
+        # None, or why there is no room: the disk is too full for a new segment. Raises StorageError.
+        if self.roll_due(size, last_offset, timestamp, now_ms):
+            return self.log.roll(now_ms)
+        return None
+
+    cdef bint roll_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms) noexcept nogil:
+        # (a) size (b) age by timestamps, by the clock without them (c) an index is full (d) relative offsets
+        cdef int64_t waited
+        if self.position == 0:
+            return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+        if self.position > self.segment_bytes - size:
+            return True
+        waited = timestamp - self.first_timestamp if self.first_timestamp >= 0 else now_ms - self.created_ms
+        return (
+            waited > self.segment_ms
+            or self.offset_index.is_full()
+            or self.time_index.is_full()
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+        )
+
+    cdef object write(self, const uint8_t* batch, Py_ssize_t size, const uint8_t* header):
+        cdef Py_ssize_t done = 0
+        cdef ssize_t wrote
+        cdef int code
+        while done < size:
+            if size - done >= GIL_RELEASE_BYTES:
+                with nogil:
+                    wrote = write_some(self.fd, batch, size, header, done, self.position)
+                    code = errno
+            else:
+                wrote = write_some(self.fd, batch, size, header, done, self.position)
+                code = errno
+            if wrote > 0:
+                done += wrote
+                continue
+            if wrote < 0 and code == EINTR:
+                continue
+            if wrote == 0:
+                code = ENOSPC
+            if code != ENOSPC and code != EDQUOT and code != EFBIG:
+                self.fail(code, "write")
+            if done > 0:
+                self.cut_back()
+            return self.log.full_disk_text(code)
+        return None
+
+    cdef bint write_run(self, const iovec* pieces, int count, Py_ssize_t size) except -1:
+        """Write several batches with one call. False: not all of it could be written, and nothing is left of it."""
+        cdef ssize_t wrote = -1
+        cdef int code = EINTR
+        while wrote < 0 and code == EINTR:
+            if size >= GIL_RELEASE_BYTES:
+                with nogil:
+                    wrote = pwritev(self.fd, pieces, count, self.position)
+                    code = errno
+            else:
+                wrote = pwritev(self.fd, pieces, count, self.position)
+                code = errno
+        if wrote == size:
+            return True
+        if wrote < 0 and code != ENOSPC and code != EDQUOT and code != EFBIG:
+            self.fail(code, "write")
+        if wrote > 0:
+            self.cut_back()
+        return False
+
+    cdef int cut_back(self) except -1:
+        # Readers never go past the published end, so nobody looks at what is cut here.
+        if not self.preallocated and ftruncate(self.fd, self.position) != 0:
+            self.fail(errno, "ftruncate")
+        return 0
+
+    cdef int note_appended(self, const BatchInfo* info, Py_ssize_t size, int64_t timestamp) except -1:
+        cdef int64_t last_offset = self.next_offset + info.last_offset_delta
+        cdef LogEnd place
+        place.offset = self.next_offset
+        place.segment_base_offset = self.base_offset
+        place.position = self.position
+        if self.position == 0:
+            self.first_timestamp = timestamp
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = last_offset
+        if self.bytes_since_index > self.index_interval_bytes:
+            # A disk too full for an entry only makes lookups walk further.
+            try:
+                if self.offset_index.append(last_offset, self.position) != INDEX_NO_ROOM:
+                    self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset, False)
+            except OSError as error:
+                raise self.log.fail(error) from error
+            self.bytes_since_index = 0
+        self.bytes_since_index += size
+        self.position += size
+        self.next_offset = last_offset + 1
+        if info.producer_id >= 0:
+            self.transactions.note_batch(info, last_offset, timestamp, &place)
+        self.transactions.producers.end_offset = self.next_offset
+        self.dirty = True
+        self.unflushed_messages += info.record_count
+        if self.unflushed_messages >= self.flush_messages:
+            self.needs_sync = True
+        if not self.announced:
+            self.announced = True
+            self.log.on_first_unflushed()
+        return 0
+
+    cdef void sync_if_due(self) noexcept nogil:
+        if self.flush_messages <= self.next_offset - self.flushed_offset:
+            self.needs_sync = True
+            self.dirty = True
+
+    def fail(self, int code, str what):
+        """Take the log out of service permanently and raise StorageError."""
+        raise self.log.fail(OSError(code, f"{what}: {os.strerror(code)}", self.log.path))
+
+    # ---- publishing and syncing --------------------------------------------------------------------------------
+
+    cdef int sync(self) except -1:
+        cdef int outcome, code
+        if self.fd < 0:
+            raise StorageError(self.log.log_dir if self.log is not None else "?", "the log is closed")
+        if self.older_unsynced:
+            self.log.sync_sealed()
+        with nogil:
+            outcome = fdatasync(self.fd)
+            code = errno
+        if outcome != 0:
+            # Never again: a second fsync after a failed one reports success for pages that are gone.
+            self.fail(code, "fdatasync")
+        self.needs_sync = False
+        self.flushed_offset = self.next_offset
+        self.unflushed_messages = 0
+        self.announced = False
+        return 0
+
+    cdef int publish(self) except -1:
+        cdef SlotData* data
+        cdef LogEnd stable
+        cdef int concerned = 0
+        if self.slot < 0:
+            return 0
+        self.find_stable(&stable)
+        data = self.table.begin_write(self.slot)
+        if self.segments_changed or data.log_start_offset != self.log_start_offset:
+            concerned = WAIT_ALL
+        else:
+            if data.log_end.offset != self.next_offset:
+                concerned = WAIT_WRITTEN
+            if data.high_watermark.offset != self.high_watermark.offset or data.last_stable.offset != stable.offset:
+                concerned |= WAIT_COMMITTED
+        data.log_start_offset = self.log_start_offset
+        data.log_end.offset = self.next_offset
+        data.log_end.segment_base_offset = self.base_offset
+        data.log_end.position = self.position
+        data.high_watermark = self.high_watermark
+        data.last_stable = stable
+        data.aborted_version = self.transactions.aborted_version
+        data.checked_segment = self.checked_segment
+        data.checked_position = self.checked_position
+        data.flags = data.flags | SLOT_GAPLESS if self.gapless else data.flags & ~<uint32_t>SLOT_GAPLESS
+        if self.segments_changed:
+            data.segment_version += 1
+        self.table.end_write(self.slot)
+        self.segments_changed = False
+        self.dirty = False
+        return concerned
+
+    cdef int find_stable(self, LogEnd* out) except -1:
+        if not self.high_watermark_held:
+            self.high_watermark.offset = self.next_offset
+            self.high_watermark.segment_base_offset = self.base_offset
+            self.high_watermark.position = self.position
+        return self.transactions.last_stable(
+            &self.high_watermark, not self.high_watermark_held, self.log_start_offset, self.log, out)
+
+    def sync_now(self) -> None:
+        """Python face of sync."""
+        self.sync()
+
+    def publish_now(self) -> None:
+        """Python face of publish."""
+        self.publish()
+
+
+cdef ssize_t write_some(
+    int fd, const uint8_t* batch, Py_ssize_t size, const uint8_t* header, Py_ssize_t done, int64_t position
+) noexcept nogil:
+    """Write what is behind the first ``done`` bytes, as far as one call does, to where the batch is to lie."""
+    cdef iovec pieces[2]
+    if header == NULL or done >= BATCH_HEADER_BYTES:
+        return pwrite(fd, batch + done, <size_t>(size - done), position + done)
+    pieces[0].iov_base = <void*>(header + done)
+    pieces[0].iov_len = <size_t>(BATCH_HEADER_BYTES - done)
+    pieces[1].iov_base = <void*>(batch + BATCH_HEADER_BYTES)
+    pieces[1].iov_len = <size_t>(size - BATCH_HEADER_BYTES)
+    return pwritev(fd, pieces, 2, position + done)

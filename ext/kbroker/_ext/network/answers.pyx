@@ -1,0 +1,104 @@
+"""How answers leave a network process: several short ones in one write, long ones a piece at a time.
+
+Whoever has an answer marks it ``ready``; at the end of the turn the loop sends what has become ready, in the order of
+the requests of each connection. Long answers (of files) share a turn with short ones: while somebody else is sent short
+answers, all long ones together have SHARED_TURN_BYTES of a turn, and between two turns the io workers and clients on
+this core run first.
+"""
+from kbroker._ext.base.socket_api cimport iovec, monotonic_ns, sched_yield
+from kbroker._ext.fetch.fetch_reply cimport FetchReply
+from kbroker._ext.fetch.fetch_send cimport (
+    SEND_BLOCKED,
+    SEND_FAILED,
+    SENT_ALL,
+    SENT_SOME,
+    send_reply,
+)
+from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED
+
+cdef enum:
+    # BOUND: bytes of an answer sent to one connection in one turn.
+    TURN_BYTES = 262144
+    # So long after a short answer the next one is expected.
+    SHORT_ANSWERS_MS = 25
+    # A core that comes back later than that went to somebody with more to do than we wanted to wait for; it is not left
+    # again for YIELD_SHARE times as long.
+    YIELD_LONG_NS = 1000000
+    YIELD_SHARE = 8
+    GATHER_MAX = 64
+
+
+cdef class Answers:
+    """The answers of one network process."""
+
+    def __cinit__(self):
+        self.dirty = []
+
+    cdef int let_others_run(self) except -1:
+        """Between the pieces of long answers: io workers and clients on this core that somebody waits for."""
+        cdef int64_t begun = monotonic_ns()
+        self.long_bytes = 0
+        if begun >= self.yield_at_ns:
+            sched_yield()
+            self.yield_at_ns = monotonic_ns()
+            if self.yield_at_ns - begun > YIELD_LONG_NS:
+                self.yield_at_ns += YIELD_SHARE * (self.yield_at_ns - begun)
+        return 0
+
+    cdef SendStatus send_short(self, Connection c, int64_t now_ms, int* whole) noexcept:
+        cdef:
+            iovec vectors[GATHER_MAX]
+            int count = 0
+            ssize_t sent, left
+            Request* request = c.first
+        while request != NULL and count < GATHER_MAX:
+            if request.state != REQUEST_ANSWERED or request.silent or request.fetch_reply != NULL:
+                break
+            vectors[count].iov_base = request.response + request.sent
+            vectors[count].iov_len = request.response_size - request.sent
+            count += 1
+            request = request.next
+        if count == 1:
+            sent = c.transport.send(vectors[0].iov_base, vectors[0].iov_len, False)
+        else:
+            sent = c.transport.send_all(vectors, count)
+        if sent == TRANSPORT_BLOCKED:
+            note_blocked(c, now_ms)
+            return SEND_BLOCKED
+        if sent < 0:
+            return SEND_FAILED
+        c.blocked_since_ms = -1
+        self.short_answer_ms = now_ms
+        self.bytes_sent += sent
+        request = c.first
+        while sent > 0:
+            left = request.response_size - request.sent
+            if sent < left:
+                request.sent += sent
+                return SENT_SOME
+            sent -= left
+            whole[0] += 1
+            request = request.next
+        return SENT_ALL
+
+    cdef SendStatus send_long(self, Connection c, int64_t now_ms) noexcept:
+        cdef int64_t sent = 0
+        cdef bint shared = now_ms - self.short_answer_ms < SHORT_ANSWERS_MS
+        cdef int64_t budget = SHARED_TURN_BYTES - self.long_bytes if shared else TURN_BYTES
+        cdef SendStatus status = SENT_SOME
+        if budget > 0:
+            status = send_reply(c.transport, c.first, <FetchReply>c.first.fetch_reply, budget, &sent)
+            self.bytes_sent += sent
+            if shared:
+                self.long_bytes += sent
+        if sent:
+            c.blocked_since_ms = -1
+        if status == SEND_BLOCKED:
+            note_blocked(c, now_ms)
+        return status
+
+
+cdef inline void note_blocked(Connection c, int64_t now_ms) noexcept:
+    c.writable = False
+    if c.blocked_since_ms < 0:
+        c.blocked_since_ms = now_ms

@@ -1,0 +1,65 @@
+# The connections of a network process; net_loop adds what requests are. See connection_loop.pyx.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kbroker._ext.network.admission cimport HeavyRequests, MutedConnections
+from kbroker._ext.network.answers cimport Answers
+from kbroker._ext.network.connection cimport Connection
+from kbroker._ext.network.scarcity cimport MemoryQueue
+from kbroker._ext.shared.arena cimport Arena
+from kbroker._ext.sockets.requests cimport Request, RequestTable
+
+cdef class ConnectionLoop:
+    cdef int _epoll_fd
+    cdef dict _connections            # fd -> Connection
+    cdef dict _readers                # fd -> reader, for descriptors that are not connections
+    cdef object _ready                # deque: connections with more to do than their turn allowed
+    cdef Answers _answers
+    cdef MemoryQueue _memory
+    cdef HeavyRequests _heavy
+    cdef MutedConnections _muted
+    cdef Arena _arena
+    cdef RequestTable _requests
+    cdef object _on_close
+    cdef int64_t _frame_max
+    cdef int64_t now_ms
+    cdef public int64_t slice_ns_max  # what a connection may take of a turn
+    cdef int64_t _slice_ns             # and of this one
+    cdef int64_t _receive_bytes        # at once
+    cdef bint _draining
+    cdef bint _called_out              # Python code of the process ran since `turns` began a turn
+    cdef int64_t _idle_ms
+    cdef int64_t _first_request_ms
+    cdef int64_t _request_ms
+    cdef int64_t _write_ms
+    # totals since the start, copied into the shared counters by the worker
+    cdef readonly int64_t bytes_received
+    cdef readonly int64_t refused_total
+    cdef readonly int64_t closed_total
+
+    cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1
+    cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil
+    cdef bint is_heavy(self, const uint8_t* frame, int32_t size) noexcept nogil
+    cdef int forget_parked(self, Request* request) except -1
+    cdef int forget_express(self, Request* request) except -1
+    cdef int on_readable(self, object reader) except -1
+
+    # The one way to Python code of the process. What it asks for (a call, a sleep) has to be looked at before the loop
+    # waits again: the turns end.
+    cdef inline int call_out(self, object function, tuple args) except -1:
+        self._called_out = True
+        function(*args)
+        return 0
+
+    cdef int serve(self, Connection c) except -1
+    cdef int parse(self, Connection c) except -1
+    cdef int heavy_over(self, Connection c) except -1
+    cdef int go_on_later(self, Connection c) except -1
+    cdef int flush_answers(self) except -1
+    cdef int flush(self, Connection c) except -1
+    cdef bint send_long(self, Connection c) except *
+    cdef int end_request(self, Request* request) except -1
+    cdef int end_connection(self, Connection c) except -1
+    cdef int take_leave(self, Connection c) except -1
+    cdef int close_connection(self, Connection c, object reason) except -1
+    cdef int retry_starved(self) except -1
+    cdef int relieve_part(self, bint large) except -1

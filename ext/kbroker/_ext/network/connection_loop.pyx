@@ -1,0 +1,540 @@
+"""The connections of a network process: waiting, receiving, framing, sending, closing.
+
+A turn waits for events, receives into the arena and hands whole frames to ``handle_frame`` where they lie; answers leave
+in request order (``answers``). Sockets are edge-triggered: ``readable`` and ``writable`` remember what the kernel said
+until a call proves otherwise. What a request is, ``net_loop`` knows. Who waits, and for what: for memory (``scarcity``),
+for other heavy requests to be over or for the end of a throttle (``admission``), for its next turn (``_ready``).
+
+Time: a connection goes on for SLICE_NS in a turn, for less where many have work, and is then behind the others.
+
+A connection that ends (``end_connection``) starts no further request. When all that it has started is answered, its
+peer is sent the end of the stream and what it still sends is thrown away, until it closes: a close on unread bytes would
+have the kernel throw away answers on their way.
+
+Order on a connection: frames that ``may_pipeline`` allows may be in flight together; any other starts only when all
+before it have been answered and sent, and nothing behind it is looked at before its own answer is sent.
+"""
+from cpython.ref cimport Py_DECREF
+from libc.errno cimport errno
+from libc.stdint cimport uint32_t
+from posix.unistd cimport close as close_fd
+
+from kbroker._ext.base.socket_api cimport (
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLLERR,
+    EPOLLET,
+    EPOLLHUP,
+    EPOLLIN,
+    EPOLLOUT,
+    EPOLLRDHUP,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+    epoll_wait,
+    monotonic_ns,
+)
+from kbroker._ext.base.wire cimport load_i32
+from kbroker._ext.fetch.fetch_reply cimport FetchReply
+from kbroker._ext.fetch.fetch_send cimport SEND_FAILED, SENT_ALL, SENT_SOME, SendStatus
+from kbroker._ext.network.connection cimport (
+    FRAME_BAD_LENGTH,
+    FRAME_READY,
+    PHASE_SERVING,
+    RECEIVE_EOF,
+    RECEIVE_ERROR,
+    RECEIVE_STARVED,
+    RECEIVED,
+    FrameStatus,
+    ReceiveStatus,
+)
+from kbroker._ext.sockets.requests cimport REQUEST_ANSWERED
+from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED, Transport
+from kbroker._ext.sockets.verdicts cimport Verdicts
+
+from collections import deque
+
+from kbroker._ext.network.connection import CloseConnection, refused_reason
+
+cdef enum:
+    EVENTS_MAX = 256
+    # BOUND: what is done for one connection in one turn, so that none starves the others, and for all that have work:
+    # a slice has a share of it. A request that has begun is not interrupted.
+    SLICE_NS = 2000000
+    TURN_NS = 8000000
+    SLICE_NS_MIN = 50000
+    # BOUND: bytes that a connection receives at once where many have work, and where few do.
+    RECEIVE_BYTES = 65536
+    RECEIVE_BYTES_ALONE = 1073741824
+    MANY = 16
+    # BOUND: bytes thrown away at a time, and how often in one turn, of what a connection sends that ends.
+    LEAVE_BYTES = 4096
+    LEAVE_ROUNDS = 16
+    # How long its peer may take to close it.
+    LEAVE_MS = 5000
+    # BOUND: requests in flight on one connection.
+    IN_FLIGHT_MAX = 256
+
+
+cdef class ConnectionLoop:
+    """Connections of one network process.
+
+    on_close(connection, reason): called once a connection is closed; reason is None when the peer closed it.
+    """
+
+    def __cinit__(self, Arena arena, RequestTable requests, int64_t frame_max, on_close, *rest):
+        self._epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+        if self._epoll_fd < 0:
+            raise OSError(errno, "epoll_create1")
+        self._connections = {}
+        self._readers = {}
+        self._ready = deque()
+        self._answers = Answers()
+        self._memory = MemoryQueue(arena)
+        self._heavy = HeavyRequests(arena, frame_max)
+        self._muted = MutedConnections()
+        self.slice_ns_max = SLICE_NS
+        self._receive_bytes = RECEIVE_BYTES_ALONE
+        self._arena = arena
+        self._requests = requests
+        self._frame_max = frame_max
+        self._on_close = on_close
+
+    # -- what requests are: filled in by NetLoop ---
+
+    cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1:
+        """Start one request. The frame was consumed; its bytes stay until the block is released.
+
+        Raises CloseConnection for bytes that are no request, or none that the connection's phase allows. Before
+        authentication is over, a frame may be shorter than any header.
+        """
+        raise NotImplementedError
+
+    cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil:
+        """Whether a frame may start while those before it on its connection are not answered."""
+        return False
+
+    cdef bint is_heavy(self, const uint8_t* frame, int32_t size) noexcept nogil:
+        """Whether a frame is decoded to many objects."""
+        return False
+
+    cdef int forget_parked(self, Request* request) except -1:
+        """The connection of a parked request is closed."""
+        raise NotImplementedError
+
+    cdef int forget_express(self, Request* request) except -1:
+        """The connection of a request that was handed on undecoded is closed."""
+        raise NotImplementedError
+
+    cdef int on_readable(self, object reader) except -1:
+        """A descriptor that is not a connection is readable."""
+        return self.call_out(reader, ())
+
+    # -- descriptors ---
+
+    def add_reader(self, int fd, callback):
+        """Call back in the turn in which ``fd`` becomes readable (level-triggered)."""
+        cdef epoll_event event
+        event.events = EPOLLIN
+        event.data.fd = fd
+        if epoll_ctl(self._epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
+            raise OSError(errno, "epoll_ctl")
+        self._readers[fd] = callback
+
+    def add_connection(
+        self, int fd, int listener, peer_host, peer_port, Verdicts access not None, uint8_t phase=PHASE_SERVING
+    ):
+        """Take over a connected, non-blocking socket; the loop closes it. access, phase: those that it starts with."""
+        cdef epoll_event event
+        cdef int64_t now_ms = monotonic_ns() // 1000000
+        cdef Connection c = Connection(Transport(fd), listener, peer_host, peer_port, access, now_ms)
+        c.phase = phase
+        event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
+        event.data.fd = fd
+        if epoll_ctl(self._epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
+            raise OSError(errno, "epoll_ctl")
+        self._connections[fd] = c
+        self.go_on_later(c)
+        return c
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def peer_hosts(self):
+        """{host: connections}."""
+        cdef Connection c
+        counts = {}
+        for c in self._connections.values():
+            counts[c.peer_host] = counts.get(c.peer_host, 0) + 1
+        return counts
+
+    @property
+    def requests_in_flight(self) -> int:
+        return self._requests.in_use
+
+    @property
+    def starved_count(self) -> int:
+        """Connections that wait for arena memory."""
+        return len(self._memory.small) + len(self._memory.line)
+
+    @property
+    def starved_total(self) -> int:
+        return self._memory.starved_total
+
+    @property
+    def heavy_bytes(self) -> int:
+        """Of heavy requests that are worked on."""
+        return self._heavy.bytes
+
+    @property
+    def bytes_sent(self) -> int:
+        return self._answers.bytes_sent
+
+    # -- the turn ---
+
+    def turn(self, int timeout_ms):
+        """Wait for events and serve them. Answers that become ready are sent by ``flush_answers``."""
+        cdef:
+            epoll_event events[EVENTS_MAX]
+            int count, i
+            uint32_t mask
+            Connection c
+            Py_ssize_t again = len(self._ready)  # what this turn leaves is the next one's
+        if self._answers.long_bytes:
+            self._answers.let_others_run()
+        if again or self._answers.dirty or self._memory.may_retry():
+            timeout_ms = 0
+        elif self._muted.next_end_ms >= 0:
+            timeout_ms = <int>min(
+                <int64_t>timeout_ms, max(<int64_t>0, self._muted.next_end_ms - monotonic_ns() // 1000000))
+        with nogil:
+            count = epoll_wait(self._epoll_fd, events, EVENTS_MAX, timeout_ms)
+        self.now_ms = monotonic_ns() // 1000000
+        if 0 <= self._muted.next_end_ms <= self.now_ms:
+            for c in self._muted.take_due(self.now_ms):
+                self.go_on_later(c)
+        self._slice_ns = min(self.slice_ns_max, max(<int64_t>SLICE_NS_MIN, TURN_NS // max(1, count + again)))
+        self._receive_bytes = RECEIVE_BYTES if count + again > MANY else RECEIVE_BYTES_ALONE
+        for i in range(count):
+            found = self._connections.get(events[i].data.fd)
+            if found is None:
+                reader = self._readers.get(events[i].data.fd)
+                if reader is not None:
+                    self.on_readable(reader)
+                continue
+            c = <Connection>found
+            mask = events[i].events
+            if mask & (EPOLLRDHUP | EPOLLHUP | EPOLLERR):
+                c.peer_closed = True
+            if mask & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR):
+                c.readable = True
+            if mask & EPOLLOUT:
+                c.writable = True
+            if not c.in_ready:
+                self.serve(c)
+        while again > 0 and self._answers.has_room_for_long():
+            again -= 1
+            c = self._ready.popleft()
+            c.in_ready = False
+            self.serve(c)
+        if self._memory.may_retry():
+            self.retry_starved()
+
+    cdef int serve(self, Connection c) except -1:
+        """Send what is answered, read what is there; a failure costs this connection only."""
+        if c.closed:
+            return 0
+        try:
+            if c.first != NULL and c.writable:
+                self.flush(c)
+            if c.ending_since_ms >= 0:
+                self.take_leave(c)
+            elif not c.closed:
+                self.parse(c)
+            if c.peer_closed and not c.closed and c.first != NULL and c.first.parked:
+                # Nobody reads on, so nothing would end it before its deadline, which is the client's to choose.
+                self.close_connection(c, None)
+        except CloseConnection as reason:
+            self.close_connection(c, str(reason))
+        return 0
+
+    cdef int parse(self, Connection c) except -1:
+        """Handle whole frames and receive more until there is nothing to do or this connection's turn is over."""
+        cdef:
+            const uint8_t* frame = NULL
+            int32_t size = 0
+            int64_t received, until = monotonic_ns() + self._slice_ns
+            bint begun = False
+            FrameStatus status
+            ReceiveStatus got
+        while not c.closed:
+            if c.exclusive or c.request_count >= IN_FLIGHT_MAX or c.held_back or self._draining:
+                return 0
+            if c.ending_since_ms >= 0 or c.muted_until_ms:
+                return 0
+            if begun and monotonic_ns() >= until:
+                self.go_on_later(c)
+                break
+            status = c.next_frame(self._arena.base, self._frame_max, &frame, &size)
+            if status == FRAME_READY:
+                if c.request_count > 0 and (c.phase != PHASE_SERVING or not self.may_pipeline(frame)):
+                    return 0  # runs alone: continued by flush
+                if self.is_heavy(frame, size) and not self._heavy.begin(c, size):
+                    return 0  # continued when another one is over
+                c.start += size + 4
+                c.frame_size_last = size + 4
+                if c.frame_size_last > c.frame_size_max:
+                    c.frame_size_max = c.frame_size_last
+                c.partial_since_ms = -1
+                c.last_active_ms = self.now_ms
+                if not c.had_request:
+                    c.note_first_request(frame, size)
+                self.handle_frame(c, frame, size)
+                begun = True
+                continue
+            if status == FRAME_BAD_LENGTH:
+                raise CloseConnection(
+                    refused_reason(load_i32(self._arena.base + c.block.offset + c.start), self._frame_max)
+                )
+            c.drop_empty_block(self._arena)
+            if not c.readable:
+                break
+            received = 0
+            got = c.receive(
+                self._arena, self._frame_max, self._memory.may_use_large(c), self._receive_bytes, &received
+            )
+            if c.starved_since_ms >= 0 and got != RECEIVE_STARVED:
+                c.starved_since_ms = -1
+                self._memory.leave(c)
+            if got == RECEIVED:
+                begun = True
+                c.received_ms = self.now_ms
+                self.bytes_received += received
+            elif got == RECEIVE_EOF or got == RECEIVE_ERROR:
+                self.close_connection(c, None)
+            elif got == RECEIVE_STARVED:
+                self._memory.enter(c, self.now_ms)
+                break
+        if not c.closed:
+            c.drop_empty_block(self._arena)
+            if c.block != NULL and c.end > c.start and c.partial_since_ms < 0:
+                c.partial_since_ms = self.now_ms
+        return 0
+
+    cdef int go_on_later(self, Connection c) except -1:
+        """It is behind all others that have work."""
+        if not c.in_ready:
+            c.in_ready = True
+            self._ready.append(c)
+        return 0
+
+    cdef int retry_starved(self) except -1:
+        """Blocks were freed: serve those that wait, and of the line as many as get what they need."""
+        cdef Connection c
+        for c in self._memory.take_small():
+            self.serve(c)
+        while self._memory.line:
+            c = self._memory.line[0]
+            self.serve(c)
+            if c.in_line:
+                break
+        return 0
+
+    def mute(self, Connection c, int64_t until_ms):
+        """Look at no further request of it before then (monotonic). What has begun goes on, and is answered with the time.
+
+        A connection that is muted already stays so until the later of the two.
+        """
+        if self._muted.add(c, until_ms):
+            self._memory.leave(c)
+
+    def lighten(self, Connection c):
+        """A handler has given the connection's request away, and only waits for an answer."""
+        if c.heavy_bytes and not c.closed:
+            self.heavy_over(c)
+
+    cdef int heavy_over(self, Connection c) except -1:
+        """Its heavy request takes no more memory here: others may begin."""
+        for c in self._heavy.over(c):
+            self.go_on_later(c)
+        return 0
+
+    def relieve(self, int64_t now_ms):
+        """Free memory that unfinished requests hold while others wait for it; call some times a second."""
+        self.now_ms = now_ms
+        self.relieve_part(False)
+        self.relieve_part(True)
+
+    cdef int relieve_part(self, bint large) except -1:
+        cdef Connection c
+        for c in self._memory.relief(self._connections.values(), large, self.now_ms):
+            self.close_connection(c, "the request arena is full, and its request is not whole")
+        return 0
+
+    # -- answers ---
+
+    cdef int flush_answers(self) except -1:
+        """Send answers. A connection that is free again goes on with its next frame, and may be dirty again."""
+        cdef Connection c
+        cdef list dirty = self._answers.dirty
+        self._answers.dirty = []
+        for c in dirty:
+            c.in_dirty = False
+            if not c.closed:
+                self.serve(c)
+        return 0
+
+    cdef int flush(self, Connection c) except -1:
+        """Send answers in request order until one is missing or the socket is full."""
+        cdef Request* request
+        cdef int i, whole
+        while c.first != NULL and c.first.state == REQUEST_ANSWERED and c.writable and not c.closed:
+            request = c.first
+            if request.silent:
+                c.pop()
+                if request.close_after:
+                    self.end_request(request)
+                    raise CloseConnection(c.close_reason or "a request that cannot be answered")
+                self.end_request(request)
+            elif request.fetch_reply != NULL:
+                if not self.send_long(c):
+                    break
+            else:
+                whole = 0
+                if self._answers.send_short(c, self.now_ms, &whole) == SEND_FAILED:
+                    self.close_connection(c, None)
+                for i in range(whole):
+                    self.end_request(c.pop())
+        if c.first == NULL:
+            c.exclusive = False
+            c.last_active_ms = self.now_ms  # idle from here on
+            if c.heavy_bytes:
+                self.heavy_over(c)
+        return 0
+
+    cdef bint send_long(self, Connection c) except *:
+        """Whether the long answer at the head of its queue is sent to the end."""
+        cdef SendStatus status = self._answers.send_long(c, self.now_ms)
+        if status == SENT_ALL:
+            self.end_request(c.pop())
+        elif status == SENT_SOME:
+            self.go_on_later(c)
+        elif status == SEND_FAILED:
+            self.close_connection(c, None)
+        return status == SENT_ALL
+
+    cdef int end_request(self, Request* request) except -1:
+        """Let go of a request that left its connection, unless an io worker still uses its bytes."""
+        request.connection = NULL
+        if request.parked:
+            request.parked = False
+            self.forget_parked(request)
+        if request.express_worker >= 0:
+            self.forget_express(request)
+        if request.fetch_reply != NULL:
+            (<FetchReply>request.fetch_reply).release()
+            Py_DECREF(<FetchReply>request.fetch_reply)
+            request.fetch_reply = NULL
+        if request.parts_left > 0:
+            return 0
+        if request.block != NULL:
+            self._arena.release(request.block)
+            request.block = NULL
+        self._requests.release(request)
+        return 0
+
+    # -- the end of a connection ---
+
+    cdef int end_connection(self, Connection c) except -1:
+        """Start no further request of it, and close it when those that were started are answered."""
+        if c.ending_since_ms >= 0 or c.closed:
+            return 0
+        c.ending_since_ms = self.now_ms
+        c.starved_since_ms = c.partial_since_ms = -1
+        self._memory.leave(c)
+        return self._answers.look_at(c)
+
+    cdef int take_leave(self, Connection c) except -1:
+        """Everything is answered of a connection that ends: have its peer close it."""
+        cdef uint8_t unread[LEAVE_BYTES]
+        cdef int i
+        cdef ssize_t got
+        if c.first != NULL or c.closed:
+            return 0
+        if not c.half_closed:
+            c.half_closed = True
+            c.transport.end_sending()
+        for i in range(LEAVE_ROUNDS):
+            if not c.readable:
+                return 0
+            got = c.transport.receive(unread, LEAVE_BYTES)
+            if got == TRANSPORT_BLOCKED:
+                c.readable = False
+            elif got <= 0:
+                return self.close_connection(c, None)
+        return self.go_on_later(c) if c.readable else 0
+
+    cdef int close_connection(self, Connection c, object reason) except -1:
+        """Close now. Answers not sent are dropped; arena bytes live on until the io workers are done with them."""
+        cdef Request* request
+        if c.closed:
+            return 0
+        c.closed = True
+        self.closed_total += 1
+        del self._connections[c.fd]
+        c.transport.close()
+        while c.first != NULL:
+            request = c.pop()
+            self.end_request(request)
+        if c.block != NULL:
+            self._arena.release(c.block)
+            c.block = NULL
+        self._memory.leave(c)
+        self._heavy.leave(c)
+        if c.heavy_bytes:
+            self.heavy_over(c)
+        if reason is not None:
+            self.refused_total += 1
+        return self.call_out(self._on_close, (c, reason))
+
+    def close(self, Connection c, reason):
+        """Close a connection from a handler."""
+        self.close_connection(c, reason)
+
+    def set_timeouts(self, int64_t idle_ms, int64_t first_request_ms, int64_t request_ms, int64_t write_ms):
+        """When sweep closes a connection: nothing asked, no first request, a request not whole, nothing read."""
+        self._idle_ms = idle_ms
+        self._first_request_ms = first_request_ms
+        self._request_ms = request_ms
+        self._write_ms = write_ms
+
+    def sweep(self):
+        """Close what is idle, half sent or not read for too long."""
+        cdef Connection c
+        cdef int64_t now = monotonic_ns() // 1000000
+        self.now_ms = now
+        for c in list(self._connections.values()):
+            if c.ending_since_ms >= 0 and c.first == NULL and now - c.ending_since_ms > LEAVE_MS:
+                self.close_connection(c, None)
+            elif c.partial_since_ms >= 0 and now - c.partial_since_ms > self._request_ms:
+                self.close_connection(c, f"a request that was not whole after {self._request_ms} ms")
+            elif c.blocked_since_ms >= 0 and now - c.blocked_since_ms > self._write_ms:
+                self.close_connection(c, f"a peer that read nothing for {self._write_ms} ms")
+            elif c.muted_until_ms:
+                continue
+            elif not c.had_request and now - c.last_active_ms > self._first_request_ms:
+                self.close_connection(c, f"no request within {self._first_request_ms} ms")
+            elif c.first == NULL and self._idle_ms > 0 and now - c.last_active_ms > self._idle_ms:
+                self.close_connection(c, None)
+
+    def stop_reading(self):
+        """Start no further request; what is in flight goes on."""
+        self._draining = True
+
+    def close_all(self):
+        """Close every connection; the process ends."""
+        for c in list(self._connections.values()):
+            self.close_connection(c, None)
+        close_fd(self._epoll_fd)
+        self._epoll_fd = -1

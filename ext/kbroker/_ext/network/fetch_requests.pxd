@@ -1,0 +1,25 @@
+# The Fetch requests of a network process, between its loop and the fetch engine. See fetch_requests.pyx.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from kbroker._ext.fetch.fetch_engine cimport FetchEngine
+from kbroker._ext.fetch.fetch_reply cimport FetchReply
+from kbroker._ext.network.answers cimport Answers
+from kbroker._ext.network.connection cimport Connection
+from kbroker._ext.sockets.requests cimport Request, RequestTable
+
+
+cdef class FetchRequests:
+    cdef FetchEngine engine
+    cdef RequestTable requests
+    cdef Answers answers
+    cdef uint64_t starved_seen         # engine.reader.starved_total when files were freed last
+    cdef int start(self, Connection c, Request* request, const uint8_t* frame, int32_t size, int64_t now_ms) except -1
+    cdef int finish(self, Request* request, FetchReply reply, int64_t now_ms) except -1
+    # Answer the parked fetches that were completed.
+    cdef int drain(self, int64_t now_ms) except -1
+    # Answer what is complete, and the parked fetches whose time is up. Returns the time, which it may have read again.
+    cdef int64_t expire(self, int64_t now_ms) except -1
+    # The connection of a parked request is closed.
+    cdef int forget(self, Request* request) except -1
+    # Connections to close so that fetches get descriptors again.
+    cdef list relief(self, object connections, int64_t now_ms)

@@ -1,0 +1,99 @@
+"""The Fetch requests of a network process, between its loop and the fetch engine.
+
+A request is answered at once or parked; the engine says when a parked one is complete, and its token finds the request
+again. A small reply is copied into the response, a large one stays a FetchReply, which ``answers`` sends from the files.
+"""
+from cpython.ref cimport Py_INCREF
+
+from kbroker._ext.base.api_keys cimport FETCH_FLEXIBLE
+from kbroker._ext.base.socket_api cimport monotonic_ns
+from kbroker._ext.base.wire cimport READ_OK, Reader, make_reader, read_string, skip_tagged_fields
+from kbroker._ext.fetch.fetch_send cimport copy_small
+from kbroker._ext.network.scarcity cimport holders_of_files
+from kbroker._ext.sockets.requests cimport REQUEST_WAITING, token_of
+
+from kbroker._ext.fetch.fetch_decode import FetchDecodeError
+from kbroker._ext.network.connection import CloseConnection
+
+
+cdef class FetchRequests:
+    """Made by the loop of the network process."""
+
+    def __cinit__(self, FetchEngine engine not None, RequestTable requests not None, Answers answers not None):
+        self.engine = engine
+        self.requests = requests
+        self.answers = answers
+
+    cdef int start(self, Connection c, Request* request, const uint8_t* frame, int32_t size, int64_t now_ms) except -1:
+        cdef:
+            Reader r = make_reader(frame + 8, size - 8)
+            const uint8_t* client_id = NULL
+            int32_t client_id_size = 0
+            FetchReply reply
+        if read_string(&r, &client_id, &client_id_size) != READ_OK:
+            raise CloseConnection("a malformed Fetch request: bad client id")
+        if request.api_version >= FETCH_FLEXIBLE and skip_tagged_fields(&r) != READ_OK:
+            raise CloseConnection("a malformed Fetch request: bad header tags")
+        self.engine.access = c.access
+        try:
+            reply = self.engine.handle(
+                r.pos, r.end - r.pos, request.api_version, request.correlation_id, token_of(request), now_ms
+            )
+        except FetchDecodeError as reason:
+            raise CloseConnection(f"a malformed Fetch request: {reason}") from None
+        if reply is not None:
+            self.finish(request, reply, now_ms)
+        else:
+            request.parked = True
+        return self.drain(now_ms)
+
+    cdef int finish(self, Request* request, FetchReply reply, int64_t now_ms) except -1:
+        cdef int32_t throttle_ms = (<Connection>request.connection).throttle_ms(now_ms)
+        cdef int copied
+        if throttle_ms:
+            reply.set_throttle(throttle_ms)
+        copied = copy_small(request, reply)
+        request.parked = False
+        request.started_ns = now_ms * 1000000
+        if copied == 0:
+            Py_INCREF(reply)
+            request.fetch_reply = <void*>reply
+        else:
+            reply.release()
+            if copied < 0:
+                request.silent = True
+                request.close_after = True
+        return self.answers.ready(request)
+
+    cdef int drain(self, int64_t now_ms) except -1:
+        cdef FetchReply reply
+        cdef Request* request
+        while True:
+            reply = self.engine.next_completed()
+            if reply is None:
+                return 0
+            request = self.requests.find(reply.token)
+            if request == NULL or request.connection == NULL or request.state != REQUEST_WAITING:
+                reply.release()
+            else:
+                self.finish(request, reply, now_ms)
+
+    cdef int64_t expire(self, int64_t now_ms) except -1:
+        cdef int64_t deadline = self.engine.next_deadline_ms()
+        cdef int64_t now
+        if deadline >= 0:
+            now = monotonic_ns() // 1000000
+            if deadline <= now:
+                now_ms = now
+                self.engine.expire(now)
+        self.drain(now_ms)  # also what a change of topics has completed
+        return now_ms
+
+    cdef int forget(self, Request* request) except -1:
+        return self.engine.cancel(token_of(request))
+
+    cdef list relief(self, object connections, int64_t now_ms):
+        if self.engine.reader.starved_total == self.starved_seen:
+            return []
+        self.starved_seen = self.engine.reader.starved_total
+        return holders_of_files(connections, self.engine.files.capacity, now_ms)

@@ -1,0 +1,44 @@
+# The requests of a network process: produce, fetch, and what is dispatched. See net_loop.pyx.
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from kbroker._ext.base.api_keys cimport API_WIDTH
+from kbroker._ext.fetch.fetch_engine cimport FetchEngine
+from kbroker._ext.network.connection cimport Connection
+from kbroker._ext.network.connection_loop cimport ConnectionLoop
+from kbroker._ext.network.express_path cimport ExpressPath
+from kbroker._ext.network.fetch_requests cimport FetchRequests
+from kbroker._ext.network.produce_path cimport ProducePath
+from kbroker._ext.shared.arena cimport Arena
+from kbroker._ext.shared.lane cimport Lane
+from kbroker._ext.sockets.requests cimport Request, RequestTable
+
+
+cdef class NetLoop(ConnectionLoop):
+    cdef list _lanes                  # by io worker index
+    cdef readonly ProducePath produce
+    cdef readonly FetchEngine fetch
+    cdef FetchRequests _fetches
+    cdef readonly ExpressPath express
+    # on_refused(connection, token, frame, error code, text): a coordinator's error for a request handed on undecoded.
+    cdef public object on_refused
+    cdef object _dispatch             # dispatch(connection, token, frame bytes)
+    # on_answer(io worker index, message): takes a MSG_ANSWER, a coordinator's part of an answer.
+    cdef public object on_answer
+    cdef int64_t _api_requests[API_WIDTH]
+
+    cdef int read_lane(self, Lane lane) except -1
+    cdef int check_phase(self, Connection c, const uint8_t* frame, int32_t size) except -1
+    cdef int take_answers(self, int worker, const uint8_t* body, Py_ssize_t size) except -1
+    cdef int refuse_express(self, Request* request, int error_code, object text) except -1
+    cdef int start_produce(
+        self, Connection c, const uint8_t* frame, int32_t size, int16_t version, int32_t correlation_id
+    ) except -1
+    cdef int finish_produce(self, Request* request) except -1
+    cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count) except -1
+    cdef int note_restarts(self) except -1
+    cdef int ask_again(self, int worker) except -1
+    cdef int repeat_produce(self, Connection c, Request* request, int worker) except -1
+    cdef int repeat_express(self, Connection c, Request* request) except -1
+    cdef int fail_parts(self, Request* request, int worker, int16_t error_code) except -1
+    cdef int all_parts_done(self, Request* request) except -1
+    cdef int expire_requests(self, int64_t now_ns) except -1

@@ -1,0 +1,47 @@
+# The network side of a produce: request bytes -> descriptors, results -> response bytes.
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from kbroker._ext.base.wire cimport Reader
+from kbroker._ext.fetch.topic_registry cimport Topic, TopicRegistry
+from kbroker._ext.shared.arena cimport Arena
+from kbroker._ext.shared.descriptors cimport ProduceDescriptor, ProduceResult
+from kbroker._ext.sockets.requests cimport ProducePart, ProduceTopic, Request, RequestTable
+from kbroker._ext.sockets.verdicts cimport Verdicts
+
+
+# Descriptors collected in one turn for one io worker.
+cdef struct Bundle:
+    ProduceDescriptor* items
+    uint32_t count
+    uint32_t capacity
+
+
+cdef class ProducePath:
+    cdef Arena arena
+    cdef bint may_write_internal        # the client of the request at hand
+    cdef Verdicts access                # and what else it may do
+    cdef TopicRegistry topics
+    cdef RequestTable requests
+    cdef int worker_count
+    cdef Bundle* bundles
+    cdef readonly uint32_t queued   # descriptors in all bundles
+    cdef readonly int64_t bytes_in
+    cdef int start(self, Request* request, Reader* body) except -1
+    cdef int16_t transaction_error(self, const Request* request) except? -1
+    cdef int16_t topic_error(self, Topic known, const ProduceTopic* topic) except? -1
+    cdef int read_topics(self, Request* request, Reader* r) except -1
+    cdef int read_partition(self, Request* request, Reader* r, object topic, int16_t error_code) except -1
+    cdef int describe(self, const Request* request, int32_t ordinal) except -1
+    cdef void take_back(self, const Request* request) noexcept nogil
+    cdef int add_descriptor(self, int worker, const ProduceDescriptor* descriptor) except -1
+    cdef int send_bundles(self, list lanes) except -1
+    cdef void drop_bundle(self, int worker) noexcept nogil
+    # Describe the open partitions of one io worker to its next incarnation; False if some cannot be, which have failed.
+    cdef bint repeat(self, Request* request, int worker) except *
+    # One io worker does not answer any more: its open partitions have failed.
+    cdef void fail(self, Request* request, int worker, int16_t error_code) noexcept nogil
+    # The open partitions are answered with REQUEST_TIMED_OUT, whatever comes of them.
+    cdef void note_timeout(self, Request* request) noexcept nogil
+    cdef bint has_numbers(self, const ProducePart* part) noexcept nogil
+    cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL
+    cdef int encode(self, Request* request, int32_t throttle_ms) except -1

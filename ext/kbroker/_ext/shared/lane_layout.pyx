@@ -1,0 +1,59 @@
+"""The structs of descriptors.pxd for ``struct.Struct``, and the numbers of messages, for Python at either end of a lane.
+
+A format is built from the struct's own fields, so that it cannot differ from it.
+"""
+from libc.stdint cimport uint64_t
+
+from kbroker._ext.shared.descriptors cimport (
+    EXPRESS_BIT,
+    LANE_MESSAGE_BYTES,
+    MSG_ANSWER,
+    MSG_CALL,
+    MSG_REPLY,
+    MSG_REQUEST,
+    AnswerHead,
+    Envelope,
+    RequestHead,
+)
+
+# Size in bytes -> what `struct` calls it, unsigned; in lower case it is signed.
+cdef dict LETTERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+cdef str letter(size_t size, bint is_signed):
+    cdef str found = LETTERS[size]
+    return found.lower() if is_signed else found
+
+
+cdef str envelope_format():
+    cdef Envelope e
+    return "=" + letter(sizeof(e.kind), False) + letter(sizeof(e.sender_kind), False) + \
+        letter(sizeof(e.sender_index), False) + letter(sizeof(e.sender_incarnation), False) + \
+        letter(sizeof(e.target_incarnation), False) + letter(sizeof(e.count), False)
+
+
+cdef str request_format():
+    cdef RequestHead r
+    return "=" + letter(sizeof(r.token), False) + letter(sizeof(r.total), False) + letter(sizeof(r.offset), False) + \
+        letter(sizeof(r.slot), True) + letter(sizeof(r.slot_incarnation), False) + letter(sizeof(r.api_key), True) + \
+        letter(sizeof(r.version), True) + letter(sizeof(r.client_id_size), False) + \
+        letter(sizeof(r.host_size), False) + letter(sizeof(r.principal_size), False)
+
+
+cdef str answer_format():
+    cdef AnswerHead a
+    return "=" + letter(sizeof(a.token), False) + letter(sizeof(a.total), False) + letter(sizeof(a.offset), False) + \
+        letter(sizeof(a.error), True) + letter(sizeof(a.unused), False)
+
+
+ENVELOPE_FORMAT = envelope_format()
+REQUEST_FORMAT = request_format()
+ANSWER_FORMAT = answer_format()
+# Bytes of each, as C has them.
+ENVELOPE_BYTES = sizeof(Envelope)
+REQUEST_BYTES = sizeof(RequestHead)
+ANSWER_BYTES = sizeof(AnswerHead)
+
+CALL, REPLY, REQUEST, ANSWER = MSG_CALL, MSG_REPLY, MSG_REQUEST, MSG_ANSWER
+MESSAGE_BYTES = LANE_MESSAGE_BYTES
+EXPRESS_TOKEN = <uint64_t>1 << EXPRESS_BIT

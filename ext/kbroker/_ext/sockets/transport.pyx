@@ -1,0 +1,90 @@
+"""The transport of a connection: plain TCP.
+
+A connection that is encrypted has a subclass, which keeps the contract: no call blocks, none raises, and each returns the
+number of bytes that it took or one of the TRANSPORT codes. Calls that a signal interrupts are repeated here. Direct
+calls of cdef methods: no cost beside the system call's.
+"""
+from libc.errno cimport EAGAIN, EINTR, errno
+from posix.types cimport off_t
+from posix.unistd cimport close as close_fd
+
+from kbroker._ext.base.socket_api cimport (
+    MSG_DONTWAIT,
+    MSG_MORE,
+    MSG_NOSIGNAL,
+    SHUT_WR,
+    msghdr,
+    recv,
+    send as send_bytes,
+    sendmsg,
+    shutdown,
+)
+
+cdef extern from "<sys/sendfile.h>" nogil:
+    ssize_t sendfile(int out_fd, int in_fd, off_t* offset, size_t count)
+
+
+cdef class Transport:
+    """Owns a connected, non-blocking socket from here on."""
+
+    def __cinit__(self, int fd):
+        self.fd = fd
+        self.short_is_empty = True
+
+    cdef ssize_t receive(self, void* into, size_t size) noexcept nogil:
+        """Up to ``size`` bytes; 0 at the end of the stream."""
+        cdef ssize_t n
+        while True:
+            n = recv(self.fd, into, size, MSG_DONTWAIT)
+            if n >= 0:
+                return n
+            if errno != EINTR:
+                return TRANSPORT_BLOCKED if errno == EAGAIN else TRANSPORT_FAILED
+
+    cdef ssize_t send(self, const void* data, size_t size, bint more) noexcept nogil:
+        """more: bytes that belong to these follow at once."""
+        cdef ssize_t n
+        while True:
+            n = send_bytes(self.fd, data, size, MSG_NOSIGNAL | (MSG_MORE if more else 0))
+            if n >= 0:
+                return n
+            if errno != EINTR:
+                return TRANSPORT_BLOCKED if errno == EAGAIN else TRANSPORT_FAILED
+
+    cdef ssize_t send_all(self, iovec* vectors, int count) noexcept nogil:
+        """One gathered write."""
+        cdef msghdr message
+        cdef ssize_t n
+        message.msg_name = NULL
+        message.msg_namelen = 0
+        message.msg_iov = vectors
+        message.msg_iovlen = count
+        message.msg_control = NULL
+        message.msg_controllen = 0
+        message.msg_flags = 0
+        while True:
+            n = sendmsg(self.fd, &message, MSG_NOSIGNAL)
+            if n >= 0:
+                return n
+            if errno != EINTR:
+                return TRANSPORT_BLOCKED if errno == EAGAIN else TRANSPORT_FAILED
+
+    cdef ssize_t send_file(self, int file, int64_t position, size_t size) noexcept nogil:
+        """A range of a file, which reaches to the end of the range at least."""
+        cdef off_t at = position
+        cdef ssize_t n
+        while True:
+            n = sendfile(self.fd, file, &at, size)
+            if n > 0:
+                return n
+            if n == 0:
+                return TRANSPORT_CUT
+            if errno != EINTR:
+                return TRANSPORT_BLOCKED if errno == EAGAIN else TRANSPORT_FAILED
+
+    cdef void end_sending(self) noexcept nogil:
+        """The peer is told that no more comes."""
+        shutdown(self.fd, SHUT_WR)
+
+    cdef void close(self) noexcept nogil:
+        close_fd(self.fd)

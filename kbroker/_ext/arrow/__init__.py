@@ -1,0 +1,1 @@
+"""Records as columns in Arrow's format, and back."""

@@ -1,0 +1,1 @@
+"""Offsets of groups: requests, records, and where they are kept."""

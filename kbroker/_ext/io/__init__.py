@@ -1,0 +1,1 @@
+"""The loop of an io worker, and Produce in it."""

@@ -1,0 +1,58 @@
+from collections.abc import Callable
+
+from kbroker._ext.log.offset_index import OffsetIndex, TimeIndex
+from kbroker._ext.log.producer_state import ProducerState
+
+END: int
+ZEROS: int
+DAMAGED: int
+PROGRESS_BYTES: int
+
+class Scan:
+    end_position: int
+    next_offset: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    first_timestamp: int
+    bytes_since_index: int
+    batch_count: int
+    stop: int
+    problem: str | None
+    last_position: int
+    out_of_order: bool
+    leader_epochs: list[tuple[int, int]]
+    aborted: list[tuple[int, int, int, int]]
+
+class IndexCheck:
+    gap_count: int
+    first_gap: int
+    grouped_count: int
+    offset_problem_count: int
+    time_problem_count: int
+    offset_problems: list[str]
+    time_problems: list[str]
+    def __init__(
+        self, offsets: OffsetIndex | None = None, times: TimeIndex | None = None
+    ) -> None: ...
+    def finish(self, whole: bool) -> None: ...
+
+def scan_segment(
+    fd: int,
+    base_offset: int,
+    end: int,
+    *,
+    position: int = 0,
+    next_offset: int | None = None,
+    verify: bool = True,
+    contiguous: bool = False,
+    offset_index: OffsetIndex | None = None,
+    time_index: TimeIndex | None = None,
+    index_interval_bytes: int = 4096,
+    producers: ProducerState | None = None,
+    progress: Callable[[], None] | None = None,
+    check: IndexCheck | None = None,
+    offset_limit: int = ...,
+) -> Scan: ...
+def find_batch(
+    fd: int, position: int, end: int, *, offset: int = -1, timestamp: int = -1
+) -> tuple[int, int, int, int, int] | None: ...

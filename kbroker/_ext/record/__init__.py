@@ -1,0 +1,1 @@
+"""Record batches of all formats: read, checked, converted, filtered."""

@@ -1,0 +1,1 @@
+"""Memory and messages that processes share: arenas, lanes, the partition table."""
