@@ -13,6 +13,7 @@ from fault.wire_client import WireClient, batch_of
 
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker, BrokerFailed, wait_until
+from kbroker.testing.broker import COMMAND
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
 
@@ -109,7 +110,7 @@ def test_start_with_too_low_a_limit_names_the_one_that_it_needs(tmp_path: Path) 
             assert produce(client, 0, 7) == 0
         broker.stop()
 
-        broker._command[:0] = ["prlimit", "--nofile=200:200"]
+        broker._command = ["prlimit", "--nofile=200:200", *COMMAND]
         broker.start()
 
         wait_until(lambda: "owns " in broker.log_text.partition("limit of 200")[2])
@@ -121,8 +122,8 @@ def test_start_with_too_low_a_limit_names_the_one_that_it_needs(tmp_path: Path) 
 
 
 def test_start_with_a_hopeless_limit_is_rejected(tmp_path: Path) -> None:
-    broker = Broker(ONE_OF_EACH, directory=tmp_path)
-    broker._command[:0] = ["prlimit", "--nofile=60:60"]
+    command = ["prlimit", "--nofile=60:60", *COMMAND]
+    broker = Broker(ONE_OF_EACH, directory=tmp_path, command=command)
 
     with pytest.raises(BrokerFailed, match="ulimit -n=60 is not valid: expected 104"), broker:
         pass

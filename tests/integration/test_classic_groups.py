@@ -66,7 +66,7 @@ def split(members: list[Member]) -> bool:
 
 def generation(broker: Broker) -> int:
     """The newest generation that got its assignment, from the broker's log."""
-    found = [line for line in broker.log_text.splitlines() if "has its assignment" in line]
+    found = [line for line in broker.log_text.splitlines() if "received the assignment" in line]
     return int(found[-1].split("generation ")[1].split()[0])
 
 
