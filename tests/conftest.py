@@ -17,6 +17,8 @@ from kbroker.testing import plugin, waiting
 # something that works, on a machine that stood still.
 PATIENCE_S = 30.0
 TESTS = Path(__file__).resolve().parent
+# About half of tests/spark by time.
+SECOND_SPARK_SESSION = ("tests/spark/test_spark_sinks", "tests/spark/test_spark_streaming")
 LONGEST_FIRST = ("spark", "fault", "interop", "integration", "property")
 
 # A machine that stands still for a moment, or for five seconds, has found nothing. In CI one run is
@@ -67,17 +69,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """``--dist loadfile``, but tests/spark is like one file: one Spark session is enough."""
+    """``--dist loadfile``, but tests/spark is like two files: a Spark session takes long to start, and
+    all tests in one process would outlast the others.
+    """
     if config.getoption("dist") != "loadfile":
         return None
     # Files are handed out in the order above, and not by how many tests they hold.
     config.option.loadscopereorder = False
     from xdist.scheduler import LoadFileScheduling
 
-    class OneSparkSession(LoadFileScheduling):
+    class TwoSparkSessions(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith("tests/spark/"):
-                return "tests/spark"
+                is_second = nodeid.startswith(SECOND_SPARK_SESSION)
+                return "tests/spark/2" if is_second else "tests/spark/1"
             return str(super()._split_scope(nodeid))
 
-    return OneSparkSession(config, log)
+    return TwoSparkSessions(config, log)

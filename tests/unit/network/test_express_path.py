@@ -6,6 +6,7 @@ import random
 import struct
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -148,21 +149,28 @@ def test_group_with_any_hash_goes_where_the_others_look_for_it(bench: Bench, gro
     assert [r.slot for r in bench.asked()] == [SLOTS[coordinator_partition(group, 3)]]
 
 
-def test_requests_of_one_turn_share_a_message(bench: Bench) -> None:
-    """Of few connections: where many have work, each may take so little of a turn that a busy
-    machine moves some to the next one.
-    """
+def messages_for_four(bench: Bench) -> int:
+    """How many messages four requests take that are there before a turn begins."""
     clients = [bench.connect() for _ in range(4)]
     for n, client in enumerate(clients):
         client.send(frame(heartbeat(f"g{n}"), 3, number=n))
-    bench.turn(1)
-    data = bench.worker.recv(1 << 20)
-    requests = [bench.assembler.request(part) for part in unpack(data[ENVELOPE.size :])]
-    assert len(requests) == 4
+    requests, messages = [], 0
+    while len(requests) < len(clients):
+        bench.turn(1)
+        with suppress(BlockingIOError):
+            data = bench.worker.recv(1 << 20)
+            messages += 1
+            requests += [bench.assembler.request(part) for part in unpack(data[ENVELOPE.size :])]
     bench.reply(*(Answer(r.token, 0, b"\0\0\0\0\0\0") for r in requests))
     bench.turn()
     for n, client in enumerate(clients):
         assert client.recv(1000) == struct.pack(">iiih", 10, n, 0, 0)
+    return messages
+
+
+def test_requests_of_one_turn_share_a_message(bench: Bench) -> None:
+    """A machine that stands still ends a turn early; it does not do so every time."""
+    assert any(messages_for_four(bench) == 1 for _ in range(20))
 
 
 def test_transactional_id_finds_the_other_topic(bench: Bench) -> None:
