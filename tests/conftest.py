@@ -69,8 +69,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """``--dist loadfile``, but tests/spark is like two files: a Spark session takes long to start, and
-    all tests in one process would outlast the others.
+    """``--dist loadfile``, but tests/spark is like two files: a Spark session takes long to start,
+    and all tests in one process would outlast the others.
     """
     if config.getoption("dist") != "loadfile":
         return None
