@@ -1,5 +1,5 @@
-"""Descriptors: files are opened so that running out of them is told apart from a failing disk, and
-the last ones of a process are kept from what takes many for what needs one now and then.
+"""File descriptors: opening a file distinguishes running out of them from a failing disk, and the
+last ones of a process are reserved for what needs one now and then.
 """
 
 from __future__ import annotations

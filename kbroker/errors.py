@@ -348,7 +348,7 @@ class ConfigError(Exception):
 
     @property
     def answer(self) -> str:
-        """What a client is told. COMPAT: it begins as Kafka's message, which scripts look for."""
+        """The text for a client. COMPAT: it begins as Kafka's message, which scripts look for."""
         return f"Invalid value {self.value!s} for configuration {self.key}: expected {self.allowed}"
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:

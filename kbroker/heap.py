@@ -17,8 +17,8 @@ def keep_freed_memory() -> None:
     """Make malloc reuse large blocks instead of returning each one to the system.
 
     With its defaults a buffer of a megabyte (of a fetch, of a decompressed batch, of a compressor)
-    is mapped anew again and again, and the page faults, 2 µs each on a virtual machine, cost more
-    than what fills it. A hint: a C library without ``mallopt`` goes on as it is.
+    is mapped again and again, and the page faults, 2 µs each on a virtual machine, cost more than
+    what fills it. A hint: a C library without ``mallopt`` continues as it is.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -60,7 +60,7 @@ def safe_argument(value: object) -> object:
 
 
 class LineFormatter(logging.Formatter):
-    """Writes a record as one line, in which nobody can forge another.
+    """Writes a record as one line, in which no client can forge another.
 
     The lines of a traceback follow indented, so that a line starts with a time.
     """

@@ -1,4 +1,4 @@
-"""The data directories to adopt: whose they are, that nobody uses them, what lies in them.
+"""The data directories to adopt: whose they are, that they are not in use, what they contain.
 
 Reads only, but for the locks, which are those a broker takes.
 """
@@ -276,7 +276,7 @@ def _held(path: str) -> Iterator[None]:
         try:
             fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError:
-            yield  # nobody who may write here can be running, nor can we
+            yield  # no broker that may write here can be running, nor can we write
             return
         made = True
     try:

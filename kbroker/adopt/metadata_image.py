@@ -71,7 +71,7 @@ class MetadataImage:
         self.acls: set[bytes] = set()
         self.scram: set[tuple[str, int]] = set()
         self.quotas: set[tuple[Entity, str]] = set()
-        # Kinds of records that nobody here knows, with their number.
+        # Unknown kinds of records, with their number.
         self.unknown: Counter[int] = Counter()
         self.end_offset = 0
         self._waiting: list[Message] | None = None

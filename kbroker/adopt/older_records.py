@@ -3,8 +3,8 @@
 Kafka 2.7 gives up on a whole partition of an internal topic when it finds a record it does not
 know: values of ``__transaction_state`` in version 1 (KIP-890), or groups of the consumer protocol
 (KIP-848) in ``__consumer_offsets``. The former lose the fields that 2.7 has no use for. The latter
-are replaced by the deletion of an offset that nobody committed. Offsets stay the same, and batches
-without such records are not touched.
+are replaced by the deletion of an offset that was never committed. Offsets stay the same, and
+batches without such records are not touched.
 """
 
 from __future__ import annotations

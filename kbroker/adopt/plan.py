@@ -101,7 +101,7 @@ def plan_for(
     zookeeper: where a Kafka in ZooKeeper mode keeps settings, which are not known without it.
     without_metadata: KRaft's metadata log is lost, and with it the settings.
     without_remote_records, missing_begin_empty: records in remote storage are left behind,
-    partitions that are not here are made anew, instead of a Refusal.
+    partitions that are not here are created empty, instead of a Refusal.
     """
     plan = Plan(directories[0].identity, directories)
     metadata = find_metadata(directories, metadata_log_dir, is_lost=without_metadata)

@@ -25,7 +25,7 @@ from kbroker.wording import counted
 
 ADOPTED = "/kbroker-adopted"
 FEATURES = "/feature"
-# Topics in one transaction; progress is told between two of them.
+# Topics in one transaction; progress is reported between two of them.
 _TOPICS_AT_ONCE = 200
 
 Progress = Callable[[str], None]

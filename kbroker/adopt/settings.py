@@ -17,7 +17,7 @@ from kbroker.storage.topic_settings import magic_of
 
 DEFAULT_ENTITY = "default"
 FORMAT_VERSION = "message.format.version"
-# Kinds of entities that are told about and not kept: as Kafka numbers them (ConfigResource.Type).
+# Kinds of entities that are reported and not kept, by Kafka's numbers (ConfigResource.Type).
 _OTHERS = {16: "Client metrics"}
 
 

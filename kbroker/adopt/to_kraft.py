@@ -92,7 +92,7 @@ def steps(holdings: Holdings, metadata_log_dir: str | None = None) -> Iterator[s
     yield "Start Kafka with these settings (without kafka-storage format, which is done):"
     yield "  process.roles=broker,controller"
     yield f"  node.id={holdings.broker_id}"
-    # A quorum whose voters are in its log (KIP-853) has none after a move: nobody would be elected.
+    # A quorum whose voters are in its log (KIP-853) has none after a move, and could not elect one.
     yield f"  controller.quorum.voters={holdings.broker_id}@HOST:PORT (of its CONTROLLER listener)"
     yield f"  log.dirs={directories}"
     if metadata_log_dir is not None and metadata_log_dir not in holdings.log_dirs:

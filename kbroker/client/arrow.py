@@ -41,7 +41,7 @@ FIELDS = {
 }
 COLUMNS = tuple(name for name in FIELDS if name != "headers")
 
-# Batches of this size are still in a core's cache when whoever takes the rows looks at them.
+# Batches of this size are still in a core's cache when their consumer reads the rows.
 ROWS_MAX = 16_384
 BYTES_MAX = 1 << 20
 # BOUND: what the records of one batch may decompress to.
@@ -109,7 +109,7 @@ def read_arrow(
         offset, why = error.args
         raise CorruptRecords(topic, partition, offset, why) from error
     except ClientError:
-        # Whoever goes on behind what is gone must not miss what came before it.
+        # A caller that continues after the missing offsets must not lose what came before them.
         if (rows := reader.finish()) is not None:
             yield pa.record_batch(rows)
         raise
@@ -123,7 +123,7 @@ def read_arrow(
 
 # -- writing
 
-# What a written batch may have; every other column is refused. Columns of other types are cast.
+# What a written batch may have; every other column is rejected. Columns of other types are cast.
 WRITTEN = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -184,7 +184,7 @@ class ArrowProducer:
 
     @property
     def rows(self) -> int:
-        """Rows taken so far, acknowledged or not."""
+        """Rows taken, acknowledged or not."""
         return int(self._writer.rows)
 
     def _partitions_of(self, topic: str) -> int:

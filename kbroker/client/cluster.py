@@ -37,7 +37,7 @@ NO_TOPIC_ID = bytes(16)
 _IDLE_S = 240.0
 # BOUND: connections kept for the next who borrows one, for each node.
 _IDLE_MAX = 4
-# What was heard of a topic is asked for anew after this time: partitions are added to it.
+# Metadata of a topic is refreshed after this time, to find added partitions.
 _METADATA_AGE_S = 300.0
 # How long a topic that is written to may take to be created.
 _CREATION_S = 5.0

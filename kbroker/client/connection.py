@@ -1,8 +1,8 @@
 """One blocking connection to a broker: requests out, answers back in the same order.
 
-A request is sent now and its answer received later, so several can be in flight. Every call has a
+A request is sent now and its response received later, so several can be in flight. Every call has a
 deadline (``time.monotonic``). Any error closes the connection: requests that were in flight may or
-may not have been executed, and whoever sent them decides whether to send them again.
+may not have been executed, and the caller decides whether to send them again.
 
 One thread at a time. A response's records are views into the buffer that its frame was received
 into; ``receive(into=...)`` lets the caller own and reuse that buffer.

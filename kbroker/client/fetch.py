@@ -26,7 +26,7 @@ from kbroker.protocol.messages.fetch import FetchRequest
 # BOUND: what a fetch may grow to for one batch of a broker that cuts even the first one.
 _BATCH_BYTES_MAX = 1 << 30
 # A range may end in a gap that compaction left at the end of a log. It is taken for one when so
-# many fetches in a row found nothing although the log goes on, over so many seconds.
+# many fetches in a row, over so many seconds, found nothing although the log continues.
 _GAP_FETCHES = 3
 _GAP_S = 1.0
 # What is left of a deadline is not worth another fetch.
@@ -203,7 +203,7 @@ class RangeFetch:
         if self._connection is None:
             known, leader = self.cluster.leader(self.topic, self.partition, retry)
             if self._is_another(known):
-                # Or it is what was heard before the topic was made anew.
+                # Or the metadata is from before the topic was recreated.
                 self.cluster.forget_topic(self.topic)
                 known, leader = self.cluster.leader(self.topic, self.partition, retry)
             self._check_topic(known)

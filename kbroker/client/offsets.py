@@ -118,7 +118,7 @@ def _list_once(
             _, leader = cluster.leader(topic, partition, retry)
             by_leader[leader][topic, partition] = timestamp
         except RejectedError as error:
-            # A topic that is not there is told at once; one without a leader is waited for.
+            # A missing topic is reported at once; a missing leader is waited for.
             if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 error.retriable = False
             answered.errors[topic, partition] = error
@@ -133,7 +133,7 @@ def _list_once(
     try:
         _ask_leaders(cluster, connected, read_committed, retry, answered)
     except BaseException:
-        # An answer that nobody takes would be taken for the next one.
+        # A response that is not read would be taken for the next one.
         for connection, _ in connected:
             if connection.in_flight:
                 connection.close()

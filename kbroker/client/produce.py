@@ -111,7 +111,7 @@ class BatchProducer:
     idempotent: needs acks=-1.
     transactional_id: makes it transactional: call ``begin`` and ``end`` around what is sent.
     identity: use this one instead of asking for one (``transactions.init_producer``). The property
-        of that name says which one is used, for whoever ends its transaction.
+        of that name says which one is used, for callers that end its transaction elsewhere.
     delivery_timeout: seconds from ``send`` to the acknowledgement.
     buffer_bytes: BOUND: ``send`` waits while more than this is not acknowledged.
     request_bytes: the largest request.
@@ -218,7 +218,7 @@ class BatchProducer:
         """
         assert self._open, "there is no transaction"
         if not self._told and self._error is None:
-            self._open = False  # nobody else knows of it
+            self._open = False  # the coordinator does not know of it
             return
         before = self.identity
         if commit:

@@ -56,7 +56,7 @@ class Retry:
             raise error
         self.attempts += 1
         earlier, self._last = self._last, error
-        # An attempt that the deadline ended may only say so: what was wrong before is told as well.
+        # An attempt that the deadline ended may only say so: the error before it is reported, too.
         if time.monotonic() < self.deadline or str(earlier) == str(error):
             earlier = None
         pause_s = self._pause_s * random.uniform(0.7, 1.3)

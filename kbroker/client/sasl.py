@@ -17,8 +17,8 @@ from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 if TYPE_CHECKING:
     from kbroker.client.connection import Connection
 
-# BOUND: Kafka's brokers have 4096 to 16384 iterations. Fewer would be cheap to guess from, more
-# would keep this process busy for whoever answers.
+# BOUND: Kafka's brokers have 4096 to 16384 iterations. With fewer, passwords would be cheap to
+# guess; with more, a server could keep this process busy.
 _ITERATIONS_MIN = 4096
 _ITERATIONS_MAX = 1_000_000
 _TURNS_MAX = 8

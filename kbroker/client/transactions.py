@@ -32,7 +32,7 @@ _TXN_OFFSET_COMMIT_1 = 4
 # From this version of EndTxn on a broker speaks the second one, when its feature says so, too.
 _END_TXN_2 = 5
 _FEATURE = "transaction.version"
-# What the code alone does not say (KIP-679): who may write to no topic is refused by it, too.
+# What the code alone does not say (KIP-679): a principal without Write on any topic gets it, too.
 _NEEDED = (
     "This needs Write on the topic and, before Kafka 2.8, IdempotentWrite on the cluster; "
     "without that, set enable.idempotence=false."

@@ -34,7 +34,7 @@ class PartitionChange(NamedTuple):
 class TopicChange(NamedTuple):
     """A topic before and after; None where it is not there.
 
-    If the ids of both differ, the topic was deleted and created anew.
+    If their ids differ, the topic was deleted and recreated.
     """
 
     old: TopicImage | None
@@ -74,7 +74,7 @@ class ImageChanges:
     settings: bool = False
 
     def deleted(self) -> list[TopicImage]:
-        """Topics as they were; one that was created anew under its name is among them."""
+        """Topics as they were; one that was recreated under its name is among them."""
         return [
             change.old
             for change in self.topics.values()

@@ -21,7 +21,7 @@ GONE_MAX = 1000
 
 
 class Endpoint(NamedTuple):
-    """An advertised address. Empty ``host``: a client is told the address it reached."""
+    """An advertised address. Empty ``host``: a client gets the address that it connected to."""
 
     listener: str
     host: str
@@ -65,8 +65,8 @@ class ClusterImage:
         self.topics_by_id: dict[bytes, TopicImage] = {}
         self.broker_config: dict[str, dict[str, str]] = {}  # "default" or a broker id
         self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
-        # What readers computed from the image and want to find again until it changes. BOUND:
-        # whoever puts something in limits it.
+        # What readers have computed from the image, cached until it changes. BOUND: each reader
+        # limits its own entries.
         self.derived: dict[Any, Any] = {}
         # When topics went away, on the monotonic clock: the last GONE_MAX of them.
         self._gone_s: dict[str, float] = {}

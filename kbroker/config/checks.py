@@ -1,6 +1,6 @@
 """Limits that tie several settings together, each with its reason.
 
-``check_limits`` refuses what cannot work, ``advice`` warns of what works badly.
+``check_limits`` rejects what cannot work, ``advice`` warns of what works badly.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _check_identity(config: BrokerConfig) -> None:
     if config["node.id"] != broker_id:
         _refuse(config, "node.id", f"the same as broker.id ({broker_id})")
     if not config["broker.id.generation.enable"]:
-        # Nobody else would give it a number.
+        # Without generated ids, there is no other source for it.
         if broker_id < 0:
             _refuse(config, "broker.id", "at least 0, because broker.id.generation.enable=false")
     elif broker_id < -1:
@@ -91,7 +91,7 @@ def _check_places(config: BrokerConfig) -> None:
         _refuse(config, "log.dirs", "at least one directory")
     if not set(config["cordoned.log.dirs"]) <= {*config.log_dirs, ALL_CORDONED}:
         _refuse(config, "cordoned.log.dirs", "directories that are in log.dirs, or *")
-    # Parsing them refuses what is malformed, doubled or not built.
+    # Parsing them rejects what is malformed, given twice or not built.
     _ = config.listeners, config.advertised_listeners
     for name in ("socket.send.buffer.bytes", "socket.receive.buffer.bytes"):
         if config[name] < -1 or config[name] == 0:
@@ -99,7 +99,7 @@ def _check_places(config: BrokerConfig) -> None:
 
 
 def _check_connections(config: BrokerConfig) -> None:
-    # Nobody could connect any more, and so nobody could change it back.
+    # No client could connect any more to change it back.
     for name in ("max.connections", "max.connection.creation.rate"):
         if config[name] == 0:
             _refuse(config, name, "at least 1")

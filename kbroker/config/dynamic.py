@@ -42,7 +42,7 @@ def alter_topic(
     """A topic's settings after the operations. Raises ConfigError."""
     inherited = TopicConfig({}, broker)
     changed = _apply(current, ops, TOPIC_KEYS, lambda key: inherited[key.name], "topic")
-    # A name from elsewhere that nobody touched may stay.
+    # An unknown name that the request does not touch may stay.
     validate_topic({k: v for k, v in changed.items() if k in TOPIC_KEYS}, broker)
     return changed
 

@@ -180,7 +180,7 @@ class Key:
         return ", ".join(parts)
 
     def error(self, text: str, allowed: str = "") -> ConfigError:
-        """The error for a refused value. It hides a secret, and is one short line whatever came."""
+        """The error for a rejected value. It hides secrets and is always one short line."""
         shown = "(hidden)" if self.sensitive else text[:_SHOWN_CHARS_MAX]
         if not shown.isprintable():
             shown = ascii(shown)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from kbroker.config.key import split_list
 from kbroker.errors import ConfigError
 
-DEFAULT_HOST = "127.0.0.1"  # nobody outside reaches a broker that was not configured
+DEFAULT_HOST = "127.0.0.1"  # a broker that was not configured cannot be reached from outside
 _PORT_MAX = 65535
 _HOST_CHARS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-%._:")
 _NAME_CHARS = _HOST_CHARS - frozenset("%:")

@@ -11,8 +11,8 @@ from kbroker.config.loader import BrokerConfig
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError
 
-# BOUND: nearest names that are looked for, for a quarter to eight milliseconds each. A request may
-# have 100,000 settings that do not exist, and the controller serves nobody else meanwhile.
+# BOUND: searches for the nearest name, each of which takes a quarter to eight milliseconds. A
+# request may have 100,000 unknown settings, and the controller serves no other in the meantime.
 HINTS_PER_SECOND_MAX = 20
 
 # COMPAT: what Kafka 0.8 called it in its text, and nowhere in its table.
@@ -36,7 +36,7 @@ class TopicConfig:
 
     def __init__(self, overrides: Mapping[str, str], broker: BrokerConfig) -> None:
         """overrides: as stored. Names that do not exist are kept but mean nothing, so that a topic
-        made by another broker still opens.
+        created by another broker still opens.
 
         Raises ConfigError for a value that is not allowed.
         """

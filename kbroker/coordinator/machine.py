@@ -7,8 +7,8 @@ the answers once the records are committed. *Soft* state (timers, members that w
 belongs to the machine, which may change it at any time after ``op.touch()``.
 
 If the records of an operation cannot be written, its answers become an error. If the operation had
-touched soft state, the shard is also dropped and loaded again from its log, and whoever waits in it
-is told to try again. A machine therefore needs no way to undo anything.
+touched soft state, the shard is also dropped and reloaded from its log, and clients with pending
+requests get a retriable error. A machine therefore needs no way to undo anything.
 
 Everything runs on the one thread of the io worker; an operation never awaits. What takes time (a
 call to another process) is an ``async def`` outside of operations, whose result comes back through
@@ -62,7 +62,7 @@ class Call:
 
 
 class Operation:
-    """What one run of a machine's function has asked for so far."""
+    """What one run of a machine's function has requested: records, responses, callbacks."""
 
     __slots__ = ("answers", "callbacks", "producer", "records", "touched")
 
@@ -204,7 +204,7 @@ class Machine(Protocol):
 
         Returns (where it stopped, records taken, offset after the last of them or -1). It stops at
         the first batch that is damaged, cut short, a control batch, or that holds anything the
-        faster way is not made for. The loader goes on from there.
+        faster path does not handle. The loader continues from there.
         """
         ...
 

@@ -17,7 +17,7 @@ class ProducerIds:
         self._waiting: list[Pending[int]] = []
 
     def take(self) -> Pending[int]:
-        """A producer id nobody else has; COORDINATOR_LOAD_IN_PROGRESS while there is none."""
+        """A unique producer id; COORDINATOR_LOAD_IN_PROGRESS while there is none."""
         pending: Pending[int] = Pending()
         self._waiting.append(pending)
         if self._next < self._end:

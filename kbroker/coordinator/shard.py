@@ -44,14 +44,14 @@ LOAD_STEP_MS = 10
 # How long a shard that could not write waits before it is loaded again.
 RELOAD_DELAY_MS = 1_000
 
-# How long records may wait for the replicas before the clients are told to try again.
+# How long records may wait for the replicas before clients get a retriable error.
 COMMIT_TIMEOUTS = {
     OFFSETS_TOPIC: "offsets.commit.timeout.ms",
     TRANSACTIONS_TOPIC: "request.timeout.ms",
 }
 NEVER_MS = 1 << 62
 
-# What a client is told when the log rejects a batch, as Kafka's coordinators put it.
+# The error for clients when the log rejects a batch, as in Kafka's coordinators.
 APPEND_ERRORS = {
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
@@ -229,7 +229,7 @@ class Shard:
             if self.now_ms() - step_ms >= LOAD_STEP_MS:
                 await self.rpc.sleep(0)
                 if self.machine is not machine or self.state != LOADING:
-                    return  # closed, or loaded anew, meanwhile
+                    return  # closed or reloaded in the meantime
                 step_ms = self.now_ms()
         self.state = ACTIVE
         self._run(Pending(), lambda op: machine.loaded(op), ())
@@ -244,7 +244,7 @@ class Shard:
         logger.log(level, "%s: loaded %d records in %d ms", self._log.name, loader.records, took_ms)
 
     def close(self, error: WireError | None = None) -> None:
-        """Serve no more; whoever waits gets the error."""
+        """Stop serving; pending requests get the error."""
         error = error or WireError(ErrorCode.NOT_COORDINATOR)
         self.state = CLOSED
         self._drop(error)
@@ -362,7 +362,7 @@ class Shard:
         fail(op, failure)
         outcome.resolve(error=failure)
         if op.touched:
-            # The others have done nothing wrong: they are told to come again.
+            # The other clients have done nothing wrong and should retry.
             self._reload(failure, WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def _broken(self, op: Operation, outcome: Pending[Any], error: Exception) -> None:
@@ -436,11 +436,11 @@ class Shard:
         return limit_ms
 
     def failure(self, error: WireError) -> WireError:
-        """What a client is told when the log will not commit its records."""
+        """The error for a client when the log will not commit its records."""
         return WireError(APPEND_ERRORS.get(error.code, error.code), error.message)
 
     def expiry_error(self) -> WireError:
-        """What a client is told whose records were not committed in time."""
+        """The error for a client whose records were not committed in time."""
         text = f"no commit within {self.wait_max_ms} ms"
         return WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Timers:
-    """Named timers. ``due`` is called by whoever has the clock; nothing fires by itself."""
+    """Named timers. The caller has the clock and calls ``due``; nothing fires by itself."""
 
     __slots__ = ("_heap", "_order", "_timers")
 

@@ -61,10 +61,10 @@ def now_ms() -> int:
 CHANGE_MIN_MS = 1_000
 # What a call may take longer than the process at its other end.
 CALL_MARGIN_MS = 2_000
-# For topics that nobody created: a client named them, or a coordinator needs them.
+# For topics that are created automatically: a client named them, or a coordinator needs them.
 CREATION_TIMEOUT_MS = 10_000
-# BOUND: topics in one call to the controller. It and all who are told of them serve others between
-# two calls.
+# BOUND: topics in one call to the controller. It and all processes that learn of the topics serve
+# others between two calls.
 CALL_TOPICS_MAX = 200
 # BOUND: bytes of the requests that others of the broker are at work on, or that wait there.
 GIVEN_AWAY_BYTES_MAX = 64 << 20
@@ -177,7 +177,7 @@ class RequestContext:
     def controller(
         self, operation: Operation[Q, A], request: Q, timeout_ms: int | None = None
     ) -> Pending[A]:
-        """Call the controller, which is told who asks for a change."""
+        """Call the controller; the request of a change names the client's principal."""
         if isinstance(request, OfClient) and self.principal != ANONYMOUS:
             request = replace(request, asked_by=str(self.principal))
         return self.process.rpc.call(CONTROLLER, operation, request, timeout_ms)
@@ -192,9 +192,9 @@ class RequestContext:
         """Have the controller change topics, thousands a part at a time, and wait until the change
         is in effect everywhere; the results of all. Raises WireError if there is none.
 
-        timeout_ms: the client's. The controller ends the wait; the change goes on. topics: what may
-        not be in different calls, because it is of one name, is together. request: for a part of
-        them, to be answered within so many ms.
+        timeout_ms: the client's. The controller ends the wait, but the change continues. topics:
+        entries of the same name are together, as they may not be in different calls. request:
+        makes the request for a part of them, to be answered within so many ms.
         """
         until_ms = now_ms() + timeout_ms
         results: list[TopicResult] = []

@@ -41,7 +41,7 @@ def fail(ctx: RequestContext, request: DeleteTopicsRequest, error: WireError) ->
 async def handle_delete_topics(
     ctx: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """Delete them; answered when nobody serves them any more."""
+    """Delete them; the response is sent when no process serves them any more."""
     topics = asked(ctx, request)
     responses = [] if ctx.access.everything else deny(ctx, topics)
     rejections = {

@@ -1,5 +1,5 @@
 """DescribeTopicPartitions (75): version 0. Topics in order of name, a limited number of partitions
-at a time; the cursor of an answer is where the next request goes on.
+at a time; the cursor of a response is where the next request continues.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def fail(ctx: RequestContext, request: ElectLeadersRequest, error: WireError) ->
 async def handle_elect_leaders(
     ctx: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """ELECTION_NOT_NEEDED for every partition that exists. A request without a list, which is for
-    all, is told only of those with an election: of none, as by Kafka."""
+    """ELECTION_NOT_NEEDED for every partition that exists. The response to a request without a
+    list, which is for all, names only those with an election: none, as in Kafka."""
     cls = ElectLeadersResponse
     bad_type = request.election_type not in _TYPES
     return cls(

@@ -48,7 +48,7 @@ async def handle_init_producer_id(ctx: RequestContext, request: InitProducerIdRe
         raise WireError(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return await forward(ctx, TRANSACTIONS_TOPIC, request.transactional_id)
-    # Whoever may write to any topic may do so idempotently.
+    # Permission to write to any topic includes idempotent writes.
     if not ctx.allows(AclOperation.IDEMPOTENT_WRITE, Kind.CLUSTER) and not ctx.access.allows_any(
         AclOperation.WRITE, Kind.TOPIC
     ):

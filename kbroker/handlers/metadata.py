@@ -2,9 +2,9 @@
 
 A request for all topics is an empty list in version 0, null later. A topic that does not exist is
 created if the broker (auto.create.topics.enable) and the request allow it; versions 0 to 3 cannot
-forbid it. The answer then describes the finished topic, but for one that was deleted just before:
-whoever deletes a topic and looks is told that it is gone. From version 12 on a topic may be named
-by its id alone.
+forbid it. The response then describes the finished topic, unless it was deleted just before: a
+client that deletes a topic and looks for it finds that it is gone. From version 12 on a topic may
+be named by its id alone.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ async def handle_metadata(
 def answer_key(
     ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Any]
 ) -> tuple[Any, ...] | None:
-    """What an answer depends on beside the image; None if it is not worth keeping.
+    """What a response depends on beside the image; None if it is not worth caching.
 
-    Ten thousand partitions take tens of milliseconds, in which nobody else is served.
+    Ten thousand partitions take tens of milliseconds, in which no other request is served.
     """
     partitions = 0
     for topic in found:
@@ -155,7 +155,7 @@ def named(ctx: RequestContext, entries: list[Any]) -> Iterator[str]:
 
 
 def name_of(ctx: RequestContext, entry: Any) -> str | None:
-    """None for an id that nobody knows."""
+    """None for an unknown id."""
     if entry.name is not None and entry.topic_id == NO_UUID:
         name: str = entry.name
         return name

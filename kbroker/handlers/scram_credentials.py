@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (50) and AlterUserScramCredentials (51): version 0.
 
-Users cannot log in with SCRAM yet, so nobody has credentials.
+Users cannot log in with SCRAM yet, so no user has credentials.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Passes accepted connections from the acceptor to a network process, and reports closed ones back.
 
-One AF_UNIX SOCK_SEQPACKET pair per network process, made by the supervisor and kept over restarts
-of either end. Both ends are non-blocking; ``False`` means "full, try again later". ZeroMQ cannot
+One AF_UNIX SOCK_SEQPACKET pair per network process, created by the supervisor and kept when either
+end is restarted. Both ends are non-blocking; ``False`` means "full, try again later". ZeroMQ cannot
 carry descriptors, so these messages do not use a mailbox.
 
     acceptor -> network: listener index u32, peer host (UTF-8, the rest), and the descriptor as

@@ -26,8 +26,8 @@ class KindRow(NamedTuple):
     """One kind of process.
 
     title: in ps, logs and metrics. worker: ``module:class``, a subclass of ``workers.base.Worker``;
-    empty for the supervisor. stops: its step in a shutdown; whoever depends on a process stops
-    before it. count: how many there are. feeds: each has a request arena, and a lane to each io
+    empty for the supervisor. stops: its step in a shutdown; a process stops before those it
+    depends on. count: how many there are. feeds: each has a request arena, and a lane to each io
     worker, under its number among those that feed.
     """
 

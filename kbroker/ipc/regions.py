@@ -1,8 +1,8 @@
-"""The memory that the processes of one broker share, made by the supervisor before it forks.
+"""The memory that the processes of one broker share, created by the supervisor before it forks.
 
 Every region is a memfd. It has no name in any file system, so nothing is left behind, however a
-process dies, and only this broker's processes can reach it. Sizes are sealed, so nobody can shrink
-a region under a reader (that would be SIGBUS). Pages cost memory only once they are touched.
+process dies, and only this broker's processes can reach it. Sizes are sealed, so a region cannot be
+shrunk under a reader (that would be SIGBUS). Pages cost memory only once they are touched.
 """
 
 from __future__ import annotations

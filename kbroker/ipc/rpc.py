@@ -160,7 +160,7 @@ class Rpc:
         self._reply(sender, {"id": number, "error": int(code), "message": text})
 
     def error_of(self, sender: Address, error: BaseException) -> tuple[ErrorCode, str]:
-        """The code and words for ``error``; logged if nobody expected it."""
+        """The code and text for ``error``; an unexpected one is logged."""
         if isinstance(error, WireError):
             return error.code, error.message
         if isinstance(error, ShortageError):

@@ -2,9 +2,9 @@
 
 A process has one thread. Each coroutine belongs to a *turn* (a network process has one for each
 connection), which says how long it took last time: those that take long wait as much longer. So a
-hundred greedy connections cost a modest one the slice that is running, not a slice each, and nobody
-waits for ever. A coroutine goes on for as long as it likes, so it goes through lists with ``each``
-and runs generators with ``finish``, which pause when its slice is over.
+hundred greedy connections cost a modest one the slice that is running, not a slice each, and none
+waits forever. A coroutine is never interrupted, so it must iterate over lists with ``each`` and run
+generators with ``finish``, which pause when its slice is over.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kbroker.ipc.rpc import Pending
 
 T = TypeVar("T")
 
-# BOUND: how long a coroutine goes on while others wait, and how long ``run`` does before what else
-# the process has to do.
+# BOUND: how long a coroutine runs while others wait, and how long ``run`` runs before the process
+# does its other work.
 SLICE_NS = 2_000_000
 # Who takes longer waits so many times as much longer, up to half a second. That is more than there
 # are greedy connections, so a short request is before the long ones of all of them.
@@ -28,7 +28,7 @@ PATIENCE = 250
 
 
 class Turn:
-    """One of those that take turns. is_gone: nobody waits for it any more."""
+    """One of those that take turns. is_gone: its client has disconnected."""
 
     __slots__ = ("_before_ns", "_last_ns", "_ns", "is_gone")
 
@@ -44,7 +44,7 @@ class Turn:
             self._before_ns, self._last_ns, self._ns = self._last_ns, self._ns, 0
 
     def takes(self) -> int:
-        """How long it goes on, a slice at the most. Once it may have been another process."""
+        """How long it runs, a slice at most. One slow run may have been another process's fault."""
         return min(max(self._ns, min(self._before_ns, self._last_ns)), SLICE_NS)
 
 
@@ -61,8 +61,9 @@ PAUSE = Pause()
 
 
 class Slices:
-    """The coroutines of one process that can go on. clock: monotonic, in ns. (One of the thread's
-    own time would not count what other processes take, but takes microseconds to read.)
+    """The coroutines of one process that can continue. clock: monotonic, in ns. (A clock of the
+    thread's own CPU time would leave out what other processes take, but takes microseconds to
+    read.)
     """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -116,7 +117,7 @@ class Slices:
         heappush(self._queue, (due_ns, next(self._numbers), turn, step))
 
     def run(self) -> None:
-        """Go on with what waits, for about a slice."""
+        """Run waiting coroutines, for about a slice."""
         queue, clock = self._queue, self._clock
         now = clock()
         until = now + SLICE_NS

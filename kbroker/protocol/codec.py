@@ -136,8 +136,8 @@ def encode_into(message: Message, version: int, out: bytearray) -> None:
 
 
 def encode_steps(message: Message, version: int, out: bytearray) -> Generator[None, None, None]:
-    """As ``encode_into``, of which it does a part between two yields. Nobody may change the message
-    in between.
+    """Like ``encode_into``, a part of it between two yields. The message must not be changed in
+    between.
     """
     cls = type(message)
     encoder = _stepwise.get((cls, version, "encode")) or _compile_steps(cls, version, "encode")

@@ -106,7 +106,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, count: int, limit: int) -> int:
-    """Pass over ``count`` tagged fields nobody here knows; returns the position after them.
+    """Skip ``count`` unknown tagged fields; returns the position after them.
 
     ``count`` may be a varint's first byte only: 0x80 and above means that the rest follows.
     """

@@ -39,8 +39,8 @@ class Fault(IntEnum):
 
     @property
     def is_divergent(self) -> bool:
-        """Sound bytes that do not follow what is in this log: it has to be truncated first, or
-        whoever sent them is not the leader of this epoch.
+        """Intact batches that do not follow what is in this log: it has to be truncated first, or
+        their sender is not the leader of this epoch.
         """
         return self in _DIVERGENT
 

@@ -33,8 +33,8 @@ class Change(NamedTuple):
     """What new metadata of a partition comes to.
 
     began: this broker leads from now on, or leads on in a new leader epoch, which begins at the log
-    end. gained: it did not lead before. lost: it does not lead any more; whoever waits for a commit
-    looks for the new leader.
+    end. gained: it did not lead before. lost: it does not lead any more; clients that wait for a
+    commit look for the new leader.
     """
 
     began: bool
@@ -75,7 +75,7 @@ class Partition:
 
     @property
     def is_alone(self) -> bool:
-        """Whether what it appends is committed at once: it leads, and nobody else is in sync."""
+        """Whether appends are committed at once: it leads, and no other replica is in sync."""
         return self.leads and self.isr == (self._broker_id,)
 
     @property
@@ -113,8 +113,8 @@ class Partition:
         self.isr = tuple(told.isr)
 
     def resign(self) -> Change | None:
-        """The metadata knows the partition no longer: its log stays, and serves nobody, until the
-        controller has it deleted or says what it is for.
+        """The partition is no longer in the metadata: its log stays, but is not served, until the
+        controller has it deleted or gives it a role.
         """
         if self.role is Role.NONE:
             return None

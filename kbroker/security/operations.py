@@ -33,7 +33,7 @@ class Kind(IntEnum):
 
     @property
     def error(self) -> ErrorCode:
-        """What a client is told who may not."""
+        """The error for a client that is not authorized."""
         return _ERRORS[self]
 
     @property

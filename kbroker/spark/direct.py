@@ -148,7 +148,7 @@ class LateRunner:
 
 
 def _reason(err: Exception) -> str:
-    """The last line of the Python traceback that a failed job carries, or what there is."""
+    """The last line of the Python traceback in the error of a failed job, or else its text."""
     text = str(err)
     lines = [line.strip() for line in text.splitlines()]
     for index, line in enumerate(lines):
@@ -191,8 +191,8 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _interrupted_after() -> Iterator[None]:
-    """Ctrl-C while a JVM starts counts once that is over: PySpark would leave a JVM that nobody
-    talks to, for ever."""
+    """Ctrl-C while a JVM starts takes effect after the start: otherwise PySpark would leave an
+    orphaned JVM behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -212,8 +212,8 @@ def _interrupted_after() -> Iterator[None]:
 
 
 def _end_jvm(jvm: subprocess.Popen[bytes]) -> None:
-    """The JVM ends when its standard input does. Whoever nobody waits for stays as a zombie in a
-    container without an init: the JVM, and the shell that it grew out of, which it does not know.
+    """The JVM ends when its standard input does. In a container without an init, a process that is
+    not waited for stays as a zombie: the JVM, and the shell that started it.
     """
     from pyspark import SparkContext
 

@@ -3,7 +3,7 @@
 ``commit_written`` is for tasks that wrote, ``complete_recorded`` for a repetition that found the
 batch recorded, ``abort_attempt`` for a job that failed. What is recorded may have been aborted by
 the cluster meanwhile, as transactions time out: where nothing of the batch is visible the record is
-withdrawn and the next run writes it anew; where a part is, ``lostTransactions`` decides, as neither
+withdrawn and the next run rewrites it; where a part is, ``lostTransactions`` decides, as neither
 choice is exactly once.
 """
 
@@ -189,7 +189,7 @@ def _names(identities: Sequence[ProducerIdentity]) -> str:
 def _require_open(cluster: Cluster, identities: Sequence[ProducerIdentity]) -> None:
     """Before the record: after it, one that cannot be committed could not be mended either.
 
-    Without the record all of them are aborted, and whoever comes again writes the batch anew.
+    Without the record all of them are aborted, and the next attempt rewrites the batch.
     """
     for identity in identities:
         if not is_open(cluster, identity):

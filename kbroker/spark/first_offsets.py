@@ -1,10 +1,10 @@
 """The first offsets of a stream, the same ones however often they are asked for.
 
 Spark asks a Python source for its initial offset twice at the first start, and again after a crash
-before the first micro-batch was committed; what it is told the last time becomes the start of that
-batch, while its end stands in Spark's log. An answer that moved meanwhile loses records. So the
-first answer is kept outside the process: in a file below ``checkpointLocation`` (of the reader), or
-as the committed offsets of ``groupId``; whoever comes second takes what the first one kept.
+before the first micro-batch was committed; the last answer becomes the start of that batch, while
+its end stands in Spark's log. An answer that differs from the first one loses records. So the first
+answer is kept outside the process: in a file below ``checkpointLocation`` (of the reader), or as
+the committed offsets of ``groupId``; all later attempts use it.
 """
 
 from __future__ import annotations
@@ -171,4 +171,4 @@ def kept_topics(text: str | None) -> dict[str, bytes]:
         found = json.loads(text or "{}").get("topics", {})
         return {str(name): parse_uuid(one) for name, one in found.items()}
     except (ValueError, AttributeError, TypeError):
-        return {}  # a damaged file is told by who reads its offsets
+        return {}  # reading its offsets reports a damaged file

@@ -1,8 +1,8 @@
 """Which transactions a write is about to commit, known before the first of them is.
 
 A write of many tasks is many transactions. Before the driver commits them it records all of them
-under (write, batch); whoever comes again after a crash finds the record, writes nothing and commits
-the rest. Without a record nothing was committed yet, and what is open is aborted by its successor.
+under (write, batch); the next attempt after a crash finds the record, writes nothing and commits
+the rest. Without a record nothing was committed yet, and its successor aborts what is open.
 
 Once all are committed the record is marked as done, and a repetition has nothing to ask.
 

@@ -58,7 +58,7 @@ class LogView(Protocol):
         """Commit them as a group without members."""
 
     def topic_ids(self) -> Mapping[str, bytes]:
-        """The latest known ids of the topics requested so far, without those that have none."""
+        """The latest known ids of the topics that were requested, without those that have none."""
 
     def sizes(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Bytes of whole partitions, where brokers tell."""
@@ -79,7 +79,7 @@ class Lost:
 
     @property
     def count(self) -> int | None:
-        """How many offsets were wanted and are not there; None where nobody knows."""
+        """How many of the requested offsets are missing; None where that is unknown."""
         if self.log_start is None and self.log_end is None:
             return None if self.end is None else self.end - self.start
         below = max(0, (self.log_start or 0) - self.start)
@@ -350,8 +350,8 @@ def stream_ranges(
     starts is shorter than it was, which is a loss; without failOnDataLoss nothing of it is read
     (its end is the start of the next micro-batch), so that a repetition reads nothing as well.
 
-    anew: topics that are not those of the offsets any more; nothing of them is read. told: of what
-    was lost before its start, which is not told again.
+    anew: topics that are not those of the offsets any more; nothing of them is read. told:
+    partitions whose loss before their start has been reported and is not reported again.
     """
     others = set(anew)
     new, lost = changed_partitions(starts, ends)

@@ -156,8 +156,8 @@ _HOLDING = holding(StreamReader)
 
 
 class RefusedStream(DataSourceStreamReader):
-    """A stream whose options are wrong, which is told by the first thing that Spark asks of it:
-    where there is no reader at all, PySpark stops one and tells of that error instead."""
+    """A stream whose options are wrong; the first call that Spark makes raises that error. If there
+    were no reader at all, PySpark would try to stop it and report the resulting error instead."""
 
     def __init__(self, error: OptionError) -> None:
         self._error = error
@@ -231,7 +231,7 @@ class Progress:
 
     def _ends(self) -> dict[TopicPartition, int]:
         def ask() -> dict[TopicPartition, int]:
-            # A topic that was deleted is told as lost data, by what misses its offsets.
+            # A deleted topic is reported as lost data where its offsets are missing.
             partitions = assigned_partitions(self.view, self._options.subscription, all_there=False)
             found = dict(self.view.list_offsets(dict.fromkeys(partitions, LATEST)))
             if set(found) != partitions:
@@ -259,10 +259,10 @@ class Progress:
         return ends
 
     def _ends_after(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The ends there are, up to the target. An end before its start is asked for again, as
-        other replicas may lag behind; then it is a loss. Where that is no error, a log that was cut
-        goes on at its end, as what comes before was read; one that was made anew (or may have been,
-        where its id was not known before) goes back to its start, in a micro-batch that reads
+        """The present ends, up to the target. An end before its start is requested again, as other
+        replicas may lag behind; then it is a loss. Where that is no error, a truncated log
+        continues at its end, as what comes before was read; a topic that was recreated (or may have
+        been, where its id was not known before) goes back to its start, in a micro-batch that reads
         nothing of the topic and has the start as its end."""
         options = self._options
         ends = self._ends() if self._target is None else dict(self._target)
@@ -374,7 +374,7 @@ class Progress:
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> list[OffsetRange]:
         """What ``ranges`` will most likely be; nothing where partitions came, went or lost
-        records. Asks and tells nobody."""
+        records. Sends no requests and reports no loss."""
         if set(starts) != set(ends) or _behind(starts, ends):
             return []
         return [

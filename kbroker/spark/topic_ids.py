@@ -1,6 +1,6 @@
 """Which topics the offsets of a stream are of: a name may come to mean another topic.
 
-A topic that was deleted and made anew has another id, whatever its offsets look like. So the ids
+A topic that was deleted and recreated has another id, whatever its offsets look like. So the ids
 that belong to the stream's offsets are kept beside its first offsets, where the reader has a
 checkpointLocation; without one they last as long as the query runs. Brokers before Kafka 2.8 have
 no ids: a topic without one counts as the same.
@@ -20,8 +20,8 @@ from kbroker.uuids import parse_uuid, uuid_text
 
 class TopicIdFile:
     """``<checkpointLocation>/kbroker/topic-ids-<subscription>.json``; until there is one, what was
-    kept with the first offsets. A query that goes on with another subscription than before has
-    neither: it takes over what it knew, and from the newer file what two of them say."""
+    kept with the first offsets. A query that continues with another subscription has neither: it
+    takes over the ids it knew, and where two files have one, that of the newer file."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._files = checkpoint_files(options.checkpoint_location or "")
@@ -66,7 +66,7 @@ class TopicIdFile:
 class TopicIds:
     """The ids that belong to the offsets at which a stream continues.
 
-    INVARIANT: the id of a topic made anew is taken over only once the stream's offsets have gone
+    INVARIANT: the id of a recreated topic is taken over only once the stream's offsets have gone
     back to that topic's start, and is kept before any of its records is read. A crash in between
     finds the older id, and goes back again.
     """

@@ -1,7 +1,7 @@
 """Ownership of the files that a command writes into a data directory.
 
 Root runs commands, too, as a rule with the broker under an account of its own. That account could
-neither open a metadata store that is root's, nor append to a log that root wrote anew.
+neither open a metadata store that is root's, nor append to a log that root has rewritten.
 """
 
 from __future__ import annotations

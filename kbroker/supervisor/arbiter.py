@@ -4,9 +4,9 @@ Everything that happens to a child is decided here, in one place and one order; 
 enqueue. Processes and time are reached through ``System``, so the decisions are tested without
 either.
 
-Shutdown follows the steps of ``ipc.process_kinds``: whoever depends on a process stops before it,
-and the exporter is last. Each step has its share of the budget; what has not left by then is
-killed. Io workers, whose end decides on the clean-shutdown marker, may use part of the time that is
+Shutdown follows the steps of ``ipc.process_kinds``: a process stops before those it depends on, and
+the exporter is last. Each step has its share of the budget; what has not exited by then is killed.
+Io workers, whose end decides on the clean-shutdown marker, may use part of the time that is
 kept for the killed.
 """
 

@@ -69,9 +69,9 @@ class DataDirs:
 
     @classmethod
     def open(cls, config: BrokerConfig, missing_begin_empty: bool = False) -> DataDirs:
-        """Make, lock and read the directories of ``log.dirs``.
+        """Create, lock and read the directories of ``log.dirs``.
 
-        missing_begin_empty: partitions of a directory that is gone are made anew.
+        missing_begin_empty: partitions of a directory that is gone are created empty.
 
         Raises ConfigError when none can be used, when one is in use by another broker, when they
         belong to different brokers or clusters, or when one with partitions is not in ``log.dirs``

@@ -212,7 +212,7 @@ def launch(
     exit_with_parent: bool = False,
     missing_begin_empty: bool = False,
 ) -> int:
-    """Run a broker until it is told to stop; returns its exit code.
+    """Run a broker until it is stopped; returns its exit code.
 
     missing_begin_empty: see ``DataDirs.open``. Raises ConfigError before anything runs.
     """

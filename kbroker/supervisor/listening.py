@@ -19,8 +19,7 @@ logger = logging.getLogger(__name__)
 def bind_listeners(config: BrokerConfig) -> list[tuple[Listener, socket.socket]]:
     """Bind and listen on every listener; port 0 is replaced by what the system chose.
 
-    Accepted sockets inherit the options set here, so that nobody sets them again for each
-    connection.
+    Accepted sockets inherit the options set here, so they need not be set for each connection.
     """
     bound = []
     for listener in config.listeners:
@@ -41,7 +40,7 @@ def bind_listeners(config: BrokerConfig) -> list[tuple[Listener, socket.socket]]
 def bind_metrics(config: BrokerConfig) -> socket.socket | None:
     """The exporter's socket, None when metrics.port turns it off.
 
-    A port that nobody chose may be another broker's: then any free one will do.
+    If the port is only the default and in use, perhaps by another broker, any free one will do.
     """
     port = config["metrics.port"]
     if port < 0:

@@ -1,8 +1,8 @@
 """Data directories that the last start had and this one has not: out of ``log.dirs``, or empty.
 
-An empty one is, as a rule, where a disk was not mounted. A broker that began the partitions anew
-that were in there would lose their records without a word: readers would find logs that start at
-offset 0. So each directory remembers which there were, where there is more than one
+An empty one usually means that a disk was not mounted. A broker that recreated the partitions that
+were in there would lose their records silently: readers would find logs that start at offset 0.
+So each directory remembers which there were, where there is more than one
 (docs/formats/log-directory.md, "A directory that is gone").
 """
 
@@ -36,7 +36,7 @@ def find_lost(configured: Sequence[str], metas: Mapping[str, Mapping[str, str]])
 
     known = remembered(metas)
     if set(configured) != set(metas) or not known:
-        # With one that cannot be used, nothing is made anew that may be in there.
+        # While one cannot be used, no partition is recreated that may be in there.
         return []
     emptied = [p for p in configured if p in known and not metas[p] and not scan_partitions(p)]
     removed = sorted(known - set(configured))
@@ -84,8 +84,8 @@ def remember(directories: Sequence[str], configured: Sequence[str]) -> None:
     """Note in ``directories`` which data directories there are, unless there never was a second.
     Each names itself first.
 
-    While one cannot be used, those of before are kept: what is missing may be in any of them. A
-    directory in which it cannot be noted is told in the log.
+    While one cannot be used, the former ones are kept: what is missing may be in any of them. A
+    directory that cannot be written to is named in the log.
     """
     noted = set(configured)
     if not noted <= set(directories):

@@ -2,8 +2,9 @@
 
 Its path is ``<runtime.dir>/kbroker-<nonce>``, its mode 0700. It holds ``lock``, ``owner`` and
 ``broker.json``, which says where the broker can be reached. The supervisor holds ``lock`` with
-flock for as long as it lives, and nobody else does: the kernel releases it however the supervisor
-dies. The next start with the same ``runtime.dir`` removes every such directory whose lock is free.
+flock for as long as it lives, and no other process does: the kernel releases it however the
+supervisor dies. The next start with the same ``runtime.dir`` removes every such directory whose
+lock is free.
 
 The directory itself is locked as well, shared: systemd-tmpfiles, which removes what is old in
 ``/tmp``, passes over a directory that is (tmpfiles.d(5), "Age").
@@ -45,7 +46,7 @@ class RuntimeDir:
     def create(cls, base: str, *, removes_base: bool = False) -> RuntimeDir:
         """Sweep what dead runs left in ``base`` and make a directory for this one.
 
-        removes_base: whether ``base`` is nobody else's and goes with this run.
+        removes_base: whether ``base`` is used by this run only and removed with it.
         Raises ConfigError for runtime.dir when the path is too long for a Unix socket or cannot be
         written.
         """
@@ -109,9 +110,9 @@ class RuntimeDir:
 
 
 def check_base(base: str) -> None:
-    """Raises ConfigError unless nobody else can exchange what this process makes in ``base``.
+    """Raises ConfigError if another user could replace what this process creates in ``base``.
 
-    Anybody may have made it before, in ``/tmp`` for example, and then own the sockets in it. In a
+    Another user may have created it, in ``/tmp`` for example, and then owns the sockets in it. In a
     directory that many write to, as ``/tmp`` itself, the sticky bit keeps others from doing so.
     """
     found = os.lstat(base)
@@ -155,7 +156,7 @@ def sweep(base: str) -> list[str]:
 
 
 def _is_abandoned(path: str) -> bool:
-    """Whether ``path`` is a runtime directory whose lock nobody holds."""
+    """Whether ``path`` is a runtime directory whose lock is not held."""
     try:
         fd = os.open(os.path.join(path, _LOCK_NAME), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

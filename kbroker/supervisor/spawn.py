@@ -60,7 +60,7 @@ class ForkingSystem:
             pid = os.fork()
             if pid == 0:
                 code = EXIT_CRASH
-                try:  # whatever happens, no child goes on as a second supervisor
+                try:  # whatever happens, no child continues as a second supervisor
                     self._signals.forget()
                     self._close_in_child()
                     code = child_main(self._workers[address.kind], context)

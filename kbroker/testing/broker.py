@@ -161,7 +161,7 @@ class Broker:
         return None
 
     def _hold_port(self) -> None:
-        """While the broker is down, the system gives a port that is bound to nobody else.
+        """Keep the port bound while the broker is down, so that the system does not reassign it.
 
         The broker can bind it all the same: both say SO_REUSEADDR, and this one never listens.
         """

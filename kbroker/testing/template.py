@@ -199,7 +199,7 @@ class _Children:
 
 
 def _say(life: socket.socket, number: int) -> None:
-    with suppress(OSError):  # nobody waits for it any more
+    with suppress(OSError):  # the other end may be gone
         life.send(str(number).encode())
 
 
@@ -253,7 +253,7 @@ def _fork(
     if pid:
         children.add(pid, life)
         return
-    try:  # whatever happens, no fork goes on as a second template
+    try:  # whatever happens, no fork continues as a second template
         for sock in (life, control):
             sock.close()
         children.forget()
@@ -265,7 +265,7 @@ def _fork(
 
 
 def _become(request: list[str], log_fd: int) -> NoReturn:
-    """Go on as the command, as if it had been started."""
+    """Run the command in this process, as if it had been started."""
     from kbroker.cli import start
 
     directory, *arguments = request

@@ -142,7 +142,7 @@ class Worker:
         return None
 
     def is_quiet(self) -> bool:
-        """Whether nobody waits for more than a moment's work, and nothing large is worked on."""
+        """Whether all waiting requests are small, and no large one is in progress."""
         return True
 
     def shutdown(self) -> None:
@@ -209,7 +209,7 @@ class Worker:
             self.epoll.unregister(fd)
 
     def drain_mailbox(self) -> None:
-        """Take the messages that are there, for MAIL_MS; the next turn goes on with the rest."""
+        """Take waiting messages, for MAIL_MS; the next turn continues with the rest."""
         receive = self.mailbox.receive
         until = now_ms() + MAIL_MS
         self._mail_is_left = True

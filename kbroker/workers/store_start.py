@@ -22,7 +22,7 @@ def open_store(context: ProcessContext) -> EmbeddedStore:
     """The store, with all that it must hold; what it lacks is completed from what is on disk.
 
     Raises StoreFailed, WrongCluster, Refusal, OSError, and ValueError, KeyError or TypeError for
-    documents that nobody wrote.
+    documents that kbroker cannot have written.
     """
     was_clean, config = context.clean_start, context.config
     places = list(was_clean)

@@ -27,7 +27,7 @@ def fits(host: Host, op: Operation) -> bool:
 
 
 class Tombstones:
-    """Appends to one operation while there is room. count: appended so far."""
+    """Appends to one operation while there is room. count: how many were appended."""
 
     __slots__ = ("_op", "_room", "count")
 

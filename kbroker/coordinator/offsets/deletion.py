@@ -110,8 +110,8 @@ class Deletion:
     def delete_topics(self, op: Operation, topics: list[str]) -> None:
         """Delete the topics' offsets of every group, beginning with this operation.
 
-        BOUND: one topic at a time, since it is searched for in all offsets. Nobody would ask again
-        if it could not be written, so it is searched for once more.
+        BOUND: one topic at a time, since all offsets are searched for it. If the tombstones cannot
+        be written, the search is repeated, as there is no client to retry.
         """
         jobs = [_Job(topic, self._offsets.log_end, is_group=False) for topic in topics]
         found = self._run(op, Tombstones(op), jobs[0])
@@ -123,8 +123,8 @@ class Deletion:
             self._host.set_timer(TIMER, 0, self._step)
 
     def _step(self, op: Operation) -> None:
-        """Go on with the oldest job. It stays until nothing of it is left: what could not be
-        written is still in the store.
+        """Continue the oldest job. It stays until nothing is left to delete: offsets whose
+        tombstones could not be written are still in the store.
         """
         tombstones = Tombstones(op)
         while self._jobs and not self._run(op, tombstones, self._jobs[0]):
@@ -134,7 +134,7 @@ class Deletion:
             op.then(lambda: self._host.set_timer(TIMER, 0, self._step))
 
     def _run(self, op: Operation, tombstones: Tombstones, job: _Job) -> bool:
-        """Append what there is room for; whether there was anything to delete."""
+        """Append tombstones as far as they fit; whether there was anything to delete."""
         if job.is_group:
             keys = self._store.keys_of(job.name, job.log_end, STEP_MAX)
             self._append(tombstones, ((job.name, topic, index) for topic, index in keys))

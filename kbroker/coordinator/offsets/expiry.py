@@ -74,7 +74,7 @@ class Expiry:
             if not self._left:
                 break
             if not self._look_at(op, tombstones, self._left[-1]):
-                break  # no more room: the next step goes on with this group
+                break  # no more room: the next step continues with this group
             self._left.pop()
         if tombstones.count:
             self._expired += tombstones.count

@@ -173,7 +173,7 @@ class _Finder:
         return list(topics.items())
 
     def unknown(self, indexes: Sequence[int]) -> list[Any]:
-        """The entries of a topic id nobody knows."""
+        """The entries of an unknown topic id."""
         return [
             self._entry(
                 partition_index=index,

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 # The commit that adds its partition to the transaction by itself.
 FIRST_ADDING = 5
-# Asked again by the client. COMPAT: it is told COORDINATOR_LOAD_IN_PROGRESS, which clients of every
-# version try again; for CONCURRENT_TRANSACTIONS (the transaction before is still being ended) and
-# others Java's producer stops for good.
+# The client has to retry. COMPAT: it gets COORDINATOR_LOAD_IN_PROGRESS, which clients of every
+# version retry; after CONCURRENT_TRANSACTIONS (the previous transaction is still being completed)
+# and others, Java's producer stops for good.
 RETRIABLE = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NETWORK_EXCEPTION,
@@ -92,7 +92,7 @@ class Verification:
         if code in RETRIABLE:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if code == ErrorCode.PRODUCER_FENCED:
-            # COMPAT: of an epoch that has passed, as produces are told.
+            # COMPAT: the error that a produce with an old epoch gets.
             return ErrorCode.INVALID_PRODUCER_EPOCH
         return ErrorCode(code)
 

@@ -43,9 +43,9 @@ class Endings:
     def prepare(
         self, op: Operation, txn: Transaction, commit: bool, version: int, new_id: int | None
     ) -> None:
-        """Decide: write it down, and go on once that is committed.
+        """Decide: write the decision, and continue once it is committed.
 
-        new_id: the producer id to go on with if the epochs of the present one are used up.
+        new_id: the producer id to continue with if the epochs of the present one are used up.
         """
         next_id = state.NO_PRODUCER_ID
         if version >= state.VERSION_2 and txn.is_exhausted and new_id is not None:

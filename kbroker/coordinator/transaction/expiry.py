@@ -1,6 +1,6 @@
 """Timeouts of transactional ids.
 
-Transactions past their timeout are aborted; ids that nobody has used for long are forgotten.
+Transactions past their timeout are aborted; ids that have not been used for long are removed.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class TransactionMachine:
     # -- InitProducerId ----------------------------------------------------------------------
 
     async def new_producer_id(self) -> int:
-        """A producer id nobody had; WireError if there is none now, or the machine is closed."""
+        """A new producer id; WireError if there is none now, or the machine is closed."""
         pending: Pending[int] = Pending()
         self._waits_for_id.add(pending)
         self._producer_ids.take().then(lambda done: pending.resolve(done.value, done.error))
@@ -456,7 +456,7 @@ class TransactionMachine:
 
 
 def log_fenced(txn: Transaction | None, producer_id: int, epoch: int, code: ErrorCode) -> None:
-    """Say so if that is what the producer is told."""
+    """Log that a producer is fenced, if ``code`` says so."""
     if code == ErrorCode.PRODUCER_FENCED and txn is not None:
         logger.info("transactional id %s: producer %d with epoch %d is fenced by %d with epoch %d",
                  txn.transactional_id, producer_id, epoch, txn.producer_id, txn.epoch)  # fmt: skip

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from kbroker.ipc.process_table import Address
     from kbroker.ipc.rpc import Pending, Rpc
 
-# Answered for a partition that does not exist, or not any more.
+# The result for a partition that does not exist, or no longer exists.
 GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-# The partition is there, but nobody who could write to it: worth another try.
+# The partition exists, but no io worker can write to it: worth a retry.
 AWAY = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class Marker(NamedTuple):
-    """What a partition is told about the end of a producer's transaction."""
+    """The end of a producer's transaction, for one partition."""
 
     producer_id: int
     producer_epoch: int
@@ -75,7 +75,7 @@ class MarkerWriter:
     async def write(self, wanted: Sequence[tuple[Partition, Marker]]) -> list[ErrorCode]:
         """Have markers written; the outcome of each, in order. Raises nothing."""
         outcomes = [AWAY] * len(wanted)
-        # worker -> the numbers of its markers, and what it is told of them
+        # worker -> the numbers of its markers, and the markers as it gets them
         by_worker: dict[Address, tuple[list[int], list[calls.Marker]]] = {}
         for number, (partition, marker) in enumerate(wanted):
             target = self.find(partition)

@@ -30,7 +30,7 @@ def check_init(request: InitProducerIdRequest, config: BrokerConfig) -> ErrorCod
         return ErrorCode.INVALID_REQUEST
     if request.enable2_pc and not config["transaction.two.phase.commit.enable"]:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    # COMPAT: Kafka 4.3 does not go on with a prepared transaction yet (KIP-939).
+    # COMPAT: Kafka 4.3 does not continue a prepared transaction yet (KIP-939).
     if request.keep_prepared_txn:
         return ErrorCode.UNSUPPORTED_VERSION
     timeout_ms_max = config["transaction.max.timeout.ms"]

@@ -16,8 +16,8 @@ from kbroker.coordinator.records.transaction_topic import TransactionLogValue
 
 NO_PRODUCER_ID = NO_EPOCH = -1
 NO_TIME = -1
-# Recorded of a producer that takes part in two-phase commits (KIP-939): whoever coordinates those
-# decides, and no time aborts its transactions.
+# Recorded for a producer that takes part in two-phase commits (KIP-939): their coordinator decides,
+# and no timeout aborts its transactions.
 NO_TIMEOUT_MS = 2**31 - 1
 EPOCH_MAX = 32767
 # The last epoch a client gets; the one above is kept for fencing it.
@@ -133,7 +133,7 @@ class Transaction:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """The producer id and epoch that may go on, also while the transaction is being ended."""
+        """The producer id and epoch to continue with, also while the transaction is completed."""
         if self.state in PREPARED and self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.epoch

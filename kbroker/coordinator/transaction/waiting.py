@@ -95,7 +95,7 @@ class WaitingRoom:
             op.answer(request.answer, request.rejection)
 
     def close(self, error: Exception) -> None:
-        """Nobody is served any more."""
+        """Complete all waiting requests with the error."""
         requests, self._requests = self._requests, {}
         for waiting in requests.values():
             for request in waiting:

@@ -16,7 +16,7 @@ Names = Callable[[Any], str | None]
 
 
 def namer(ctx: RequestContext) -> Names:
-    """The name of a topic that a request has by name or by id; None for an id that nobody knows."""
+    """The name of a topic that a request has by name or by id; None for an unknown id."""
 
     def name_of(topic: Any) -> str | None:
         topic_id = getattr(topic, "topic_id", NO_UUID)
@@ -32,8 +32,8 @@ def namer(ctx: RequestContext) -> Names:
 def divide(
     ctx: RequestContext, operation: AclOperation, topics: list[Any]
 ) -> tuple[list[Any], list[Any]]:
-    """The topics that the client may do this to, and the others. An id that nobody knows is among
-    the first: it is nobody's secret.
+    """The topics for which the client is authorized, and the others. An unknown id is among the
+    first: it reveals nothing.
     """
     if ctx.access.everything:
         return topics, []
@@ -57,8 +57,8 @@ async def forward_allowed(
 ) -> Any:
     """Hand a request on to the coordinator of ``key``, with its ``topics`` that are allowed.
 
-    denied_row: the response's entry of one that is not. If there are none, the request goes on as
-    it came, and the answer comes as bytes.
+    denied_row: the response's entry for one that is not. If there are none, the request is
+    forwarded as received, and the response arrives as bytes.
     """
     rest, denied = divide(ctx, operation, request.topics)
     if not denied:

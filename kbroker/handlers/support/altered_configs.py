@@ -43,8 +43,8 @@ async def alter(
 ) -> Any:
     """Have the controller change the settings; a ``response`` with an entry for each resource.
 
-    asked: the operation's request for some resources, which may be to validate only. wanted: what
-    the controller is told of one.
+    asked: the operation's request for some resources, which may be to validate only. wanted: the
+    part of it for one resource.
     """
     rejected: dict[int, WireError] = {}
     seen: dict[tuple[int, str], int] = {}

@@ -86,7 +86,7 @@ class OwnerCalls(Generic[Q, A]):
                     raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
             except Exception as error:
                 if isinstance(error, WireError) and error.code == ErrorCode.REQUEST_TIMED_OUT:
-                    part.extend(chain.from_iterable(parts))  # nobody waits for more timeouts
+                    part.extend(chain.from_iterable(parts))  # do not wait for more timeouts
                 for _, pending in part:
                     pending.resolve(error=error)
                 continue

@@ -14,14 +14,14 @@ CONTROLLER = ProcessKind.CONTROLLER
 IO_WORKER = ProcessKind.IO_WORKER
 NETWORK = ProcessKind.NETWORK
 
-# A change of topics that nobody waits for longer.
+# The longest wait for a change of topics.
 CHANGE_MS = 30_000
 NOBODY = str(ANONYMOUS)
 
 
 @dataclass(slots=True)
 class Nothing:
-    """Of operations that are told no more than their name."""
+    """The request of operations without arguments."""
 
 
 class Setting(NamedTuple):

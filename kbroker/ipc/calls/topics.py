@@ -29,8 +29,8 @@ class TopicToCreate:
 
 @dataclass(slots=True)
 class CreateTopics:
-    """within_ms: answered after so long at the latest; the change goes on. auto: only the names
-    count, and a topic that exists is a success.
+    """within_ms: the call is answered after so long at the latest, while the change continues.
+    auto: only the names count, and a topic that exists is a success.
     """
 
     topics: list[TopicToCreate]

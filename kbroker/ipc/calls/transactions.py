@@ -11,7 +11,7 @@ from kbroker.types import SlotId
 
 
 class Marker(NamedTuple):
-    """What the log in a slot is told about the end of a producer's transaction."""
+    """The end of a producer's transaction, for the log in a slot."""
 
     slot: SlotId
     producer_id: int

@@ -361,7 +361,7 @@ def _require_reference(given: argparse.Namespace, told: Told, bucket_ms: int) ->
 
 
 def _exactly(name: str) -> str:
-    """A pattern: a topic that nobody has written to yet is none, and no error."""
+    """A pattern that matches only this name: that the topic does not exist yet is no error."""
     import re
 
     return re.escape(name)

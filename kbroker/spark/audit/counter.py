@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable
 
 BUCKET_MS = 600_000
-# BOUND: a day. Whoever reads messages takes one of a larger bucket for none.
+# BOUND: a day. Readers ignore messages with a larger bucket.
 BUCKET_MS_MAX = 86_400_000
 AUDIT_TOPIC = "kbroker-audit"
 # BOUND: of topics times buckets that wait to be taken.
@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 class AuditCounter:
     """Thread-safe.
 
-    bucket_ms: ``BUCKET_MS_MAX`` at most. send: takes messages, as ``take`` returns them; called by
-    whoever adds the count that finds ``counts_max`` others waiting. Without it such a count is
+    bucket_ms: ``BUCKET_MS_MAX`` at most. send: takes messages, as ``take`` returns them; called in
+    the thread that adds a count when ``counts_max`` others are waiting. Without it such a count is
     dropped, and counted in ``dropped``.
     """
 

@@ -174,7 +174,7 @@ def _runner(given: argparse.Namespace) -> Runner:
 
 
 def _group(given: argparse.Namespace) -> str:
-    """Whose offsets a run stores; empty: nobody's."""
+    """The group for which a run commits offsets; empty: none."""
     return str(given.group) if given.group is not None else f"kbroker-load.{load_name(given)}"
 
 
@@ -226,7 +226,7 @@ def _rewind(
     places = [place for place in places if place in present]
     if given.from_commit is not None:
         old = destination.log.state(given.from_commit)
-        # Made anew since: what is loaded of them is all of another topic.
+        # Recreated since: everything that is loaded of them is of another topic.
         anew = {topic for topic, one in newest.topics.items() if old.topics.get(topic, one) != one}
         starts = {
             (topic, partition): 0 if topic in anew else old.ends.get(topic, {}).get(partition, 0)

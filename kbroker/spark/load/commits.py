@@ -1,8 +1,8 @@
 """What one commit of a load is, as data, and what the commits up to one add up to.
 
 A commit is the only statement about what has been loaded: the files it adds and removes, the offset
-range of each partition it covers, and the offset where each partition goes on. Nothing is loaded
-that no commit lists, and nothing here touches a disk.
+range of each partition it covers, and the offset where each partition continues. What no commit
+lists is not loaded, and nothing here touches a disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECOVER = "recover"
 OPEN = "open"
 
 Ends = dict[str, dict[int, int]]
-"""topic -> partition -> the offset where the next run goes on (exclusive end)."""
+"""topic -> partition -> the offset where the next run continues (exclusive end)."""
 
 
 TopicPartition = tuple[str, int]
@@ -63,7 +63,7 @@ class LoadedFile:
     start, end: the offset range that the task read, or the union of a compaction; the rows of the
         range may be spread over several files. first_offset, last_offset: of the rows in here.
     checksum: CRC-32C of the whole file. topic_id: of the topic it was read from; a topic that was
-        made anew has offsets of its own.
+        recreated has offsets of its own.
     """
 
     path: str

@@ -88,7 +88,7 @@ class Destination(Protocol):
     def recover(self, fence: Callable[[Commit | None], Commit]) -> Commit | None:
         """Finish the newest commit and remove leftovers; returns the newest commit.
 
-        fence: called with the newest commit before leftovers are removed, so that whoever left
+        fence: called with the newest commit before leftovers are removed, so that the run that left
         them cannot commit them any more.
 
         Raises LoadError where there is a ``disagreement``; then nothing is changed.

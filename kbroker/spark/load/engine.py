@@ -1,9 +1,9 @@
 """One run of a load: recover, plan, let tasks stage, check, commit, publish; until there is no
 more.
 
-The steps and their order are the protocol of ``docs/formats/load-commits.md``. Where to go on is
-what the newest commit says, never what the group's offsets say: those follow the commits, for
-tools that show lag. A run may make many commits; one covers at most ``commit_bytes``, so that a
+The steps and their order are the protocol of ``docs/formats/load-commits.md``. The newest commit
+says where to continue, never the group's offsets: those follow the commits, for tools that show
+lag. A run may make many commits; one covers at most ``commit_bytes``, so that a
 large backlog is not lost with the last of its tasks.
 """
 
@@ -73,7 +73,7 @@ class Step:
     seconds: float
     # topic -> records that are on the broker and not loaded yet
     lag: dict[str, int]
-    # in words, for each partition that did not go on where it was
+    # a text for each partition that did not continue where it was
     lost: tuple[str, ...] = ()
     # why the group's offsets were not stored; empty where they were, or where there is no group
     not_stored: str = ""

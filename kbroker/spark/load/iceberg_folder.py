@@ -7,8 +7,8 @@
     metadata/*.avro                which files a version has
 
 A version is written under a temporary name, synced, and linked to its number: the link is the
-commit point and fails when the number exists, so that of any number of writers one wins. Whoever
-loses begins anew with what the winner has made (``Overtaken``): nothing is tried again blindly.
+commit point and fails when the number exists, so that of any number of writers one wins. The others
+start over from the winner's version (``Overtaken``): nothing is retried blindly.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class FolderCatalog(NoopCatalog):
 
     def make(self, schema: Schema, spec: PartitionSpec, properties: dict[str, str]) -> Table:
         """A table without files. Raises Overtaken where there is one."""
-        # Not by ``new_table_metadata``, which counts the columns anew.
+        # Not by ``new_table_metadata``, which renumbers the columns.
         said: dict[str, Any] = {
             "location": self.location,
             "table-uuid": uuid.uuid4(),

@@ -1,7 +1,7 @@
 """Where a run reads from and to: pure functions over offsets.
 
 Offsets that a run wants come from the commit log; what the broker has comes from the broker. Where
-they do not meet, data is lost (retention was faster than the load, or the topic was made anew), and
+they do not meet, data is lost (retention was faster than the load, or the topic was recreated), and
 that is an error with both numbers in it unless the caller allows the loss, which is then recorded.
 """
 
@@ -68,7 +68,7 @@ def wanted_ranges(
     anew: Iterable[str] = (),
 ) -> tuple[list[OffsetRange], list[Gap], list[str]]:
     """Everything between what is loaded and what the broker has, and what is lost in between: as
-    offsets where it is known how many, and in words for each partition that goes on elsewhere.
+    offsets where it is known how many, and as a text for each partition that continues elsewhere.
 
     first: where to begin in partitions that have no entry in ``ends``; without one, or with 0, at
     their start.
@@ -93,7 +93,7 @@ def wanted_ranges(
         elif bounds.start <= wanted <= bounds.end:
             begin = wanted
         elif known is None and wanted == 0:
-            begin = bounds.start  # nobody says otherwise where logs begin
+            begin = bounds.start  # where logs begin by default
         elif known is None and wanted > bounds.end:
             begin = bounds.end  # of a time: the log has grown since its bounds were asked for
         else:

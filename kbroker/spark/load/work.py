@@ -50,7 +50,7 @@ class LoadWork:
     source: Source
     sink: TaskSink
     decoder: Decoder | None
-    # whether to go on behind records that are deleted before they are read
+    # whether to continue after records that are deleted before they are read
     allow_loss: bool = False
 
     def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Answer]:
@@ -64,7 +64,7 @@ class LoadWork:
         gaps: list[Gap] = []
         batches = self._read(one, gaps)
         first = next(batches, None)
-        # Files say where they begin, so that a reload from there asks for what there is.
+        # Files say where they begin, so that a reload from there requests offsets that exist.
         held = replace(one, start=gaps[-1].end if gaps else one.start)
         writer = self.sink.open(held, attempt)
         errors = None

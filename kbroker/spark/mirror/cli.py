@@ -190,9 +190,9 @@ def mirror_once(
 ) -> int:
     """Copy what is available now, one task per partition; returns the number of records.
 
-    done: topic ids and ends of partitions by the caller's last call, which is kept up to date: what
-    ends there still is left alone. One of another id, or that ends before (it was made anew), is
-    looked at, and refused. Of the others the target is asked, all together, where it is.
+    done: topic ids and ends of partitions after the caller's last call; kept up to date. Partitions
+    that still end there are left alone. One with another id or an earlier end (it was recreated) is
+    examined and rejected. For the others, the target is asked for their offsets in one request.
 
     Raises LoadError for partitions that cannot be copied, once all others are.
     """

@@ -3,8 +3,8 @@
 Each transaction writes batches to the target and, in the same step, the source's next offset as
 an offset of the group ``kbroker-mirror.NAME`` on the target. The transactional id belongs to the
 source partition, so a second copier fences the first, and what a dead one left open is aborted:
-wherever it is killed, the next one reads the group's offset and goes on with the record after the
-last that counts (``places`` has what is kept there).
+wherever it is killed, the next one reads the group's offset and continues with the record after the
+last committed one (``places`` describes what is kept there).
 
 Batches travel as they are, compressed and unread; only their header's producer and checksum change,
 and the checksum they came with is verified before that: damage must not get a new one.
@@ -215,8 +215,8 @@ class PartitionCopy:
         )
         self._arrow = ArrowProducer(self._target, topic=one.topic, producer=self._producer)
         try:
-            # Fences whoever copies this partition, and aborts what it has open; only then is the
-            # group's offset the one to go on from.
+            # Fences any other copier of this partition and aborts what it has open; only then is
+            # the group's offset the one to continue from.
             _ = self._producer.identity
             start = self._start()
             position = start
@@ -289,7 +289,7 @@ class PartitionCopy:
         return late or self._open_bytes >= self._work.transaction_bytes
 
     def _commit(self, position: int) -> None:
-        """Everything written so far and the offset, both or neither."""
+        """Commit everything written and the offset, both or neither."""
         self._begin()
         self._producer.flush()
         about = metadata_of(self._work.source, id_text(self._topic))

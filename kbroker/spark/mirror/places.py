@@ -1,8 +1,8 @@
 """Where a mirror is: the source's next offset of each partition, which the target keeps.
 
 It is an offset that the group ``kbroker-mirror.NAME`` has committed there. Its metadata names the
-source, when it was committed and the id of the source's topic: a topic that was deleted and made
-anew is not taken for the one that was copied.
+source, when it was committed and the id of the source's topic: a topic that was deleted and
+recreated is not taken for the one that was copied.
 
 Offsets of a group without members expire at the target some time after their commit, and without
 its offset a partition would be copied again from its beginning. So they are renewed, though not in
@@ -75,8 +75,8 @@ def up_to_date(
     """Partitions whose end at the source is the offset stored at the target, and was stored
     recently: nothing has to be copied or refreshed.
 
-    Takes no part in any transaction and fences nobody: what an offset becomes meanwhile is that of
-    whoever copies. An offset that is not decided yet does not count, and is not waited for.
+    Takes no part in any transaction and fences no copier, so offsets may change in the meantime. An
+    offset in an open transaction does not count, and is not waited for.
     """
     counts = {
         topic: len(one.partitions)

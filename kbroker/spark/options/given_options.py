@@ -50,8 +50,8 @@ class GivenOptions:
         return (entry[1].strip() or None) if entry else None
 
     def named(self, name: str) -> str | None:
-        """What something is called; None where it is missing, and blank is refused: it is most
-        likely a variable that nobody set."""
+        """A name; None where it is missing. A blank one is rejected: it is most likely a variable
+        that was not set."""
         text = self.text(name)
         if text is None and self.has(name):
             raise OptionError(f"{name} is blank: write a name, or leave the option out")

@@ -20,7 +20,7 @@ GROUP_SEGMENTS_MAX = 64
 class CleanableSegment(NamedTuple):
     """A sealed segment. next_offset: base offset of the segment after it.
 
-    Timestamps are those of the newest record and of the first batch; -1 where nobody asked.
+    Timestamps are those of the newest record and of the first batch; -1 if they were not needed.
     """
 
     base_offset: int

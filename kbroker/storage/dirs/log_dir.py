@@ -140,7 +140,7 @@ class LogDir:
         self._recovery_points: dict[TopicPartition, int] | None = None
         self._start_offsets: dict[TopicPartition, int] = {}
         self._gaps_known: frozenset[TopicPartition] = frozenset()
-        # None: nobody has asked yet. Where this broker has the only replica, nobody does.
+        # None until it is asked for, which it is not where this broker has the only replica.
         self._high_watermarks: dict[TopicPartition, int] | None = None
         # Partitions that were here and are gone: no checkpoint of this worker under way may bring
         # their lines back. They may be here again, as another worker's.

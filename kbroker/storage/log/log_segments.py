@@ -211,7 +211,7 @@ class LogSegments(Sequence[Segment]):
         self._all[-1] = cut
 
     def move_to(self, directory: str, settings: TopicSettings) -> None:
-        """Go on in a copy of the partition's directory. On OSError nothing has changed."""
+        """Continue in a copy of the partition's directory. On OSError nothing has changed."""
         segments = [segment.in_directory(directory) for segment in self]
         files = ActiveSegment(segments[-1], settings)
         self.files.close()

@@ -1,8 +1,8 @@
 """What of one log is on disk: the state of its flushes, and the jobs that sync the rest.
 
-Owned by a ``PartitionLog``. A job is made and settled in the worker's loop, by the flusher, for an
-answer that waits, or for a clean stop; it may run in another thread. The appender is told what is
-on disk and whether its own sync of the active segment is enough.
+Owned by a ``PartitionLog``. A job is created and settled in the worker's loop, by the flusher, for
+a response that waits, or for a clean stop; it may run in another thread. The appender learns what
+is on disk and whether its own sync of the active segment is enough.
 
 Invariant: the recovery point never passes what a job that has run without an error was made for.
 """
@@ -59,8 +59,8 @@ class LogSync:
         # The log end at which every file is as a clean stop leaves it; None: there is none.
         self._clean_end = loaded.next_offset if _says_where_it_ends(loaded) else None
         self._unsynced = Unsynced(path, log_dir)
-        # Nobody synced the names of a log that was made or found after a kill, nor a clean stop
-        # those of one without records.
+        # The names of a log that was created, or found after a kill, have not been synced; nor does
+        # a clean stop sync those of a log without records.
         if created or loaded.recovered or segments.active.size == 0:
             self._unsynced.names_changed(path_is_new=True)
         if loaded.recovered:
@@ -68,7 +68,7 @@ class LogSync:
         self._tell_appender()
 
     def _adopt_unsynced(self, recovery_point: int) -> None:
-        """Nobody knows what of the walked segments the disk has."""
+        """How much of the walked segments is on disk is unknown: treat them as unsynced."""
         try:
             for segment in self._segments[:-1]:
                 if segment.next_offset > recovery_point:
@@ -217,7 +217,7 @@ class LogSync:
 def _says_where_it_ends(loaded: LoadedLog) -> bool:
     """Whether nothing has to be written for the next start to find the same log.
 
-    With no record ever in it, a log that a power cut takes away is made anew.
+    A log that never had a record is recreated if a power cut loses it.
     """
     if loaded.next_offset == 0:
         return True

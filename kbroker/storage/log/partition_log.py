@@ -355,8 +355,8 @@ class PartitionLog:
         """Seal the active segment and continue in a new one; returns an error text when the disk is
         full or descriptors ran out.
 
-        Nothing is synced here; the host is told. is_kept: without it the old segment is deleted in
-        this turn of the loop, and nothing more is done for it. Raises StorageError.
+        Nothing is synced here; the host schedules that. is_kept: without it the old segment is
+        deleted in this turn of the loop, and nothing more is done for it. Raises StorageError.
         """
         base_offset = self.log_end_offset
         following = Segment(self.path, base_offset, 0, base_offset)
@@ -511,7 +511,7 @@ class PartitionLog:
     # ---- another directory (``replica_move``) ----
 
     def relocate(self, log_dir: str, log_dir_index: int, path: str) -> None:
-        """Go on in ``path``, which holds everything this log does, all of it synced.
+        """Continue in ``path``, which holds everything this log does, all of it synced.
 
         On OSError nothing has changed. The old directory is the caller's to remove.
         """
@@ -520,7 +520,7 @@ class PartitionLog:
         self.log_dir, self.path, self.epochs = log_dir, path, epochs
         self.sync.move_to(path, log_dir)
         self.cuts += 1
-        # Whoever copied it has checked it.
+        # The copy was checked when it was made.
         self.appender.set_checked_from(self.segments[0].base_offset, 0)
         self._table.set_log_dir(self.slot, log_dir_index)
         self.publish()

@@ -158,8 +158,8 @@ class Unsynced:
         """
         job = FlushJob(end_offset, messages, self._names_version)
         # The originals may be closed while the job runs. Not duplicates, which share the open file:
-        # the kernel reports a failed write-back once to each, and if the job is told of it, a sync
-        # of the writer's that comes later must be told, too.
+        # the kernel reports a failed write-back once to each, and if the job gets that error, a
+        # later sync of the writer must get it, too.
         fds = [fd for fd, _ in self._sealed]
         if active_fd is not None:
             fds.append(active_fd)

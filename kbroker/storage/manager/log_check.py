@@ -1,8 +1,8 @@
 """Checks in the background what was written before the start, and knows which segments are damaged.
 
-Runs in the worker's loop; a thread reads. Each log is checked from the newest segment that nobody
-has checked towards the oldest, and the slot follows (``LogTail.set_checked_from``): what lies in
-front of that place, network processes check before they first send it. They tell here what they
+Runs in the worker's loop; a thread reads. Each log is checked from the newest segment that has not
+been checked towards the oldest, and the slot follows (``LogTail.set_checked_from``): what lies
+before that place, network processes check before they first send it. They report here what they
 find. Each damaged segment is said once. docs/decisions/0010-checked-before-sent.md has the reasons.
 """
 
@@ -131,12 +131,12 @@ class LogCheck:
         self._disk = BackgroundDisk(inline=inline)
         self._waiting: list[PartitionLog] = []
         self._is_running = False
-        # Of the log that is being checked: segment, position and offset to go on at.
+        # Of the log that is being checked: segment, position and offset at which to continue.
         self._at = NOWHERE
         # Whether a newer segment than the one being checked is damaged: the slot cannot follow.
         self._is_held = False
         self._began_ms = monotonic_ms()
-        # Segments by slot; a log that is opened anew begins without.
+        # Segments by slot; a log that is reopened begins without.
         self._damaged: dict[int, tuple[PartitionLog, set[int]]] = {}
 
     # ---- what is damaged ----
@@ -172,7 +172,7 @@ class LogCheck:
     # ---- the check ----
 
     def opened(self, log: PartitionLog) -> None:
-        """A log that may have batches that nobody has checked."""
+        """A log was opened that may have unchecked batches."""
         if log.appender.checked_from > (log.segments[0].base_offset, 0):
             self._waiting.append(log)
 

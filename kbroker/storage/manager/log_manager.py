@@ -172,7 +172,7 @@ class LogManager:
         """Their topics were deleted: free the slots and set the directories aside.
 
         These are removed after file.delete.delay.ms. The directory of a partition that is offline
-        stays: nobody can tell what is still worth in it.
+        stays: it may hold records that can still be recovered.
         """
         gone: dict[str, list[PartitionLog]] = {}
         for slot in slots:

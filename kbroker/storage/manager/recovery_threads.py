@@ -29,9 +29,9 @@ from kbroker.storage.topic_settings import TopicConfig
 class OpenRequest(NamedTuple):
     """A partition whose log will be opened.
 
-    role, leader_epoch, partition_epoch: what this broker is to it, as in its slot. is_alone: nobody
-    else is in sync, so all that is in its log is committed. is_new: it was never opened before.
-    Else it is not created while a directory is offline, for it may be in there.
+    role, leader_epoch, partition_epoch: of this broker's replica, as in its slot. is_alone: no
+    other replica is in sync, so everything in its log is committed. is_new: it was never opened
+    before; otherwise, it is not created while a directory is offline that may hold it.
     """
 
     topic: str

@@ -119,7 +119,7 @@ class ReplicaMoves:
         for target in self._dirs:
             for path in target.futures.pop(log.key, ()):
                 if target.error is not None or not os.path.isdir(path):
-                    continue  # not there any more: the topic was deleted and made anew since
+                    continue  # gone: the topic has been deleted and recreated
                 is_strange = names_another_topic(path, log.topic_id)
                 if is_strange or target.path == log.log_dir or log.slot in self._moves:
                     logger.warning("%s is not a move that can continue; removing it", path)
@@ -148,7 +148,7 @@ class ReplicaMoves:
         logger.info("%s: moving from %s to %s", log.name, log.log_dir, target.path)
         source = self._dirs.at(log.log_dir)
         move = ReplicaMove(log, source, target, path)
-        # From here on it goes on after any crash.
+        # From here on it continues after any crash.
         os.makedirs(move.path, mode=0o755, exist_ok=True)
         self._moves[log.slot] = move
         self._order.append(log.slot)

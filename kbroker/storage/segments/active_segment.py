@@ -160,8 +160,8 @@ class ActiveSegment:
                 self.times.append_entry(newest, newest_offset, final=True)
             self.times.seal()
         if self._preallocated:
-            # Log files are read with pread and sendfile, never mapped, and nobody reads past the
-            # published end.
+            # Log files are read with pread and sendfile, never mapped, and never past the published
+            # end.
             os.ftruncate(self.fd, appender.position)
 
     def give_fd(self) -> int:

@@ -177,8 +177,8 @@ class Segment:
     ) -> Scan:
         """Rebuild both indexes from the log file; ``Scan`` says up to where the log is intact.
 
-        verify, contiguous: as for ``scan_segment``. The new files replace the old names, so whoever
-        has the old ones mapped keeps them. Raises OSError.
+        verify, contiguous: as for ``scan_segment``. The new files replace the old names, so a
+        reader that has the old ones mapped keeps them. Raises OSError.
         """
         offsets_path, times_path = self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)
         fd = self.open_log()
@@ -204,7 +204,7 @@ class Segment:
                 times.append_entry(scan.max_timestamp, scan.max_timestamp_offset, final=True)
         finally:
             os.close(fd)
-        # Made a moment ago: nobody else has them mapped.
+        # Just created: no other process has them mapped.
         offsets.seal(in_place=True)
         times.seal(in_place=True)
         return scan
@@ -218,7 +218,7 @@ class Segment:
         """Rename every file of the segment to ``.deleted`` and return the new names. On a disk too
         full for a rename, a file is removed at once. Raises OSError.
 
-        Processes that have the files open go on reading them.
+        Processes that have the files open can still read them.
         """
         renamed = []
         for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):

@@ -4,7 +4,7 @@ It looks for the dirtiest log that is due, has a thread collect the keys of its 
 write what is kept of each group of segments, and asks the io worker that owns the log to swap the
 group in. What it knows comes from the cluster image, the partition table and the io workers; it
 changes nothing but ``.cleaned`` files and ``cleaner-offset-checkpoint``. A log that cannot be
-compacted is set aside and reported, the others go on.
+compacted is set aside and reported; the others are still compacted.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class CleanerWorker(Worker):
             logger.error("cannot write the cleaner checkpoint: %s", error)
 
     def compacted_logs(self) -> list[CompactedLog]:
-        """Every log to be compacted; made anew after a change of the image."""
+        """Every log to be compacted; recomputed after a change of the image."""
         if self._compacted is None:
             self._compacted = []
             for topic in self.image.topics.values():

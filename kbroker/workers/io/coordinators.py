@@ -62,8 +62,8 @@ LOAD_BUFFERS = {
     OFFSETS_TOPIC: "offsets.load.buffer.size",
     TRANSACTIONS_TOPIC: "transaction.state.log.load.buffer.size",
 }
-# How long a request waits for its coordinator to be loaded before the client is told to come again;
-# well below the time after which a network process gives it up.
+# How long a request waits for its coordinator to be loaded before the client gets a retriable
+# error; well below the time after which a network process gives it up.
 EARLY_WAIT_MS = 5_000
 # BOUND: requests that wait so.
 EARLY_MAX = 10_000

@@ -5,7 +5,7 @@ means for a partition, ``replication.partition`` says; it takes effect here, in 
 that clients and other processes see it before anything else happens.
 
 INVARIANT: a log is deleted by order of the controller (``stop``) and by nothing else. A partition
-that the image no longer names, or names with another topic id, keeps its log; it serves nobody
+that the image no longer names, or names with another topic id, keeps its log; it is not served
 until the controller says more.
 """
 
@@ -157,9 +157,7 @@ class HostedPartitions:
             replica = self._replicas.get(image.slot)
             change = None if replica is None else replica.partition.resign()
             if replica is not None and change is not None:
-                text = (
-                    "%s-%d is in no metadata any more; its log is kept until that is ordered away"
-                )
+                text = "%s-%d is no longer in the metadata; keeping its log until a StopReplica"
                 logger.warning(text, *replica.key)
                 self._take_effect(image.slot, replica, change)
 
@@ -212,7 +210,7 @@ class HostedPartitions:
             del self._replicas[order.slot]
             stopped.append(order)
         self._logs.remove_partitions([order.slot for order in stopped])
-        # What was made anew under a name may have had to wait for these logs to go.
+        # A topic recreated under a name may have had to wait for these logs to be deleted.
         names = dict.fromkeys(order.topic for order in stopped)
         topics = [self._process.image.topics.get(name) for name in names]
         await self.open([topic for topic in topics if topic is not None])

@@ -190,7 +190,7 @@ class IoWorker(Worker):
         return self.coordinators.is_loading(slot)
 
     def on_marker(self, slot: int, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
-        """A marker was appended: the partition's coordinator, if it has one, is told."""
+        """A marker was appended: notify the partition's coordinator, if it has one."""
         self.coordinators.on_marker(slot, offset, producer_id, epoch, commit)
 
     def write_markers(self, markers: Iterable[calls.Marker]) -> Pending[list[int]]:
@@ -226,8 +226,8 @@ class IoWorker(Worker):
         # Both may append, so they come before the logs are published.
         self.cleaning.end_turn()
         self.coordinators.run_timers()
-        # All that was appended is published here, and whoever waits for a commit is told. What the
-        # coordinators answer because of that is sent behind it.
+        # Everything appended is published here, and what waits for a commit is completed. Responses
+        # that the coordinators send because of that follow it.
         self.lane_is_full = self.loop.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
         # Moves copy what is published; what they and the logs did is for readers to see.

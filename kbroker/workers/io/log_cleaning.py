@@ -125,7 +125,7 @@ class LogCleaningService:
         return calls.SwapOutcome()
 
     def end_turn(self) -> None:
-        """Go on with swaps whose files are ready; between ticks, because the cleaner waits."""
+        """Continue swaps whose files are ready; not only in ticks, because the cleaner waits."""
         if self._preparing:
             self._logs.collect_background()
 

@@ -60,7 +60,7 @@ class LogMovingService:
         ]
 
     def end_turn(self) -> None:
-        """Copy on; whoever waits at a log that was moved looks again."""
+        """Continue the copies; readers that wait at a log that has moved look again."""
         if self._moves.is_active:
             for slot in self._moves.turn(now_ms()):
                 self._loop.wake(slot)

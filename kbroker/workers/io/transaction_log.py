@@ -1,4 +1,4 @@
-"""The log side of transactions in an io worker: markers, and transactions that nobody ends.
+"""The log side of transactions in an io worker: markers, and hanging transactions.
 
 Coordinators of any io worker have their markers appended here, by the owner of the partition. The
 answer is given when they are committed: when a coordinator calls a transaction complete, readers
@@ -51,7 +51,7 @@ class Process(Protocol):
         """The log of a partition, if it is open and led here."""
 
     def on_marker(self, slot: int, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
-        """A marker was appended: the partition's coordinator, if it has one, is told."""
+        """A marker was appended: notify the partition's coordinator, if it has one."""
 
     def on_storage_failure(self, slot: int) -> None:
         """A write failed: the log directory goes offline."""
@@ -162,8 +162,8 @@ class TransactionLog:
         self._loop.verification.set_verifier(self._verify, enabled)
 
     def tick(self) -> None:
-        """Reject batches that have waited too long for a transaction coordinator; now and then
-        look for transactions that nobody will end.
+        """Reject batches that have waited too long for a transaction coordinator; now and then,
+        look for hanging transactions.
         """
         self._loop.expire_held()
         now_ms = self._process.clock.monotonic_ms()

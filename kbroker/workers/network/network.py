@@ -61,7 +61,7 @@ SWEEP_MS = 1000
 # shutdown.timeout.ms. What stays unanswered may be rejected when it comes again, for a snapshot
 # knows the last batch of a producer only.
 DRAIN_SHARE = 3
-# Kept for log files while connections have taken all others: the clients that are connected go on.
+# Reserved for log files when connections have taken all others, so that these are still served.
 RESERVED_DESCRIPTORS = 64
 _NUMBERS = re.compile(r"\d+")
 
@@ -141,8 +141,8 @@ class NetworkWorker(Worker):
         self.take_image(await self.ask_until_answered(CONTROLLER, calls.HELLO))
         for worker in self.io_workers:
             await self.ask_until_answered(worker, calls.NETWORK_STARTS)
-        # What the process before this one was sent. Nobody looks at it any more, and as much may
-        # not be sent again for long.
+        # Requests to the previous incarnation. They are not read any more, and it may take long
+        # until as much is received again.
         self.context.arenas[self.address.index].madvise(mmap.MADV_REMOVE)
         self.loop.add_reader(self.handoff.fileno(), self.take_connections)
         self.ready()

@@ -67,7 +67,7 @@ def _keep(
     topics: object,
     partition_counts: Mapping[bytes, int],
 ) -> tuple[dict[str, Assignment], list[_Partition]]:
-    """What each member may keep of what it had, and the partitions that nobody has."""
+    """What each member may keep of its partitions, and the partitions without a member."""
     owned: dict[bytes, set[int]] = {topic_id: set() for topic_id in topics}  # type: ignore[attr-defined]
     kept: dict[str, Assignment] = {}
     for member_id in order:

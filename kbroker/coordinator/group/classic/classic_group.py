@@ -73,7 +73,7 @@ class ClassicGroup(Group):
     kind = CLASSIC
 
     def __init__(self, group_id: str, sessions: Sessions, count_state: CountState) -> None:
-        """count_state: is told how many groups there are more in a state."""
+        """count_state: called with a state and by how much its number of groups has changed."""
         super().__init__(group_id)
         self.sessions = sessions
         self._count_state = count_state
@@ -211,7 +211,7 @@ class ClassicGroup(Group):
 
     @property
     def has_all_joined(self) -> bool:
-        """Whether nobody has to be waited for."""
+        """Whether all members, pending ones included, have joined."""
         return self.waiting_joins == len(self.members) and not self.pending_joins
 
     # -- members ---------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ class ClassicGroup(Group):
         return max(votes, key=lambda name: votes[name])
 
     def ensure_leader(self) -> bool:
-        """Have a leader that has joined; False if nobody has."""
+        """Make sure that the leader is a member that has joined; False if no member has."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.join is None:
             joined = next((m for m in self.members.values() if m.join is not None), None)

@@ -126,7 +126,7 @@ class Sessions:
         self._expire = expire
 
     def start(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """Start the session, or start it anew: the member was heard of."""
+        """Start or restart the session: the member has sent a request."""
         name = ("classic session", group.group_id, member_id)
         self._host.set_timer(name, timeout_ms, self._expire, group, member_id)
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # The first version of JoinGroup in which a client joins with an id that it was given (KIP-394), and
-# the first in which a leader is told that it need not assign anything (KIP-814).
+# the first in which a leader learns that it need not assign anything (KIP-814).
 MEMBER_ID_REQUIRED_VERSION = 4
 SKIP_ASSIGNMENT_VERSION = 9
 # The first version of SyncGroup that names the protocol.
@@ -95,7 +95,7 @@ class ClassicProtocol(Part):
             _fail(group, member, WireError(ErrorCode.UNKNOWN_MEMBER_ID))
 
     def loaded(self, op: Operation) -> None:
-        """Sessions start anew; a group that is too large now has to find its size."""
+        """Restart the sessions; a group that is now too large has to rebalance to its size."""
         largest = self.host.config["group.max.size"]
         for group in list(self.machine.groups.values()):
             if not isinstance(group, ClassicGroup):
@@ -119,7 +119,7 @@ class ClassicProtocol(Part):
     # -- KIP-848 ---------------------------------------------------------------------------------
 
     def release(self, op: Operation, group: ClassicGroup) -> None:
-        """The group moves to the consumer protocol: whoever waits in it is to join again.
+        """The group migrates to the consumer protocol: members with pending requests must rejoin.
 
         The caller has called ``op.touch`` and appends the tombstone (``group.delete``), whose
         replay drops the group.
@@ -144,7 +144,7 @@ class ClassicProtocol(Part):
         group = self.rebalances.new_group(group_id)
         key, record = self._take_over(group, generation, members)
         if reason is not None:
-            # A crash must not make a generation of what nobody was ever assigned.
+            # A crash must not turn an assignment that was never handed out into a generation.
             record.leader = None
         op.append(key, record)
         for member in members:
@@ -296,7 +296,8 @@ class ClassicProtocol(Part):
         # It came back as it was: no rebalance, only its id has changed.
         op.append(GroupMetadataKey(group=group.group_id), record)
         if call.version < SKIP_ASSIGNMENT_VERSION:
-            # A leader would assign anew, which nobody waits for; so it is not told that it leads.
+            # A leader would compute an assignment that is not needed, so it does not learn that it
+            # leads.
             return self.rebalances.present_generation(group, member, leader=old_leader)
         response = self.rebalances.present_generation(group, member)
         response.skip_assignment = group.leader == member.member_id

@@ -49,8 +49,8 @@ GROUPS_IN_STATE = {
     COMPLETING: CLASSIC_GROUPS_COMPLETING,
     STABLE: CLASSIC_GROUPS_STABLE,
 }
-# BOUND: when nobody has joined at the end of a rebalance, it is looked at again this much later at
-# the soonest, whatever timeout the members have.
+# BOUND: when no member has joined by the end of a rebalance, it is checked again no sooner than
+# this, whatever timeout the members have.
 RETRY_DELAY_MS_MIN = 1_000
 # Where a group's record is so small that no limit of the topic can be in its way.
 SMALL_RECORD_BYTES = 64 << 10
@@ -106,7 +106,7 @@ class Rebalances:
         group.remove(member)
 
     def remove_pending(self, group: ClassicGroup, member_id: str) -> None:
-        """Forget an id that nobody has joined with."""
+        """Forget a member id that was never used to join."""
         self.sessions.cancel(group, member_id)
         group.pending_joins.discard(member_id)
 
@@ -124,7 +124,7 @@ class Rebalances:
         if member is None:
             return
         if not member.is_new and (member.join is not None or member.sync is not None):
-            return  # it waits for the group, not the group for it; its session goes on then
+            return  # it waits for the group, not the group for it; its session continues then
         logger.info("group %s: the session of %s has expired, generation %d",
                     group.group_id, member_id, group.generation)  # fmt: skip
         self.remove_member(op, group, member)
@@ -152,7 +152,7 @@ class Rebalances:
             op.answer(pending, response)
 
     def answer_all(self, op: Operation, group: ClassicGroup, error: ErrorCode) -> None:
-        """Have nobody wait any more: whoever does gets the error, and is to join again."""
+        """Complete all pending joins and syncs with the error; these members must rejoin."""
         for member in group.members.values():
             self.answer_join(op, group, member, failed_join(error, member.member_id))
             self.answer_sync(op, member, SyncGroupResponse(error_code=error))
@@ -215,7 +215,7 @@ class Rebalances:
             self._wait(group, group.rebalance_timeout_ms, self._end_wait)
 
     def _wait(self, group: ClassicGroup, delay_ms: int, function: Any, *args: Any) -> None:
-        """Go on with the rebalance later; there is one such timer a group."""
+        """Continue the rebalance later; there is one such timer per group."""
         name = ("classic join", group.group_id)
         self._host.set_timer(name, delay_ms, function, group, *args)
 
@@ -239,7 +239,7 @@ class Rebalances:
             self.complete(op, group)
 
     def maybe_complete(self, op: Operation, group: ClassicGroup) -> None:
-        """End the rebalance if it waits for nobody; a new group always waits for its delay."""
+        """End the rebalance if all members have joined; a new group always waits for its delay."""
         if group.state == PREPARING and not group.is_initial and group.has_all_joined:
             self.complete(op, group)
 
@@ -363,7 +363,7 @@ class Rebalances:
     # -- the end ---------------------------------------------------------------------------------
 
     def maybe_forget(self, group: ClassicGroup) -> None:
-        """Drop a group that never had a generation and that nobody is about to join."""
+        """Drop a group that never had a generation and has no pending members."""
         if group.state == EMPTY and not group.is_stored and not group.pending_joins:
             self.forget(group)
 

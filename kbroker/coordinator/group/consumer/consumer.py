@@ -4,7 +4,7 @@ A member says in its heartbeats what it wants and what it has, and is answered w
 what it may consume. Three epochs tell how far a group is: the group's (raised by every change of
 members, subscriptions or topics), the target assignment's, and each member's.
 
-Everything happens in the operation of one heartbeat: there is nobody to wait for. A new target is
+Everything happens in the operation of one heartbeat: no other member is waited for. A new target is
 computed by the first heartbeat after a change, once the last target has the age of
 ``group.consumer.assignment.interval.ms``.
 """
@@ -180,7 +180,7 @@ class ConsumerProtocol(Part):
         return made, consumer_migration.upgrade_records(made, self.host.wall_ms())
 
     def _release(self, op: Operation, group: ConsumerGroup) -> None:
-        """The classic group that this one was is no more: nobody waits in it, sessions go on."""
+        """The classic group has become this one: complete its requests, continue its sessions."""
         before = self.machine.groups[group.group_id]
         assert isinstance(before, ClassicGroup), before
         self.machine.classic.release(op, before)

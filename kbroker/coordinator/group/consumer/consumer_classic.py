@@ -1,8 +1,8 @@
 """Members that speak the classic protocol in a group of the consumer protocol.
 
-Nobody leads and nobody waits: the coordinator assigns. A join is one step of the reconciliation (a
-member of the other kind takes it with a heartbeat), the sync after it brings what the member may
-consume, and heartbeats tell it when to join again.
+There is no leader, and no request waits: the coordinator assigns. A join is one step of the
+reconciliation (which a member of the other kind takes with a heartbeat), the sync after it returns
+what the member may consume, and heartbeats tell it when to rejoin.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# First parts of timers' names: a member was told to join, or was answered and has to sync.
+# First parts of timers' names: a member has to rejoin, or has joined and has to sync.
 JOIN, SYNC = "consumer join", "consumer sync"
 
 
@@ -170,7 +170,7 @@ class ClassicMembers:
 
     def _is_behind(self, group: ConsumerGroup, member: Member) -> bool:
         """Whether a join would bring the member to a newer target. While none may be computed it
-        would not, and a member that was told to join would do nothing else.
+        would not, and a member that has to rejoin would do nothing else.
         """
         if member.epoch < group.target_epoch:
             return True
@@ -282,7 +282,7 @@ def _joined(old: Member, call: Call, subscribed: ConsumerProtocolSubscription) -
 
 
 def _answered(member: Member, generation: int, protocol: str) -> JoinGroupResponse:
-    """The answer to a join; it names no leader, so that nobody assigns."""
+    """The response to a join; it names no leader, so that no member computes an assignment."""
     return JoinGroupResponse(
         member_id=member.member_id,
         generation_id=generation,

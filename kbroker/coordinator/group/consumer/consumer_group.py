@@ -49,7 +49,7 @@ def subscribed_names(member: Member, resolved: Mapping[str, ResolvedRegex]) -> f
 class ConsumerGroup(Group):
     """Changed by replay alone, but for what is marked as soft.
 
-    epoch: of the group, raised whenever the target has to be computed anew. target_epoch: the group
+    epoch: of the group, raised whenever the target has to be recomputed. target_epoch: the group
         epoch that ``targets`` was computed for.
     owners: topic id -> partition -> who has it, to consume or to revoke.
     name_counts, regex_counts: how many members subscribe to a topic by name, to a pattern.
@@ -206,7 +206,7 @@ class ConsumerGroup(Group):
         return known
 
     def successor(self, known: Member, member_id: str) -> Member:
-        """A new member that has everything of one of the same instance, but starts anew."""
+        """A new member that takes over from one of the same instance, but starts over."""
         logger.info(
             "group %s: member %s replaces %s as %s",
             self.group_id,
@@ -224,7 +224,7 @@ class ConsumerGroup(Group):
         return NOTHING if found is None else found
 
     def is_free_for(self, topic_id: bytes, partition: int, member_ids: Iterable[str]) -> bool:
-        """Whether nobody but these has the partition."""
+        """Whether no other member has the partition."""
         owner = self.owners.get(topic_id, {}).get(partition)
         return owner is None or owner in member_ids
 

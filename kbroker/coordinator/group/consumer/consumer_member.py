@@ -18,7 +18,7 @@ STATIC_LEAVE_EPOCH = -2
 
 # How far the member is on its way to the target; the numbers are those of the records.
 STABLE = 0
-UNREVOKED_PARTITIONS = 1  # it has to give up partitions before it may go on to the next epoch
+UNREVOKED_PARTITIONS = 1  # it has to revoke partitions before it may move to the next epoch
 UNRELEASED_PARTITIONS = 2  # partitions it is to get are still held by other members
 UNKNOWN_STATE = 127
 

@@ -56,7 +56,7 @@ def check_upgrade(host: Host, group: ClassicGroup) -> None:
 def upgraded(host: Host, group: ClassicGroup) -> ConsumerGroup:
     """The group as one of the consumer protocol, with the assignments its members have.
 
-    It belongs to nobody yet. Raises GROUP_ID_NOT_FOUND if a member's data cannot be read.
+    The caller still has to keep it. Raises GROUP_ID_NOT_FOUND if a member's data cannot be read.
     """
     made = ConsumerGroup(group.group_id)
     made.epoch = made.target_epoch = group.generation

@@ -123,7 +123,7 @@ def _drop_unsubscribed(
             assigned=assigned,
             revoking=revoking,
         )
-    # It has let go before it was told to.
+    # It has revoked them before it was asked to.
     return member.with_(previous_epoch=member.epoch, assigned=assigned)
 
 

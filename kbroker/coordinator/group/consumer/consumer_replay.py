@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ConsumerReplay:
     """groups: of the machine; this creates, changes and removes those of the consumer protocol.
 
-    on_removed: is told the id of a group that is gone.
+    on_removed: called with the id of a group that is gone.
     """
 
     __slots__ = ("_groups", "_on_removed")

@@ -17,9 +17,9 @@ _MASK = (1 << 64) - 1
 class TopicHashes:
     """Hashes of topics, kept until a topic changes. BOUND: as many as there are topics.
 
-    A topic's hash covers its id, so that a topic created anew under its old name is another, its
-    number of partitions, and the racks in which each partition has replicas. The assignors do not
-    look at racks, but other racks are a new epoch, as in Kafka 4.3.
+    A topic's hash covers its id (so that a topic recreated under its name counts as another), its
+    number of partitions, and the racks in which each partition has replicas. The assignors ignore
+    racks, but a change of racks starts a new epoch, as in Kafka 4.3.
     """
 
     __slots__ = ("_hashes", "_host", "_racks")
