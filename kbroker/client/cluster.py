@@ -250,13 +250,13 @@ class Cluster:
         # COMPAT: brokers before 0.11 cannot be told not to create what they are asked for.
         create = create or version < _FIRST_NOT_TO_CREATE
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
-        answer = connection.call(request, retry.step(self.request_timeout))
-        if answer.error_code:
-            raise RejectedError(answer.error_code, "metadata")
-        if answer.brokers:
-            self._adopt({row.node_id: (row.host, row.port) for row in answer.brokers})
+        response = connection.call(request, retry.step(self.request_timeout))
+        if response.error_code:
+            raise RejectedError(response.error_code, "metadata")
+        if response.brokers:
+            self._adopt({row.node_id: (row.host, row.port) for row in response.brokers})
         found = {}
-        for row in answer.topics:
+        for row in response.topics:
             if row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION and writes:
                 raise RejectedError(row.error_code, f"topic {row.name}")
             if row.error_code in _NOT_THERE:
@@ -375,8 +375,9 @@ class Cluster:
         deadline: float | None = None,
         at_most: int | None = None,
     ) -> Any:
-        """Send a request to a node (None: any) and return its answer; sent again when a connection
-        fails, so for requests that may be done twice. Errors inside the answer are the caller's.
+        """Send a request to a node (None: any) and return its response. It is sent again when a
+        connection fails, so only for requests that may be executed twice. The caller handles errors
+        inside the response.
         """
         retry = self.retry(what or type(request).__name__, deadline)
         while True:
@@ -397,12 +398,12 @@ class Cluster:
             return known
         connection = self.connection(None, retry)
         request = FindCoordinatorRequest(key=key, key_type=kind)
-        answer = connection.call(request, retry.step(self.request_timeout), at_most=3)
+        response = connection.call(request, retry.step(self.request_timeout), at_most=3)
         what = f"the coordinator of {'group' if kind == GROUP else 'transactional id'} {key}"
-        if answer.error_code:
-            raise RejectedError(answer.error_code, what, answer.error_message)
-        node: int = answer.node_id
-        self._adopt({**self._addresses, node: (answer.host, answer.port)})
+        if response.error_code:
+            raise RejectedError(response.error_code, what, response.error_message)
+        node: int = response.node_id
+        self._adopt({**self._addresses, node: (response.host, response.port)})
         self._coordinators[key, kind] = node
         return node
 
@@ -420,7 +421,7 @@ class Cluster:
         """Ask a coordinator until it answers without a passing error.
 
         request: or what makes it, for a connection, whose versions may decide, and its node.
-        error_of: the first error code of the answer, 0 if there is none. Raises RejectedError for
+        error_of: the first error code of the response, 0 if there is none. Raises RejectedError for
         errors that stay.
         """
         retry = self.retry(what, deadline)
@@ -429,10 +430,10 @@ class Cluster:
                 node = self.coordinator(key, kind, retry)
                 connection = self.connection(node, retry)
                 made = request if isinstance(request, Message) else request(connection, node)
-                answer = connection.call(made, retry.step(self.request_timeout), at_most=at_most)
-                code = error_of(answer)
+                response = connection.call(made, retry.step(self.request_timeout), at_most=at_most)
+                code = error_of(response)
                 if not code:
-                    return answer
+                    return response
                 raise RejectedError(code, what)
             except ClientError as error:
                 if error.code in _MOVED or isinstance(error, ConnectionLost | Timeout):

@@ -1,4 +1,4 @@
-"""One blocking connection to a broker: requests out, answers back in the same order.
+"""One blocking connection to a broker: requests out, responses back in the same order.
 
 A request is sent now and its response received later, so several can be in flight. Every call has a
 deadline (``time.monotonic``). Any error closes the connection: requests that were in flight may or
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 _SIZE = struct.Struct(">i")
 _SOFTWARE_NAME = "kbroker-client"
 _SOFTWARE_VERSION = "0.1.0"
-# BOUND: no answer may be larger. A fetch answers with at most what it was asked for, or one batch.
+# BOUND: no response may be larger. A fetch returns at most what was requested, or one batch.
 FRAME_BYTES_MAX = (1 << 31) - 1
-# BOUND: answers before a fetch is negotiated, and those of a stranger on the wrong port ("HTTP" is
+# BOUND: responses before a fetch is negotiated, and those of a stranger on a wrong port ("HTTP" is
 # a length of 1.2 GB), stay below this.
 _FIRST_FRAME_BYTES_MAX = 1 << 20
 # WIRE: what a listener with TLS answers to a request without: an alert of TLS 1.x.
@@ -65,7 +65,7 @@ _VERSION_MAX = {
 
 
 class Pending:
-    """A request whose answer is still to be received."""
+    """A request whose response is still to be received."""
 
     __slots__ = ("answered", "api_key", "correlation_id", "version")
 
@@ -73,7 +73,7 @@ class Pending:
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
-        self.answered = answered  # False: acks=0, there will be no answer
+        self.answered = answered  # False: acks=0, there will be no response
 
 
 class Connection:
@@ -159,15 +159,17 @@ class Connection:
         )
         version = 3
         while True:
-            answer = self._ask_versions(request, version, deadline)
-            if answer.error_code == 0:
+            response = self._ask_versions(request, version, deadline)
+            if response.error_code == 0:
                 break
-            if answer.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
                 raise UnsupportedByBroker(self.address, "ApiVersions")
             version = 0
-        self.versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+        self.versions = {
+            row.api_key: (row.min_version, row.max_version) for row in response.api_keys
+        }
         self.finalized_features = {
-            row.name: row.max_version_level for row in answer.finalized_features
+            row.name: row.max_version_level for row in response.finalized_features
         }
 
     def _ask_versions(
@@ -180,8 +182,8 @@ class Connection:
         # A broker that does not know the version answers in version 0, which starts with its error.
         if len(body) >= 2 and body[:2] != b"\0\0":
             version = 0
-        answer: ApiVersionsResponse = self._decoded(ApiVersionsResponse, version, body)
-        return answer
+        response: ApiVersionsResponse = self._decoded(ApiVersionsResponse, version, body)
+        return response
 
     def version_of(self, api_key: int, at_most: int | None = None) -> int:
         """The newest version that both sides speak. Raises UnsupportedByBroker."""
@@ -213,7 +215,7 @@ class Connection:
         at_most: int | None = None,
         into: bytearray | None = None,
     ) -> Any:
-        """Send a request and receive its answer. Nothing else may be on its way."""
+        """Send a request and receive its response. No other request may be in flight."""
         assert not self._waiting, "responses must arrive in the order of their requests"
         return self.receive(self.send(request, deadline, at_most=at_most), deadline, into=into)
 
@@ -233,9 +235,9 @@ class Connection:
         return self._send_frame(api_key, version, parts, deadline, answered=answered)
 
     def receive(self, pending: Pending, deadline: float, *, into: bytearray | None = None) -> Any:
-        """The answer to the oldest request on its way, which must be ``pending``.
+        """The response to the oldest request in flight, which must be ``pending``.
 
-        into: grown as needed, then holds the frame; the answer's records are views into it.
+        into: grown as needed, then holds the frame; the response's records are views into it.
         """
         body = self._receive_body(pending, deadline, into)
         return self._decoded(response_class(pending.api_key), pending.version, body)

@@ -80,7 +80,7 @@ class UnreachableError(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """A connection could not be made or ended before the answer. address: ``host:port``."""
+    """A connection could not be made or ended before the response. address: ``host:port``."""
 
     code = ErrorCode(13)
     retriable = True
@@ -101,7 +101,7 @@ class ProtocolViolation(ConnectionLost):
 
 
 class AuthenticationFailed(ClientError):
-    """SASL or TLS refused this client, or this client the broker. Not retried."""
+    """SASL or TLS rejected this client, or this client rejected the broker. Not retried."""
 
     code = ErrorCode(58)
 

@@ -159,21 +159,21 @@ class RangeFetch:
             raise error
 
     def _receive(self, retry: Retry) -> RecordSet | None:
-        """One answer. None: it brought nothing."""
+        """One response; None if it had no records."""
         if self._pending is None:
             self._send(retry)
         assert self._connection is not None and self._pending is not None
         pending, self._pending = self._pending, None
         buffer = self._free_buffer()
         step = retry.step(self.cluster.request_timeout + self._max_wait_ms / 1000)
-        answer = self._connection.receive(pending, step, into=buffer)
-        row = self._row_of(answer, retry)
+        response = self._connection.receive(pending, step, into=buffer)
+        row = self._row_of(response, retry)
         if row.error_code:
             self._refused(row, retry)
         records = row.records if row.records is not None else memoryview(b"")
         following = self._end_of(records)
         if following == self.next_offset:
-            self._nothing(row, records, answer.throttle_time_ms, retry)
+            self._nothing(row, records, response.throttle_time_ms, retry)
             return None
         if following > row.high_watermark:
             self._require_written(following, retry)
@@ -211,7 +211,7 @@ class RangeFetch:
             self._connection = self.cluster.borrow(leader, retry)
             self._leader = leader
         by_name = self._topic_id in (None, NO_TOPIC_ID)
-        # The answer comes before the deadline, if only to say where the log ends.
+        # The response comes before the deadline, if only to say where the log ends.
         wait_ms = min(self._max_wait_ms, int(max(retry.left(), 0) * 500))
         self._pending = self._connection.send(
             self._request(wait_ms),
@@ -283,16 +283,16 @@ class RangeFetch:
         left = max(retry.left(), 0.1)
         return list_offsets(self.cluster, {key: which}, deadline=left)[key].offset
 
-    def _row_of(self, answer: Any, retry: Retry) -> Any:
+    def _row_of(self, response: Any, retry: Retry) -> Any:
         what = f"{self.topic}-{self.partition}"
-        if answer.error_code:
-            raise RejectedError(answer.error_code, f"fetch of {what}")
-        for topic in answer.responses:
+        if response.error_code:
+            raise RejectedError(response.error_code, f"fetch of {what}")
+        for topic in response.responses:
             for row in topic.partitions:
                 if row.partition_index == self.partition:
                     return row
-        if answer.throttle_time_ms:  # So Kafka answers a client that is above its quota.
-            time.sleep(min(answer.throttle_time_ms / 1000, max(retry.left(), 0)))
+        if response.throttle_time_ms:  # So Kafka answers a client that is above its quota.
+            time.sleep(min(response.throttle_time_ms / 1000, max(retry.left(), 0)))
             raise RejectedError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, what)
         raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
 

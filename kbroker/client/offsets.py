@@ -1,6 +1,6 @@
 """Offsets: those of logs by time, those that groups have committed, and the sizes of logs.
 
-Each call asks every broker concerned once, all of them before it waits for the first answer.
+Each call asks every broker concerned once, all of them before it waits for the first response.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _list_once(
                 error.retriable = False
             answered.errors[topic, partition] = error
     # All are connected before the first is asked: to connect may take a question over another's
-    # connection, where no answer must be on its way.
+    # connection, where no response must be on its way.
     connected: list[tuple[Connection, dict[TopicPartition, int]]] = []
     for leader, rows in by_leader.items():
         try:
@@ -158,8 +158,8 @@ def _ask_leaders(
             answered.errors.update(dict.fromkeys(rows, error))
     for connection, pending, rows in sent:
         try:
-            answer = connection.receive(pending, retry.step(cluster.request_timeout))
-            _take_offsets(answer, pending.version, answered)
+            response = connection.receive(pending, retry.step(cluster.request_timeout))
+            _take_offsets(response, pending.version, answered)
         except (ConnectionLost, Timeout) as error:
             answered.errors.update(dict.fromkeys(rows, error))
 
@@ -188,8 +188,8 @@ def _list_request(rows: Mapping[TopicPartition, int], read_committed: bool) -> L
     )
 
 
-def _take_offsets(answer: Any, version: int, answered: _Answered) -> None:
-    for topic in answer.topics:
+def _take_offsets(response: Any, version: int, answered: _Answered) -> None:
+    for topic in response.topics:
         for row in topic.partitions:
             key = topic.name, row.partition_index
             if row.error_code:
@@ -233,12 +233,12 @@ def committed(
         waits = stable and connection.version_of(ApiKey.OFFSET_FETCH) >= _FIRST_STABLE
         return OffsetFetchRequest(group_id=group, topics=topics, require_stable=waits)
 
-    answer = _ask_group(cluster, group, request, "read offsets", deadline)
+    response = _ask_group(cluster, group, request, "read offsets", deadline)
     return {
         (topic.name, row.partition_index): Committed(
             row.committed_offset, row.metadata or "", row.committed_leader_epoch
         )
-        for topic in answer.topics
+        for topic in response.topics
         for row in topic.partitions
         if row.committed_offset >= 0
     }
@@ -288,14 +288,14 @@ def retention_of(cluster: Cluster, group: str, *, deadline: float | None = None)
 
     what = f"read the offset retention of group {group}"
     try:
-        answer = cluster.call_coordinator(
-            group, GROUP, request, lambda answer: 0, what=what, deadline=deadline
+        response = cluster.call_coordinator(
+            group, GROUP, request, lambda response: 0, what=what, deadline=deadline
         )
     except UnsupportedByBroker:
         return None
     values = [
         row.value
-        for result in answer.results
+        for result in response.results
         if not result.error_code
         for row in result.configs
         if row.name == _RETENTION_MINUTES and row.value
@@ -303,11 +303,11 @@ def retention_of(cluster: Cluster, group: str, *, deadline: float | None = None)
     return int(values[0]) * 60.0 if values else None
 
 
-def first_error(what: str, answer: Any) -> int:
-    """The first error of an answer or of its topics[].partitions[], 0 if there is none. Raises it
+def first_error(what: str, response: Any) -> int:
+    """The first error of a response or of its topics[].partitions[], 0 if there is none. Raises it
     as ``named_error`` does."""
-    code = int(getattr(answer, "error_code", 0))
-    for topic in answer.topics:
+    code = int(getattr(response, "error_code", 0))
+    for topic in response.topics:
         for row in topic.partitions:
             if row.error_code and not code:
                 code = named_error(what, row.error_code, (topic.name, row.partition_index))
@@ -315,7 +315,7 @@ def first_error(what: str, answer: Any) -> int:
 
 
 def named_error(what: str, code: int, partition: TopicPartition) -> int:
-    """The code that stands beside a partition in an answer. Raises RejectedError that names the
+    """The code that stands beside a partition in a response. Raises RejectedError that names the
     partition where the code is about it; others are about the whole request."""
     if code in _OF_PARTITIONS:
         topic, number = partition
@@ -369,12 +369,12 @@ def _sizes_of(
         connection = cluster.connection(leader, retry)
         if not connection.speaks(ApiKey.DESCRIBE_LOG_DIRS):
             return {}
-        answer = connection.call(request, retry.step(cluster.request_timeout))
+        response = connection.call(request, retry.step(cluster.request_timeout))
     except (ConnectionLost, Timeout):
         return {}  # a hint for planning, not worth a failure
     return {
         (topic.name, row.partition_index): row.partition_size
-        for place in answer.results
+        for place in response.results
         if not place.error_code
         for topic in place.topics
         for row in topic.partitions

@@ -345,7 +345,7 @@ class BatchProducer:
     # -- requests
 
     def _advance(self) -> None:
-        """Wait for an answer, or for the time of the next attempt; then send what can be sent."""
+        """Wait for a response, or for the time of the next attempt; then send what can be sent."""
         if any(node.requests for node in self._nodes.values()):
             self._receive_oldest()
         else:
@@ -477,7 +477,7 @@ class BatchProducer:
         for state in new:
             state.added = True
 
-    # -- answers
+    # -- responses
 
     def _receive_oldest(self) -> None:
         leader, node = min(
@@ -489,14 +489,14 @@ class BatchProducer:
             # The broker itself waits for replicas up to the request's timeout.
             deadline = time.monotonic() + 2 * self.cluster.request_timeout
             deadline = min(deadline, max(batch.deadline for _, batch in request.batches))
-            answer = node.connection.receive(request.pending, deadline)
+            response = node.connection.receive(request.pending, deadline)
         except (ConnectionLost, Timeout) as error:
             node.requests.appendleft(request)
             self._lose(leader, error)
             return
         rows = {
             (topic.name, row.index): row
-            for topic in answer.responses
+            for topic in response.responses
             for row in topic.partition_responses
         }
         for state, batch in request.batches:

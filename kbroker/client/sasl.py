@@ -29,7 +29,7 @@ class Refused(Exception):
 
 
 class Mechanism(Protocol):
-    """A conversation. ``answer(None)`` is its first token; the last answer may be None."""
+    """A conversation. ``answer(None)`` is its first token; the last response may be None."""
 
     done: bool
 

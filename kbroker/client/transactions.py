@@ -65,20 +65,20 @@ def init_producer(
         transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
     )
     if transactional_id is not None:
-        answer = _ask(cluster, transactional_id, request, "InitProducerId", deadline)
+        response = _ask(cluster, transactional_id, request, "InitProducerId", deadline)
         implicit = _speaks_second(cluster, transactional_id, deadline)
         return ProducerIdentity(
-            transactional_id, answer.producer_id, answer.producer_epoch, implicit
+            transactional_id, response.producer_id, response.producer_epoch, implicit
         )
     retry = cluster.retry("a producer id", deadline)
     while True:
         try:
             step = retry.step(cluster.request_timeout)
-            answer = cluster.connection(None, retry).call(request, step)
-            if answer.error_code:
-                untold = answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-                raise RejectedError(answer.error_code, retry.what, _NEEDED if untold else None)
-            return ProducerIdentity(None, answer.producer_id, answer.producer_epoch)
+            response = cluster.connection(None, retry).call(request, step)
+            if response.error_code:
+                untold = response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                raise RejectedError(response.error_code, retry.what, _NEEDED if untold else None)
+            return ProducerIdentity(None, response.producer_id, response.producer_epoch)
         except ClientError as error:
             retry.pause(error)
 
@@ -118,10 +118,10 @@ def add_partitions(
 
     what = f"add partitions to transaction {identity.transactional_id}"
 
-    def error_of(answer: Any) -> int:
+    def error_of(response: Any) -> int:
         failed = [
             (row.partition_error_code, (topic.name, row.partition_index))
-            for topic in answer.results_by_topic_v3_and_below
+            for topic in response.results_by_topic_v3_and_below
             for row in topic.results_by_partition
             if row.partition_error_code
         ]
@@ -208,11 +208,11 @@ def outcome(
     assert identity.transactional_id is not None
     request = DescribeTransactionsRequest(transactional_ids=[identity.transactional_id])
     try:
-        answer = cluster.call_coordinator(
+        response = cluster.call_coordinator(
             identity.transactional_id,
             TRANSACTION,
             request,
-            lambda answer: int(answer.transaction_states[0].error_code),
+            lambda response: int(response.transaction_states[0].error_code),
             what=f"state of transactional id {identity.transactional_id}",
             deadline=deadline,
         )
@@ -222,7 +222,7 @@ def outcome(
         if error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return Outcome.UNKNOWN
         raise
-    (found,) = answer.transaction_states
+    (found,) = response.transaction_states
     if found.producer_id != identity.producer_id:
         return Outcome.UNKNOWN
     # A broker that ends a transaction raises the epoch, and so does the second protocol's end.
@@ -253,12 +253,12 @@ def open_transactional_ids(cluster: Cluster, *, deadline: float | None = None) -
     found: list[str] = []
     for node in cluster.nodes(deadline=deadline):
         try:
-            answer = cluster.call(node, request, what="open transactions", deadline=deadline)
+            response = cluster.call(node, request, what="open transactions", deadline=deadline)
         except UnsupportedByBroker:
             continue
-        if answer.error_code:
-            raise RejectedError(answer.error_code, f"open transactions of node {node}")
-        found += [row.transactional_id for row in answer.transaction_states]
+        if response.error_code:
+            raise RejectedError(response.error_code, f"open transactions of node {node}")
+        found += [row.transactional_id for row in response.transaction_states]
     return found
 
 
@@ -282,7 +282,7 @@ def end_transaction(
         producer_epoch=identity.producer_epoch,
         committed=commit,
     )
-    answer = _ask(
+    response = _ask(
         cluster,
         identity.transactional_id,
         request,
@@ -290,9 +290,9 @@ def end_transaction(
         deadline,
         at_most=None if identity.implicit else _END_TXN_1,
     )
-    if identity.implicit and answer.producer_id != _NO_PRODUCER:
+    if identity.implicit and response.producer_id != _NO_PRODUCER:
         return identity._replace(
-            producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+            producer_id=response.producer_id, producer_epoch=response.producer_epoch
         )
     return identity
 
@@ -310,7 +310,7 @@ def _ask(
         transactional_id,
         TRANSACTION,
         request,
-        lambda answer: int(answer.error_code),
+        lambda response: int(response.error_code),
         what=f"{doing} of transactional id {transactional_id}",
         deadline=deadline,
         at_most=at_most,

@@ -1,4 +1,4 @@
-"""What a coordinator's answer is in the version that was asked for."""
+"""A coordinator's response in the version of the request."""
 
 from __future__ import annotations
 

@@ -3,12 +3,12 @@
 A machine holds the state of one partition of an internal topic: its groups, or its transactional
 ids. It changes *hard* state (what must survive a crash) only in ``replay``; an operation looks at
 the state, appends records and gives answers. The shard writes the records, replays them, and sends
-the answers once the records are committed. *Soft* state (timers, members that wait in a join)
+the responses once the records are committed. *Soft* state (timers, members that wait in a join)
 belongs to the machine, which may change it at any time after ``op.touch()``.
 
-If the records of an operation cannot be written, its answers become an error. If the operation had
-touched soft state, the shard is also dropped and reloaded from its log, and clients with pending
-requests get a retriable error. A machine therefore needs no way to undo anything.
+If the records of an operation cannot be written, its responses become an error. If the operation
+had touched soft state, the shard is also dropped and reloaded from its log, and clients with
+pending requests get a retriable error. A machine therefore needs no way to undo anything.
 
 Everything runs on the one thread of the io worker; an operation never awaits. What takes time (a
 call to another process) is an ``async def`` outside of operations, whose result comes back through

@@ -1,6 +1,6 @@
 """Runs one coordinator machine on one partition of an internal topic.
 
-The records of an operation become one batch, which is appended to the log at once. The answers
+The records of an operation become one batch, which is appended to the log at once. The responses
 wait in the log's queue until that is committed (``_ext.committed_queue``). The life of a shard:
 loading, active, closed. ``docs/decisions/0005-coordinators.md`` says why there is no undo.
 """
@@ -418,7 +418,7 @@ class Shard:
         self._reload(WireError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _settle(self, op: Operation) -> None:
-        """Give the answers once everything that the operation has written or seen is committed."""
+        """Respond once everything that the operation has written or seen is committed."""
         if not op.answers and not op.callbacks:
             return
         end = self._log.log_end_offset
@@ -467,6 +467,6 @@ def finish(op: Operation) -> None:
 
 
 def fail(op: Operation, error: WireError) -> None:
-    """The records will not be committed: every answer becomes the error."""
+    """The records will not be committed: every response becomes the error."""
     for pending, _ in op.answers:
         pending.resolve(error=error)

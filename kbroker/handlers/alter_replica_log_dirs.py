@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (34): versions 0 to 2. Answered when the moves have begun.
+"""AlterReplicaLogDirs (34): versions 0 to 2. The response is sent when the moves have begun.
 
 A partition that does not exist yet is created in the named directory later, by whichever io worker
 then owns it, so the request goes to all of them.

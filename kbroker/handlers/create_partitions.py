@@ -34,7 +34,7 @@ def fail(ctx: RequestContext, request: CreatePartitionsRequest, error: WireError
 async def handle_create_partitions(
     ctx: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Enlarge topics; answered when the new partitions are served."""
+    """Add partitions; the response is sent when they are served."""
     if not request.topics:
         return CreatePartitionsResponse()
     named: dict[str, list[TopicToEnlarge]] = {}
@@ -70,7 +70,7 @@ def wanted(topic: Any) -> TopicToEnlarge:
 
 
 def respond(outcomes: dict[str, tuple[int, str | None]]) -> CreatePartitionsResponse:
-    """The response; a topic that was named twice is answered once."""
+    """The response; a topic that was named twice has one entry."""
     entry = CreatePartitionsResponse.CreatePartitionsTopicResult
     return CreatePartitionsResponse(
         results=[

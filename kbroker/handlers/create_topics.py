@@ -1,6 +1,6 @@
-"""CreateTopics (19): versions 0 to 7. The controller decides, and answers when the topic is served.
+"""CreateTopics (19): versions 0 to 7. The controller decides; it replies when the topic is served.
 
-From version 5 on the answer describes the new topic: partitions, replicas, all settings.
+From version 5 on the response describes the new topic: partitions, replicas, all settings.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ NOBODY = {"type": "User", "name": "ANONYMOUS"}
 async def handle_create_delegation_token(
     ctx: RequestContext, request: Any
 ) -> CreateDelegationTokenResponse:
-    """Rejected; the answer says who asked."""
+    """Rejected; the response names the client's principal."""
     response = CreateDelegationTokenResponse(
         error_code=REJECTED,
         principal_type=NOBODY["type"],

@@ -79,7 +79,7 @@ async def handle_describe_configs(
             continue
         response.results.append(
             DescribeConfigsResponse.DescribeConfigsResult(
-                error_message="",  # COMPAT: as Kafka; an answer to AlterConfigs has null
+                error_message="",  # COMPAT: as Kafka; a response to AlterConfigs has null
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
                 configs=alike[kind],

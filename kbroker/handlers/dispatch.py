@@ -1,4 +1,4 @@
-"""From a request's bytes to the bytes of its answer. Every request ends: answered, or closed."""
+"""From a request's bytes to the bytes of its response. Every request ends: answered, or closed."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
 
 
 async def answer(ctx: RequestContext, handler: Handler, request: Message) -> bytes | None:
-    """Run the handler; whatever it raises becomes an answer that says so."""
+    """Run the handler; whatever it raises becomes a response that says so."""
     try:
         check(ctx.access, handler.authorize, request)
         response = await handler.handle(ctx, request)

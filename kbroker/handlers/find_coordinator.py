@@ -1,7 +1,7 @@
 """FindCoordinator (10): versions 0 to 6; from 4 on for several keys at once.
 
 The coordinator of a key is the leader of the partition that the key hashes to. The internal topic
-is created when it is first asked for, and the answer waits for that.
+is created when it is first asked for, and the response waits for that.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def divide(
     failed: Callable[[str, WireError], Any],
     repeats: bool = False,
 ) -> tuple[list[str], list[Any]]:
-    """The groups that the client may do this to, and the answers' rows of the others.
+    """The groups that the client may do this to, and the responses' rows of the others.
 
     repeats: whether one that is named again is answered again.
     """

@@ -59,13 +59,13 @@ def join_failed(
     authorize=on_group(AclOperation.READ),
 )
 async def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> bytes:
-    """Answered when the rebalance is over."""
+    """The response is sent when the rebalance has ended."""
     return await forward(ctx, OFFSETS_TOPIC, checked(request.group_id), REBALANCE_MS)
 
 
 @api(ApiKey.SYNC_GROUP, versions=ApiKey.SYNC_GROUP.versions, authorize=on_group(AclOperation.READ))
 async def handle_sync_group(ctx: RequestContext, request: Any) -> bytes:
-    """Answered when the leader has sent the assignment."""
+    """The response is sent when the leader has sent the assignment."""
     return await forward(ctx, OFFSETS_TOPIC, checked(request.group_id), REBALANCE_MS)
 
 
@@ -137,7 +137,7 @@ api(ApiKey.END_TXN, versions=ApiKey.END_TXN.versions, authorize=on_transaction(A
 
 
 def failed_offsets(ctx: RequestContext, topic: Any, error: WireError) -> Any:
-    """The entry of one topic in the answer to TxnOffsetCommit."""
+    """The entry of one topic in the response to TxnOffsetCommit."""
     asked = TxnOffsetCommitRequest(topics=[topic])
     return txn_commit_failure(asked, ctx.api_version, error).topics[0]
 
@@ -166,7 +166,7 @@ async def handle_txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommit
 
 
 def failed_deletion(topic: Any) -> Any:
-    """The entry of a topic, in the answer to OffsetDelete, that the client may not read."""
+    """The entry of a topic, in the response to OffsetDelete, that the client may not read."""
     cls = OffsetDeleteResponse
     return cls.OffsetDeleteResponseTopic(
         name=topic.name,

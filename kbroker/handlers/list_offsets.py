@@ -57,7 +57,7 @@ Outcome = FoundOffset | FoundOffsets
 
 
 class Lookup(NamedTuple):
-    """A partition that is being looked up. ``outcome``: the answer, or a call that will bring it.
+    """A partition that is being looked up. ``outcome``: the response, or a call that will bring it.
 
     bound: the offset from which on the client may not see records.
     """

@@ -26,7 +26,7 @@ from kbroker.protocol.primitives import NO_UUID
 from kbroker.security.access import EVERYTHING
 from kbroker.security.operations import AclOperation, Kind
 
-# BOUND: encoded answers kept until the image changes, each of this many partitions at least.
+# BOUND: encoded responses cached until the image changes, each of at least this many partitions.
 KEPT_ANSWERS_MAX = 8
 # How long a topic counts as deleted just before.
 JUST_DELETED_S = 1.0
@@ -211,7 +211,7 @@ def is_legal(name: str) -> bool:
 def find(
     ctx: RequestContext, entry: Any, failed: dict[str, int], describable: Container[str]
 ) -> TopicImage | Any:
-    """The topic a request's entry means, or the answer that says what is wrong.
+    """The topic a request's entry means, or the response that says what is wrong.
 
     Of a topic that the client may not describe nothing is said but what it knows: not even whether
     there is such a topic, if it was named.

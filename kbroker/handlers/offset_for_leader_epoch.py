@@ -97,7 +97,7 @@ def ask(
 
 
 def end_by_slot(slot: Slot, leader_epoch: int) -> EpochEnd | None:
-    """The answer of ``LeaderEpochs.end_offset_for``, as far as the slot says it: for all but the
+    """The result of ``LeaderEpochs.end_offset_for``, as far as the slot says it: for all but the
     epochs before the last two.
     """
     latest, previous = slot["latest_epoch"], slot["previous_epoch"]

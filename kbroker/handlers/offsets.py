@@ -160,7 +160,7 @@ def withhold(ctx: RequestContext, asked: Any) -> tuple[bool, list[Any]]:
 
 
 def restore(ctx: RequestContext, answered: Any, wants_all: bool, denied: list[Any]) -> None:
-    """Finish an answer to what ``withhold`` has changed; of a group, or of the whole request."""
+    """Complete a response after ``withhold``; that of a group, or of the whole request."""
     if wants_all:
         answered.topics, _ = divide(ctx, AclOperation.DESCRIBE, answered.topics)
     answered.topics += [denied_topic(ctx.api_version, topic) for topic in denied]

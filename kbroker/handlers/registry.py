@@ -1,4 +1,4 @@
-"""Which function answers which API in which versions; the answer of ApiVersions follows from it.
+"""Which function answers which API in which versions; the response of ApiVersions follows from it.
 
 A handler is ``async def handle_<api>(ctx, request)``, registered by ``@api``. It returns the
 response, its encoding, or None to have the connection closed without one.

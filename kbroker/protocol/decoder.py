@@ -59,14 +59,14 @@ def decoder_source(
 def is_from_clients(cls: type[Message]) -> bool:
     """Whether it is what clients send, or have others send in a request.
 
-    To these ELEMENTS_MAX applies: answers are as long as what was asked for, and what was stored
+    To these ELEMENTS_MAX applies: responses are as long as what was asked for, and what was stored
     has to be read, whatever its length.
     """
     return cls.__name__.endswith("Request") or cls.__name__.startswith("ConsumerProtocol")
 
 
 def may_have_foreign_text(cls: type[Message]) -> bool:
-    """Whether FOREIGN_TEXT is expected: from clients, and in answers, which may repeat it.
+    """Whether FOREIGN_TEXT is expected: from clients, and in responses, which may repeat it.
 
     Brokers store UTF-8; a record that has something else is damaged.
     """

@@ -103,7 +103,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType) -> DataSourceS
 
 
 def _parsed(options: Mapping[str, str]) -> WriteOptions:
-    """What a task would refuse is refused here, before there is one. Raises OptionError."""
+    """Reject here what a task would reject, before there is one. Raises OptionError."""
     parsed = parse_write(options)
     settings = producer_settings(parsed.kafka)
     if parsed.exactly_once and settings["acks"] != -1:

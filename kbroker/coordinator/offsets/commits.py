@@ -240,7 +240,7 @@ class Commits:
 
 
 def _mark_unknown(topic: Any, known: TopicImage | None, code: int) -> None:
-    """Give the code to the partitions in an answer that the topic does not have."""
+    """Give the code to the partitions in a response that the topic does not have."""
     count = 0 if known is None else len(known.partitions)
     for partition in topic.partitions:
         if not 0 <= partition.partition_index < count:

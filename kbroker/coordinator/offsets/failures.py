@@ -1,4 +1,4 @@
-"""Answers in which every part of the request has failed with the same error.
+"""Responses in which every part of the request has failed with the same error.
 
 Used by the handlers here, and by network processes for errors on the way to the coordinator.
 """
@@ -67,7 +67,7 @@ def txn_commit_failure(
 
 
 def txn_commit_code(code: ErrorCode, version: int) -> int:
-    """The code of an error in an answer to TxnOffsetCommit of this version."""
+    """The code of an error in a response to TxnOffsetCommit of this version."""
     # COMPAT: clients before 2.0 stop for good at the first; the others came with later versions.
     if version < 2 and code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -127,7 +127,7 @@ class Fetches:
 
 
 class _Finder:
-    """Looks up the offsets of one group for one answer."""
+    """Looks up the offsets of one group for one response."""
 
     __slots__ = ("_asked", "_entry", "_group_id", "_pending", "_store")
 

@@ -99,7 +99,7 @@ class Verification:
     def _commit(
         self, op: Operation, call: Call, guard: object | None
     ) -> TxnOffsetCommitResponse | None:
-        """None: the answer is out of date, nothing is written."""
+        """None: the result is out of date, nothing is written."""
         request: TxnOffsetCommitRequest = call.request
         if guard is not None:
             is_current = guard in self._guards.get(request.producer_id, ())

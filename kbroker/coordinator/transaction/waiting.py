@@ -46,7 +46,7 @@ class WaitingRoom:
     ) -> Any:
         """Run ``function(op, *args)`` once the transaction is complete; returns a Pending for it.
 
-        rejection: the answer if that takes too long; it is returned at once if too many wait.
+        rejection: the response if that takes too long; it is returned at once if too many wait.
         """
         if len(self._requests.get(txn.transactional_id, ())) >= WAITING_MAX:
             return rejection

@@ -1,6 +1,6 @@
 """Shared by AlterConfigs and IncrementalAlterConfigs.
 
-Which resources may be changed, the call to the controller, and one answer for each resource.
+Which resources may be changed, the call to the controller, and one response for each resource.
 """
 
 from __future__ import annotations

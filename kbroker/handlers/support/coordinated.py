@@ -82,7 +82,7 @@ async def split(
 
     request_of: the request for some of the entries. rows_of: a response's rows, one for each entry
     it was asked for. failed: the row of an entry whose coordinator gave an error. An entry whose
-    row may be long must not be repeated: a small request would have an answer without bound.
+    row may be long must not be repeated: a small request would have a response without bound.
     """
     by_partition: dict[int, list[int]] = {}
     rows: list[Any] = [None] * len(entries)

@@ -1,7 +1,7 @@
 """What the sender of a request must be allowed to do, as each handler declares it (``authorize=``).
 
 The names of resources are looked at when the request is decoded, before its handler runs; the first
-that is not allowed ends the request. A handler whose answer differs from resource to resource
+that is not allowed ends the request. A handler whose response differs from resource to resource
 declares ``each`` and asks for itself, by ``ctx.allowed``. Source: Kafka's table "Operations and
 Resources on Protocols".
 """
@@ -51,7 +51,7 @@ def on_transaction(operation: AclOperation) -> Requirement:
 
 
 def each(operation: AclOperation, kind: Kind) -> Requirement:
-    """The handler asks, and answers for what is not allowed."""
+    """The handler asks, and responds for what is not allowed."""
     return Requirement(operation, kind)
 
 

@@ -1,6 +1,6 @@
 """EndTxn (26): Commit or abort a transaction.
 
-From version 5 on the answer carries the raised producer epoch (KIP-890).
+From version 5 on the response carries the raised producer epoch (KIP-890).
 """
 
 from kbroker.protocol.api import ApiKey

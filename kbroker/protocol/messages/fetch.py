@@ -1,6 +1,6 @@
 """Fetch (1): Read record batches from partitions; consumers and followers alike.
 
-Version 3 limits the answer as a whole (KIP-74); 4 brings isolation levels and magic 2; 5 the log
+Version 3 limits the response as a whole (KIP-74); 4 brings isolation levels and magic 2; 5 the log
 start; 7 fetch sessions (KIP-227); 9 leader epochs; 10 zstd; 11 racks (KIP-392); 12 detects
 divergence and hints at the leader; 13 names topics by id; 15 replaces the replica id by replica
 state; 17 and 18 only concern followers.

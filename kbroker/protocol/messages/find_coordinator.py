@@ -1,6 +1,6 @@
 """FindCoordinator (10): Find the broker that coordinates a group, transaction or share partition.
 
-Version 4 asks for several keys at once and answers in a list.
+Version 4 asks for several keys at once and responds with a list.
 """
 
 from kbroker.protocol.api import ApiKey

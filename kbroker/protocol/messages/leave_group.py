@@ -1,6 +1,6 @@
 """LeaveGroup (13): Leave a consumer group.
 
-Version 3 removes several members at once, and answers for each.
+Version 3 removes several members at once, with a result for each.
 """
 
 from kbroker.protocol.api import ApiKey

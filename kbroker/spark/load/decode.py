@@ -17,7 +17,7 @@ import pyarrow.json as pj
 
 from kbroker.spark.load.commits import LoadError
 
-# A block must hold the longest value; Arrow's reader refuses a longer one.
+# A block must hold the longest value; Arrow's reader rejects a longer one.
 _BLOCK_BYTES_MIN = 1 << 20
 # BOUND: of what is said of a bad value, which may quote it.
 _REASON_MAX = 500
@@ -50,15 +50,15 @@ class JsonDecoder:
             return self._replaced(batch, decoded), None
         errors = self._errors(values)
         good = pa.array([error is None for error in errors])
-        refused = batch.filter(pa.array([error is not None for error in errors]))
+        rejected = batch.filter(pa.array([error is not None for error in errors]))
         said = [error for error in errors if error is not None]
-        refused = refused.append_column("error", pa.array(said, pa.string()))
+        rejected = rejected.append_column("error", pa.array(said, pa.string()))
         fine = batch.filter(good)
         decoded = self._all_at_once(fine.column("value"))
         if decoded is None:
             # Each parses by itself, so all of them do unless Arrow's reader has a limit of its own.
             raise LoadError("values that parse one by one do not parse together")
-        return self._replaced(fine, decoded), refused
+        return self._replaced(fine, decoded), rejected
 
     def _all_at_once(self, values: pa.Array) -> pa.Array | None:
         """The struct column, or None when any value is bad."""
@@ -69,7 +69,7 @@ class JsonDecoder:
         if not (_are_utf8(present) and all(map(_is_closed, texts))):
             # Objects would be counted for values that they are not from. And Arrow's reader (26.0)
             # reads through a null pointer at a bare null, and takes strings that are not UTF-8, of
-            # which it would make a file that other readers refuse.
+            # which it would make a file that other readers reject.
             return None
         if any(b"\n" in text for text in texts):
             # The reader takes one object for each line.
@@ -128,7 +128,7 @@ class JsonDecoder:
 
 
 def _in_one_line(text: bytes) -> bytes:
-    """A tab is a blank as well, and refused within strings, where a line end is no JSON either."""
+    """A tab is a blank as well; in strings it is rejected, where a line end is no JSON either."""
     return text.replace(b"\n", b"\t")
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from kbroker.spark.load.commits import LoadError
 
 # Name and kind of each column that a loaded table has. ``timestamp`` is in milliseconds since 1970;
-# ``value`` of a decoding load is JSON; ``error`` is null but for records that were refused.
+# ``value`` of a decoding load is JSON; ``error`` is null except for records that were rejected.
 COLUMNS = (
     ("topic", "text"),
     ("partition", "int"),

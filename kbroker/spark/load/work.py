@@ -75,7 +75,7 @@ class LoadWork:
                 errors = errors or self.sink.open_errors(held, attempt)
                 errors.write(bad)
         written = writer.finish()
-        refused = errors.finish() if errors is not None else None
+        rejected = errors.finish() if errors is not None else None
         return {
             "range": asdict(
                 LoadedRange(
@@ -83,7 +83,7 @@ class LoadWork:
                 )
             ),
             "files": _answers_of(written.files, one.topic_id),
-            "errors": _answers_of(refused.files if refused else (), one.topic_id),
+            "errors": _answers_of(rejected.files if rejected else (), one.topic_id),
             "counts": {str(bucket): count for bucket, count in written.counts.items()},
             "gaps": [asdict(gap) for gap in gaps],
         }

@@ -2,7 +2,7 @@
 
 A name in neither list is most likely misspelt and gets a warning. Most have no effect: there is no
 consumer group, no buffer of single records and no interceptor here. A value that no client would
-take is refused all the same.
+take is rejected as well.
 """
 
 import difflib

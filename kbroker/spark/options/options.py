@@ -175,7 +175,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
 
 
 def _check_client(bootstrap: str, kafka: Mapping[str, str]) -> None:
-    """What a task's client would refuse is refused before there is a task. Connects nowhere."""
+    """Reject what a task's client would reject, before there is a task. Connects nowhere."""
     try:
         Cluster.from_options({**kafka, "bootstrap.servers": bootstrap})
     except SettingRefused as error:

@@ -21,7 +21,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 class Member:
     """protocols: name -> metadata, in the member's order of preference.
 
-    join, sync: the answer it waits for. is_new: it has not got the answer to its first join yet.
+    join, sync: the response it waits for. is_new: its first join has not got a response yet.
     """
 
     __slots__ = (

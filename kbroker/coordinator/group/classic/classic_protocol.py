@@ -342,7 +342,7 @@ class ClassicProtocol(Part):
         op.touch()
         is_same = member.matches(protocols)
         if group.state == COMPLETING and is_same:
-            # It may not have got the answer to its join.
+            # It may not have got the response to its join.
             self.rebalances.keep_session(group, member)
             return self.rebalances.present_generation(group, member)
         if group.state == STABLE and is_same and group.leader != member_id:
@@ -483,7 +483,7 @@ class ClassicProtocol(Part):
 
 
 def left(call: Call, codes: list[ErrorCode]) -> LeaveGroupResponse:
-    """The answer to a LeaveGroup with the code of each of its members."""
+    """The response to a LeaveGroup with the code of each of its members."""
     if call.version < LEAVE_BATCH_VERSION:
         return LeaveGroupResponse(error_code=codes[0])
     members = [

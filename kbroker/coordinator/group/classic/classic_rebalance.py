@@ -137,7 +137,7 @@ class Rebalances:
         else:
             self.maybe_complete(op, group)
 
-    # -- answers ---------------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------------
 
     def answer_join(
         self, op: Operation, group: ClassicGroup, member: Member, response: JoinGroupResponse
@@ -160,7 +160,7 @@ class Rebalances:
     def present_generation(
         self, group: ClassicGroup, member: Member, *, leader: str | None = None
     ) -> JoinGroupResponse:
-        """The answer to a join: the generation as it is; the leader also gets the members."""
+        """The response to a join: the generation as it is; the leader also gets the members."""
         response = JoinGroupResponse(
             generation_id=group.generation,
             protocol_type=group.protocol_type,
@@ -383,7 +383,7 @@ def failed_join(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
 
 
 def assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    """The answer to a SyncGroup."""
+    """The response to a SyncGroup."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,

@@ -1,4 +1,4 @@
-"""What a heartbeat may say, and how a group is described: checks and answers without state."""
+"""What a heartbeat may say, and how a group is described: checks and responses without state."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def check_epoch(group_id: str, member: Member, epoch: int, reported: list[Any] |
     """Raise FENCED_MEMBER_EPOCH unless the member is in the epoch it says it is in.
 
     Allowed besides: 0, by which it says that it has given up everything and starts over; and its
-    previous epoch, when it has nothing but what it was assigned since: the answer that told it of
+    previous epoch, when it has nothing but what it was assigned since: the response that told it of
     its new epoch may have been lost.
     """
     if epoch in (member.epoch, JOIN_EPOCH):
@@ -97,7 +97,7 @@ def _is_within(reported: list[Any], owned: Owned) -> bool:
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the heartbeat is complete, as members send it when the last answer may be lost."""
+    """Whether the heartbeat is complete, as members send it when the last response may be lost."""
     return (
         request.rebalance_timeout_ms != -1
         and (
@@ -108,7 +108,7 @@ def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def as_assignment(owned: Owned) -> Any:
-    """An assignment as a heartbeat's answer has it."""
+    """An assignment as a heartbeat's response has it."""
     cls = ConsumerGroupHeartbeatResponse
     return cls.Assignment(
         topic_partitions=[
@@ -171,14 +171,14 @@ def describe(group: ConsumerGroup, assignor: str, topics_by_id: Mapping[bytes, T
 
 
 def describe_nameless() -> Any:
-    """The answer for the empty name."""
+    """The response for the empty name."""
     return ConsumerGroupDescribeResponse.DescribedGroup(
         group_id="", error_code=int(ErrorCode.INVALID_GROUP_ID)
     )
 
 
 def describe_missing(group_id: str, text: str) -> Any:
-    """The answer for a group that is none of the consumer protocol."""
+    """The response for a group that is not of the consumer protocol."""
     return ConsumerGroupDescribeResponse.DescribedGroup(
         group_id=group_id, error_code=int(ErrorCode.GROUP_ID_NOT_FOUND), error_message=text
     )
