@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What code that needs the time is handed."""
+    """The clocks, as they are passed to code that needs the time."""
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since 1970. May jump."""
@@ -54,7 +54,7 @@ class ClockGuard:
         return self._wall_ms
 
     def is_trusted(self, interval_ms: int) -> bool:
-        """Whether time may delete now. Call once per check. interval_ms: between two checks."""
+        """Whether deletion by time is allowed. Call once per check. interval_ms: between two."""
         wall_ms, monotonic_ms = self._wall(), self._monotonic()
         drift = (wall_ms - self._wall_ms) - (monotonic_ms - self._monotonic_ms)
         self._wall_ms, self._monotonic_ms = wall_ms, monotonic_ms

@@ -41,7 +41,7 @@ _BY_CODE: dict[int, ErrorCode] = {}
 
 
 class _Table(type):
-    """What makes ``ErrorCode`` iterable."""
+    """Makes ``ErrorCode`` iterable."""
 
     def __iter__(cls) -> Iterator[ErrorCode]:
         return iter(_BY_CODE.values())
@@ -264,7 +264,7 @@ MESSAGE_CHARS_MAX = 2_000
 
 
 class WireError(Exception):
-    """A request, or one partition of it, is answered with ``code``.
+    """A request, or one partition of it, gets ``code`` in the response.
 
     message: what was wrong and what to do, for the client's log; the code's own text when empty.
     What is longer than MESSAGE_CHARS_MAX is cut.
@@ -278,7 +278,7 @@ class WireError(Exception):
         super().__init__(f"{code.name}: {self.message}")
 
     def bare(self) -> WireError:
-        """Without its traceback, whose frames it would keep, and all that they refer to."""
+        """The error without its traceback, which would keep frames and everything they refer to."""
         return self.with_traceback(None)
 
     def __reduce__(self) -> tuple[type[WireError], tuple[ErrorCode, str]]:
@@ -325,12 +325,12 @@ FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full_disk(error: OSError) -> bool:
-    """Whether ``error`` goes away by itself when someone makes room."""
+    """Whether ``error`` goes away by itself when disk space is freed."""
     return error.errno in FULL_DISK_ERRNOS
 
 
 def may_do_without(error: OSError) -> bool:
-    """Whether an optional file may stay unwritten, because room or descriptors ran out."""
+    """Whether ``error`` lets an optional file stay unwritten: space or descriptors ran out."""
     return is_full_disk(error) or isinstance(error, ShortageError)
 
 

@@ -1,4 +1,4 @@
-"""What a process does about its memory: settings of malloc, and when garbage is collected."""
+"""Memory of a process: settings of malloc, and when garbage is collected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NEVER = 2**31 - 1
 
 
 class Collector:
-    """Has the cycle collector look at all objects between requests, not in the middle of one.
+    """Runs full garbage collections between requests, not in the middle of one.
 
     A large request is a hundred thousand objects, none of which is in a cycle: by itself the
     collector would go through all of them again and again, some 0.1 s each time.
@@ -48,7 +48,7 @@ class Collector:
         self._busy_since_ms: int | None = None
 
     def maybe_collect(self, is_quiet: bool, now_ms: int) -> bool:
-        """Call some times a second. is_quiet: it holds up no request. now_ms: of any clock."""
+        """Call a few times per second. is_quiet: it delays no request. now_ms: of any clock."""
         if self._busy_since_ms is None:
             self._busy_since_ms = now_ms
         if gc.get_count()[2] < _ROUNDS:

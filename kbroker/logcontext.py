@@ -25,7 +25,7 @@ OBJECT_CHARS_MAX = 2_000
 
 
 class Whole(str):
-    """Text of the broker's own that may be long: a log line shows all of it."""
+    """Long text from the broker itself, which a log line shows in full."""
 
     __slots__ = ()
 
@@ -119,7 +119,7 @@ def is_area(area: str) -> bool:
 
 
 def name_process(process: str) -> None:
-    """Put another process name into the lines from here on; called in a child after the fork."""
+    """Set the process name for the following lines; called in a child after the fork."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, LineFormatter):
             handler.formatter.process = process

@@ -1,4 +1,4 @@
-"""Ids as Kafka makes and writes them: 16 bytes, in text 22 characters of URL-safe base 64."""
+"""Ids as Kafka creates and writes them: 16 bytes, as text 22 characters of URL-safe base 64."""
 
 from __future__ import annotations
 

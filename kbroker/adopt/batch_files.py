@@ -14,7 +14,7 @@ _SOME = 64
 
 
 def batches_of(path: str, *, partial_tail: bool) -> list[RecordBatch]:
-    """The batches of a file, their checksums right; zeros at its end are room set aside.
+    """The batches of a file, with valid checksums; zeros at its end are preallocated space.
 
     partial_tail: a last batch may be cut short: it was never acknowledged. Raises Refusal, OSError.
     """

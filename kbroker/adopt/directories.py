@@ -55,7 +55,7 @@ class Identity(NamedTuple):
 
 
 class LogDirectory:
-    """One data directory as it was found."""
+    """One data directory and what it contains."""
 
     __slots__ = (
         "cleaned",
@@ -147,7 +147,7 @@ class LogDirectory:
             self.partitions[key] = entry.path
 
     def _passing(self) -> set[TopicPartition]:
-        """Partitions that a checkpoint may still name: on their way out, or the metadata log."""
+        """Partitions that a checkpoint may still name: deleted ones, and the metadata log."""
         found = {("__cluster_metadata", 0)}
         for name in self.left_alone:
             key = parse_partition_dir(name.rpartition(".")[0])

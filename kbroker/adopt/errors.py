@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Refusal(Exception):
-    """The directories cannot be taken as they are; nothing was changed.
+    """The directories cannot be adopted as they are; nothing was changed.
 
     The text names the file, what is wrong with it, and what to do.
     """

@@ -26,7 +26,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 class HeldTopic:
-    """A topic as the store has it. epochs: that a new leader of each partition begins with."""
+    """A topic in the store. epochs: for each partition, the epoch of its next leader."""
 
     __slots__ = ("config", "epochs", "name", "topic_id")
 
@@ -144,7 +144,7 @@ class Holdings:
         return found
 
     def _note_group_configs(self, store: NodeFile) -> None:
-        """Neither 2.7 nor 3.9 has settings of groups."""
+        """Note the settings of groups, which neither 2.7 nor 3.9 has."""
         for node in store.subtree(paths.GROUP_CONFIGS):
             config = paths.decode_config(node.data)
             if config:

@@ -36,7 +36,7 @@ COPY_AGAIN = "copy the directory again while the broker is stopped"
 
 
 class FoundLog(NamedTuple):
-    """A partition on disk. leader_epoch, producer_id: the largest that is in it, None for none."""
+    """A partition on disk. leader_epoch, producer_id: the largest in it, None if there is none."""
 
     path: str
     size: int
@@ -161,7 +161,7 @@ def _check_no_gaps(path: str, bases: list[int], recovery_point: int) -> None:
 
 
 def _check_no_log_is_missing(path: str, names: set[str]) -> None:
-    """Raise Refusal when an index has no log beside it: only a crash of a broker leaves that."""
+    """Raise Refusal when an index has no log beside it, which only a crash of a broker leaves."""
     for name in sorted(names):
         base = base_offset_of(name)
         if base is None or not name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)):

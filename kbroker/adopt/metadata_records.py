@@ -187,7 +187,7 @@ _NUMBERS = {cls: number for number, cls in TYPES.items()}
 
 
 class UnknownRecord(NamedTuple):
-    """A record that is passed over: of a kind that means nothing here, or is not known."""
+    """A record that is skipped, because its type is not used here or unknown."""
 
     kind: int
     version: int

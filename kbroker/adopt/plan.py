@@ -60,7 +60,7 @@ class TopicPlan:
 
 
 class Plan:
-    """All that will be registered. ``notes``: what the user should know before saying yes."""
+    """Everything that will be registered. ``notes``: what the user should know before agreeing."""
 
     def __init__(self, identity: Identity, directories: list[LogDirectory]) -> None:
         self.identity = identity

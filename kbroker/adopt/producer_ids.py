@@ -22,13 +22,13 @@ MARGIN = 1_000_000
 
 
 def first_free(known: list[int]) -> int:
-    """An id above all that may be in use, at the start of a block; known: those that were found."""
+    """An id above all that may be in use, at the start of a block. known: ids found elsewhere."""
     newest = max(known, default=-1)
     return (newest // BLOCK + 1) * BLOCK + MARGIN
 
 
 def in_transaction_log(path: str) -> list[int]:
-    """The largest id that a partition of ``__transaction_state`` knows, none for an empty one.
+    """The largest id in a partition of ``__transaction_state``; None for an empty one.
 
     What is cut short at the end of a log was not acknowledged. Raises Refusal, OSError.
     """

@@ -32,7 +32,7 @@ Progress = Callable[[str], None]
 
 
 def store_place(log_dirs: Sequence[str]) -> str | None:
-    """The data directory that has a metadata store of kbroker, None when none has.
+    """The data directory with kbroker's metadata store; None if there is none.
 
     Raises Refusal when several have one.
     """

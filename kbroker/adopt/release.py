@@ -32,7 +32,7 @@ def release(
     metadata_log_dir: str | None = None,
     missing_begin_empty: bool = False,
 ) -> None:
-    """Tell the plan, write what that Kafka needs, and put kbroker's own store out of the way.
+    """Show the plan, write what that Kafka needs, and move kbroker's own store out of the way.
 
     metadata_log_dir, missing_begin_empty: as for ``adopt``. Raises Refusal and OSError with nothing
     changed, Usage, Unfinished: the store goes last.
@@ -79,7 +79,7 @@ def release(
 
 
 def _check_whole(holdings: Holdings, missing_begin_empty: bool) -> None:
-    """All that kbroker has must be here, once. Raises Refusal, OSError."""
+    """Everything that kbroker has must be in the directories, once. Raises Refusal, OSError."""
     for log_dir in holdings.log_dirs:
         for paths in scan_futures(log_dir).values():
             raise Refusal(

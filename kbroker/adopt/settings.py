@@ -22,7 +22,7 @@ _OTHERS = {16: "Client metrics"}
 
 
 def kept_topic_settings(metadata: MetadataImage, name: str) -> tuple[dict[str, str], list[str]]:
-    """A topic's settings, and notes on those that mean nothing or are not allowed here.
+    """A topic's settings, and notes on those that have no effect or are not allowed here.
 
     A name that kbroker does not know stays in the store: it means nothing, and is there when the
     topic moves on.
@@ -33,7 +33,7 @@ def kept_topic_settings(metadata: MetadataImage, name: str) -> tuple[dict[str, s
 def check_topic_settings(
     name: str, settings: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """As ``kept_topic_settings``."""
+    """Like ``kept_topic_settings``."""
     kept: dict[str, str] = {}
     notes = []
     broker = BrokerConfig()
@@ -99,7 +99,7 @@ def kept_broker_settings(
 def kept_group_settings(
     metadata: MetadataImage,
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """The settings of groups, and notes on those that there are not or are not allowed here."""
+    """The settings of groups, and notes on those that do not exist or are not allowed here."""
     kept: dict[str, dict[str, str]] = {}
     notes = []
     for (kind, group), settings in sorted(metadata.configs.items()):

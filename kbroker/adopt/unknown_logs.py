@@ -115,7 +115,7 @@ def _unknown(
 
 
 def _is_gone(store: NodeFile, name: str, path: str) -> bool:
-    """Whether a partition's directory is of a topic that was deleted, or of one before it."""
+    """Whether a partition's directory belongs to a deleted topic, or to an even earlier one."""
     try:
         topic_id = read_partition_metadata(path)
     except CorruptMetadataError:

@@ -99,7 +99,7 @@ def connected(connect: str) -> Iterator[Nodes]:
 
 
 def check(client: Nodes, connect: str, cluster_id: str, broker_id: int) -> None:
-    """Nothing there may be of another cluster, or alive. Raises Refusal."""
+    """Check that ZooKeeper has no other cluster and no live broker. Raises Refusal."""
     if client.exists(paths.CLUSTER_ID):
         found = paths.decode_cluster_id(client.get(paths.CLUSTER_ID)[0])
         if found != cluster_id:

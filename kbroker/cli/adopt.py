@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Lines:
-    """Progress on stderr, one line that is written over; only on a terminal."""
+    """Progress on stderr, one line that is overwritten; only on a terminal."""
 
     def __init__(self) -> None:
         self._shown = False

@@ -49,7 +49,7 @@ DECOMPRESSED_MAX = 1 << 30
 
 
 def schema_of(columns: Iterable[str] | None = None, headers: bool = False) -> pa.Schema:
-    """The schema of what ``read_arrow`` yields for the same arguments."""
+    """The schema of the batches that ``read_arrow`` yields for the same arguments."""
     return pa.schema([FIELDS[name] for name in columns_of(columns, headers)])
 
 
@@ -75,7 +75,7 @@ def read_arrow(
     check_crcs: bool = True,
     **fetch: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """The records ``[start, end)`` of a partition, those that are there, in order.
+    """The existing records of ``[start, end)`` of a partition, in order.
 
     columns: names of ``FIELDS`` in the order of the batch; None: all but headers, and headers if
         asked for. What is not named is not materialised.
@@ -247,7 +247,7 @@ class ArrowProducer:
 
 
 def as_written(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with columns of types that the writer takes. No copy where they are already."""
+    """The batch, cast to the column types that the writer takes; no copy if it has them."""
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         wanted = WRITTEN.get(name)

@@ -1,4 +1,4 @@
-"""The brokers of a cluster: where they are, who leads and coordinates what, connections to them.
+"""The brokers of a cluster: addresses, leaders, coordinators, and connections to them.
 
 One thread at a time. A ``Cluster`` pickles as its settings, so it travels to executors, and starts
 without connections there and after a fork.
@@ -46,14 +46,14 @@ _MOVED = frozenset({15, 16})  # COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 
 
 class Partition(NamedTuple):
-    """leader: its node id, None while there is none. leader_epoch: -1 if the broker tells none."""
+    """leader: its node id, None while there is none. leader_epoch: -1 if the broker sends none."""
 
     leader: int | None
     leader_epoch: int
 
 
 class Topic(NamedTuple):
-    """id: 16 bytes, all zero where brokers have no topic ids."""
+    """id: 16 bytes, all zero if the brokers have no topic ids."""
 
     name: str
     id: bytes
@@ -134,7 +134,7 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; the next call makes new ones."""
+        """Close the connections; the next call opens new ones."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -175,7 +175,7 @@ class Cluster:
         return True
 
     def connect(self, node: int, retry: Retry) -> Connection:
-        """A connection of the caller's own. One attempt."""
+        """A new connection, owned by the caller. One attempt."""
         if node not in self._addresses:
             self.refresh(None, retry)
         address = self._addresses.get(node)
@@ -276,7 +276,7 @@ class Cluster:
         self._addresses = addresses
 
     def nodes(self, *, deadline: float | None = None) -> list[int]:
-        """The brokers there are now."""
+        """The present brokers."""
         retry = self.retry("brokers", deadline)
         while True:
             try:
@@ -418,7 +418,7 @@ class Cluster:
         deadline: float | None = None,
         at_most: int | None = None,
     ) -> Any:
-        """Ask a coordinator until it answers without a passing error.
+        """Ask a coordinator until it responds without a retriable error.
 
         request: or what makes it, for a connection, whose versions may decide, and its node.
         error_of: the first error code of the response, 0 if there is none. Raises RejectedError for

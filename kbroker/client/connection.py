@@ -132,7 +132,7 @@ class Connection:
             raise ConnectionLost(self.address, f"cannot connect: {error}") from error
 
     def close(self) -> None:
-        """Close it; may be called again. Answers that are still to come are lost."""
+        """Close it; may be called again. Pending responses are lost."""
         made = getattr(self, "_socket", None)
         if made is not None:
             made.close()
@@ -186,7 +186,7 @@ class Connection:
         return response
 
     def version_of(self, api_key: int, at_most: int | None = None) -> int:
-        """The newest version that both sides speak. Raises UnsupportedByBroker."""
+        """The newest version that both sides support. Raises UnsupportedByBroker."""
         api = ApiKey(api_key)
         first, last = self.versions.get(api_key, (0, -1))
         ours_first, ours_last = api.versions
@@ -198,7 +198,7 @@ class Connection:
         return last
 
     def speaks(self, api_key: int) -> bool:
-        """Whether there is a version that both sides speak."""
+        """Whether there is a version that both sides support."""
         try:
             self.version_of(api_key)
         except UnsupportedByBroker:

@@ -1,4 +1,4 @@
-"""The errors with which calls of the client end.
+"""The errors that calls of the client raise.
 
 All are ``ClientError`` and can be pickled, because they travel from executors to drivers.
 ``retriable`` says that the same call may succeed later; the client has already retried it until its
@@ -27,7 +27,7 @@ class ClientError(Exception):
 
 
 class RejectedError(ClientError):
-    """A broker answered with an error.
+    """A broker responded with an error.
 
     what: the request in words, such as ``produce to t-0``. message: the broker's own words, if any.
     """
@@ -45,7 +45,7 @@ class RejectedError(ClientError):
 
 
 class Timeout(ClientError):
-    """A deadline passed. waited_for: what did not happen. last: the last error before that."""
+    """A deadline passed. waited_for: what did not happen. last: the last error before it."""
 
     code = ErrorCode(7)
     retriable = True
@@ -63,7 +63,7 @@ class Timeout(ClientError):
 
 
 class UnreachableError(ClientError):
-    """No broker could be reached. tried: address -> reason, in words."""
+    """No broker could be reached. tried: address -> reason, as text."""
 
     code = ErrorCode(13)
     retriable = True
@@ -80,7 +80,7 @@ class UnreachableError(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """A connection could not be made or ended before the response. address: ``host:port``."""
+    """A connection failed or was closed before the response. address: ``host:port``."""
 
     code = ErrorCode(13)
     retriable = True
@@ -115,7 +115,7 @@ class AuthenticationFailed(ClientError):
 
 
 class UnsupportedByBroker(ClientError):
-    """The broker speaks no version of an API that this client speaks. what: the API."""
+    """The broker supports no version of an API that this client supports. what: the API."""
 
     code = ErrorCode(35)
 
@@ -190,7 +190,7 @@ class CorruptRecords(ClientError):
 
 
 class SettingRefused(ClientError, ValueError):
-    """A setting that is wrong or that this client cannot do. advice: what to write instead."""
+    """A setting that is wrong or not supported by this client. advice: what to write instead."""
 
     code = ErrorCode(40)
 

@@ -1,4 +1,4 @@
-"""Whole record sets of an offset range, as they lie in the log."""
+"""Whole record sets of an offset range, as they are in the log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FINAL_EPOCH = -1  # no fetch session
 
 
 class RecordSet(NamedTuple):
-    """What one fetch brought.
+    """The records that one fetch returned.
 
     records: whole batches and perhaps a part of another; the first may begin below the offset asked
         for, the last go beyond the range. A view that the fetch after the next overwrites.
@@ -306,7 +306,7 @@ class RangeFetch:
         raise RejectedError(row.error_code, retry.what)
 
     def _nothing(self, row: Any, records: memoryview, throttled_ms: int, retry: Retry) -> None:
-        """No whole batch has come: wait for it, ask for more bytes, or find the gap."""
+        """No whole batch was returned: wait for one, request more bytes, or find the gap."""
         if len(records):
             claimed = int.from_bytes(records[8:12], "big") + 12
             if len(records) >= 12 and claimed <= len(records):

@@ -44,7 +44,7 @@ TopicPartition = tuple[str, int]
 
 
 class Offset(NamedTuple):
-    """offset: NO_OFFSET when no record is at or after the time asked for.
+    """offset: NO_OFFSET when no record is at or after the requested time.
 
     timestamp: of the record, -1 for EARLIEST and LATEST. leader_epoch: -1 if not told.
     """
@@ -67,7 +67,7 @@ def list_offsets(
     read_committed: bool = False,
     deadline: float | None = None,
 ) -> dict[TopicPartition, Offset]:
-    """The first offset at or after a time, of each partition.
+    """The first offset at or after a time, for each partition.
 
     wanted: (topic, partition) -> milliseconds, or EARLIEST or LATEST (exclusive: the offset that
     the next record gets, with ``read_committed`` that of the first undecided one).
@@ -103,7 +103,7 @@ class _Answered:
 
 
 def _worst(errors: Mapping[Any, ClientError]) -> ClientError:
-    """One that stays, if there is one."""
+    """The error to report: one that is not retriable, if there is any."""
     return min(errors.values(), key=lambda error: error.retriable)
 
 
@@ -165,7 +165,7 @@ def _ask_leaders(
 
 
 def _refresh_missing(cluster: Cluster, topics: set[str], retry: Retry) -> None:
-    """One metadata request for all the topics that are not known, instead of one each."""
+    """Send one metadata request for all unknown topics, instead of one for each."""
     missing = [name for name in topics if cluster.known(name) is None]
     if len(missing) > 1:
         cluster.refresh(missing, retry)
@@ -251,7 +251,7 @@ def commit(
     *,
     deadline: float | None = None,
 ) -> None:
-    """Commit (offset, metadata) for partitions, as one that is no member of the group.
+    """Commit (offset, metadata) for partitions, without being a member of the group.
 
     Raises RejectedError, UNKNOWN_MEMBER_ID when the group has live members.
     """
@@ -315,7 +315,7 @@ def first_error(what: str, response: Any) -> int:
 
 
 def named_error(what: str, code: int, partition: TopicPartition) -> int:
-    """The code that stands beside a partition in a response. Raises RejectedError that names the
+    """A partition's error code in a response. Raises RejectedError that names the
     partition where the code is about it; others are about the whole request."""
     if code in _OF_PARTITIONS:
         topic, number = partition

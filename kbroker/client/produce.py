@@ -1,4 +1,4 @@
-"""Whole encoded batches to the leaders of their partitions, with several requests in flight.
+"""Sends encoded batches to the leaders of their partitions, with several requests in flight.
 
 Driven by the caller: ``send`` and ``flush`` do all the work, there is no thread. Batches of a
 partition arrive in the order they were sent, and once each if the producer is idempotent: a batch
@@ -62,7 +62,7 @@ class _Batch:
 
 
 class _Partition:
-    """waiting: to be sent, oldest first. in_flight: sent and not answered, oldest first."""
+    """waiting: to be sent, oldest first. in_flight: sent, without a response, oldest first."""
 
     __slots__ = (
         "added",
@@ -179,7 +179,7 @@ class BatchProducer:
 
     @property
     def identity(self) -> ProducerIdentity:
-        """Asked for when it is first needed."""
+        """The identity, requested when it is first needed."""
         if not self._idempotent:
             return _NOBODY
         if self._identity is None:
@@ -191,7 +191,7 @@ class BatchProducer:
         return self._identity
 
     def begin(self) -> ProducerIdentity:
-        """Begin a transaction; of what this returns anybody can end it.
+        """Begin a transaction; the returned identity lets any process end it.
 
         Brokers learn of it with the first batch that is sent or with ``commit_offsets``.
         """
@@ -345,7 +345,7 @@ class BatchProducer:
     # -- requests
 
     def _advance(self) -> None:
-        """Wait for a response, or for the time of the next attempt; then send what can be sent."""
+        """Wait for a response, or until the next attempt is due; then send what can be sent."""
         if any(node.requests for node in self._nodes.values()):
             self._receive_oldest()
         else:
@@ -366,7 +366,7 @@ class BatchProducer:
                 )
 
     def _pump(self) -> None:
-        """Send to each node what waits for it, while it may have more requests on their way."""
+        """Send each node its waiting batches, while it may have more requests in flight."""
         retry = Retry("produce", self.cluster.request_timeout)
         while True:
             by_leader: dict[int, list[_Partition]] = {}
@@ -390,14 +390,14 @@ class BatchProducer:
             return None
 
     def _put_off(self, state: _Partition, error: ClientError) -> None:
-        """A passing error: try again a little later. Raises one that stays."""
+        """Retry a little later after a retriable error; raise any other."""
         if not error.retriable:
             raise self._fail(error)
         state.trouble = error
         state.not_before = time.monotonic() + 0.1
 
     def _send_to(self, leader: int, ready: list[_Partition], retry: Retry) -> bool:
-        """One request; False when the node may have no more, or could not be sent to."""
+        """Send one request; False if the node has its maximum in flight or cannot be reached."""
         node = self._nodes.get(leader)
         if node is not None and len(node.requests) >= self._max_in_flight:
             return False
@@ -547,7 +547,7 @@ class BatchProducer:
         self._put_off(state, error)
 
     def _lose(self, leader: int, error: ClientError) -> None:
-        """A connection failed: all that was on its way over it is sent again."""
+        """A connection failed: send everything that was in flight on it again."""
         node = self._nodes.pop(leader, None)
         if node is None:
             return
@@ -568,7 +568,7 @@ def _told(row: Any) -> str | None:
 
 
 def _refuse_zstd(chosen: list[tuple[_Partition, _Batch]]) -> None:
-    """Such brokers fail at it, and call that an error that was not expected."""
+    """Raise a clear error: such brokers would respond with an unexpected server error."""
     for state, batch in chosen:
         if batch.data[_ATTRIBUTES] & _CODEC_MASK == ZSTD:
             topic, partition = state.key

@@ -77,7 +77,7 @@ class Retry:
                 logger.warning("%s: %s; retrying for another %.0f s", self.what, error, self.left())
 
     def progress(self) -> None:
-        """Something was achieved: the deadline is as far away as at the start."""
+        """There was progress: restart the deadline."""
         self.deadline = time.monotonic() + self.seconds
         self._pause_s = FIRST_PAUSE_S
         self._last = None
@@ -86,7 +86,7 @@ class Retry:
 
 
 def _both(earlier: Exception | None, error: UnreachableError) -> dict[str, str]:
-    """Why each address could not be reached, now and before."""
+    """Why each address could not be reached, now and in earlier attempts."""
     tried = dict(error.tried)
     if isinstance(earlier, UnreachableError):
         for address, why in earlier.tried.items():

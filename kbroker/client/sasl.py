@@ -116,7 +116,7 @@ CLIENTS: dict[str, Callable[[str, str], Mechanism]] = {
 
 
 def exchange(connection: Connection, mechanism: str, client: Mechanism, deadline: float) -> float:
-    """Authenticate; returns the session's lifetime in seconds, 0 for ever.
+    """Authenticate; returns the session's lifetime in seconds, 0 for no limit.
 
     Raises AuthenticationFailed, after which the connection is closed.
     """

@@ -71,7 +71,7 @@ _JAAS_OPTION = re.compile(r"""\s*([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\
 
 
 class Security:
-    """How connections are protected. ``protocol``, ``mechanism``, ``username`` are for reading."""
+    """How connections are secured. ``protocol``, ``mechanism``, ``username`` are read-only."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """settings: as for ``from_options``, but only those of security."""
@@ -88,7 +88,7 @@ class Security:
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Security:
-        """From client settings, of which others than security's are passed over.
+        """From client settings; those that are not about security are ignored.
 
         Raises SettingRefused for a value that is wrong, or a setting this client cannot do.
         """
@@ -122,7 +122,7 @@ class Security:
     # -- TLS
 
     def wrap(self, plain: socket.socket, host: str, address: str, deadline: float) -> socket.socket:
-        """The socket to speak through: the same, or TLS over it after its handshake."""
+        """The socket to use: the same, or TLS over it after the handshake."""
         if not self.uses_tls:
             return plain
         if self._context is None:
@@ -169,7 +169,7 @@ class Security:
     # -- SASL
 
     def authenticate(self, connection: Connection, deadline: float) -> float:
-        """Run the exchange of the mechanism; the seconds it is good for, 0 for ever."""
+        """Run the exchange of the mechanism; its lifetime in seconds, 0 for no limit."""
         assert self.mechanism is not None
         client = sasl.CLIENTS[self.mechanism](self.username, self._password)
         return sasl.exchange(connection, self.mechanism, client, deadline)

@@ -102,7 +102,7 @@ def add_partitions(
     *,
     deadline: float | None = None,
 ) -> None:
-    """Make partitions part of the transaction, before they are written to (first protocol)."""
+    """Add partitions to the transaction, before records are written to them (first protocol)."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, partition in partitions:
         by_topic[topic].append(partition)

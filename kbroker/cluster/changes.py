@@ -1,4 +1,4 @@
-"""What a delta has changed in the cluster image, for those who act on it.
+"""What a delta has changed in the cluster image, for the code that acts on it.
 
 ``ClusterImage.apply`` returns it. A reader asks for the kind of change that concerns it, and need
 not compare images itself.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PartitionChange(NamedTuple):
-    """A partition of a topic that is there now. old: None, it was not there before."""
+    """A partition of an existing topic. old: None if the partition is new."""
 
     topic: TopicImage
     partition: int
@@ -32,7 +32,7 @@ class PartitionChange(NamedTuple):
 
 
 class TopicChange(NamedTuple):
-    """A topic before and after; None where it is not there.
+    """A topic before and after; None where it does not exist.
 
     If their ids differ, the topic was deleted and recreated.
     """
@@ -42,7 +42,7 @@ class TopicChange(NamedTuple):
 
     @property
     def is_same(self) -> bool:
-        """Whether it is one topic before and after."""
+        """Whether it is the same topic before and after."""
         return (
             self.old is not None
             and self.new is not None
@@ -50,7 +50,7 @@ class TopicChange(NamedTuple):
         )
 
     def partitions(self) -> Iterator[PartitionChange]:
-        """Every partition that is there now, changed or not."""
+        """Every present partition, changed or not."""
         if self.new is None:
             return
         before = self.old.partitions if self.is_same and self.old is not None else ()
@@ -59,13 +59,13 @@ class TopicChange(NamedTuple):
             yield PartitionChange(self.new, number, old, partition)
 
     def then(self, later: TopicChange) -> TopicChange:
-        """This change and a later one as a single one."""
+        """This change and a later one, combined."""
         return TopicChange(self.old, later.new)
 
 
 @dataclass(slots=True)
 class ImageChanges:
-    """Everything one delta (or snapshot) has changed.
+    """Everything that one delta (or snapshot) has changed.
 
     topics: by name. settings: dynamic settings of brokers were among it, changed or not.
     """
@@ -82,11 +82,11 @@ class ImageChanges:
         ]
 
     def present(self) -> list[TopicImage]:
-        """The topics that are there now."""
+        """The topics that exist now."""
         return [change.new for change in self.topics.values() if change.new is not None]
 
     def reconfigured(self) -> list[TopicImage]:
-        """Topics that were there before and have other settings now."""
+        """Topics that existed before and have other settings now."""
         return [
             change.new
             for change in self.topics.values()
@@ -97,7 +97,7 @@ class ImageChanges:
         ]
 
     def partitions(self) -> Iterator[PartitionChange]:
-        """Every partition of these topics that is there now."""
+        """Every present partition of these topics."""
         for change in self.topics.values():
             yield from change.partitions()
 
@@ -108,7 +108,7 @@ class ImageChanges:
         return {name for name, change in self.topics.items() if _is_reassigned(change)}
 
     def then(self, later: ImageChanges) -> ImageChanges:
-        """These changes and later ones as if they had come at once."""
+        """These changes and later ones, combined."""
         topics = dict(self.topics)
         for name, change in later.topics.items():
             earlier = topics.get(name)

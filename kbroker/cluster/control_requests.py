@@ -26,8 +26,8 @@ PartitionKey = tuple[str, int]  # topic, partition
 
 
 class LedPartition(NamedTuple):
-    """A partition of LeaderAndIsr. ``controller_epoch``: of the controller that has decided it.
-    ``is_new``: the broker has nothing of it yet.
+    """A partition of LeaderAndIsr. ``controller_epoch``: of the controller that decided it.
+    ``is_new``: the broker has no log of it yet.
     """
 
     topic: str
@@ -94,7 +94,7 @@ class Sender(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """What the broker is to partitions of which it has a replica."""
+    """The broker's role in partitions of which it has a replica."""
 
     sender: Sender
     partitions: list[LedPartition]
@@ -102,7 +102,7 @@ class LeaderAndIsr(NamedTuple):
 
 
 class UpdateMetadata(NamedTuple):
-    """Where partitions are, and all brokers that live. What is not named stays as it was."""
+    """Where partitions are, and all live brokers. What is not named stays as it was."""
 
     sender: Sender
     partitions: list[KnownPartition]
@@ -111,7 +111,7 @@ class UpdateMetadata(NamedTuple):
 
 
 class StopReplica(NamedTuple):
-    """Partitions that the broker is nothing to any more."""
+    """Partitions of which the broker must stop its replica."""
 
     sender: Sender
     partitions: list[StoppedPartition]

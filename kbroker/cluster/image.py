@@ -1,4 +1,4 @@
-"""The cluster image: brokers, topics and dynamic configs as one process sees them.
+"""The cluster image: brokers, topics and dynamic settings as one process sees them.
 
 The controller publishes it as JSON (docs/architecture.md); every process keeps its own copy. Topic
 and partition objects are never changed in place: a delta replaces them.

@@ -17,7 +17,7 @@ Layers = Mapping[str, Mapping[str, str]]
 
 
 def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int) -> BrokerConfig:
-    """What counts now.
+    """The settings in effect now.
 
     layers: ``broker_config`` of the image. ``file`` is the whole file as it is since it was read
     again, without what takes a restart. The controller has checked the others, but perhaps with
@@ -43,7 +43,7 @@ def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int)
 def _rejection(
     static: Mapping[str, str], default: Mapping[str, str], own: Mapping[str, str]
 ) -> ConfigError | None:
-    """Why these layers make no configuration."""
+    """Why these layers do not form a valid configuration."""
     for name in (*own, *default):
         if name not in BROKER_KEYS:
             return ConfigError(name, "?", "a known setting")

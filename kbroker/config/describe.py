@@ -1,4 +1,4 @@
-"""What DescribeConfigs answers for topics, brokers and groups: value, source, synonyms, type."""
+"""What DescribeConfigs returns for topics, brokers and groups: value, source, synonyms, type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbroker.config.topic_keys import TOPIC_KEYS
 
 
 class Synonym(NamedTuple):
-    """A setting that gives, or would give, the value; the first of a list is the one that does."""
+    """A setting that determines, or would determine, the value; the first of a list does."""
 
     name: str
     value: str | None
@@ -22,7 +22,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry:
-    """One setting of one resource, field by field what the answer holds.
+    """One setting of one resource, with the fields of the response.
 
     value: as Kafka prints it; None if unset or secret. is_default: for version 0, which knows no
     source. type: ``key.BOOLEAN`` and so on.
@@ -60,7 +60,7 @@ class ConfigEntry:
 def describe_topic(
     config: TopicConfig, broker: BrokerConfig, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """All settings of a topic, or those named; names that do not exist are left out.
+    """All settings of a topic, or those named; unknown names are left out.
 
     ``names`` empty or None means all, as on the wire.
     """
@@ -106,7 +106,7 @@ def describe_group(
 def describe_broker(
     config: BrokerConfig, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """All settings of this broker, or those named; names that do not exist are left out."""
+    """All settings of this broker, or those named; unknown names are left out."""
     entries = []
     for name, key in BROKER_KEYS.items():
         if names and name not in names:
@@ -124,7 +124,7 @@ def describe_broker(
 def describe_broker_defaults(
     config: BrokerConfig, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """The dynamic settings for all brokers: what describing the broker "" answers."""
+    """The dynamic settings for all brokers: the result of describing the broker ""."""
     entries = []
     source = Source.DYNAMIC_DEFAULT_BROKER
     for name, text in dict(config.layers())[source].items():

@@ -175,7 +175,7 @@ def _apply(
 
 
 def _check_list(key: Key, op: AlterOp) -> None:
-    """Raise NotAList for what only a list can have done to it."""
+    """Raise NotAList for an operation that only a list allows."""
     if op.operation in (APPEND, SUBTRACT) and key.type != LIST:
         shown = "(hidden)" if key.sensitive else _shown(op.value)
         raise NotAList(key.name, shown, "SET or DELETE; only a list can be added to")

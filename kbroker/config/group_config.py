@@ -63,7 +63,7 @@ def validate_group(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
 
 
 def bounds(name: str, broker: BrokerConfig) -> tuple[int, int]:
-    """What the broker allows a group's setting to be."""
+    """The range that the broker allows for a group's setting."""
     rest = name.removeprefix("consumer.")
     return broker[f"group.consumer.min.{rest}"], broker[f"group.consumer.max.{rest}"]
 

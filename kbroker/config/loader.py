@@ -133,11 +133,11 @@ class BrokerConfig:
         return name in self._properties
 
     def source(self, name: str) -> int:
-        """Where the value of this very setting comes from, one of ``Source``."""
+        """Where this setting's value comes from, one of ``Source``."""
         return self._sources.get(name, Source.DEFAULT)
 
     def layers(self) -> tuple[tuple[int, dict[str, str]], ...]:
-        """(source, texts by name) of each layer, the weakest first. Not to be changed."""
+        """(source, texts by name) of each layer, the weakest first. Must not be changed."""
         return self._layers
 
     def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
@@ -162,7 +162,7 @@ class BrokerConfig:
 
     @property
     def is_cordoned(self) -> bool:
-        """Whether no data directory is to get new partitions (KIP-1066)."""
+        """Whether no data directory may get new partitions (KIP-1066)."""
         named = self._values["cordoned.log.dirs"]
         return ALL_CORDONED in named or set(self.log_dirs) <= set(named)
 
@@ -217,7 +217,7 @@ class BrokerConfig:
 
     @property
     def topic_defaults(self) -> Mapping[str, Any]:
-        """Value of each topic setting for a topic that does not set it. Not to be changed."""
+        """Value of each topic setting for a topic that does not set it. Must not be changed."""
         defaults: Mapping[str, Any] | None = self._derived.get("topic_defaults")
         if defaults is None:
             defaults = {name: self._topic_default(name) for name in TOPIC_KEYS}
@@ -241,7 +241,7 @@ class BrokerConfig:
 
 
 def is_own_directory(path: str) -> bool:
-    """Whether this user alone may make something there. With ``sudo -E`` it may be another's."""
+    """Whether only this user can create files there. With ``sudo -E`` it may be another's."""
     try:
         found = os.stat(path)
     except OSError:
@@ -255,7 +255,7 @@ def is_own_directory(path: str) -> bool:
 def load(
     path: str | None, overrides: Mapping[str, str] | None = None
 ) -> tuple[BrokerConfig, list[str]]:
-    """Read a file (None: no file), lay the overrides over it; the configuration and its warnings.
+    """Read a file (None: no file) and apply the overrides; the configuration and its warnings.
 
     Raises OSError, PropertiesError, or ConfigError naming key, value and what is allowed.
     """
@@ -304,7 +304,7 @@ def parse_overrides(items: Iterable[str]) -> dict[str, str]:
 
 
 def _known_name(name: str, text: str, warnings: list[str]) -> str | None:
-    """The name to store a pair under; None, with a warning, if it cannot mean anything here."""
+    """The name to store a pair under; None, with a warning, if it has no meaning here."""
     if name in BROKER_KEYS:
         return name
     if name in ALIASES:

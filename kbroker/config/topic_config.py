@@ -25,7 +25,7 @@ def setting_name(name: str) -> str:
 
 
 class TopicConfig:
-    """Typed values of every topic setting, immutable; cheap enough for one a partition.
+    """Typed values of every topic setting, immutable; cheap enough for one per partition.
 
     ``config["retention.ms"]`` is the topic's own value, else what the broker gives (KeyError for a
     name that does not exist). Only the topic's own values are kept here; the rest is shared by all
@@ -123,14 +123,14 @@ def _nearest(name: str, known: Mapping[str, Key]) -> str | None:
 
 
 class _Hints:
-    """How many unknown names get a suggestion: a person does not make more mistakes at once."""
+    """How many unknown names per second get a suggestion; a person makes no more mistakes."""
 
     def __init__(self) -> None:
         self._second = 0
         self._left = 0
 
     def take(self) -> bool:
-        """Whether there may be one more in this second."""
+        """Whether another suggestion is allowed in this second."""
         second = int(time.monotonic())
         if second != self._second:
             self._second, self._left = second, HINTS_PER_SECOND_MAX

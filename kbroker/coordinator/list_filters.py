@@ -1,4 +1,4 @@
-"""Which rows the lists of groups and of transactions have.
+"""Filters of ListGroups and ListTransactions.
 
 Every coordinator of a broker is asked for its part of a list, and has to read the filters. Long
 ones are kept from them: the process that joins the parts applies them to the rows.
@@ -37,14 +37,14 @@ def transaction_filter(request: ListTransactionsRequest) -> Callable[[str, int],
 
 
 def unfiltered_groups(request: ListGroupsRequest) -> ListGroupsRequest | None:
-    """What the coordinators are asked when the filters are long; None: the request itself."""
+    """The request to coordinators when the filters are long; None: the client's request."""
     if len(request.states_filter) + len(request.types_filter) <= FILTERS_MAX:
         return None
     return ListGroupsRequest()
 
 
 def unfiltered_transactions(request: ListTransactionsRequest) -> ListTransactionsRequest | None:
-    """As ``unfiltered_groups``; a duration and a pattern stay with the coordinators."""
+    """Like ``unfiltered_groups``; coordinators still apply the duration and the pattern."""
     if len(request.state_filters) + len(request.producer_id_filters) <= FILTERS_MAX:
         return None
     return ListTransactionsRequest(

@@ -50,7 +50,7 @@ class Loader:
         self._next_offset = source.log_start_offset
 
     def load(self) -> Iterator[None]:
-        """Replay everything up to the end of the log, also if it grows meanwhile.
+        """Replay everything up to the end of the log, even if it grows in the meantime.
 
         Raises OSError when a segment cannot be read.
         """

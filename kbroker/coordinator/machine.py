@@ -82,7 +82,7 @@ class Operation:
         self.records.append((key, value))
 
     def append_encoded(self, key: bytes, value: bytes | None) -> None:
-        """As ``append``, of a record the machine has encoded itself.
+        """Like ``append``, for a record that the machine has encoded itself.
 
         When it has been written, ``Machine.replay`` is given these bytes; at load it is decoded as
         any other.
@@ -103,7 +103,7 @@ class Operation:
 
 
 class Host(Protocol):
-    """What the shard gives its machine. Everything is as of now, also the image and settings."""
+    """What the shard gives its machine. Everything is up to date, image and settings included."""
 
     topic: str
     partition: int
@@ -144,7 +144,7 @@ class Host(Protocol):
     def cancel_timer(self, name: Any) -> None: ...
 
     def start(self, task: Coroutine[Pending[Any], None, Any]) -> None:
-        """Run an async function on its own; an exception of it is logged."""
+        """Run an async function in the background; its exception is logged."""
         ...
 
     def has_transaction(self, producer_id: int, epoch: int) -> bool:
@@ -192,7 +192,7 @@ class Machine(Protocol):
     def records(self) -> RecordTypes: ...
 
     def replay(self, offset: int, producer_id: int, key: Message, value: Message | None) -> None:
-        """Take one committed record into the state; live or at load.
+        """Apply one record to the state; live or while loading.
 
         producer_id: of a transactional record, which counts once its marker comes; else -1. Must
         not fail for any record that decodes: what does not fit the state replaces it.
@@ -200,7 +200,7 @@ class Machine(Protocol):
         ...
 
     def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
-        """At load, take whole batches of ``data`` from ``position`` on in a faster way.
+        """While loading, apply whole batches of ``data`` from ``position`` on in a faster way.
 
         Returns (where it stopped, records taken, offset after the last of them or -1). It stops at
         the first batch that is damaged, cut short, a control batch, or that holds anything the
@@ -209,11 +209,11 @@ class Machine(Protocol):
         ...
 
     def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
-        """A transaction that wrote to this partition has ended; live or at load."""
+        """A transaction that wrote to this partition has ended; live or while loading."""
         ...
 
     def loaded(self, op: Operation) -> None:
-        """Everything is replayed: start timers, finish what a crash interrupted."""
+        """Everything has been replayed: start timers, finish what a crash interrupted."""
         ...
 
     def on_image(self, op: Operation, changes: ImageChanges) -> None:
@@ -221,5 +221,5 @@ class Machine(Protocol):
         ...
 
     def close(self, error: Exception) -> None:
-        """The shard goes away: resolve every Pending that waits with ``error``."""
+        """The shard is closed: resolve every Pending that waits with ``error``."""
         ...

@@ -16,11 +16,11 @@ _PATTERN_BYTES_MAX = 8 << 20
 
 
 class PatternError(ValueError):
-    """Why it is no pattern that is taken."""
+    """Why a pattern is rejected."""
 
 
 def compile_pattern(pattern: str, *, bytes_max: int = _PATTERN_BYTES_MAX) -> Callable[[str], Any]:
-    """What says whether a text matches as a whole. bytes_max: of the compiled pattern.
+    """A function that says whether a whole text matches. bytes_max: of the compiled pattern.
 
     Raises PatternError.
     """

@@ -1,4 +1,4 @@
-"""The producer ids this process may give out; it gets them in blocks from the controller."""
+"""The producer ids that this process may assign; it gets them in blocks from the controller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kbroker.ipc.rpc import Pending, Rpc, run
 
 
 class ProducerIds:
-    """One for each process that gives ids out. What it has left when it ends is lost."""
+    """One for each process that assigns ids. Unused ids are lost when it ends."""
 
     def __init__(self, rpc: Rpc) -> None:
         self._rpc = rpc

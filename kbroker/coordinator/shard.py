@@ -94,7 +94,7 @@ class Process(Protocol):
         """Ask a transaction coordinator; resolves to an error code."""
 
     def timer_set(self, deadline_ms: int) -> None:
-        """``run_timers`` has something to do then."""
+        """A timer was set for this time, when ``run_timers`` has something to do."""
 
     def io_worker(self, slot: int) -> Address:
         """The process that owns a slot."""
@@ -257,7 +257,7 @@ class Shard:
         self.timers = Timers()
 
     def _reload(self, error: WireError, told: WireError | None = None) -> None:
-        """Soft state has changed and its records are not written: start over from the log.
+        """Soft state has changed but its records were not written: reload from the log.
 
         told: what those hear who wait for something else.
         """
@@ -270,7 +270,7 @@ class Shard:
         run(self.load(RELOAD_DELAY_MS)).then(self.on_loaded)
 
     def on_loaded(self, outcome: Pending[Any]) -> None:
-        """What ``load`` came to; a partition that cannot be read has no coordinator."""
+        """Take the result of ``load``; a partition that cannot be read has no coordinator."""
         if isinstance(outcome.error, ShortageError):
             self._reload(WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(outcome.error)))
         elif outcome.error is not None:
@@ -297,7 +297,7 @@ class Shard:
         return rejected
 
     def on_image(self, changes: ImageChanges) -> None:
-        """Tell the machine, or have it told when it is loaded: a topic may go meanwhile."""
+        """Notify the machine, after the load if need be, as a topic may be deleted during it."""
         if self.state == ACTIVE:
             self._run(Pending(), self.machine.on_image, (changes,))
         elif self.state == LOADING:
@@ -366,7 +366,7 @@ class Shard:
             self._reload(failure, WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def _broken(self, op: Operation, outcome: Pending[Any], error: Exception) -> None:
-        """An operation failed in the middle: what it did to soft state cannot be trusted."""
+        """An operation raised an exception: its changes of soft state cannot be trusted."""
         logger.error("%s: an operation failed", self._log.name, exc_info=error)
         failure = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
         outcome.resolve(error=failure)
@@ -448,7 +448,7 @@ class Shard:
         fail(op, self.failure(error))
 
     def _expire(self, op: Operation) -> None:
-        """Answer what has waited too long. The records stay, and what follows from them when they
+        """Fail what has waited too long. The records stay, and what follows from them when they
         are committed after all still happens.
         """
         fail(op, self.expiry_error())
@@ -456,7 +456,7 @@ class Shard:
 
 
 def finish(op: Operation) -> None:
-    """The records are committed: answer and call back."""
+    """The records are committed: send the responses and call back."""
     for pending, response in op.answers:
         if isinstance(response, WireError):
             pending.resolve(error=response)

@@ -78,7 +78,7 @@ def asked(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, int, str]]
 
 
 def slot_of(ctx: RequestContext, topic: str, number: int) -> SlotId:
-    """The slot of the replica here, NO_SLOT when there is none."""
+    """The slot of this broker's replica, NO_SLOT if there is none."""
     try:
         return ctx.partition(topic, number).slot
     except WireError:
@@ -86,7 +86,7 @@ def slot_of(ctx: RequestContext, topic: str, number: int) -> SlotId:
 
 
 def response(codes: dict[tuple[str, int], int]) -> AlterReplicaLogDirsResponse:
-    """One entry for each topic, in the order they were named in."""
+    """The response: one entry for each topic, in the order of the request."""
     cls = AlterReplicaLogDirsResponse
     topics: dict[str, Any] = {}
     for (name, number), code in codes.items():

@@ -42,7 +42,7 @@ def describe_failed(
 async def handle_describe_client_quotas(
     ctx: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """None, for any entity that Kafka knows."""
+    """The response without quotas, for any entity that Kafka knows."""
     for component in request.components:
         check_entity_type(component.entity_type)
     return DescribeClientQuotasResponse()
@@ -63,7 +63,7 @@ def alter_failed(
 async def handle_alter_client_quotas(
     ctx: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    """What removes a quota is in effect already; what sets one is rejected."""
+    """Accept what removes a quota, since there are none; reject what sets one."""
     return AlterClientQuotasResponse(entries=[altered(entry) for entry in request.entries])
 
 

@@ -1,4 +1,4 @@
-"""What a handler is given: one request, its connection, and the way to the other processes."""
+"""What a handler gets: one request, its connection, and calls to the other processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ A = TypeVar("A")
 
 
 class Named(Protocol):
-    """A topic that a request is about; it may have an id in place of a name."""
+    """A topic in a request; it may have an id instead of a name."""
 
     @property
     def name(self) -> str | None: ...
@@ -127,16 +127,16 @@ class RequestContext:
 
     @property
     def body(self) -> bytes:
-        """The request behind its header, as it came."""
+        """The request after its header, as received."""
         return self.frame[self.body_offset :]
 
     def each(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The items, of which there may be thousands: others are served in between."""
+        """Iterate over the items, which may be thousands; other requests are served in between."""
         return self.slices.each(items)
 
     @contextmanager
     def given_away(self) -> Iterator[None]:
-        """While the request is with somebody else, for up to an hour, others of its size may begin.
+        """While another process has the request, for up to an hour, others of its size may begin.
 
         COORDINATOR_NOT_AVAILABLE, at which clients try again, if too much is given away already.
         """
@@ -153,21 +153,21 @@ class RequestContext:
     # -- what its sender may do --------------------------------------------------------------
 
     def allowed(self, operation: AclOperation, kind: Kind, names: Iterable[str]) -> Container[str]:
-        """Those of the resources that the client may do this to."""
+        """The resources for which the client is authorized."""
         return self.access.allowed(operation, kind, names)
 
     def allows(self, operation: AclOperation, kind: Kind, name: str = CLUSTER_NAME) -> bool:
-        """As ``allowed``, of one resource."""
+        """Like ``allowed``, for one resource."""
         return self.access.allows(operation, kind, name)
 
     def creatable(self, topics: Iterable[str]) -> Container[str]:
-        """The topics that the client may create: all, with the right to the cluster."""
+        """The topics that the client may create: all, with Create on the cluster."""
         if self.allows(AclOperation.CREATE, Kind.CLUSTER):
             return EVERYTHING
         return self.allowed(AclOperation.CREATE, Kind.TOPIC, topics)
 
     def cluster_operations(self) -> int:
-        """The bits of what it may do to the cluster, of which it must be allowed to know."""
+        """The bits of its authorized operations on the cluster, if it may describe the cluster."""
         if not self.allows(AclOperation.DESCRIBE, Kind.CLUSTER):
             return 0
         return self.access.operations(Kind.CLUSTER)
@@ -227,7 +227,7 @@ class RequestContext:
     def io_worker(
         self, to: Address, operation: Operation[Q, A], request: Q, timeout_ms: int | None = None
     ) -> Pending[A]:
-        """Call one io worker, whatever it owns."""
+        """Call one io worker."""
         return self.process.rpc.call(to, operation, request, timeout_ms)
 
     @property
@@ -238,7 +238,7 @@ class RequestContext:
     # -- the image ---------------------------------------------------------------------------
 
     def endpoint(self, broker: BrokerImage) -> Endpoint | None:
-        """The broker's address for this client: that of the listener it came in by."""
+        """The broker's address for this client: that of the listener that it uses."""
         for endpoint in broker.endpoints:
             if endpoint.listener == self.listener:
                 return endpoint if endpoint.host else endpoint._replace(host=self.local_address[0])
@@ -283,7 +283,7 @@ class RequestContext:
         raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def may_lead(self, partition: PartitionImage) -> bool:
-        """Whether its owner is worth asking: it leads the partition, or has not said yet."""
+        """Whether to ask its owner: it leads the partition, or has not published its role yet."""
         if partition.slot == NO_SLOT:
             return False
         slot = self._replica(partition)

@@ -82,13 +82,13 @@ async def handle_create_topics(
 
 
 def denied(name: str) -> TopicResult:
-    """A result as the controller's, of a topic that the client may not create."""
+    """A result like the controller's, for a topic that the client may not create."""
     error = Kind.TOPIC.error
     return TopicResult(name, int(error), error.message)
 
 
 def wanted(topic: Any) -> TopicToCreate:
-    """One topic as the controller takes it."""
+    """One topic in the form of the controller's operation."""
     return TopicToCreate(
         topic.name,
         topic.num_partitions,
@@ -132,7 +132,7 @@ def answer(
 
 
 def settings(ctx: RequestContext, overrides: dict[str, str]) -> list[Any]:
-    """Every setting of a topic with these of its own."""
+    """Every setting of a topic with these overrides."""
     entry = CreateTopicsResponse.CreatableTopicConfigs
     return [
         entry(

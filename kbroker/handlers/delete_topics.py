@@ -75,14 +75,14 @@ async def handle_delete_topics(
 
 
 def asked(ctx: RequestContext, request: DeleteTopicsRequest) -> Counter[Topic]:
-    """Name and id of each topic, and how often it is asked for."""
+    """Name and id of each topic, and how often the request has it."""
     if ctx.api_version >= 6:
         return Counter((topic.name, topic.topic_id) for topic in request.topics)
     return Counter((name, NO_UUID) for name in request.topic_names)
 
 
 def deny(ctx: RequestContext, topics: Counter[Topic]) -> list[Any]:
-    """Take out the topics that the client may not delete; the response's entries of those.
+    """Remove the topics that the client may not delete; returns their entries for the response.
 
     By its id, a topic that it may not describe is answered without the name.
     """

@@ -89,7 +89,7 @@ async def handle_describe_configs(
 
 
 def kind_of(ctx: RequestContext, resource: Any) -> Any:
-    """Resources of one kind have the same settings: thousands of topics, or groups, are of few."""
+    """Resources of the same kind have the same settings; thousands of topics have few kinds."""
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC:
         own = existing_topic(ctx, name).config

@@ -20,7 +20,7 @@ from kbroker.security.operations import AclOperation, Kind
 
 
 def fail(ctx: RequestContext, request: DescribeLogDirsRequest, error: WireError) -> Any:
-    """No directory, and why; versions before 3 cannot say so, and no directory would be a lie."""
+    """No directory, and the error; versions before 3 have no field for it."""
     if ctx.api_version < 3:
         if error.code == Kind.CLUSTER.error:
             return DescribeLogDirsResponse()  # COMPAT: as by Kafka
@@ -37,7 +37,7 @@ def fail(ctx: RequestContext, request: DescribeLogDirsRequest, error: WireError)
 async def handle_describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Ask all io workers and join what they say of each directory."""
+    """Ask all io workers and merge their results for each directory."""
     asked = [ctx.io_worker(address, DESCRIBE_LOG_DIRS, Nothing()) for address in ctx.io_workers]
     directories: dict[str, Any] = {}
     topics: dict[tuple[str, str], Any] = {}

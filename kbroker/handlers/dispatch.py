@@ -44,7 +44,7 @@ ONE_GO_BYTES = 4096
 
 
 class Dispatcher:
-    """Answers every request that has no hot path of its own; one for each network process."""
+    """Serves every request that has no hot path of its own; one for each network process."""
 
     def __init__(self, worker: NetworkWorker) -> None:
         self._worker = worker
@@ -69,7 +69,7 @@ class Dispatcher:
         return self._serve(connection, header, frame, handler)
 
     def reject(self, connection: Connection, frame: bytes, error: WireError) -> Pending[Response]:
-        """As ``handle``, for a forwarded request that its coordinator has rejected."""
+        """Like ``handle``, for a forwarded request that its coordinator has rejected."""
         header = decode_request_header(frame)
         failed = HANDLERS[header.api_key]._replace(handle=raiser(error), authorize=NOTHING)
         return self._serve(connection, header, frame, failed)
@@ -99,7 +99,7 @@ def raiser(error: BaseException) -> Handle:
 
 
 async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
-    """Decode, handle, encode; in slices where it is long."""
+    """Decode, handle, encode; in slices if it takes long."""
     cls, version, frame = request_class(handler.key), ctx.api_version, ctx.frame
     try:
         # COMPAT: bytes behind the request are ignored, as by Kafka. librdkafka (2.16, say) asks
@@ -116,7 +116,7 @@ async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
 
 
 async def answer(ctx: RequestContext, handler: Handler, request: Message) -> bytes | None:
-    """Run the handler; whatever it raises becomes a response that says so."""
+    """Run the handler; an exception becomes an error response."""
     try:
         check(ctx.access, handler.authorize, request)
         response = await handler.handle(ctx, request)
@@ -188,7 +188,7 @@ def rejection(key: int, version: int) -> str:
 
 
 def rejected(connection: Connection, reason: str) -> Pending[Response]:
-    """Close the connection for this reason, which is logged then."""
+    """Close the connection and log this reason."""
     connection.close_reason = reason
     return resolved(None)
 
@@ -206,7 +206,7 @@ def title(key: int) -> str:
 
 
 def peer(connection: Connection) -> str:
-    """Who is at the other end, for a line of the log: the address and the client id."""
+    """The client, for a log line: address and client id."""
     address = f"{connection.peer_host}:{connection.peer_port}"
     client_id = connection.client_id
     if client_id is None:

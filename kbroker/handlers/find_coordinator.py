@@ -30,7 +30,7 @@ NO_ERROR = "NONE"
 
 
 class KeyType(NamedTuple):
-    """first_version: the first that may ask. topic: None where there is no such coordinator."""
+    """first_version: the first with this type. topic: None if there is no such coordinator."""
 
     name: str
     first_version: int
@@ -118,7 +118,7 @@ async def ensure_topic(ctx: RequestContext, topic: str) -> None:
 
 
 def denied(kind: Kind) -> dict[str, Any]:
-    """Of a key that the client may not ask for."""
+    """The entry of a key that the client may not describe."""
     return {**NOWHERE, "error_code": int(kind.error), "error_message": kind.error.message}
 
 

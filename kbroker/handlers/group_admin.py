@@ -1,4 +1,4 @@
-"""Requests of operators about groups.
+"""Administrative requests about groups.
 
 DescribeGroups (15), ListGroups (16), DeleteGroups (42), ConsumerGroupDescribe (69).
 """
@@ -40,7 +40,7 @@ def divide(
     failed: Callable[[str, WireError], Any],
     repeats: bool = False,
 ) -> tuple[list[str], list[Any]]:
-    """The groups that the client may do this to, and the responses' rows of the others.
+    """The groups for which the client is authorized, and the entries of the others.
 
     repeats: whether one that is named again is answered again.
     """
@@ -54,7 +54,7 @@ def divide(
 
 
 def show_operations(ctx: RequestContext, rows: list[Any], include: bool) -> None:
-    """Coordinators know nothing of what a client may do: they say that it may do everything."""
+    """Set the authorized operations; coordinators do not know the client and report all."""
     if include and not ctx.access.everything:
         for row in rows:
             if not row.error_code:
@@ -143,7 +143,7 @@ async def handle_consumer_group_describe(
 
 
 def describes_topics(ctx: RequestContext, row: Any) -> bool:
-    """Whether the client may know of all topics of a group: those that members have, or want."""
+    """Whether the client may describe all topics that members are assigned or subscribe to."""
     names = {
         assigned.topic_name
         for member in row.members

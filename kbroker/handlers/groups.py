@@ -36,7 +36,7 @@ CALL_MEMBERS_MAX = 500
 
 
 def checked(key: str) -> str:
-    """The key; INVALID_GROUP_ID for none, as no partition is coordinated for it."""
+    """The key; INVALID_GROUP_ID for an empty one, which has no coordinator."""
     if not key:
         raise WireError(ErrorCode.INVALID_GROUP_ID)
     return key
@@ -78,7 +78,7 @@ async def hand_to_group(ctx: RequestContext, request: Any) -> bytes:
     ApiKey.LEAVE_GROUP, versions=ApiKey.LEAVE_GROUP.versions, authorize=on_group(AclOperation.READ)
 )
 async def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> Any:
-    """Hand it on, of many members a part at a time; a part that fails ends it."""
+    """Forward it, many members a part at a time; a part that fails ends it."""
     members = request.members
     if len(members) <= CALL_MEMBERS_MAX:
         return await hand_to_group(ctx, request)
@@ -95,7 +95,7 @@ async def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) ->
 
 
 async def hand_to_consumer_group(ctx: RequestContext, request: Any) -> bytes:
-    """As ``hand_to_group``; here Kafka calls a missing group id an invalid request."""
+    """Like ``hand_to_group``; here a missing group id is INVALID_REQUEST, as in Kafka."""
     if not request.group_id:
         raise WireError(ErrorCode.INVALID_REQUEST, "GroupId is blank")
     return await hand_to_group(ctx, request)
@@ -109,7 +109,7 @@ async def hand_to_transaction(ctx: RequestContext, request: Any) -> bytes:
 def txn_offsets_failed(
     ctx: RequestContext, request: TxnOffsetCommitRequest, error: WireError
 ) -> TxnOffsetCommitResponse:
-    """The same error for every partition, put as the version knows it."""
+    """The same error for every partition, with a code that the version knows."""
     return txn_commit_failure(request, ctx.api_version, error)
 
 
@@ -153,7 +153,7 @@ def failed_offsets(ctx: RequestContext, topic: Any, error: WireError) -> Any:
     ),
 )
 async def handle_txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Any:
-    """Hand on what may be committed."""
+    """Forward what the client may commit."""
     error = WireError(Kind.TOPIC.error)
     return await forward_allowed(
         ctx,
@@ -185,7 +185,7 @@ def failed_deletion(topic: Any) -> Any:
     authorize=(on_group(AclOperation.DELETE), each(AclOperation.READ, Kind.TOPIC)),
 )
 async def handle_offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Any:
-    """Hand on what may be deleted."""
+    """Forward what the client may delete."""
     key = checked(request.group_id)
     return await forward_allowed(
         ctx, OFFSETS_TOPIC, key, request, AclOperation.READ, failed_deletion

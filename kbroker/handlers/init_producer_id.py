@@ -42,7 +42,7 @@ def fail(
     ),
 )
 async def handle_init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> Any:
-    """Give out a producer id; one with a transactional id is its coordinator's business."""
+    """Assign a producer id; one with a transactional id is assigned by its coordinator."""
     has_id = request.producer_id != NO_PRODUCER_ID
     if request.transactional_id == "" or has_id != (request.producer_epoch != NO_EPOCH):
         raise WireError(ErrorCode.INVALID_REQUEST)

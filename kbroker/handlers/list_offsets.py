@@ -68,7 +68,7 @@ class Lookup(NamedTuple):
 
 
 class Owners(NamedTuple):
-    """They are asked what slots do not say: of version 0, of the others."""
+    """The calls for what slots do not have: of version 0, of the others."""
 
     old: OwnerCalls[SegmentsQuestion, FoundOffsets]
     new: OwnerCalls[OffsetQuestion, FoundOffset]
@@ -166,7 +166,7 @@ def look_up(
 
 
 def epoch_of_start(slot: Slot) -> int | None:
-    """The leader epoch of the first record, if the slot says it: there is no other in the log."""
+    """The leader epoch of the first record, if the slot has it: the log has only that one."""
     if slot["leader_epoch"] == 0:
         return 0
     is_of_latest = 0 <= slot["latest_epoch_start"] <= slot["log_start_offset"]
@@ -180,7 +180,7 @@ def look_up_old(
     log_start: int,
     bound: int,
 ) -> FoundOffsets | Pending[FoundOffsets]:
-    """Version 0: the last offset first. What most clients ask for needs no call."""
+    """Version 0: the last offset first. What most clients request needs no call."""
     if partition.timestamp == EARLIEST:
         return FoundOffsets([log_start])
     if partition.timestamp == LATEST and partition.max_num_offsets <= 1:

@@ -1,4 +1,4 @@
-"""Metadata (3): versions 0 to 13, answered from this process's cluster image.
+"""Metadata (3): versions 0 to 13, served from this process's cluster image.
 
 A request for all topics is an empty list in version 0, null later. A topic that does not exist is
 created if the broker (auto.create.topics.enable) and the request allow it; versions 0 to 3 cannot
@@ -60,7 +60,7 @@ def fail(ctx: RequestContext, request: MetadataRequest, error: WireError) -> Met
 async def handle_metadata(
     ctx: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | bytes:
-    """Brokers, and the topics asked for."""
+    """Brokers, and the requested topics."""
     image = ctx.image
     found: list[TopicImage | Any]
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
@@ -118,7 +118,7 @@ def answer_key(
 async def complete(
     ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Any]
 ) -> MetadataResponse:
-    """Add the topics, and the permissions where they are asked for."""
+    """Add the topics, and the authorized operations if requested."""
     reachable = frozenset(broker.node_id for broker in response.brokers)
     response.topics = [
         describe(ctx, topic, reachable) if isinstance(topic, TopicImage) else topic
@@ -141,7 +141,7 @@ def unique(entries: list[Any]) -> list[Any]:
 
 
 def check_entries(ctx: RequestContext, entries: list[Any]) -> None:
-    """INVALID_REQUEST if versions 10 and 11 use ids, which they can carry but not ask by."""
+    """INVALID_REQUEST if versions 10 and 11 use ids: they have the field, but may not set it."""
     if ctx.api_version < 12 and any(e.name is None or e.topic_id != NO_UUID for e in entries):
         raise WireError(ErrorCode.INVALID_REQUEST)
 
@@ -211,7 +211,7 @@ def is_legal(name: str) -> bool:
 def find(
     ctx: RequestContext, entry: Any, failed: dict[str, int], describable: Container[str]
 ) -> TopicImage | Any:
-    """The topic a request's entry means, or the response that says what is wrong.
+    """The topic of a request's entry, or the response's entry that says what is wrong.
 
     Of a topic that the client may not describe nothing is said but what it knows: not even whether
     there is such a topic, if it was named.
@@ -241,7 +241,7 @@ def failed_topic(ctx: RequestContext, code: int, name: str | None, topic_id: byt
 
 
 def with_brokers(ctx: RequestContext) -> MetadataResponse:
-    """The response as far as it does not depend on what was asked."""
+    """The part of the response that does not depend on the request."""
     image = ctx.image
     entry = MetadataResponse.MetadataResponseBroker
     return MetadataResponse(

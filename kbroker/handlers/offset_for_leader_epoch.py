@@ -1,5 +1,5 @@
-"""OffsetForLeaderEpoch (23): versions 0 to 4. Where the latest epochs of a log end is in its slot,
-of all others its owner knows it.
+"""OffsetForLeaderEpoch (23): versions 0 to 4. The ends of a log's latest epochs are in its slot;
+its owner knows all others.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def commit_failed(
     ),
 )
 async def handle_offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Any:
-    """Hand the commit on to its group's coordinator; an empty group id is one, as in Kafka."""
+    """Forward the commit to its group's coordinator; an empty group id is valid, as in Kafka."""
     if ctx.api_version == 0:
         return await commit_stored(ctx, request)
     error = WireError(Kind.TOPIC.error)
@@ -64,7 +64,7 @@ async def handle_offset_commit(ctx: RequestContext, request: OffsetCommitRequest
 
 
 def of_group(request: OffsetFetchRequest) -> tuple[str, ...]:
-    """The group of a request that is about one; up to version 7."""
+    """The group of a request for one group, up to version 7."""
     return () if request.groups else (request.group_id,)
 
 
@@ -152,7 +152,7 @@ async def fetch_allowed(ctx: RequestContext, request: OffsetFetchRequest) -> Off
 
 
 def withhold(ctx: RequestContext, asked: Any) -> tuple[bool, list[Any]]:
-    """Take out the topics that the client may not describe: whether it wants all, and those."""
+    """Remove topics that the client may not describe: returns whether it wants all, and these."""
     if asked.topics is None:
         return True, []
     asked.topics, denied = divide(ctx, AclOperation.DESCRIBE, asked.topics)

@@ -37,7 +37,7 @@ ALONE = "The quorum consists of this node only and cannot be changed."
 async def handle_describe_quorum(
     ctx: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
-    """Describe the one partition that there is."""
+    """Describe the only partition."""
     cls = DescribeQuorumResponse
     response = cls(
         topics=[
@@ -91,7 +91,7 @@ def described(ctx: RequestContext, topic: str, number: int) -> Any:
 async def handle_unregister_broker(
     ctx: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
-    """There is no broker that could be taken away."""
+    """Reject the request: no broker can be unregistered."""
     if request.broker_id not in ctx.image.brokers:
         raise WireError(
             ErrorCode.BROKER_ID_NOT_REGISTERED,

@@ -1,4 +1,4 @@
-"""Which function answers which API in which versions; the response of ApiVersions follows from it.
+"""Which function serves which API in which versions; the response to ApiVersions follows from it.
 
 A handler is ``async def handle_<api>(ctx, request)``, registered by ``@api``. It returns the
 response, its encoding, or None to have the connection closed without one.
@@ -20,7 +20,7 @@ Fail = Callable[[Any, Any, WireError], Message]
 
 
 class Handler(NamedTuple):
-    """``fail(ctx, request, error)`` makes the response that says that everything failed.
+    """``fail(ctx, request, error)`` makes a response in which everything has failed.
 
     authorize: see ``support/requirements``.
     """
@@ -53,7 +53,7 @@ def api(
     authorize: Requirement | Requirements,
     fail: Fail | None = None,
 ) -> Callable[[Handle], Handle]:
-    """Have the function answer ``key`` in these versions, both included.
+    """Have the function serve ``key`` in these versions, both included.
 
     authorize: what its sender must be allowed to do, checked before the handler runs.
     fail: needed when the response has no error code of its own at the top.

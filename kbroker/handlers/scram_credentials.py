@@ -32,7 +32,7 @@ from kbroker.security.operations import AclOperation
 async def handle_describe_user_scram_credentials(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """All credentials are none; a user who is named is not found."""
+    """No user has credentials; a user who is named is not found."""
     named = Counter(user.name for user in request.users or ())
     cls = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
     results = []
@@ -67,7 +67,7 @@ def alter_failed(
 async def handle_alter_user_scram_credentials(
     ctx: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """What is to be deleted does not exist; nothing can be set."""
+    """A deletion finds no credential; setting one is rejected."""
     missing = WireError(
         ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
     )

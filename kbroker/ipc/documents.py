@@ -1,4 +1,4 @@
-"""What processes say to each other: dataclasses that travel as JSON and are checked when read.
+"""The documents that processes exchange: dataclasses, sent as JSON and checked when read.
 
 A dataclass is an object with exactly its fields, a NamedTuple an array with as many entries, bytes
 are hexadecimal digits. There are no defaults: both ends are of one build, and a document that says
@@ -41,11 +41,11 @@ PLAIN: dict[Any, frozenset[type]] = {
 
 
 class DocumentError(ValueError):
-    """A document is not what its reader expects; says where, and what was there."""
+    """A document is not what its reader expects; the text says where, and what was found."""
 
 
 class Shape(NamedTuple):
-    """What JSON a value may be, and how it is read. read: None if it is taken as it is."""
+    """The JSON of a value and how it is read. read: None if it is used as it is."""
 
     types: frozenset[type]
     read: Read | None
@@ -74,7 +74,7 @@ def _field_names(cls: Any) -> tuple[str, ...]:
 
 @cache
 def reader(cls: Any) -> Read:
-    """A function that makes a ``cls`` of its JSON. It raises DocumentError."""
+    """A function that makes a ``cls`` from its JSON. It raises DocumentError."""
     types, read = _shape(cls, {})
 
     def read_document(value: Any) -> Any:

@@ -131,7 +131,7 @@ def send_closed(sock: socket.socket, peer_hosts: list[str]) -> bool:
 
 
 def send_mark(sock: socket.socket) -> bool:
-    """Network process: whatever is reported from here on is not in the count that it gives now."""
+    """Network process: later reports are not included in the count that it sends now."""
     try:
         sock.send(b"\0")
     except BlockingIOError:

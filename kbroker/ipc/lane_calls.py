@@ -1,4 +1,4 @@
-"""Requests to coordinators and their answers, as they travel over lanes.
+"""Requests to coordinators and their answers, as they are sent over lanes.
 
 A message carries everything that there is for the other end, one item after the other, each behind
 its size. A body that is too large for a message is sent in parts, which ``offset`` and ``total``
@@ -58,7 +58,7 @@ class Answer(NamedTuple):
 
 
 def pack(outbox: deque[bytes]) -> tuple[bytes, int]:
-    """The next message of what waits in ``outbox``, and how many entries it takes from there."""
+    """The next message with entries of ``outbox``, and how many of them it takes."""
     if len(outbox) == 1:
         return _SIZE.pack(len(outbox[0])) + outbox[0], 1
     found: list[bytes] = []
@@ -72,7 +72,7 @@ def pack(outbox: deque[bytes]) -> tuple[bytes, int]:
 
 
 def send_all(outbox: deque[bytes], send: Callable[[bytes], bool]) -> bool:
-    """Send what waits in ``outbox``; False when ``send`` had no room: the rest stays."""
+    """Send the entries of ``outbox``; False when ``send`` had no room: the rest stays."""
     while outbox:
         message, count = pack(outbox)
         if not send(message):
@@ -83,7 +83,7 @@ def send_all(outbox: deque[bytes], send: Callable[[bytes], bool]) -> bool:
 
 
 def unpack(message: bytes) -> Iterator[bytes]:
-    """What ``pack`` has put together. Raises ValueError when damaged."""
+    """The entries that ``pack`` has packed. Raises ValueError if damaged."""
     position = 0
     while position < len(message):
         if position + _SIZE.size > len(message):
@@ -128,7 +128,7 @@ def answer_parts(answer: Answer) -> Iterator[bytes]:
 
 
 class Assembler:
-    """Puts the parts from one peer together. BOUND: one unfinished body, parts come in order."""
+    """Joins the parts from one peer. BOUND: one unfinished body; parts arrive in order."""
 
     __slots__ = ("_parts", "_size")
 
@@ -182,5 +182,5 @@ def is_express(part: bytes) -> bool:
 
 
 def error_text(text: str | None) -> bytes:
-    """A message for the body of an error's answer."""
+    """The text of an error, for the body of its answer."""
     return (text or "")[:_TEXT_MAX].encode("utf-8", "replace")

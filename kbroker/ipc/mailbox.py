@@ -110,7 +110,7 @@ class Mailbox:
         return socket
 
     def close(self, linger_ms: int = 100) -> None:
-        """Close every socket; what was just sent has ``linger_ms`` to leave."""
+        """Close every socket; messages that were just sent have ``linger_ms`` to leave."""
         for _, socket in self._peers.values():
             socket.close(linger=linger_ms)
         self._peers.clear()

@@ -1,4 +1,4 @@
-"""What a row of the table of operations (``ipc/calls``) consists of."""
+"""A row of the table of operations (``ipc/calls``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that are not there yet, and coroutines that await them without an event loop.
+"""Futures, and coroutines that await them without an event loop.
 
 A coroutine awaits ``Pending`` objects only, and is resumed on the stack of whatever resolved them.
 """
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Pending(Generic[T]):
-    """A value that is not there yet. Awaited by one coroutine at the most."""
+    """A future. Awaited by at most one coroutine."""
 
     __slots__ = ("_callback", "done", "error", "value")
 
@@ -23,7 +23,7 @@ class Pending(Generic[T]):
         self._callback: Callable[[Pending[T]], None] | None = None
 
     def resolve(self, value: Any = None, error: BaseException | None = None) -> None:
-        """Give the value or the error; a second call does nothing."""
+        """Set the value or the error; a second call does nothing."""
         if self.done:
             return
         self.done, self.value, self.error = True, value, error

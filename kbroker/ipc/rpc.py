@@ -33,7 +33,7 @@ A = TypeVar("A")
 
 
 class Call(NamedTuple):
-    """One that was made and has not ended."""
+    """A call in progress."""
 
     to: Address
     incarnation: int
@@ -63,7 +63,7 @@ class Rpc:
         self._shortages = RateLimit()
 
     def serve(self, operation: Operation[Q, A], function: Serve[Q, A]) -> None:
-        """Answer calls of ``operation`` with ``function(sender, request)``, plain or async."""
+        """Serve calls of ``operation`` with ``function(sender, request)``, plain or async."""
         assert self._mailbox.me.kind in operation.served_by, operation.name
         self._served[operation.name] = operation, function
 
@@ -74,7 +74,7 @@ class Rpc:
         request: Q,
         timeout_ms: int | None = None,
     ) -> Pending[A]:
-        """Send a call now; await the answer (or WireError) at leisure.
+        """Send a call now; the returned Pending gets the answer or a WireError.
 
         timeout_ms: where the usual one of the operation is not right.
         """
@@ -196,7 +196,7 @@ class Rpc:
                 call.pending.resolve(error=unavailable(call.to))
 
     def _take(self, number: int) -> Call | None:
-        """A call that ends now; None when it has ended already."""
+        """Remove a call that ends now; None if it has already ended."""
         call = self._calls.pop(number, None)
         if call is not None:
             callee = call[:2]
@@ -212,5 +212,5 @@ class Rpc:
 
 
 def unavailable(to: Address) -> WireError:
-    """The retriable error of a call to a process that is not there."""
+    """The retriable error of a call to a process that is not running."""
     return WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{to.title} is restarting, try again")

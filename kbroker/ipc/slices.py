@@ -1,4 +1,4 @@
-"""Work in slices: who has much to do gives way to the others of its process.
+"""Work in slices: coroutines with much to do yield to the others of their process.
 
 A process has one thread. Each coroutine belongs to a *turn* (a network process has one for each
 connection), which says how long it took last time: those that take long wait as much longer. So a
@@ -38,7 +38,7 @@ class Turn:
         self.is_gone = False
 
     def went_on(self, ns: int, is_over: bool) -> None:
-        """Its coroutine went on for so long, perhaps to its end."""
+        """Note that its coroutine ran for this long, perhaps to its end."""
         self._ns += ns
         if is_over:
             self._before_ns, self._last_ns, self._ns = self._last_ns, self._ns, 0
@@ -49,7 +49,7 @@ class Turn:
 
 
 class Pause:
-    """Awaited by a coroutine that gives way."""
+    """Awaited by a coroutine to yield."""
 
     __slots__ = ()
 
@@ -90,7 +90,7 @@ class Slices:
             self._put(turn, step, turn.takes())
 
         def step() -> bool:
-            """Whether that was its end."""
+            """Run the coroutine until it pauses; whether it has ended."""
             if turn.is_gone:
                 coroutine.close()
                 outcome.resolve()

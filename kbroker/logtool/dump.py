@@ -1,4 +1,4 @@
-"""Shows the content of the files of a log directory, each kind in its own rows.
+"""Shows the content of the files of a log directory, each kind with its own rows.
 
 Nothing is changed, and no index or log is held in memory as a whole.
 """
@@ -25,7 +25,7 @@ from kbroker.uuids import uuid_text
 
 
 def dump(paths: list[str], options: DumpOptions, out: Output) -> None:
-    """Show every file that ``paths`` stand for. Raises UsageError."""
+    """Show every file in ``paths``. Raises UsageError."""
     for path in paths:
         for file in all_files(path):
             dump_file(file, options, out)

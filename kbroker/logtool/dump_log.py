@@ -38,7 +38,7 @@ class DumpOptions:
 
 
 def dump_log(path: str, options: DumpOptions, out: Output) -> None:
-    """Show a log file up to its first bytes that are no batch. Raises OSError."""
+    """Show a log file up to the first bytes that are not a batch. Raises OSError."""
     base_offset = base_offset_of(os.path.basename(path)) or 0
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -67,7 +67,7 @@ def dump_log(path: str, options: DumpOptions, out: Output) -> None:
 def _report_end(
     fd: int, path: str, base_offset: int, position: int, size: int, problem: str, out: Output
 ) -> None:
-    """Tell damage from space that was allocated and not yet written."""
+    """Report what follows: damage, or preallocated space that has not been written yet."""
     tail = scan_segment(fd, base_offset, size, position=position, verify=False)
     if tail.stop == DAMAGED:
         text = f"{problem}; the last {size - position} bytes are not shown"

@@ -1,4 +1,4 @@
-"""Writes the indexes of segments again from their logs, while no broker uses the directory.
+"""Rebuilds the indexes of segments from their logs, while no broker uses the directory.
 
 An index is written under another name, synced and renamed, so that a crash leaves either the old
 one or the new one. A segment whose log is damaged keeps its indexes.
@@ -47,7 +47,7 @@ _BATCH_BYTES_MIN = 26
 
 
 def rebuild(paths: list[str], out: Output, *, index_interval_bytes: int) -> None:
-    """Rebuild the indexes of what ``paths`` stand for. Raises UsageError: nothing was changed."""
+    """Rebuild the indexes in ``paths``. Raises UsageError if nothing was changed."""
     kinds = [targets.kind_of(path) for path in paths]
     for path, kind in zip(paths, kinds, strict=True):
         if kind in (targets.LOG_DIR, targets.PARTITION):
@@ -103,7 +103,7 @@ def locked(log_dirs: Sequence[str]) -> Iterator[None]:
 
 
 def in_use(log_dir: str) -> bool:
-    """Whether a kbroker has the directory; it is not kept from starting by this look."""
+    """Whether a kbroker uses the directory; the check does not keep one from starting."""
     with suppress(OSError):
         fd = os.open(os.path.join(log_dir, LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -191,7 +191,7 @@ def _rebuild_segment(
 
 
 def _allocate(path: str, log_size: int, interval: int, entry_bytes: int) -> None:
-    """Make a file with room for every entry there can be: on a full disk entries would be left out.
+    """Create a file with room for all possible entries; on a full disk, entries would be left out.
 
     Raises OSError.
     """

@@ -1,4 +1,4 @@
-"""What a path on the command line stands for: a file of some kind, a partition, a log directory."""
+"""What a path on the command line names: a file of some kind, a partition, a log directory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PARTITION, LOG_DIR = "partition", "logdir"
 
 
 class UsageError(Exception):
-    """The command cannot be done as it was given; nothing was changed."""
+    """The command cannot be carried out as given; nothing was changed."""
 
 
 def kind_of_file(path: str) -> str | None:
@@ -167,7 +167,7 @@ def log_bytes(paths: Iterable[str]) -> int:
 
 
 def segment_path(path: str, suffix: str) -> str:
-    """Another file of the segment that ``path`` is a file of."""
+    """Another file of the segment to which ``path`` belongs."""
     base = base_offset_of(os.path.basename(path))
     assert base is not None, path
     return os.path.join(os.path.dirname(path), segment_name(base, suffix))

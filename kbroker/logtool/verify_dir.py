@@ -111,7 +111,7 @@ def verify_log_dir(path: str, out: Output, *, compacted: bool, verbose: bool) ->
 
 
 class _Total:
-    """What the partitions of a log directory come to."""
+    """Totals over the partitions of a log directory."""
 
     __slots__ = ("_batches", "_damaged", "_empty", "_partitions", "_size")
 

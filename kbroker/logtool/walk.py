@@ -1,4 +1,4 @@
-"""Walks the segments of a partition with the producers that were known when each began.
+"""Walks the segments of a partition with the producer state at the start of each.
 
 Which transactions a segment saw aborted depends on what was open before it. A walk over a whole
 partition carries that along; a walk over one segment starts from the nearest producer snapshot.
@@ -24,7 +24,7 @@ from kbroker.storage.segments.txn_index import AbortedTransaction
 
 
 def read_snapshot(directory: str, offset: int) -> ProducerState | None:
-    """The snapshot of ``offset``, None without one. Raises CorruptSnapshotError, OSError."""
+    """The snapshot at ``offset``, None without one. Raises CorruptSnapshotError, OSError."""
     data = read_if_present(snapshot_path(directory, offset))
     return None if data is None else ProducerState.from_snapshot(data, offset)
 

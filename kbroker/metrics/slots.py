@@ -63,7 +63,7 @@ class Counters:
 
 
 class Totals:
-    """Carries running totals that code keeps for itself into the counters, by their growth."""
+    """Adds the growth of running totals, which code keeps for itself, to the counters."""
 
     __slots__ = ("_counters", "_last", "_rows")
 

@@ -69,7 +69,7 @@ def _malformed(cls: type[Message], version: int, limit: int, error: Exception) -
 def decode_steps(
     cls: type[M], version: int, buffer: bytes, offset: int = 0
 ) -> Generator[None, None, tuple[M, int]]:
-    """As ``decode``, of which it does a part between two yields."""
+    """Like ``decode``, a part of it between two yields."""
     decoder = _stepwise.get((cls, version, "decode")) or _compile_steps(cls, version, "decode")
     try:
         decoded: tuple[M, int] = yield from decoder(buffer, offset, len(buffer))
@@ -94,7 +94,7 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_parts(message: Message, version: int) -> list[Buffer]:
-    """The encoding in pieces: large values are pieces as they are, not copies.
+    """The encoding in pieces: large values are separate pieces and not copied.
 
     Joined, they are what ``encode`` returns; they must not change before. Raises as that does.
     """
@@ -149,12 +149,12 @@ def encode_steps(message: Message, version: int, out: bytearray) -> Generator[No
 
 
 def allow_elements(partitions: int) -> None:
-    """Have this process take requests about so many partitions, which may be of as many topics."""
+    """Let this process accept requests about so many partitions, in up to as many topics."""
     bounds.elements = max(ELEMENTS_MAX, ELEMENTS_PER_PARTITION * partitions)
 
 
 def prepare(cls: type[Message], version: int) -> None:
-    """Compile both functions of a message now, so that children forked later share them."""
+    """Compile both functions of a message now, so that processes forked later share them."""
     if (cls, version) not in _decoders:
         _compile_decoder(cls, version)
     if (cls, version) not in _encoders:

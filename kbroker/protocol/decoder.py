@@ -57,7 +57,7 @@ def decoder_source(
 
 
 def is_from_clients(cls: type[Message]) -> bool:
-    """Whether it is what clients send, or have others send in a request.
+    """Whether it is a request of a client, or part of one.
 
     To these ELEMENTS_MAX applies: responses are as long as what was asked for, and what was stored
     has to be read, whatever its length.

@@ -20,11 +20,11 @@ FOREIGN_TEXT = "kbroker.foreign_text"
 
 
 class DecodeError(ValueError):
-    """Bytes from outside are no valid message: truncated, oversized, null where not allowed, ..."""
+    """Bytes from outside are not a valid message: truncated, oversized, null, ..."""
 
 
 class EncodeError(ValueError):
-    """A message cannot be written in the version asked for; our own mistake, not a client's."""
+    """A message cannot be encoded in this version; our own mistake, not a client's."""
 
 
 def _replace_foreign_text(error: UnicodeError) -> tuple[str, int]:

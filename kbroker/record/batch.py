@@ -1,4 +1,4 @@
-"""A readable view of record batches as they lie in a segment, a request or an answer.
+"""A readable view of record batches as they are in a segment, a request or a response.
 
 For tools, recovery, coordinators and clients; the produce path works on the bytes instead. Nothing
 is copied until records are asked for, and then every key and value is.

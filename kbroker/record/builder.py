@@ -22,7 +22,7 @@ HeaderPairs = Iterable[tuple[str | bytes, bytes | None]]
 
 
 class BatchBuilder:
-    """Collects records and makes one batch of format 2 of them, as often as asked.
+    """Collects records and builds batches of format 2 from them.
 
     codec: compression.NONE, GZIP, SNAPPY, LZ4 or ZSTD. producer_id, producer_epoch, base_sequence:
     -1 when the producer is not idempotent. append_time_ms: makes it a batch of append time.

@@ -62,7 +62,7 @@ def decompress(codec: int, data: Buffer, limit: int) -> bytes:
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """``data`` in the form that Kafka's clients write and read; level None is the default."""
+    """Compress ``data`` in the form that Kafka's clients use; level None is the default."""
     if codec == NONE:
         return bytes(data)
     if not 0 < codec < len(_ENCODERS):
@@ -239,7 +239,7 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
 
 
 def lz4_decode_block() -> int:
-    """The address of the library's own block decoder, 0 where it does not show it.
+    """The address of the library's own block decoder, 0 if it does not export it.
 
     With it a frame is decoded straight into its bytes object: the frame decoder of the lz4 package
     decodes into a buffer of its own and copies, which costs a third of the decoding.

@@ -1,4 +1,4 @@
-"""A readable view of messages of formats 0 and 1, for tools; brokers and clients do not come here.
+"""A readable view of messages of formats 0 and 1, for tools; brokers and clients do not use it.
 
 A message whose attributes name a codec is a wrapper: its value is a compressed message set, with
 offsets that are absolute in format 0 and relative to the first in format 1.
@@ -47,7 +47,7 @@ class LegacyMessage(NamedTuple):
         return bool(self.attributes & LOG_APPEND_TIME)
 
     def messages(self, decompressed_max: int) -> list[LegacyMessage]:
-        """The messages in a wrapper, with absolute offsets; itself if it is none.
+        """The messages in a wrapper, with absolute offsets; the message itself if it is not one.
 
         Raises CorruptBatchError, DecompressionError.
         """

@@ -1,4 +1,4 @@
-"""What the check of a batch reports."""
+"""The result of checking a batch."""
 
 import struct
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""What this broker is to the partitions whose logs it has."""
+"""The roles of this broker in its partitions, and how its logs follow their leaders."""

@@ -1,4 +1,4 @@
-"""What a follower fetched, appended to its log as the leader has it.
+"""Appends what a follower has fetched to its log, just as it is in the leader's.
 
 The checks and the write are ``_ext.replica_append``'s; here its outcome has names and words. The
 caller decides what a fault comes to: fetch again, truncate, or give the partition up for a while.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Fault(IntEnum):
-    """Why the next batch was not taken. The numbers are those of the extension."""
+    """Why the next batch was not appended. The numbers are those of the extension."""
 
     NONE = replica_append.ALL
     CLOSED = replica_append.CLOSED
@@ -57,7 +57,7 @@ _WORDS = {
 
 
 class Appended(NamedTuple):
-    """What came of the bytes of one fetch.
+    """The result of appending the bytes of one fetch.
 
     taken: bytes that are in the log now. needed: bytes from there on that hold the next batch, if
     there is no fault. The other fields are of the batch at fault.
@@ -75,7 +75,7 @@ class Appended(NamedTuple):
 def append_fetched(
     log: PartitionLog, data: ReadableBuffer, leader_epoch: int, now_ms: int
 ) -> Appended:
-    """Append the whole batches that ``data`` begins with; the log is published by the caller.
+    """Append the whole batches at the start of ``data``; the caller publishes the log.
 
     leader_epoch: in which the partition is followed. Raises StorageError.
     """
@@ -84,7 +84,7 @@ def append_fetched(
 
 
 def fault_text(log: PartitionLog, outcome: Appended, leader: int, leader_epoch: int) -> str:
-    """Why the batch at fault was not appended, for the log of the broker."""
+    """Why the faulty batch was not appended, for the broker's log."""
     fault = outcome.fault
     if fault is Fault.NO_ROOM:
         return log.appender.error_text or "there is no room"

@@ -1,4 +1,4 @@
-"""What this broker is to one partition: its role, the epochs it has it in, and who is in sync.
+"""This broker's part in one partition: its role, the epochs, and the in-sync replicas.
 
 Pure: ``take`` is given what the controller says and returns what follows from it; the io worker
 that owns the log (``workers/io/hosted``) does it. Nothing here knows of files, slots or clocks.
@@ -30,7 +30,7 @@ class Role(IntEnum):
 
 
 class Change(NamedTuple):
-    """What new metadata of a partition comes to.
+    """What new metadata changes for a partition.
 
     began: this broker leads from now on, or leads on in a new leader epoch, which begins at the log
     end. gained: it did not lead before. lost: it does not lead any more; clients that wait for a
@@ -43,7 +43,7 @@ class Change(NamedTuple):
 
 
 class Partition:
-    """The replica of one partition on broker ``broker_id``.
+    """One partition's replica on broker ``broker_id``.
 
     min_in_sync: min.insync.replicas, which the owner keeps up to date.
     """
@@ -84,7 +84,7 @@ class Partition:
         return len(self.isr) < self.min_in_sync
 
     def take(self, told: PartitionImage) -> Change | None:
-        """Become what the controller says; None when it says nothing new."""
+        """Take the state from the controller; None if nothing has changed."""
         before = self.role, self.leader_epoch, self.partition_epoch, self.leader, self.isr
         if (told.leader_epoch, told.partition_epoch) < (self.leader_epoch, self.partition_epoch):
             return None

@@ -1,4 +1,4 @@
-"""Where a follower cuts its log before it follows a leader: behind what both have.
+"""Where a follower truncates its log before it follows a leader: after what both have.
 
 KIP-101 and KIP-279, without a log or a clock. In one leader epoch one broker appends, so two logs
 that have records of an epoch have the same ones, up to where one of them ends, and the same ones
@@ -15,11 +15,11 @@ UNDEFINED = -1
 
 
 class EpochHistory(Protocol):
-    """``storage.segments.leader_epochs.LeaderEpochs``, as far as it is asked here."""
+    """``storage.segments.leader_epochs.LeaderEpochs``, as far as it is needed here."""
 
     @property
     def latest(self) -> int | None:
-        """The last epoch, None if none is known."""
+        """The latest epoch, None if none is known."""
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
         """(largest known epoch <= ``epoch``, where it ended)."""
@@ -42,7 +42,7 @@ class Cut(NamedTuple):
 
 
 class WrongAnswerError(ValueError):
-    """No leader answers so: the caller asks again later, and cuts nothing."""
+    """A response that no leader gives: the caller retries later, and truncates nothing."""
 
 
 def first_question(epochs: EpochHistory, log_end_offset: int, high_watermark: int) -> int | Cut:
@@ -58,7 +58,7 @@ def first_question(epochs: EpochHistory, log_end_offset: int, high_watermark: in
 def cut_for(
     answer: EpochEnd, asked: int, epochs: EpochHistory, log_end_offset: int, high_watermark: int
 ) -> Cut:
-    """What the answer to a question about epoch ``asked`` comes to.
+    """What follows from the leader's response for epoch ``asked``.
 
     A fetch that is answered with a diverging epoch (KIP-595) is the same: ``asked`` is its last
     fetched epoch. After a cut that is not final ask about the latest epoch that is left; if

@@ -1,1 +1,1 @@
-"""Who asks, and what they may do: principals, operations, authorizers, and their verdicts."""
+"""Principals, operations, authorizers, and their verdicts."""

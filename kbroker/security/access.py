@@ -1,4 +1,4 @@
-"""What each principal may do, as a network process has found out from its authorizer.
+"""What each principal may do: verdicts of the authorizer, cached by a network process.
 
 A connection has the ``Access`` of its principal and address; all connections of both share it. It
 keeps no answers beside those of the hot paths (``_ext.verdicts``).
@@ -23,7 +23,7 @@ QUESTIONS = (
 
 
 class Everything:
-    """Contains every name."""
+    """A set that contains every name."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -33,7 +33,7 @@ EVERYTHING = Everything()
 
 
 class Access(Verdicts):
-    """What a principal may do that comes from an address. Made by an ``AccessTable``."""
+    """What a principal from an address may do. Made by an ``AccessTable``."""
 
     def __init__(self, principal: Principal, host: str, authorizer: Authorizer) -> None:
         self.principal = principal
@@ -41,13 +41,13 @@ class Access(Verdicts):
         self.follow(authorizer)
 
     def follow(self, authorizer: Authorizer) -> None:
-        """Take its verdicts from here on, and forget those that there are."""
+        """Use this authorizer from now on, and forget the present verdicts."""
         self._authorizer = authorizer
         everything = authorizer.allows_everything(self.principal, self.host)
         self.set_verdicts(self.principal.to_wire(), everything)
 
     def allowed(self, operation: AclOperation, kind: Kind, names: Iterable[str]) -> Container[str]:
-        """Those of the resources that it may do this to."""
+        """The resources for which the principal is authorized."""
         if self.everything:
             return EVERYTHING
         asked = list(dict.fromkeys(names))
@@ -55,28 +55,28 @@ class Access(Verdicts):
         return {name for name, answer in zip(asked, answers, strict=True) if answer}
 
     def allows(self, operation: AclOperation, kind: Kind, name: str = CLUSTER_NAME) -> bool:
-        """Whether it may do this to one resource."""
+        """Whether it is authorized for one resource."""
         return name in self.allowed(operation, kind, (name,))
 
     def allows_any(self, operation: AclOperation, kind: Kind) -> bool:
-        """Whether it may do this to any resource of a kind."""
+        """Whether it is authorized for any resource of a kind."""
         return self.everything or self._authorizer.authorize_any(
             self.principal, self.host, operation, kind
         )
 
     def operations(self, kind: Kind, name: str = CLUSTER_NAME) -> int:
-        """The bits of all that it may do to a resource (KIP-430)."""
+        """The bits of all authorized operations on a resource (KIP-430)."""
         if self.everything:
             return kind.all_operations
         return mask(each for each in kind.operations if self.allows(each, kind, name))
 
     @property
     def cache_key(self) -> object:
-        """What an answer that is kept depends on: equal for all who may do everything."""
+        """The key for cached responses: equal for all principals that may do everything."""
         return None if self.everything else (self.principal, self.host, self.version)
 
     def ask(self, question: int, name: bytes) -> bool:
-        """Called by the hot paths, about what they have not asked before."""
+        """Called by the hot paths for verdicts that they do not have yet."""
         try:
             return self.allows(*QUESTIONS[question], name.decode())
         except UnicodeDecodeError:
@@ -97,7 +97,7 @@ class AccessTable:
         return known
 
     def follow(self, authorizer: Authorizer) -> None:
-        """What may be done has changed, or somebody else decides it."""
+        """The verdicts have changed, or there is another authorizer."""
         self._authorizer = authorizer
         for access in list(self._kept.values()):
             access.follow(authorizer)

@@ -1,4 +1,4 @@
-"""What decides who may do what."""
+"""The interface of an authorizer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kbroker.security.principal import Principal
 
 
 class Authorizer(Protocol):
-    """Decides for one process; its verdicts are kept (``access``) until it says they changed.
+    """Decides for one process; its verdicts are cached (``access``) until it says they changed.
 
     Called in the middle of a turn: it answers from memory, and does not raise.
     """
 
     def allows_everything(self, principal: Principal, host: str) -> bool:
-        """Whether it may do everything; no further checks are made then."""
+        """Whether the principal may do everything; then nothing else is checked."""
         ...
 
     def authorize(
@@ -27,18 +27,18 @@ class Authorizer(Protocol):
         kind: Kind,
         names: Sequence[str],
     ) -> list[bool]:
-        """Whether the principal, from this address, may do this to each of the resources."""
+        """Whether the principal, from this address, is authorized for each of the resources."""
         ...
 
     def authorize_any(
         self, principal: Principal, host: str, operation: AclOperation, kind: Kind
     ) -> bool:
-        """Whether it may do this to any resource of the kind, also to one that is not there yet."""
+        """Whether it is authorized for any resource of the kind, even one yet to be created."""
         ...
 
 
 class AllowAll:
-    """Where no authorizer is configured."""
+    """Used if no authorizer is configured."""
 
     def allows_everything(self, principal: Principal, host: str) -> bool:
         return True

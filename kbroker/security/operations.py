@@ -24,7 +24,7 @@ class AclOperation(IntEnum):
 
 
 class Kind(IntEnum):
-    """What it may be allowed to do it to."""
+    """The kind of a resource."""
 
     TOPIC = 2
     GROUP = 3
@@ -38,7 +38,7 @@ class Kind(IntEnum):
 
     @property
     def all_operations(self) -> int:
-        """A bit for each operation that makes sense for it, as clients are sent them."""
+        """A bit for each operation that the kind has, as sent to clients."""
         return _MASKS[self]
 
     @property

@@ -1,4 +1,4 @@
-"""Who a request comes from."""
+"""The principal of a request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Principal:
         return f"{self.type}:{self.name}"
 
     def to_wire(self) -> bytes:
-        """As it travels between processes: nothing at all for ANONYMOUS."""
+        """The form between processes: empty for ANONYMOUS."""
         return b"" if self == ANONYMOUS else str(self).encode("utf-8", "surrogatepass")
 
 
@@ -43,5 +43,5 @@ def from_wire(data: bytes) -> Principal:
 
 
 def by(asked_by: str) -> str:
-    """Who asked for a change, at the end of a line of the log; nothing of who is anonymous."""
+    """The principal of a change, at the end of a log line; empty for an anonymous one."""
     return "" if asked_by == str(ANONYMOUS) else f" for {asked_by}"

@@ -1,4 +1,4 @@
-"""Disk work that may take long (syncs, removals, checkpoints), done beside the worker's loop.
+"""Disk work that may take long (syncs, removals, checkpoints), done outside the worker's loop.
 
 One thread per io worker, started with the first job and so after the fork. A job is a function that
 only touches files; its consequences (``on_done``) run in the worker's own thread, when it calls
@@ -17,7 +17,7 @@ OnDone = Callable[[object, OSError | None], None]
 
 
 class BackgroundDisk:
-    """Runs jobs one after the other. ``inline=True`` runs them at once, for tests and for shutdown.
+    """Runs jobs one after another. ``inline=True`` runs them at once, for tests and for shutdown.
 
     BOUND: callers submit at most one flush per log and one checkpoint per file at a time.
     """
@@ -56,7 +56,7 @@ class BackgroundDisk:
         self._jobs.put((job, on_done))
 
     def collect(self) -> int:
-        """Run what follows from finished jobs; returns how many."""
+        """Run the callbacks of finished jobs; returns how many."""
         count = 0
         while self._done:
             on_done, result, error = self._done.popleft()

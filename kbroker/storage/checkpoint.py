@@ -86,7 +86,7 @@ def _int(text: str, path: str) -> int:
 
 
 class _Line(NamedTuple):
-    """Where a line is in a file's bytes: the line, and the offset in it. Falsy: nowhere."""
+    """Where a line is in a file's bytes: the line, and the offset in it. Falsy: not found."""
 
     at: int
     start: int
@@ -108,7 +108,7 @@ def _sound_lines(data: bytes) -> bytes | None:
 
 
 def _find(data: bytes, key: TopicPartition) -> _Line | None:
-    """The line of a partition in valid lines; None when it has several."""
+    """The line of a partition in valid lines; None if it has several."""
     prefix = f"\n{key[0]} {key[1]} ".encode()
     at = data.find(prefix)
     if at < 0:
@@ -191,7 +191,7 @@ class OffsetCheckpoint:
         removed: Collection[TopicPartition] = (),
         skipped: Collection[TopicPartition] = (),
     ) -> None:
-        """Set ``values`` but for ``skipped``, and drop ``removed``; lines of other owners stay.
+        """Set ``values`` except ``skipped``, and drop ``removed``; lines of other owners stay.
 
         Blocks on disk. ``skipped`` is looked at only once the file is locked. Raises OSError.
         """

@@ -95,7 +95,7 @@ def sync_file_system(fd: int) -> bool:
 
 
 def syncfs_tells_failures() -> bool:
-    """Whether this kernel's ``sync_file_system`` tells of every write that failed."""
+    """Whether this kernel's ``sync_file_system`` reports every failed write."""
     return linux_version() >= SYNCFS_TELLS
 
 
@@ -184,7 +184,7 @@ def remove_tree(path: str) -> None:
 
 
 def disk_bytes(path: str) -> tuple[int, int]:
-    """(size of the volume, bytes free on it), -1 when they cannot be had."""
+    """(size of the volume, bytes free on it), -1 if unknown."""
     try:
         found = os.statvfs(path)
     except OSError:

@@ -67,7 +67,7 @@ class Shortages:
         self._slots.add(slot)
 
     def forget(self, slot: int) -> None:
-        """It is open, gone, or offline for another reason."""
+        """The slot is open, free, or offline for another reason."""
         self._slots.discard(slot)
 
     def due(self) -> set[int]:

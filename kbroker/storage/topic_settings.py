@@ -1,4 +1,4 @@
-"""The settings of a topic that its logs obey, read once into plain fields."""
+"""The settings of a topic that concern its logs, read once into plain fields."""
 
 from __future__ import annotations
 

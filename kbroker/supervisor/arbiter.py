@@ -57,7 +57,7 @@ START_WATCH_S = 5.0  # BOUND: how long the ready line is waited for at that pace
 
 
 class System(Protocol):
-    """What the arbiter does to the world."""
+    """The system calls of the arbiter."""
 
     def now(self) -> float: ...
 
@@ -170,13 +170,13 @@ class Arbiter:
         return all(child.pid and self._processes.is_ready(child.address) for child in self.children)
 
     def note_serving(self) -> None:
-        """See which children serve since the last turn: how long they do decides on their rest."""
+        """Note when children begin to serve: how long they do decides their restart delay."""
         for child in self.children:
             if child.pid and self._processes.is_ready(child.address):
                 child.on_serving(self._system.now())
 
     def reap(self) -> None:
-        """Take note of every child that ended, and decide what its end means."""
+        """Collect every child that has ended, and decide what its end means."""
         for pid, code in self._system.reap():
             child = self._by_pid.pop(pid, None)
             if child is None:
@@ -253,7 +253,7 @@ class Arbiter:
                 logger.debug("started %s as pid %d", child.address.title, pid)
 
     def _on_no_room(self, child: Child, error: OSError) -> None:
-        """There is no room for another process now; the others keep running. Try again later."""
+        """No other process can be started now; the others keep running. Try again later."""
         now = self._system.now()
         child.on_not_started(now)
         logger.error(

@@ -92,7 +92,7 @@ class Child:
         self.abort_deadline = None
 
     def on_serving(self, now: float) -> None:
-        """It is seen to serve; only the first time counts."""
+        """It serves; only the first call counts."""
         if self.serving_since is None:
             self.serving_since = now
 

@@ -1,4 +1,4 @@
-"""Puts a broker together from its configuration, runs it, and takes it apart again.
+"""Sets up a broker from its configuration, runs it, and cleans up.
 
 The order is the contract: data directories are locked before anything else is touched; everything
 that children share exists before the first fork, and before a file in these directories is changed;
@@ -58,7 +58,7 @@ class Broker:
         *,
         missing_begin_empty: bool = False,
     ) -> None:
-        """Raises ConfigError for whatever only the machine can tell about the configuration."""
+        """Raises ConfigError for faults of the configuration that only this machine shows."""
         self.config = config
         self._config_path = config_path
         self._overrides = dict(overrides)
@@ -130,7 +130,7 @@ class Broker:
         return ",".join(shown_address(listener) for listener, _ in self.listeners)
 
     def context_for(self, address: Address, incarnation: int) -> ProcessContext:
-        """What a child is born with."""
+        """What a child gets at the fork."""
         context = ProcessContext()
         context.address = address
         context.incarnation = incarnation
@@ -200,7 +200,7 @@ class Broker:
                 logger.info("closed %d connections that had not reached %s", dropped, address.title)
 
     def close(self) -> None:
-        """Give back what has a name: the runtime directory and the locks."""
+        """Release the runtime directory and the locks."""
         self.runtime.remove()
         self.data_dirs.release()
 

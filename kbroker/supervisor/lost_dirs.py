@@ -27,7 +27,7 @@ _SHOWN_MAX = 5
 
 
 def find_lost(configured: Sequence[str], metas: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The directories in ``log.dirs`` that were emptied, and had partitions that are nowhere now.
+    """The directories in ``log.dirs`` that are now empty and had partitions that are in no other.
 
     configured: ``log.dirs``. metas: meta.properties of those that can be used. Nothing is changed.
     Raises ConfigError if a directory with such partitions was taken out of ``log.dirs``, OSError.

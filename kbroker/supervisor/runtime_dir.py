@@ -95,7 +95,7 @@ class RuntimeDir:
             os.unlink(os.path.join(self.path, name))
 
     def close_in_child(self) -> None:
-        """A child must not keep the locks: they would outlive the supervisor with it."""
+        """Close the locks in a child, with which they would outlive the supervisor."""
         os.close(self._lock_fd)
         os.close(self._directory_fd)
 

@@ -1,4 +1,4 @@
-"""Real brokers for tests, started in a temporary directory and gone afterwards.
+"""Real brokers for tests, started in a temporary directory and removed afterwards.
 
     from kbroker.testing import Broker
 

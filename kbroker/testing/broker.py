@@ -1,4 +1,4 @@
-"""A real broker in a temporary directory: the very processes that run in production, on free ports.
+"""A real broker in a temporary directory: the same processes as in production, on free ports.
 
 A ``Broker`` is started and stopped by its ``with`` block (or ``start`` and ``stop``), may be
 stopped, killed and started again with its data in between, and leaves nothing behind: no process,
@@ -104,7 +104,7 @@ class Broker:
     # -- start and stop
 
     def start(self) -> Broker:
-        """Start it and return once it answers a request.
+        """Start it and return once it serves requests.
 
         The port that the system chose stays this broker's until ``close``.
         """
@@ -278,7 +278,7 @@ class Broker:
 
     @property
     def log_text(self) -> str:
-        """All it has logged, over all its starts."""
+        """Everything it has logged, over all its starts."""
         with suppress(FileNotFoundError):
             return self.log_path.read_text(encoding="utf-8", errors="replace")
         return ""
@@ -318,7 +318,7 @@ def _text(value: object) -> str:
 
 
 def _answers(host: str, port: int, timeout: float) -> bool:
-    """Whether a request gets an answer.
+    """Whether a request gets a response.
 
     The connection waits in the backlog until there is a process to serve it.
     """

@@ -32,7 +32,7 @@ def child_pids(parent_pid: int) -> list[int]:
 
 
 def exists(pid: int) -> bool:
-    """Whether any thread of the process is there.
+    """Whether any thread of the process exists.
 
     A killed process is a zombie as soon as its first thread has ended, but its sockets and files go
     with the last.

@@ -1,4 +1,4 @@
-"""A process that has imported a broker, and forks for each broker that is asked for.
+"""A process that has imported a broker, and forks for each requested broker.
 
 Imports are most of what a start costs, and tests start brokers again and again. So the first
 ``Broker`` of a process starts a template, ``python -m kbroker.testing.template``, which imports
@@ -41,14 +41,14 @@ LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("
 
 
 class NoTemplate(Exception):
-    """No template can start this broker; it has to be started as any other program."""
+    """No template can start this broker; it has to be started like any other program."""
 
 
 class ForkedProcess:
     """A process that a template forked, with what ``Broker`` needs of ``subprocess.Popen``."""
 
     def __init__(self, life: socket.socket) -> None:
-        """life: where the template says the pid, and in the end the exit code."""
+        """life: the socket on which the template sends the pid and, at the end, the exit code."""
         self._life = life
         self.returncode: int | None = None
         pid = self._hear()
@@ -151,7 +151,7 @@ def fork(arguments: Sequence[str], environment: Mapping[str, str], log_fd: int) 
 
 
 def _inherited(environment: Mapping[str, str]) -> object:
-    """What a process has from the one that starts it, and from which process that is."""
+    """What a process inherits from the one that starts it, and the pid of that."""
     return (
         os.getpid(),
         # pytest says there which test runs.

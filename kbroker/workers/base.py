@@ -1,4 +1,4 @@
-"""The lifecycle that every child process shares: its loop, its mailbox, its timers, its end.
+"""The lifecycle that every child process shares: loop, mailbox, timers, shutdown.
 
 The supervisor forks a child with everything in a ``ProcessContext``. ``Worker.run`` makes what may
 not exist before a fork (ZeroMQ context, epoll), loops, and returns the exit code. Order in the
@@ -44,9 +44,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class ProcessContext:
-    """What a child is born with. Made by the supervisor; shared regions are mapped before the
-    fork.
-    """
+    """What a child gets at the fork. Made by the supervisor; shared regions are mapped before it."""
 
     __slots__ = (
         "address",
@@ -302,6 +300,6 @@ def set_title(title: str) -> None:
 
 
 def raise_failure(outcome: Pending[Any]) -> None:
-    """End the process with what a task of its own ended with."""
+    """End the process with the exception of its own task."""
     if outcome.error is not None:
         raise outcome.error

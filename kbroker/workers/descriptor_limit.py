@@ -15,7 +15,7 @@ PER_LOG, SPARE = 2, 1000
 
 
 class DescriptorLimit:
-    """One for each io worker. Says it again only for twice as many logs."""
+    """One for each io worker. Repeats the warning only for twice as many logs."""
 
     def __init__(self) -> None:
         self._said_of = 0

@@ -49,7 +49,7 @@ _REASONS = {
 
 
 class HttpConnection:
-    """One client: first its request is read, then the answer is written, then it is closed."""
+    """One client: read its request, write the response, close."""
 
     __slots__ = ("answer", "deadline", "request", "sock")
 
@@ -146,7 +146,7 @@ class ExporterWorker(Worker):
     # -- answers
 
     def respond(self, request: bytes) -> bytes:
-        """The answer to a request whose head is complete."""
+        """The response to a request whose head is complete."""
         words = request.split(b"\n", 1)[0].split()
         if len(words) != 3 or not words[2].startswith(b"HTTP/"):
             return http_answer(400, "text/plain", b"not an HTTP request\n")
@@ -205,7 +205,7 @@ class ExporterWorker(Worker):
 
 
 def http_answer(status: int, content_type: str, body: bytes, extra: str = "") -> bytes:
-    """A complete HTTP/1.1 answer after which the connection closes."""
+    """A complete HTTP/1.1 response, after which the connection closes."""
     head = (
         f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {content_type}\r\n"
         f"Content-Length: {len(body)}\r\n{extra}Connection: close\r\n\r\n"

@@ -1,1 +1,1 @@
-"""What every extension may use: bytes of the wire, tables, checksums, numbers of Kafka."""
+"""What every extension may use: wire primitives, tables, checksums, Kafka's codes and keys."""

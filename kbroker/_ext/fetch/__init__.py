@@ -1,1 +1,1 @@
-"""Fetch in the network worker: sessions, purgatory, and the way of the bytes to the socket."""
+"""Fetch in the network process: sessions, purgatory, and sending bytes to the socket."""

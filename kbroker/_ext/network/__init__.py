@@ -1,1 +1,1 @@
-"""The loop of a network worker, and its ways to the io workers."""
+"""The loop of a network process, and how it reaches the io workers."""

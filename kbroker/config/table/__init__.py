@@ -1,1 +1,1 @@
-"""The broker's settings, a module for each field of work; ``broker_keys`` joins them."""
+"""The broker's settings, a module for each area; ``broker_keys`` joins them."""

@@ -30,12 +30,12 @@ def core_count() -> int:
 
 
 def network_processes_by_cores() -> int:
-    """Network processes that suit this machine: half of the cores."""
+    """Default number of network processes: half of the cores."""
     return max(1, min(_PROCESSES_MAX, core_count() // 2))
 
 
 def io_processes_by_cores() -> int:
-    """Io processes that suit this machine: one a core.
+    """Default number of io workers: one per core.
 
     A batch costs an io process about twice what it costs a network process.
     """

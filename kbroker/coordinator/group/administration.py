@@ -28,7 +28,7 @@ GROUP_OPERATIONS = Kind.GROUP.all_operations
 
 
 class GroupAdministration:
-    """What administrators ask for. A group that only committed offsets exists in offsets alone."""
+    """Requests of administrators. A group that only committed offsets exists in offsets alone."""
 
     def __init__(self, machine: GroupMachine) -> None:
         self._machine = machine

@@ -31,7 +31,7 @@ def fits_batch(host: Host, records: Sequence[tuple[bytes, bytes | None]], spare:
 
 
 def _batch(host: Host, records: Sequence[tuple[bytes, bytes | None]]) -> bytes:
-    """As the shard makes it."""
+    """The batch, as the shard would make it."""
     codec = host.config["offsets.topic.compression.codec"]
     if codec == NONE:
         from kbroker._ext.record.plain_batch import build_batch

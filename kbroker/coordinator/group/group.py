@@ -76,4 +76,4 @@ class Group(ABC):
 
     @abstractmethod
     def delete(self, op: Operation) -> None:
-        """Append the tombstones of the group's own records; offsets are not its business."""
+        """Append the tombstones of the group's own records, not of its offsets."""

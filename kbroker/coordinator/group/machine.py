@@ -41,7 +41,7 @@ class Part:
         """All records are replayed."""
 
     def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
-        """Take batches at load that hold nothing but records of this part."""
+        """While loading, take batches that hold nothing but records of this part."""
         return position, 0, -1
 
     def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:

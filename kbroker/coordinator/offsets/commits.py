@@ -36,7 +36,7 @@ UNKNOWN_ID = int(ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class Commits:
-    """The handlers; a commit changes nothing but records."""
+    """The handlers; a commit only produces records."""
 
     def __init__(self, offsets: Offsets) -> None:
         self._offsets = offsets
@@ -155,7 +155,7 @@ class Commits:
         return NONE
 
     def _fits(self, op: Operation) -> bool:
-        """Count what is committed; False, and nothing is, when it is too much for one batch."""
+        """Count what is committed; False, with nothing committed, if one batch is too small."""
         if not fits(self._host, op):
             op.records.clear()
             return False
@@ -167,7 +167,7 @@ class Commits:
     def _rejected(
         self, request: OffsetCommitRequest, version: int, error: WireError
     ) -> OffsetCommitResponse:
-        """The error for every partition; of those that do not exist that they are unknown.
+        """The response with the error for every partition; unknown partitions have their own.
 
         COMPAT: Kafka looks at them before it asks the group.
         """
@@ -184,7 +184,7 @@ class Commits:
     def reject_transactional(
         self, request: TxnOffsetCommitRequest, version: int, error: WireError
     ) -> TxnOffsetCommitResponse:
-        """As an OffsetCommit is rejected."""
+        """Like the rejection of an OffsetCommit."""
         response = txn_commit_failure(request, version, error)
         for topic in response.topics:
             _mark_unknown(topic, self._host.image.topics.get(topic.name), UNKNOWN_PARTITION)
@@ -211,7 +211,7 @@ class Commits:
             )
 
     def _partitions(self, request: Any, by_id: bool) -> Iterator[tuple[bytes | None, int]]:
-        """What is committed, by topic id; looked at for a member of an older epoch only."""
+        """What is committed, by topic id; needed only for a member of an older epoch."""
         for topic in request.topics:
             topic_id = topic.topic_id if by_id else None
             if not by_id and topic.name in self._host.image.topics:
@@ -240,7 +240,7 @@ class Commits:
 
 
 def _mark_unknown(topic: Any, known: TopicImage | None, code: int) -> None:
-    """Give the code to the partitions in a response that the topic does not have."""
+    """Set the code of partitions in a response that the topic does not have."""
     count = 0 if known is None else len(known.partitions)
     for partition in topic.partitions:
         if not 0 <= partition.partition_index < count:

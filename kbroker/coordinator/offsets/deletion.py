@@ -30,7 +30,7 @@ STEP_MAX = 4_096
 
 
 class _Job:
-    """The offsets of a group or a topic below ``log_end`` are to go."""
+    """The offsets of a group or a topic below ``log_end`` have to be deleted."""
 
     __slots__ = ("is_group", "log_end", "name", "start")
 
@@ -42,7 +42,7 @@ class _Job:
 
 
 class Deletion:
-    """The handler, and the jobs that are not done."""
+    """The handler, and the unfinished jobs."""
 
     def __init__(self, offsets: Offsets) -> None:
         self._offsets = offsets
@@ -100,7 +100,7 @@ class Deletion:
     # -- groups and topics -----------------------------------------------------------------------
 
     def delete_group(self, op: Operation, group_id: str) -> None:
-        """Delete all the group has: by this operation, but for what does not fit into it."""
+        """Delete all offsets of the group; those that do not fit into this operation follow."""
         job = _Job(group_id, self._offsets.log_end, is_group=True)
         tombstones = Tombstones(op)
         self._run(op, tombstones, job)

@@ -1,4 +1,4 @@
-"""Expires offsets (KIP-211), and removes groups of which nothing is left.
+"""Expires offsets (KIP-211), and removes groups that have become empty.
 
 Every ``offsets.retention.check.interval.ms`` all groups are checked, a few in each operation. An
 offset expires when ``offsets.retention.minutes`` have passed since
@@ -40,7 +40,7 @@ SINCE_COMMIT = -1
 
 
 class Expiry:
-    """Sweeps over the groups for as long as the machine lives."""
+    """Sweeps over the groups as long as the machine runs."""
 
     def __init__(self, offsets: Offsets) -> None:
         self._offsets = offsets
@@ -94,7 +94,7 @@ class Expiry:
         self.start()
 
     def _look_at(self, op: Operation, tombstones: Tombstones, group_id: str) -> bool:
-        """Expire what a group has; False when there is no room for all of it."""
+        """Expire a group's offsets; False if the operation has no room for all of them."""
         group = self._machine.groups.get(group_id)
         gone = 0
         for topic, partition in self._expired_of(group_id, group):
@@ -131,7 +131,7 @@ class Expiry:
 
 
 def idle_since_ms(group: Group | None) -> int | None:
-    """Since when the group's offsets grow old; SINCE_COMMIT: each since its commit; None: never."""
+    """Since when the group's offsets age; SINCE_COMMIT: each since its commit; None: never."""
     if group is None or group.protocol_type == "":
         return SINCE_COMMIT
     if group.is_empty:

@@ -22,7 +22,7 @@ FETCH_ERROR_VERSION, FETCH_GROUPS_VERSION = 2, 8
 
 
 def commit_failure(request: OffsetCommitRequest, error: WireError) -> OffsetCommitResponse:
-    """OffsetCommit has no place for an error but its partitions."""
+    """The error for every partition: OffsetCommit has no other place for it."""
     code = int(error.code)
     topic, partition = (
         OffsetCommitResponse.OffsetCommitResponseTopic,
@@ -46,7 +46,7 @@ def commit_failure(request: OffsetCommitRequest, error: WireError) -> OffsetComm
 def txn_commit_failure(
     request: TxnOffsetCommitRequest, version: int, error: WireError
 ) -> TxnOffsetCommitResponse:
-    """As ``commit_failure``, with the error put so that a client of this version knows it."""
+    """Like ``commit_failure``, with an error code that clients of this version know."""
     code = txn_commit_code(error.code, version)
     topic, partition = (
         TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,

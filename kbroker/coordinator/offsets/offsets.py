@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Offsets(Part):
-    """The part of a group machine that has the offsets; ``machine.offsets``.
+    """The part of a group machine that owns the offsets; ``machine.offsets``.
 
     store: what is committed, and what open transactions hold back.
     """
@@ -68,7 +68,7 @@ class Offsets(Part):
     # -- what other parts ask --------------------------------------------------------------------
 
     def group_ids(self) -> list[str]:
-        """Every group with an offset, be it one that an open transaction still holds back."""
+        """Every group with an offset, including offsets of open transactions."""
         return self.store.group_ids()
 
     def has_group(self, group_id: str) -> bool:
@@ -76,7 +76,7 @@ class Offsets(Part):
         return self.store.has_group(group_id)
 
     def delete_group(self, op: Operation, group_id: str) -> None:
-        """Append tombstones for all of a group's offsets; what does not fit follows later."""
+        """Append tombstones for all of a group's offsets; those that do not fit follow later."""
         self.deletion.delete_group(op, group_id)
 
     # -- Part ------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class Offsets(Part):
     def replay_encoded(
         self, offset: int, producer_id: int, key: bytes, value: bytes | None
     ) -> None:
-        """Take a record this part has appended."""
+        """Apply a record that this part has appended."""
         offset_records.replay_record(self.store, offset, producer_id, key, value)
         self.store.log_end = offset + 1
         if len(self.store) != self._counted:
@@ -97,7 +97,7 @@ class Offsets(Part):
         key: OffsetCommitKey | LegacyOffsetCommitKey,
         value: OffsetCommitValue | LegacyOffsetCommitValue | None,
     ) -> None:
-        """Take a decoded record."""
+        """Apply a decoded record."""
         self.store.log_end = offset + 1
         if value is None:
             self.store.delete(key.group, key.topic, key.partition)

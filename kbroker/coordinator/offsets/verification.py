@@ -117,7 +117,7 @@ class Verification:
             self._guards.pop(producer_id, None)
 
     def on_marker(self, producer_id: int) -> None:
-        """What is being asked for the producer is out of date."""
+        """Verifications in progress for the producer are out of date."""
         self._guards.pop(producer_id, None)
 
     def close(self, error: Exception) -> None:

@@ -45,7 +45,7 @@ class RecordTypes:
     def encode(
         self, key: Any, value: Any, version: int | None = None
     ) -> tuple[bytes, bytes | None]:
-        """The bytes of one record; version: of the value, if it is not to be the usual one.
+        """The bytes of one record. version: of the value, if not the default one.
 
         Key and value are messages, value None for a tombstone; or both are encoded already.
         """

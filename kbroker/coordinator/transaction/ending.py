@@ -32,7 +32,7 @@ _WRITTEN = (ErrorCode.NONE, GONE, _SUPERSEDED, ErrorCode.UNSUPPORTED_FOR_MESSAGE
 
 
 class Endings:
-    """Those of one machine that are under way."""
+    """The endings in progress of one machine."""
 
     def __init__(self, machine: TransactionMachine, markers: MarkerWriter) -> None:
         self._machine = machine
@@ -61,7 +61,7 @@ class Endings:
             self._machine.append(op, txn, state.completed(after, now_ms))
 
     def starter(self, txn: Transaction) -> Callable[[], None]:
-        """What starts to write the markers of a transaction that is prepared like ``txn``."""
+        """A function that starts writing the markers of a transaction prepared like ``txn``."""
         marker = Marker(
             txn.producer_id,
             txn.epoch,
@@ -73,7 +73,7 @@ class Endings:
         return lambda: self._host.start(self._finish(name, marker, partitions))
 
     def _is_over(self, transactional_id: str, marker: Marker) -> bool:
-        """Somebody else has completed it, or will: this machine no longer serves."""
+        """Whether another coordinator has completed it, or will: this machine no longer serves."""
         txn = self._machine.transactions.get(transactional_id)
         return (
             self._machine.is_closed
@@ -108,7 +108,7 @@ class Endings:
     async def _write(
         self, name: str, marker: Marker, left: list[Partition]
     ) -> tuple[list[Partition], ErrorCode | None]:
-        """Try each partition once; those still to do, and the last thing that went wrong."""
+        """Try each partition once; returns those that remain, and the last error."""
         outcomes = await self._markers.write([(partition, marker) for partition in left])
         again: list[Partition] = []
         problem = None
@@ -130,7 +130,7 @@ class Endings:
         return again, problem
 
     async def _complete(self, name: str, marker: Marker) -> ErrorCode | None:
-        """Write the last record; what went wrong, if anything."""
+        """Write the last record; returns the error, if any."""
         done = self._host.execute(self._append_complete, name, marker)
         # What waits need not wait for the commit: it is not answered before this is committed.
         if self._is_over(name, marker):

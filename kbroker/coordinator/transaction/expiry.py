@@ -36,7 +36,7 @@ class Expiry:
         self._guard: ClockGuard | None = None
 
     def start(self) -> None:
-        """Set the timers; they set themselves again."""
+        """Set the timers, which repeat."""
         config = self._host.config
         self._guard = ClockGuard(self._host.wall_ms, self._host.now_ms)
         self._host.set_timer("abort", config[ABORT_INTERVAL], self._abort_overdue)

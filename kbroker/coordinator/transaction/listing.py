@@ -30,7 +30,7 @@ from kbroker.protocol.messages.list_transactions import (
 def describe(
     transactions: Mapping[str, Transaction], request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    """The state of each id that is asked for."""
+    """The state of each requested id."""
     return DescribeTransactionsResponse(
         transaction_states=[
             _describe_one(transactional_id, transactions.get(transactional_id))
@@ -96,7 +96,7 @@ def list_matching(
 
 
 def unknown_states(request: ListTransactionsRequest) -> list[str]:
-    """The states of the filter that there are not."""
+    """The states of the filter that do not exist."""
     known = set(STATE_NAMES.values())
     return [name for name in request.state_filters if name not in known]
 

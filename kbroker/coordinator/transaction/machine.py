@@ -105,7 +105,7 @@ class TransactionMachine:
             self.host.count(TRANSACTIONS_OPEN, 1 if is_open else -1)
 
     def _follow(self, txn: Transaction, *, is_same: bool) -> None:
-        """What hangs on the state of a transaction that a record has just changed.
+        """Update what depends on the state of a transaction that a record has just changed.
 
         is_same: it began when the one before it in that place did.
         """
@@ -122,7 +122,7 @@ class TransactionMachine:
             self.host.count(TRANSACTIONS_COMMITTED if is_commit else TRANSACTIONS_ABORTED)
 
     def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
-        """A record replaces those before it, so that only the last of each id are decoded."""
+        """A record replaces earlier ones, so only the last one of each id is decoded."""
         if data is self._damaged_chunk:
             return position, 0, -1
         stop, taken, next_offset, found = latest_records(data, position, RECORDS_KEPT)
@@ -166,7 +166,7 @@ class TransactionMachine:
             pending.resolve(error=error)
 
     def append(self, op: Operation, txn: Transaction, value: TransactionLogValue | None) -> None:
-        """Write the next record of a transactional id; None forgets it."""
+        """Write the next record of a transactional id; None removes it."""
         op.append(TransactionLogKey(transactional_id=txn.transactional_id), value)
 
     # -- InitProducerId ----------------------------------------------------------------------
@@ -237,7 +237,7 @@ class TransactionMachine:
     def _start(
         self, op: Operation, txn: Transaction, request: Any, producer_id: int, epoch: int
     ) -> InitProducerIdResponse:
-        """A producer starts with this id and epoch; those before are fenced by it."""
+        """A producer starts with this id and epoch, which fences its predecessors."""
         now_ms = self.host.wall_ms()
         timeout_ms = requests.timeout_of(request)
         self.append(op, txn, state.initialized(txn, producer_id, epoch, timeout_ms, now_ms))
@@ -335,7 +335,7 @@ class TransactionMachine:
         return self.waiting.enter(op, txn, response, self._add_offsets_to_txn, call)
 
     def _missing(self, partitions: Collection[Partition]) -> dict[Partition, ErrorCode]:
-        """If partitions do not exist: the codes of all, none of which is then added."""
+        """If partitions do not exist: the codes of all, and none is added."""
         topics = self.host.image.topics
 
         def exists(partition: Partition) -> bool:
@@ -390,7 +390,7 @@ class TransactionMachine:
         partition: int,
         add: bool,
     ) -> int | Pending[Any]:
-        """May the producer write to this partition now (KIP-890)? The error code, 0 if it may.
+        """Whether the producer may write to this partition now (KIP-890): an error code, 0 if so.
 
         add: it speaks the second protocol, the partition joins its transaction by this. The code
         is the coordinator's; ``txn_verification`` makes it one that the producer understands.

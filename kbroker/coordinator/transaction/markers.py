@@ -49,7 +49,7 @@ def over(rpc: Rpc) -> SendMarkers:
 
 
 class MarkerWriter:
-    """Knows where the partitions are."""
+    """Sends each marker to the owner of its partition."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class MarkerWriter:
         self._io_worker = io_worker
 
     def find(self, partition: Partition) -> tuple[Address, SlotId] | ErrorCode:
-        """Who writes the partition's marker, and its slot there; or GONE, or AWAY."""
+        """The io worker that writes the partition's marker, and its slot; or GONE, or AWAY."""
         topic = self._image().topics.get(partition[0])
         if topic is None or not 0 <= partition[1] < len(topic.partitions):
             return GONE
@@ -73,7 +73,7 @@ class MarkerWriter:
         return AWAY if slot < 0 else (self._io_worker(slot), slot)
 
     async def write(self, wanted: Sequence[tuple[Partition, Marker]]) -> list[ErrorCode]:
-        """Have markers written; the outcome of each, in order. Raises nothing."""
+        """Have markers written; the result of each, in order. Raises nothing."""
         outcomes = [AWAY] * len(wanted)
         # worker -> the numbers of its markers, and the markers as it gets them
         by_worker: dict[Address, tuple[list[int], list[calls.Marker]]] = {}

@@ -1,4 +1,4 @@
-"""Requests of the transaction APIs: checked, taken apart, and answered."""
+"""Requests of the transaction APIs: checks, contents and responses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check_init(request: InitProducerIdRequest, config: BrokerConfig) -> ErrorCode:
-    """What is wrong with the request, whatever the state is."""
+    """What is wrong with the request, independently of the state."""
     has_id = request.producer_id != NO_PRODUCER_ID
     if not request.transactional_id or has_id != (request.producer_epoch != NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
@@ -79,7 +79,7 @@ def partitions_added_v3(codes: Mapping[Partition, ErrorCode]) -> AddPartitionsTo
 
 
 def transaction_result(transactional_id: str, codes: Mapping[Partition, ErrorCode]) -> Any:
-    """The outcome of one transaction, from version 4 on."""
+    """The result for one transaction, from version 4 on."""
     return AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
         transactional_id=transactional_id, topic_results=_topic_results(codes)
     )

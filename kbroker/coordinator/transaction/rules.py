@@ -31,7 +31,7 @@ def for_version(code: ErrorCode, request: str, version: int) -> ErrorCode:
 
 
 def judge_producer(txn: Transaction | None, producer_id: int, epoch: int) -> ErrorCode:
-    """May this producer use the transactional id now?"""
+    """Whether this producer may use the transactional id now."""
     if txn is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if txn.state in PREPARED and (producer_id, epoch) == txn.identity:
@@ -48,7 +48,7 @@ def judge_producer(txn: Transaction | None, producer_id: int, epoch: int) -> Err
 def judge_write(
     txn: Transaction | None, producer_id: int, epoch: int, partition: Partition
 ) -> ErrorCode:
-    """May this producer write to the partition, which it should have added?"""
+    """Whether this producer may write to the partition, which it should have added."""
     code = judge_producer(txn, producer_id, epoch)
     if code == ErrorCode.NONE and txn is not None and partition not in txn.partitions:
         return ErrorCode.TRANSACTION_ABORTABLE
@@ -56,7 +56,7 @@ def judge_write(
 
 
 def judge_init(txn: Transaction, producer_id: int, epoch: int) -> ErrorCode:
-    """May a producer start that says it had this id and epoch (-1: says nothing) (KIP-360)?"""
+    """Whether a producer may start that claims this id and epoch (-1: none) (KIP-360)."""
     if txn.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if producer_id == NO_PRODUCER_ID:
@@ -67,7 +67,7 @@ def judge_init(txn: Transaction, producer_id: int, epoch: int) -> ErrorCode:
 
 
 def is_init_retry(txn: Transaction, producer_id: int, epoch: int) -> bool:
-    """Has the producer been given the present epoch already, and not heard of it?
+    """Whether the producer has been given the present epoch, but lost the response.
 
     COMPAT: Kafka lets any epoch of the right producer id abort an ongoing transaction. Here a
     producer that was fenced does not reach the transaction of the one that fenced it.
@@ -82,7 +82,7 @@ def is_init_retry(txn: Transaction, producer_id: int, epoch: int) -> bool:
 def judge_end(
     txn: Transaction | None, producer_id: int, epoch: int, commit: bool, version: int
 ) -> ErrorCode | None:
-    """May the transaction be ended so? NONE: it is, as it was asked before. None: go ahead.
+    """Whether the transaction may be ended this way. NONE: it already is. None: go ahead.
 
     version: of the transaction protocol.
     """
@@ -124,7 +124,7 @@ def _judge_end_2(txn: Transaction, producer_id: int, epoch: int, commit: bool) -
 
 
 def _same_end(txn: Transaction, commit: bool) -> ErrorCode:
-    """The transaction has been ended: the same way?"""
+    """Whether the transaction was ended the same way."""
     match txn.state:
         case State.PREPARE_COMMIT if commit:
             return ErrorCode.CONCURRENT_TRANSACTIONS

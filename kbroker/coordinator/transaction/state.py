@@ -63,7 +63,7 @@ _STATES[State.PREPARE_EPOCH_FENCE] = State.PREPARE_ABORT
 
 
 class Transaction:
-    """What is known of a transactional id.
+    """The state of a transactional id.
 
     last_epoch: the epoch before the present one if the same producer raised it, else -1; soft, lost
     with the process. deadline_ms: when an ongoing transaction is aborted, on the monotonic clock.
@@ -128,7 +128,7 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """No epoch is left for a client."""
+        """Whether no epoch is left for a client."""
         return self.epoch >= CLIENT_EPOCH_MAX
 
     @property
@@ -140,7 +140,7 @@ class Transaction:
 
 
 def value_of(txn: Transaction, state: State, now_ms: int) -> TransactionLogValue:
-    """A record with all as it is but for the state."""
+    """A record with everything unchanged except the state."""
     return TransactionLogValue(
         producer_id=txn.producer_id,
         previous_producer_id=txn.producer_id,
@@ -191,7 +191,7 @@ def with_partitions(
 def prepared(
     txn: Transaction, commit: bool, version: int, next_producer_id: int, now_ms: int
 ) -> TransactionLogValue:
-    """The end is decided. From the second protocol on that raises the epoch.
+    """The end is decided; from the second protocol on, this raises the epoch.
 
     next_producer_id: taken over when the transaction completes; -1 unless epochs are used up.
     """

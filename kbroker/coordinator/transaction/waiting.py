@@ -1,4 +1,4 @@
-"""Requests that arrive while the last transaction of their id is still being ended.
+"""Requests that arrive while the previous transaction of their id is still being completed.
 
 Ending it usually takes a few milliseconds, and clients wait longer than that before they ask again.
 So a request is held for a moment, and served as soon as possible.
@@ -63,7 +63,7 @@ class WaitingRoom:
         function: Callable[..., Any],
         *args: Any,
     ) -> Pending[Any]:
-        """As ``enter``, for the operation that decides the end.
+        """Like ``enter``, for the operation that decides the end.
 
         To be called before that is put down: who waits must be there when the end is complete.
         """
@@ -80,7 +80,7 @@ class WaitingRoom:
         waiting.append(request)
 
     def serve(self, transactional_id: str) -> None:
-        """The transaction is complete: let them in, in the order they came."""
+        """The transaction is complete: run its waiting requests, in their order."""
         waiting = self._requests.pop(transactional_id, None)
         if waiting is None:
             return

@@ -1,1 +1,1 @@
-"""What several handlers share; nothing in here answers a request by itself."""
+"""What several handlers share; nothing in here serves a request by itself."""

@@ -1,4 +1,4 @@
-"""Requests to a coordinator that name topics, of which their sender may use some and not others."""
+"""Requests to a coordinator that name topics, if the client is authorized for some of them only."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ async def call(
 
 
 def own_name(resource: Any, name: str) -> str:
-    """The name that a setting of the resource has here."""
+    """The name of the resource's setting in kbroker."""
     return setting_name(name) if resource.resource_type == TOPIC else name
 
 

@@ -1,4 +1,4 @@
-"""The kinds of resource that have settings, and which of them this broker can answer for."""
+"""The kinds of resource that have settings, and which of them this broker serves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_BROKER = ""  # names the settings for all brokers
 def check_allowed(
     ctx: RequestContext, operation: AclOperation, resource_type: int, name: str
 ) -> None:
-    """The error of its kind, unless the client may do this to the resource's settings."""
+    """Raise the error of its kind unless the client is authorized for the resource's settings."""
     kind = KINDS.get(resource_type, Kind.CLUSTER)
     if not ctx.allows(operation, kind, CLUSTER_NAME if kind is Kind.CLUSTER else name):
         raise WireError(kind.error)

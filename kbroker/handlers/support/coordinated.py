@@ -30,7 +30,7 @@ CALLS_MAX = 8
 def ask(
     ctx: RequestContext, topic: str, partition: int, body: bytes, timeout_ms: int = TIMEOUT_MS
 ) -> Pending[bytes]:
-    """Ask one coordinator; resolves to the response's body. Raises WireError: there is none here.
+    """Ask one coordinator; resolves to the response's body. Raises WireError if none is here.
 
     body: the request in the version of ``ctx``.
     """
@@ -62,7 +62,7 @@ def partition_of(ctx: RequestContext, topic: str, key: str) -> int:
 
 
 async def forward(ctx: RequestContext, topic: str, key: str, timeout_ms: int = TIMEOUT_MS) -> bytes:
-    """Hand the request on as it came; returns the response's body."""
+    """Forward the request as received; returns the response's body."""
     partition = partition_of(ctx, topic, key)
     with ctx.given_away():
         body: bytes = await ask(ctx, topic, partition, ctx.body, timeout_ms)

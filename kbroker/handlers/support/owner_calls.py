@@ -1,4 +1,4 @@
-"""Questions about many partitions, put to their owners in few calls.
+"""Questions about many partitions, sent to their owners in few calls.
 
 A request may name thousands of partitions. A call for each costs both ends more than most answers.
 """
@@ -34,7 +34,7 @@ CALLS_MAX = 4
 
 
 class OwnerCalls(Generic[Q, A]):
-    """Collects what one request asks with one operation; nothing is sent before ``send``.
+    """Collects the questions of one request with one operation; ``send`` sends them.
 
     The other end is ``workers/io/partition_calls``. call_partitions_max: less than usual where one
     answer may be long.

@@ -1,4 +1,4 @@
-"""What the sender of a request must be allowed to do, as each handler declares it (``authorize=``).
+"""What a client must be authorized for to make a request, as handlers declare (``authorize=``).
 
 The names of resources are looked at when the request is decoded, before its handler runs; the first
 that is not allowed ends the request. A handler whose response differs from resource to resource
@@ -56,7 +56,7 @@ def each(operation: AclOperation, kind: Kind) -> Requirement:
 
 
 def check(access: Access, requirements: Requirements, request: Any) -> None:
-    """Raises WireError, with the kind's own code, for a request that its sender may not make."""
+    """Raises WireError, with the kind's own code, for a request that the client may not make."""
     if access.everything:
         return
     for operation, kind, names_of in requirements:

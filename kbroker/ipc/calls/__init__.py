@@ -1,4 +1,4 @@
-"""Every operation between the processes of a broker: what is asked, what is answered, by whom.
+"""Every operation between the processes of a broker: its request, its result, who serves it.
 
 ``Rpc.call`` takes a row of this table and its request, ``Rpc.serve`` a row and the function that
 answers it in the processes that the row names. The rows and their classes are in one module for

@@ -1,4 +1,4 @@
-"""What several areas of the table of operations use."""
+"""Definitions that several modules of the table of operations share."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class SealedSegment(NamedTuple):
 
 @dataclass(slots=True)
 class CleanableLog:
-    """active: base offset of the active segment. cuts: to be handed back with a swap."""
+    """active: base offset of the active segment. cuts: to be returned with a swap."""
 
     slot: SlotId
     log_dir: str
@@ -62,7 +62,7 @@ class ReplacedSegment(NamedTuple):
 
 @dataclass(slots=True)
 class SwapSegments:
-    """A cleaned segment takes the place of the ones it was made from."""
+    """Replace segments by the cleaned one that was made from them."""
 
     slot: SlotId
     base_offset: int
@@ -74,7 +74,7 @@ class SwapSegments:
 
 @dataclass(slots=True)
 class SwapOutcome:
-    """rejected: why not. busy: why not now."""
+    """rejected: the reason. busy: the reason why not now; the cleaner may retry."""
 
     rejected: str | None = None
     busy: str | None = None

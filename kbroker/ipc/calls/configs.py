@@ -28,7 +28,7 @@ class AlterConfigs:
 
 @dataclass(slots=True)
 class ResourceChanges:
-    """As ``ResourceSettings``, with only what changes."""
+    """Like ``ResourceSettings``, with only what changes."""
 
     type: int
     name: str

@@ -35,7 +35,7 @@ class LogDirDescription:
 
 
 class ReplicaToMove(NamedTuple):
-    """slot: -1 for a partition that is not there yet. path: of the log directory."""
+    """slot: -1 for a partition that does not exist yet. path: of the log directory."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class MoveReplicas:
 
 @dataclass(slots=True)
 class Damage:
-    """A reader met it. incarnation: of the slot."""
+    """Damage that a reader found. incarnation: of the slot."""
 
     slot: SlotId
     incarnation: int

@@ -30,7 +30,7 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True)
 class Answers(Generic[A]):
-    """One for each question, in order; None where it has failed."""
+    """One for each question, in order; None if it has failed."""
 
     answers: list[A | None]
     failures: list[Failure]
@@ -46,7 +46,7 @@ class OffsetQuestion(NamedTuple):
 
 @dataclass(slots=True)
 class FoundOffset:
-    """-1 where there is nothing to say."""
+    """-1 where a value is unknown."""
 
     offset: int
     timestamp: int
@@ -78,7 +78,7 @@ class EpochEnd:
 
 
 class Deletion(NamedTuple):
-    """Of records below an offset."""
+    """Delete records below an offset."""
 
     slot: SlotId
     offset: int
@@ -95,7 +95,7 @@ class ProducersQuestion(NamedTuple):
 
 @dataclass(slots=True)
 class KnownProducer:
-    """The fields of a DescribeProducers answer."""
+    """The fields of a DescribeProducers response."""
 
     producer_id: int
     producer_epoch: int

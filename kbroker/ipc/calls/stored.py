@@ -1,4 +1,4 @@
-"""Producer ids and stored offsets: what else the metadata store has."""
+"""Producer ids, and offsets in the metadata store."""
 
 from __future__ import annotations
 

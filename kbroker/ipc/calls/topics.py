@@ -61,7 +61,7 @@ class CreatePartitions:
 
 @dataclass(slots=True)
 class TopicToDelete:
-    """By its name or its id."""
+    """A topic by its name or its id."""
 
     name: str | None = None
     topic_id: bytes | None = None
@@ -76,7 +76,7 @@ class DeleteTopics:
 
 @dataclass(slots=True)
 class TopicResult:
-    """What became of one topic; ``topic_id`` and what follows are known of some successes only."""
+    """The result for one topic; ``topic_id`` and what follows are set for some successes only."""
 
     name: str | None
     error: int = 0

@@ -1,4 +1,4 @@
-"""Markers, and partitions that become a part of a transaction."""
+"""Markers, and partitions that become part of a transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WriteMarkers:
 
 @dataclass(slots=True)
 class VerifyTransaction:
-    """slot: of the coordinator. add: the partition becomes a part of the transaction (KIP-890)."""
+    """slot: of the coordinator. add: the partition becomes part of the transaction (KIP-890)."""
 
     slot: SlotId
     transactional_id: str

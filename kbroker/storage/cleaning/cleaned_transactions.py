@@ -1,4 +1,4 @@
-"""The transactions that a pass of compaction meets. Pure; one object for each pass over a log.
+"""The transactions in a pass of compaction. Pure; one object for each pass over a log.
 
 The records of an aborted transaction are removed at once. A marker may be removed when nothing of
 its transaction was met in front of it; the batch cleaner then gives it its delete horizon. An entry

@@ -63,7 +63,7 @@ class CleaningStopped(Exception):
 
 
 class UncleanableError(Exception):
-    """The log cannot be compacted as it is; a reason for people."""
+    """The log cannot be compacted as it is; the text is for operators."""
 
 
 class Limits(NamedTuple):
@@ -334,7 +334,7 @@ class LogCleaning:
         return scan.max_timestamp
 
     def _finish(self, group: Sequence[CleanableSegment], newest: int) -> None:
-        """Give the files the age of those they replace, and sync them."""
+        """Give the files the modification time of those they replace, and sync them."""
         base = group[0].base_offset
         write_anew(self._cleaned_path(base, TXN_INDEX_SUFFIX), self._transactions.kept_aborts)
         modified_ns = self._modified_ns(group[-1])

@@ -33,7 +33,7 @@ _LOG_LAST = tuple(reversed(SEGMENT_SUFFIXES))
 
 
 class SwapRejected(Exception):
-    """The log is not as the cleaner found it. It may look again."""
+    """The log has changed since the cleaner looked at it. It may look again."""
 
 
 class SegmentSwap:
@@ -152,7 +152,7 @@ class SegmentSwap:
             yield f"{segment.base_offset}{suffix}.deleted"
 
     def abandon(self) -> None:
-        """Nothing of the new segment is left. Raises OSError."""
+        """Remove all files of the new segment. Raises OSError."""
         for suffix in SEGMENT_SUFFIXES:  # the log first: without it the others mean nothing
             path = self._path(suffix)
             remove_if_present(path + SWAP_SUFFIX)

@@ -29,7 +29,7 @@ class Throttle:
         self._free_at = clock()
 
     def set_rate(self, bytes_per_s: float) -> None:
-        """Apply a changed setting; threads that sleep for the old one wake at once."""
+        """Apply a changed setting; sleeping threads wake at once."""
         with self._lock:
             if max(bytes_per_s, 1.0) != self._bytes_per_s:
                 self._bytes_per_s = max(bytes_per_s, 1.0)

@@ -1,1 +1,1 @@
-"""Log directories: what they hold, where a new log goes, and what is deleted from them."""
+"""Log directories: their content, where a new log is created, and deletions."""

@@ -214,7 +214,7 @@ class LogDir:
         return key in self._gaps_known
 
     def expect_gaps(self, key: TopicPartition) -> None:
-        """From the next start on, gaps in the partition's offsets are no damage. Raises OSError."""
+        """Let the next starts accept gaps in the partition's offsets. Raises OSError."""
         if key not in self._gaps_known:
             self.write_lines(key, {CLEANER_CHECKPOINT: 0})  # nothing of it is clean
             self._gaps_known |= {key}
@@ -250,7 +250,7 @@ class LogDir:
         return found == topic_id
 
     def set_stray_aside(self, key: TopicPartition) -> None:
-        """Keep a directory that belongs to another topic of the same name, out of the way.
+        """Rename a directory that belongs to another topic of the same name, and keep it.
 
         Raises OSError.
         """
@@ -277,7 +277,7 @@ class LogDir:
         write_partition_metadata(self.partition_path(key), topic_id)
 
     def died(self, key: TopicPartition) -> bool:
-        """Whether a checkpoint under way may speak of an earlier log of this name."""
+        """Whether a checkpoint in progress may have lines of an earlier log of this name."""
         return key in self._dead
 
     def set_deleted_aside(self, keys: Collection[TopicPartition]) -> list[str]:
@@ -342,7 +342,7 @@ class LogDir:
             return None
 
     def arrived(self, key: TopicPartition) -> None:
-        """The partition is in this directory, or on its way: its lines in checkpoints count."""
+        """The partition is in this directory, or moving here: its checkpoint lines count."""
         self._dead.discard(key)
         self._lines_left.discard(key)
 
@@ -415,5 +415,5 @@ class LogDir:
         self._checkpoint(name).merge(values, skipped=self._dead)
 
     def no_checkpoint_is_under_way(self) -> None:
-        """What was deleted until now is in no lines that are still to be written."""
+        """No checkpoint in progress has lines of what was deleted until now."""
         self._dead &= self._lines_left

@@ -32,7 +32,7 @@ class LogDirs(Collection[LogDir]):
     def __init__(
         self, paths: Sequence[str], failed_flags: mmap.mmap | bytearray | None = None
     ) -> None:
-        """failed_flags: None for those of a worker that is alone."""
+        """failed_flags: None if there is no other worker."""
         self._dirs = [LogDir(index, path) for index, path in enumerate(paths)]
         self._flags = failed_flags or bytearray(len(self._dirs))
         for log_dir in self._dirs:

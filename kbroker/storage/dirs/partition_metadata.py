@@ -1,4 +1,4 @@
-"""``partition.metadata``: which topic id a partition's directory belongs to."""
+"""``partition.metadata``: the topic id of a partition's directory."""
 
 from __future__ import annotations
 

@@ -45,14 +45,14 @@ class Placement:
     _preferred: dict[TopicPartition, str] = field(default_factory=dict)
 
     def prefer(self, key: TopicPartition, path: str) -> None:
-        """Make the partition in that directory, should it come to be made."""
+        """If the partition is created later, create it in that directory."""
         self._preferred.pop(key, None)
         while len(self._preferred) >= PREFERRED_MAX:
             del self._preferred[next(iter(self._preferred))]
         self._preferred[key] = path
 
     def is_cordoned(self, path: str) -> bool:
-        """Whether nothing new may be put into that directory."""
+        """Whether the directory may get no new partitions."""
         return path in self.cordoned or ALL_CORDONED in self.cordoned
 
     def find(self, key: TopicPartition, topic_id: bytes, *, is_new: bool) -> LogDir | None:
@@ -81,7 +81,7 @@ class Placement:
         return usable[0] if usable else next(iter(holding), None)
 
     def choose(self, key: TopicPartition) -> LogDir | None:
-        """Where to make a new partition, None when every directory is offline.
+        """Where to create a new partition, None when every directory is offline.
 
         Call it inside ``choosing``, and put the choice into the table there.
         """

@@ -1,1 +1,1 @@
-"""The log of one partition, as the io worker that owns it has it open."""
+"""The log of one partition, while its io worker has it open."""

@@ -45,7 +45,7 @@ class LogHost(Protocol):
 
 
 class LogIdentity:
-    """Which replica a log is of, and where it lies. path: the partition's directory in log_dir."""
+    """A log's replica, and where it is. path: the partition's directory in log_dir."""
 
     __slots__ = ("log_dir", "partition", "path", "slot", "topic", "topic_id")
 

@@ -1,4 +1,4 @@
-"""What the snapshots of an open log do not tell of its producers, read from the log itself.
+"""Producer state that the snapshots of a log do not have, read from the log itself.
 
 A snapshot has the last batch of each producer and the first offset of its open transaction. Where
 that lies is looked up when the log is opened; after a cut everything behind an older snapshot is
@@ -52,7 +52,7 @@ def load_after_cut(directory: str, segments: LogSegments, end: int) -> ProducerS
 def place_transactions(
     producers: ProducerState, segments: LogSegments, log_start_offset: int
 ) -> None:
-    """Find where transactions begin that only a snapshot speaks of. Raises OSError."""
+    """Find where transactions begin that are known only from a snapshot. Raises OSError."""
     for producer_id, first_offset in producers.unplaced_transactions():
         offset = max(first_offset, log_start_offset)
         segment, position = segments.locate(offset)

@@ -1,4 +1,4 @@
-"""The segments of one log, the open files of the last one, and where in them an offset lies.
+"""The segments of one log, the open files of the last one, and lookups of offsets.
 
 Owned by a ``PartitionLog`` and used in its io worker. The appender knows how far the active segment
 has grown; here it is asked whenever somebody looks. What a change means to readers, checkpoints and
@@ -24,7 +24,7 @@ from kbroker.storage.topic_settings import TopicSettings
 
 
 class LogSegments(Sequence[Segment]):
-    """Oldest first, the active one with its size of now; its object is replaced by a roll."""
+    """Oldest first, the active one with its present size; a roll replaces its object."""
 
     __slots__ = ("_all", "_appender", "files")
 

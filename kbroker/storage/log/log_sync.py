@@ -1,4 +1,4 @@
-"""What of one log is on disk: the state of its flushes, and the jobs that sync the rest.
+"""How much of one log is on disk: the state of its flushes, and the jobs that sync the rest.
 
 Owned by a ``PartitionLog``. A job is created and settled in the worker's loop, by the flusher, for
 a response that waits, or for a clean stop; it may run in another thread. The appender learns what
@@ -85,13 +85,13 @@ class LogSync:
     # ---- what changes ----
 
     def names_changed(self) -> None:
-        """A file was made, renamed or removed."""
+        """A file was created, renamed or removed."""
         self._clean_end = None
         self._unsynced.names_changed()
         self._tell_appender()
 
     def aborted_added(self, *, is_first: bool) -> None:
-        """The active segment's index of aborted transactions has an entry more."""
+        """The active segment's index of aborted transactions has another entry."""
         if is_first:
             self.names_changed()
         self._tell_appender()

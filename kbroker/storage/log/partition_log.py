@@ -186,7 +186,7 @@ class PartitionLog:
         return self._may_be_gapless
 
     def take_role(self, role: int, leader_epoch: int, partition_epoch: int) -> None:
-        """What this broker is to the partition from now on; a leader is it from the log end on.
+        """Take a new role; a leader's epoch begins at the log end.
 
         The slot says so at once. Raises OSError.
         """
@@ -200,11 +200,11 @@ class PartitionLog:
         self.appender.set_leader_epoch(leader_epoch)
 
     def _show_epochs(self) -> None:
-        """Say in the slot what epochs the log has, whenever that has changed."""
+        """Publish the log's epochs in the slot, if they have changed."""
         self._table.set_epochs(self.slot, *self.epochs.newest)
 
     def _begin_at(self, high_watermark: int) -> None:
-        """Hold the high watermark there, on a batch's border, within the log as it is now.
+        """Set the high watermark there, on a batch boundary, within the present log.
 
         INVARIANT: this comes before the first ``publish``. What lies above may be cut off again, so
         no reader may see it.
@@ -242,7 +242,7 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it the fate of every transaction is known."""
+        """Below it, the outcome of every transaction is known."""
         return self.appender.last_stable_offset
 
     def producers(self) -> list[ProducerEntry]:
@@ -263,7 +263,7 @@ class PartitionLog:
         return text
 
     def _rejection_text(self, error: OSError) -> str:
-        """Words for what found no room, or no descriptor."""
+        """The text for an append that found no space, or no file descriptor."""
         if isinstance(error, ShortageError):
             self._host.on_shortage(error)
             return str(error)
@@ -289,7 +289,7 @@ class PartitionLog:
     marker = staticmethod(marker_batch)
 
     def recall_batches(self) -> str | None:
-        """Look up which batches the producers sent last: a snapshot has but one of each.
+        """Look up the last batches of each producer: a snapshot has only one of each.
 
         A text when there is no descriptor to do it with. Raises StorageError.
         """
@@ -328,7 +328,7 @@ class PartitionLog:
         return None
 
     def keep_epochs(self) -> None:
-        """A follower has got the first batch of an epoch, which is noted. Raises StorageError."""
+        """Note an epoch whose first batch a follower has appended. Raises StorageError."""
         try:
             self.epochs.write()
         except OSError as error:

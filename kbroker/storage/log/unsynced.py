@@ -61,7 +61,7 @@ class FlushJob:
         return self.whole_file_system
 
     def file_system_synced(self, *, tells_failures: bool) -> None:
-        """Leave out what a sync of the whole file system has done.
+        """Leave out what a sync of the whole file system has covered.
 
         tells_failures: it would have told of any failed write. If not, log data is still asked.
         """
@@ -135,7 +135,7 @@ class Unsynced:
         return bool(self._sealed) or self._names_version > self._names_synced
 
     def names_changed(self, *, path_is_new: bool = False) -> None:
-        """A file was made, renamed or removed; or the partition's directory itself was made."""
+        """A file was created, renamed or removed; or the partition's directory was created."""
         self._names_version += 1
         self._path_is_new |= path_is_new
 
@@ -144,7 +144,7 @@ class Unsynced:
         self._sealed.append((fd, segment))
 
     def forget(self, segment: Segment) -> None:
-        """The segment is going away."""
+        """The segment is about to be removed."""
         for entry in [entry for entry in self._sealed if entry[1] is segment]:
             os.close(entry[0])
             self._sealed.remove(entry)

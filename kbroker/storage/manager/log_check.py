@@ -1,4 +1,4 @@
-"""Checks in the background what was written before the start, and knows which segments are damaged.
+"""Checks in the background what was written before the start, and records damaged segments.
 
 Runs in the worker's loop; a thread reads. Each log is checked from the newest segment that has not
 been checked towards the oldest, and the slot follows (``LogTail.set_checked_from``): what lies

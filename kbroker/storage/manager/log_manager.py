@@ -1,4 +1,4 @@
-"""All logs of one io worker, over all log directories: what io workers and logs ask for, and when.
+"""All logs of one io worker, over all log directories, and their recurring work.
 
 Runs in the io worker's loop. ``tick`` does a small piece of work; syncs, removals and checkpoints
 go to a background thread. Each kind of work is a separate object, created here, and this module
@@ -263,7 +263,7 @@ class LogManager:
     # ---- what time brings ----
 
     def tick(self) -> list[int]:
-        """Do what is due, a little at a time; returns the slots whose waiters must be woken.
+        """Do what is due, in small steps; returns the slots whose waiters must be woken.
 
         Call it every 100 ms while ``has_unflushed``, less often otherwise. Never blocks on a sync.
         """
@@ -382,7 +382,7 @@ class LogManager:
         self._background.submit(job, on_done)
 
     def collect_background(self) -> None:
-        """Do what follows from finished background work now, not at the next tick."""
+        """Run the callbacks of finished background work now, not at the next tick."""
         self._background.collect()
 
     def _settings(self, topic_config: TopicConfig) -> TopicSettings:

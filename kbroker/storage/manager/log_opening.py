@@ -1,4 +1,4 @@
-"""Opens the logs of an io worker: finds or makes the directory, loads the files, serves the slot.
+"""Opens the logs of an io worker: finds or creates the directory, loads the files, serves the slot.
 
 Runs in the worker's loop and blocks for a recovery if the last stop was not clean; several logs may
 be recovered at once (``recovery_threads``). A log that cannot be opened goes offline with its slot

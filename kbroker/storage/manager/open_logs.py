@@ -1,4 +1,4 @@
-"""What each slot of an io worker has: an open log, or the reason why it is offline.
+"""The state of each slot of an io worker: an open log, or the reason why it is offline.
 
 Nothing else writes the states of these slots into the partition table. Logs are opened by
 ``log_opening``, and what is done with those that are open is the log manager's.
@@ -86,7 +86,7 @@ class OpenLogs:
     # ---- gone ----
 
     def free(self, slot: int) -> PartitionLog | None:
-        """The partition is no more: its log, which is the caller's to close, if it was open."""
+        """The partition is gone: returns its log, if it was open, which the caller closes."""
         found = self._take_out(slot)
         if found is not None or self._reasons.pop(slot, None) is not None:
             data = self.table.read(slot)
@@ -120,6 +120,6 @@ class OpenLogs:
         self.table.set_state(log.slot, CLOSED)
 
     def forget_all(self) -> None:
-        """All were closed, and checkpoints of them are written."""
+        """All logs are closed and their checkpoints written."""
         self.by_slot.clear()
         self._slots.clear()

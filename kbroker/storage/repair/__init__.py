@@ -1,1 +1,1 @@
-"""After an unclean stop: what each file is worth, and swaps that were interrupted."""
+"""Recovery after an unclean stop, also of interrupted swaps."""

@@ -1,4 +1,4 @@
-"""Index lookups that do not trust the index: an entry must lead to the batch that it names.
+"""Index lookups that do not trust the index: an entry must lead to the batch it names.
 
 A flipped bit can leave an index in order and yet wrong. Each lookup here reads one batch header to
 make sure; CorruptIndexError otherwise.

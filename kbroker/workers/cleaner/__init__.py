@@ -1,1 +1,1 @@
-"""The cleaner: which log it takes, and one compaction step by step."""
+"""The cleaner: which log it compacts next, and one compaction step by step."""

@@ -123,7 +123,7 @@ class CleanerWorker(Worker):
         self._compacted = None
 
     def _forget(self, keys: Any) -> None:
-        """What was decided about these logs may no longer hold; passes under way are ended."""
+        """Decisions about these logs may no longer hold; end their passes in progress."""
         for key in keys:
             self._uncleanable.pop(key, None)
             self._postponed.pop(key, None)
@@ -131,7 +131,7 @@ class CleanerWorker(Worker):
                 self._passes[key].cancelled = True
 
     def write_checkpoints(self) -> None:
-        """Write what is not written yet of the passes that have ended."""
+        """Write the checkpoints of completed passes that are not written yet."""
         self._checkpoints_due_ms = now_ms() + CHECKPOINT_MS
         self.checkpoints.write()
 
@@ -174,7 +174,7 @@ class CleanerWorker(Worker):
         self._last_stats.pop(thread, None)
 
     async def clean_dirtiest(self, thread: int) -> bool:
-        """Compact the log that needs it most; False when none does, or it did not work out."""
+        """Compact the log that needs it most; False if none does, or if it failed."""
         self._last_run_ms = now_ms()
         chosen = await self.choose()
         if chosen is None:

@@ -60,7 +60,7 @@ class Chosen(NamedTuple):
 
 
 class LogChooser:
-    """Made by the cleaner; several of its loops may be choosing at a time.
+    """Made by the cleaner; several of its loops may choose at the same time.
 
     dirtiest, delay_ms: the largest dirty share, and by how much ``max.compaction.lag.ms`` is
     exceeded at most; as of the last look at all logs.
@@ -97,7 +97,7 @@ class LogChooser:
         self._is_looking = False
 
     async def rest(self) -> None:
-        """Wait while the order is at its end, but another look would come too soon."""
+        """Wait while the order is exhausted, but it is too early for another look."""
         while True:
             rest_ms = LOOK_PAUSE_MS if self._is_looking else self._holds_for_ms
             if rest_ms <= 0 or (self._order and not self._is_looking):
@@ -117,7 +117,7 @@ class LogChooser:
 
     @property
     def _holds_for_ms(self) -> int:
-        """How long the order still holds."""
+        """How long the order is still valid."""
         if self._is_outdated:
             return 0
         return self._holds_until_ms - self._clock.monotonic_ms()
@@ -161,7 +161,7 @@ class LogChooser:
         return None
 
     async def _read(self, entries: list[CompactedLog]) -> list[Chosen]:
-        """What is dirty in each of these logs, without those that nothing is to be done with."""
+        """The dirty range of each of these logs, without those that need nothing."""
         states = {}
         for entry in entries:
             state = self._table.read(entry.slot)

@@ -37,7 +37,7 @@ MAP_BYTES_MAX = (1 << 31) - 1
 
 
 class PassPostponed(Exception):
-    """Not now: the log has changed, its owner restarts, the disk is full, or the cleaner stops."""
+    """Try later: the log has changed, its owner restarts, the disk is full, the cleaner stops."""
 
 
 class PassFailed(Exception):
@@ -122,7 +122,7 @@ class CleanerPass:
         return stats
 
     def _begin(self) -> tuple[LogCleaning, int]:
-        """In a thread: collect the keys; the offset behind the last that is in the map."""
+        """In a thread: collect the keys; the offset after the last one in the map."""
         view, section, worker = self._view, self._section, self._worker
         remove_cleaned(view.path)
         bases = [segment.base_offset for segment in view.segments] + [view.active]

@@ -1,4 +1,4 @@
-"""Threads for the cleaner's work, beside the loop of its process.
+"""Threads for the cleaner's work, outside the loop of its process.
 
 A thread runs one function at a time and touches files only; what follows runs in the loop. Threads
 are started with the first work.

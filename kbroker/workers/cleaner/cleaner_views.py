@@ -30,7 +30,7 @@ SLOTS_PER_CALL = 128
 
 
 class Compacted(Protocol):
-    """A log to be compacted, as far as it matters here."""
+    """A log to be compacted, with what is needed here."""
 
     slot: SlotId
     slot_incarnation: int
@@ -150,7 +150,7 @@ class LogViews:
             del self._views[slot]
 
     async def refresh(self, entries: Sequence[Compacted], versions: Mapping[int, int]) -> None:
-        """Have views that are not older than ``versions``, of every log whose owner answers."""
+        """Get views that are not older than ``versions``, of every log whose owner answers."""
         stale: dict[tuple[Address, bool], list[Compacted]] = {}
         for entry in entries:
             view = self._views.get(entry.slot)

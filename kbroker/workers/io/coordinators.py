@@ -103,7 +103,7 @@ class Process(Protocol):
 
 
 class Coordinators:
-    """Made by the io worker, which calls in at each step of its turn.
+    """Made by the io worker, which calls it at each step of its turn.
 
     commits, commit_ns: commits completed, and the time from taking them to their responses.
     commit_path: the fast path of most commits, with counters of its own; only requests that it
@@ -236,7 +236,7 @@ class Coordinators:
         self._is_loading = False
 
     def close(self, slot: int) -> None:
-        """The log of a slot goes away, is offline, or is not led here any more."""
+        """The log of a slot is removed, offline, or no longer led here."""
         shard = self._shards.pop(slot, None)
         if shard is not None:
             shard.close()
@@ -362,7 +362,7 @@ class Coordinators:
         return self._serve(shard, key, request)
 
     def _is_early(self, shard: Shard | None) -> bool:
-        """Whether a coordinator is about to be there: this process has just been started."""
+        """Whether the coordinator may still be about to load: this process has just started."""
         return not self._process.has_joined if shard is None else shard in self._first_loads
 
     def _wait_for_load(self, request: Request) -> Pending[Any]:
@@ -375,7 +375,7 @@ class Coordinators:
         return pending
 
     def _admit(self, slot: int, until_ms: int = NEVER_MS) -> None:
-        """Serve what has waited for a coordinator, as far as its deadline is not after that."""
+        """Serve requests that have waited for a coordinator, if their deadline has not passed."""
         waiting = self._early.get(slot, ())
         while waiting and waiting[0][0] <= until_ms:
             _, request, pending = waiting.popleft()
@@ -428,7 +428,7 @@ class Coordinators:
             self._run_timers()
 
     def end_turn(self) -> bool:
-        """Send the answers; called when what they wait for is published. True: a lane is full."""
+        """Send the answers, once their records are published. True: a lane is full."""
         held_back = False
         for index, lane in enumerate(self._lanes):
             outbox = self._outboxes[index]
@@ -456,14 +456,14 @@ class Coordinators:
 
     @property
     def next_deadline_ms(self) -> int:
-        """When ``end_turn`` has something to do: at once for what came up behind the last one."""
+        """When ``end_turn`` has something to do: at once if it has new work since the last one."""
         if self.commit_path.has_errors or any(self._outboxes):
             return 0
         return self._next_timer_ms
 
 
 class MarkerCalls:
-    """Has io workers write markers; those of this process take no detour."""
+    """Has io workers write markers; those of this process directly."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -497,7 +497,7 @@ def failed(code: ErrorCode, text: str = "") -> Pending[Any]:
 
 
 def answered(response: Any) -> Pending[Any]:
-    """A response that takes no coordinator."""
+    """A response that is already known."""
     pending: Pending[Any] = Pending()
     pending.resolve(response)
     return pending

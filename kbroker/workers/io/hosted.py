@@ -1,4 +1,4 @@
-"""The partitions of one io worker: what this broker is to each, and its log.
+"""The partitions of one io worker: this broker's role in each, and its log.
 
 Follows the cluster image: opens logs, reconfigures them, changes roles. What a change of metadata
 means for a partition, ``replication.partition`` says; it takes effect here, in the slot first, so
@@ -41,7 +41,7 @@ OPEN_STEP = 8
 
 
 class Replica(NamedTuple):
-    """What is in a slot."""
+    """The replica in a slot."""
 
     key: TopicPartition
     slot_incarnation: int
@@ -135,7 +135,7 @@ class HostedPartitions:
         }
 
     def _follow(self, told: PartitionImage) -> None:
-        """Take up a new role. A log that is not open yet is opened in the role it has by then."""
+        """Take a new role. A log that is not open yet is opened with the role it has by then."""
         replica = self._replicas.get(told.slot)
         if replica is None or replica.slot_incarnation != told.slot_incarnation:
             return
@@ -188,7 +188,7 @@ class HostedPartitions:
 
     @staticmethod
     def _set_commit_rule(found: PartitionLog, partition: Partition) -> None:
-        """When what is appended counts as committed, and whether acks=all is possible."""
+        """Set when appends count as committed, and whether acks=all is possible."""
         if not partition.is_alone:
             found.hold_high_watermark()
         elif found.appender.high_watermark_held:

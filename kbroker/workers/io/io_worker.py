@@ -89,8 +89,8 @@ class IoWorker(Worker):
         run(self.join()).then(raise_failure)
 
     def make_services(self, lanes: list[Lane]) -> None:
-        """Each is made after what it is given. What they need of one another goes through this
-        process, once all are there.
+        """Each is created after those that it gets as arguments; once all exist, they reach each
+        other through this process.
         """
         context = self.context
         self.logs = LogManager(
@@ -137,7 +137,7 @@ class IoWorker(Worker):
         logger.info("owns %d partitions", len(self.logs.logs()))
 
     def on_recovery_progress(self, *_: object) -> None:
-        """A long recovery is not a stall."""
+        """Show that the process is alive: a long recovery is not a stall."""
         self.processes.heartbeat(self.address)
 
     # -- the cluster image --
@@ -147,7 +147,7 @@ class IoWorker(Worker):
         return topic is not None and key[1] < len(topic.partitions)
 
     def serve_network_starts(self, sender: Address, _: calls.Nothing) -> None:
-        """From here on nothing of its predecessor is looked at any more."""
+        """From now on, messages of its previous incarnation are ignored."""
 
     async def serve_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
         """Create and reconfigure logs, change roles."""

@@ -85,7 +85,7 @@ class LogCleaningService:
     async def serve_swap_segments(
         self, sender: Address, asked: calls.SwapSegments
     ) -> calls.SwapOutcome:
-        """Put a cleaned segment in the place of its group."""
+        """Replace a group of segments by the cleaned one."""
         slot = asked.slot
         log = self._open_log(slot)
         if slot in self._preparing:

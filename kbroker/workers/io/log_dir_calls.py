@@ -42,7 +42,7 @@ class LogDirCalls:
         ]
 
     def serve_report_damage(self, sender: Address, damage: calls.Damage) -> None:
-        """A network process found damage where a reader wanted to read."""
+        """A network process has found damage while reading."""
         log = self._logs.log(damage.slot)
         present = self._table.read(damage.slot)
         if log is not None and present and present["slot_incarnation"] == damage.incarnation:

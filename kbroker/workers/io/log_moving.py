@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs in an io worker: takes the requests, and carries moves on between turns."""
+"""AlterReplicaLogDirs in an io worker: takes the requests, and continues moves between turns."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class PartitionCalls:
     async def _answer_all(
         self, function: Callable[[Q], A], sender: Address, questions: Questions[Q]
     ) -> Answers[A]:
-        """What ``function`` answers, one after the other."""
+        """The results of ``function``, one after another."""
         rpc = self._process.rpc
         answers: list[A | None] = []
         failures = []
@@ -114,7 +114,7 @@ class PartitionCalls:
             raise WireError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from error
 
     def offsets_before(self, asked: calls.SegmentsQuestion) -> calls.FoundOffsets:
-        """As version 0 of ListOffsets asks."""
+        """The offsets for version 0 of ListOffsets."""
         log, now = self._led(asked.slot), self._process.clock.now_ms()
         return calls.FoundOffsets(log_lookup.offsets_before(log, asked.timestamp, asked.bound, now))
 

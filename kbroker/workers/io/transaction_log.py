@@ -73,7 +73,7 @@ class MarkerCall:
         self.outcome: Pending[list[int]] = Pending()
 
     def settle(self, numbers: Iterable[int] = (), code: int = ErrorCode.NONE) -> None:
-        """One log waits no longer. numbers: of its markers, if they have an error."""
+        """One log is done. numbers: of its markers, if they have an error."""
         for number in numbers:
             self.codes[number] = int(code)
         self.left -= 1
@@ -105,7 +105,7 @@ class TransactionLog:
         return await self.write_markers(asked.markers)
 
     def write_markers(self, markers: Iterable[Marker]) -> Pending[list[int]]:
-        """As the operation of that name, for a coordinator of this process."""
+        """Like the operation of that name, for a coordinator of this process."""
         call = MarkerCall()
         now_ms = self._process.clock.now_ms()
         appended: dict[PartitionLog, list[int]] = {}

@@ -1,1 +1,1 @@
-"""The network worker: connections, and the way to coordinators."""
+"""The network process: connections, and requests to coordinators."""

@@ -67,7 +67,7 @@ class ConnectionLimits:
         self._host_rate = UNLIMITED_RATE
 
     def configure(self, config: Any) -> None:
-        """Take the limits of a BrokerConfig; connections that are open stay."""
+        """Take the limits of a BrokerConfig; open connections stay."""
         self._max_total = config["max.connections"]
         self._max_per_host = config["max.connections.per.ip"]
         self._note_exceptions(config.max_connections_per_ip_overrides)
@@ -158,7 +158,7 @@ class ConnectionLimits:
             _subtract(self._by_host, host, 1)
 
     def forget(self, network_index: int) -> None:
-        """The process died, and its connections with it."""
+        """The process has died, and its connections with it."""
         for host, count in self._hosts[network_index].items():
             _subtract(self._by_host, host, count)
         self._hosts[network_index] = {}
@@ -174,7 +174,7 @@ class ConnectionLimits:
 
 
 def _address_of(text: str) -> str | None:
-    """An IP address as ``fdpass.host_of`` writes it, None when ``text`` is none but a name."""
+    """An IP address in the form of ``fdpass.host_of``, None if ``text`` is a host name."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The network process's way to the coordinators in the io workers, over the lanes.
+"""Calls from a network process to the coordinators in the io workers, over the lanes.
 
 Every call ends: with the answer, with the coordinator's error, when its deadline passes, or when
 the io worker is restarted; those whose repetition changes nothing are asked again then.
@@ -102,7 +102,7 @@ class CoordinatorLink:
                 known[1].resolve(answer.body)
 
     def flush(self) -> bool:
-        """Send what was asked in this turn; True when a lane is full: come back soon."""
+        """Send the calls of this turn; True if a lane is full: call again soon."""
         held_back = False
         for index, lane in enumerate(self._lanes):
             outbox = self._outboxes[index]
@@ -114,7 +114,7 @@ class CoordinatorLink:
         return held_back
 
     def _fail_worker(self, index: int) -> None:
-        """An io worker was restarted: what it was asked is gone, also the half that is not sent.
+        """An io worker was restarted: fail all its calls, also those that are partly sent.
 
         It is asked again, in its order, or ends.
         """
@@ -134,7 +134,7 @@ class CoordinatorLink:
                 known[1].resolve(error=WireError(ErrorCode.NOT_COORDINATOR))
 
     def tick(self, now: int) -> None:
-        """Give up what was not answered in time."""
+        """Fail calls whose deadline has passed."""
         while self._deadlines and self._deadlines[0][0] <= now:
             _, token = heapq.heappop(self._deadlines)
             known = self._calls.pop(token, None)

@@ -137,7 +137,7 @@ class NetworkWorker(Worker):
         run(self.join()).then(raise_failure)
 
     async def join(self) -> None:
-        """Become a part of the running broker."""
+        """Join the running broker."""
         self.take_image(await self.ask_until_answered(CONTROLLER, calls.HELLO))
         for worker in self.io_workers:
             await self.ask_until_answered(worker, calls.NETWORK_STARTS)
@@ -223,7 +223,7 @@ class NetworkWorker(Worker):
         self.publish_count()
 
     def serve_connections(self, sender: Address, _: calls.Nothing) -> calls.OpenConnections:
-        """A new acceptor asks for the connections that it finds here.
+        """A new acceptor asks for the present connections.
 
         It must ask again when it has not read what was reported before.
         """
@@ -342,7 +342,7 @@ class NetworkWorker(Worker):
             self.fetch.tidy(now)
 
     def report_damages(self) -> None:
-        """What readers met goes to the owners of the logs, who say it once."""
+        """Report damage that readers found to the owners of the logs, who log it once."""
         damages = {damage[:3]: damage for damage in self.fetch.take_damages()}
         for slot, incarnation, segment, position, what in damages.values():
             damage = calls.Damage(slot, incarnation, segment, position, what)

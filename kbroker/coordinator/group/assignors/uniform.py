@@ -107,7 +107,7 @@ def _all(count: int) -> frozenset[int]:
 
 
 def _give_up(assignment: Assignment, surplus: int) -> tuple[Assignment, list[_Partition]]:
-    """Take partitions away, of the topics that the member has most of first."""
+    """Take partitions away, first those of topics of which the member has most."""
     left = {topic_id: sorted(partitions) for topic_id, partitions in assignment.items()}
     largest = [(-len(partitions), topic_id) for topic_id, partitions in left.items()]
     heapq.heapify(largest)
@@ -225,7 +225,7 @@ def _fill(
     partition_counts: Mapping[bytes, int],
     loads: list[int],
 ) -> list[_Partition]:
-    """Give subscribers what they had before; returns what is left."""
+    """Give subscribers their previous partitions; returns those that are left."""
     left = []
     for topic_id in pool.topics:
         free = set(range(partition_counts[topic_id]))

@@ -32,7 +32,7 @@ CountState = Callable[[str, int], None]
 
 
 def count_nothing(state: str, amount: int) -> None:
-    """For a group that is not there any more."""
+    """For a group that no longer exists."""
 
 
 class ClassicGroup(Group):
@@ -110,7 +110,7 @@ class ClassicGroup(Group):
         self._state = state
 
     def uncount(self) -> None:
-        """The group goes away and is in no state any more."""
+        """The group is removed: take it out of the counts of states."""
         self._count_state(self._state, -1)
         self._count_state = count_nothing
 
@@ -130,7 +130,7 @@ class ClassicGroup(Group):
         return self._topics is None or topic in self._topics
 
     def _subscribed_topics(self) -> frozenset[str] | None:
-        """The topics of all members, in whichever protocol they may come to agree on."""
+        """The topics of all members, in any protocol that the group may choose."""
         if self.members and self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         topics: set[str] = set()
@@ -166,7 +166,7 @@ class ClassicGroup(Group):
             raise WireError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """In the classic protocol everybody may read."""
+        """In the classic protocol, any client may fetch offsets."""
 
     def check_deletion(self) -> None:
         if self.state != EMPTY:
@@ -206,7 +206,7 @@ class ClassicGroup(Group):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long members may take to join: as long as the slowest asked for."""
+        """How long members may take to join: the longest timeout of any member."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     @property
@@ -217,7 +217,7 @@ class ClassicGroup(Group):
     # -- members ---------------------------------------------------------------------------------
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Take a member in; the first one is the leader and decides the type of the group."""
+        """Add a member; the first one is the leader and determines the group's protocol type."""
         if not self.members:
             self.protocol_type = protocol_type
         if self.leader not in self.members:
@@ -229,7 +229,7 @@ class ClassicGroup(Group):
         self._count(member, 1)
 
     def remove(self, member: Member) -> None:
-        """Let a member go; it waits for nothing any more."""
+        """Remove a member, which must not have a pending request any more."""
         assert member.join is None and member.sync is None, member
         del self.members[member.member_id]
         self._count(member, -1)
@@ -240,7 +240,7 @@ class ClassicGroup(Group):
         self.pending_syncs.discard(member.member_id)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member the id of its new incarnation; it keeps everything else."""
+        """Give a static member the id of its new instance; it keeps everything else."""
         assert member.join is None and member.sync is None, member
         del self.members[member.member_id]
         self.pending_syncs.discard(member.member_id)
@@ -267,14 +267,14 @@ class ClassicGroup(Group):
                 del self._support[name]
 
     def wait_for_join(self, member: Member, pending: Pending[Any]) -> Pending[Any] | None:
-        """Have the member wait for its next generation; returns what it waited for before."""
+        """Have the member wait for the next generation; returns its earlier pending join."""
         before, member.join = member.join, pending
         if before is None:
             self.waiting_joins += 1
         return before
 
     def end_join(self, member: Member) -> Pending[Any] | None:
-        """The join that the member waited in is to be answered now."""
+        """Take out the member's pending join, which gets its response now."""
         before, member.join = member.join, None
         if before is not None:
             self.waiting_joins -= 1
@@ -306,13 +306,13 @@ class ClassicGroup(Group):
         return (self.generation + 1) & 0x7FFFFFFF
 
     def assignments(self) -> dict[str, bytes]:
-        """What each member is assigned."""
+        """The assignment of each member."""
         return {member.member_id: member.assignment for member in self.members.values()}
 
     def record(
         self, generation: int, assignments: dict[str, bytes], now_ms: int
     ) -> GroupMetadataValue:
-        """The group's record: this generation, with its members and what they are assigned."""
+        """The group's record: this generation, with its members and their assignments."""
         protocol = self.protocol if self.members else None
         return GroupMetadataValue(
             protocol_type=self.protocol_type,
@@ -368,7 +368,7 @@ class ClassicGroup(Group):
 
 
 def loaded_member(value: GroupMetadataValue, found: Any) -> Member:
-    """A member as its group's record has it."""
+    """A member from its group's record."""
     timeout = found.rebalance_timeout
     return Member(
         found.member_id,

@@ -69,12 +69,12 @@ class Member:
         return list(self.protocols.items()) == list(protocols.items())
 
     def vote(self, candidates: Container[str]) -> str:
-        """The candidate it likes best; there is one."""
+        """The candidate that it prefers; there must be one."""
         return next(name for name in self.protocols if name in candidates)
 
 
 def protocols_of(request: Any) -> dict[str, bytes]:
-    """The protocols of a JoinGroup; of two with one name the first counts."""
+    """The protocols of a JoinGroup; the first of several with the same name counts."""
     found: dict[str, bytes] = {}
     for protocol in request.protocols:
         found.setdefault(protocol.name, protocol.metadata)
@@ -88,7 +88,7 @@ def rebalance_timeout_of(request: Any) -> int:
 
 
 def joining_member(call: Call, member_id: str) -> Member:
-    """The member that a JoinGroup makes."""
+    """A new member from its JoinGroup."""
     request = call.request
     member = Member(
         member_id,

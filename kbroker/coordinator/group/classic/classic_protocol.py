@@ -60,7 +60,7 @@ LEAVE_BATCH_VERSION = 3
 
 
 class ClassicProtocol(Part):
-    """The part of the machine that has the groups of kind ``classic``."""
+    """The part of the machine for groups of kind ``classic``."""
 
     def __init__(self, machine: GroupMachine) -> None:
         super().__init__(machine)
@@ -240,7 +240,7 @@ class ClassicProtocol(Part):
     def _join_new(
         self, op: Operation, call: Call, group: ClassicGroup
     ) -> Pending[Any] | JoinGroupResponse:
-        """A dynamic member that has no id yet."""
+        """The join of a dynamic member without an id."""
         op.touch()
         member_id = new_member_id(call.client_id, None)
         if call.version >= MEMBER_ID_REQUIRED_VERSION:
@@ -263,7 +263,7 @@ class ClassicProtocol(Part):
     def _join_static(
         self, op: Operation, call: Call, group: ClassicGroup, protocols: dict[str, bytes]
     ) -> Pending[Any] | JoinGroupResponse:
-        """A static member that was started (again): it takes the place of its predecessor."""
+        """The join of a static member that was (re)started: it replaces its predecessor."""
         request = call.request
         present = group.static_members.get(request.group_instance_id)
         member_id = new_member_id(call.client_id, request.group_instance_id)
@@ -329,7 +329,7 @@ class ClassicProtocol(Part):
     def _join_known(
         self, op: Operation, call: Call, group: ClassicGroup, protocols: dict[str, bytes]
     ) -> Pending[Any] | JoinGroupResponse:
-        """A member that has an id: of the group, or one it was just given."""
+        """The join of a member with an id: a known one, or one that it was just given."""
         request = call.request
         member_id = request.member_id
         if member_id in group.pending_joins and request.group_instance_id is None:
@@ -365,7 +365,7 @@ class ClassicProtocol(Part):
         member.session_timeout_ms = request.session_timeout_ms
 
     def _wait(self, op: Operation, group: ClassicGroup, member: Member) -> Pending[Any]:
-        """Have the member wait; an earlier request of it that waits is answered."""
+        """Have the member wait; its earlier pending request gets an error."""
         pending: Pending[Any] = Pending()
         before = group.wait_for_join(member, pending)
         if before is not None:
@@ -404,7 +404,7 @@ class ClassicProtocol(Part):
         return pending
 
     def _check_protocol(self, group: ClassicGroup, call: Call) -> None:
-        """From version 5 on the member says what it believes the group has agreed on."""
+        """Check the protocol that the member names, from version 5 on."""
         request = call.request
         if call.version >= SYNC_PROTOCOL_VERSION and (
             request.protocol_type != group.protocol_type or request.protocol_name != group.protocol
@@ -510,7 +510,7 @@ def _topics(group: ClassicGroup, member: Member) -> frozenset[str] | None:
 
 
 def _fail(group: ClassicGroup, member: Member, error: Exception) -> None:
-    """Nothing can come of what the member waits for."""
+    """Fail the member's pending request."""
     for pending in (group.end_join(member), member.sync):
         if pending is not None:
             pending.resolve(error=error)

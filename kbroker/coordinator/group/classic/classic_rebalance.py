@@ -81,7 +81,7 @@ class Rebalances:
     def add_member(
         self, group: ClassicGroup, member: Member, protocol_type: str, pending: Pending[Any]
     ) -> None:
-        """Take a new member in and have it wait."""
+        """Add a new member and have it wait."""
         if group.state == PREPARING and group.is_initial:
             group.has_new_member = True
         group.add(member, protocol_type)
@@ -89,7 +89,7 @@ class Rebalances:
         self.sessions.start(group, member.member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
 
     def keep_session(self, group: ClassicGroup, member: Member) -> None:
-        """The member was heard of."""
+        """The member has sent a request: restart its session."""
         self.sessions.start(group, member.member_id, member.session_timeout_ms)
 
     def remove_member(
@@ -99,7 +99,7 @@ class Rebalances:
         member: Member,
         error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID,
     ) -> None:
-        """Take a member out; if it waits, it gets the error. The rebalance is another step."""
+        """Remove a member; its pending request gets the error. The caller starts the rebalance."""
         self.sessions.cancel(group, member.member_id)
         self.answer_join(op, group, member, failed_join(error))
         self.answer_sync(op, member, SyncGroupResponse(error_code=error))
@@ -131,7 +131,7 @@ class Rebalances:
         self.after_removal(op, group, f"the session of {member_id} has expired")
 
     def after_removal(self, op: Operation, group: ClassicGroup, reason: str) -> None:
-        """Members have gone: start a rebalance, or end the one that waited for them."""
+        """Members were removed: start a rebalance, or complete the one that waited for them."""
         if group.state in (STABLE, COMPLETING):
             self.prepare(op, group, reason)
         else:
@@ -183,14 +183,14 @@ class Rebalances:
     # -- the phases ------------------------------------------------------------------------------
 
     def prepare_or_complete(self, op: Operation, group: ClassicGroup, reason: str) -> None:
-        """Somebody has joined: start a rebalance, or end the one that waited for it."""
+        """A member has joined: start a rebalance, or complete the one that waited for it."""
         if group.state == PREPARING:
             self.maybe_complete(op, group)
         else:
             self.prepare(op, group, reason)
 
     def prepare(self, op: Operation, group: ClassicGroup, reason: str) -> None:
-        """Start a rebalance of a group that is in none, or whose members wait for the leader."""
+        """Start a rebalance of a group that has none, or whose members wait for the leader."""
         logger.info("group %s: rebalance after generation %d (%s), %d members: %s", group.group_id,
                     group.generation, group.state, len(group.members), reason)  # fmt: skip
         if group.state == COMPLETING:
@@ -244,7 +244,7 @@ class Rebalances:
             self.complete(op, group)
 
     def complete(self, op: Operation, group: ClassicGroup) -> None:
-        """Make the next generation of those who have joined, and of absent static members."""
+        """Form the next generation from the members that have joined and absent static members."""
         self._host.cancel_timer(("classic join", group.group_id))
         gone = [m for m in group.members.values() if m.join is None and m.instance_id is None]
         if gone:
@@ -305,7 +305,7 @@ class Rebalances:
         self._host.cancel_timer(("classic sync", group.group_id))
 
     def _end_wait_for_sync(self, op: Operation, group: ClassicGroup, generation: int) -> None:
-        """Members got a generation and have not asked for its assignment since: they are gone."""
+        """Remove members that joined a generation but did not ask for its assignment."""
         if not self._is_present(group) or group.generation != generation:
             return
         gone = [group.members[i] for i in sorted(group.pending_syncs) if i in group.members]
@@ -318,7 +318,7 @@ class Rebalances:
         self.prepare(op, group, text)
 
     def store(self, op: Operation, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
-        """Write the assignment that the leader gave; the replay makes the group stable."""
+        """Write the leader's assignment; the replay makes the group stable."""
         record = group.record(group.generation, assignments, self._host.wall_ms())
         if not self.fits(record):
             logger.warning("group %s: its record does not fit into a batch; generation %d gets no "
@@ -392,7 +392,7 @@ def assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
 
 
 def names(member_ids: Iterable[str]) -> str:
-    """For the log: not more of them than one can read."""
+    """Names for a log line, not more than a reader can take in."""
     found = list(member_ids)
     more = f" and {len(found) - 10} more" if len(found) > 10 else ""
     return ", ".join(found[:10]) + more

@@ -190,7 +190,7 @@ class ConsumerProtocol(Part):
     def update(
         self, group: ConsumerGroup, old: Member, member: Member, replaced: Member | None
     ) -> Update:
-        """The change of one member, to be run."""
+        """A change of one member, to be run."""
         return Update(self.host, self.hashes, group, old, member, replaced)
 
     def existing(self, group_id: str) -> ConsumerGroup:
@@ -215,7 +215,7 @@ class ConsumerProtocol(Part):
             raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
 
     def _known_member(self, group: ConsumerGroup, request: Any) -> tuple[Member, Member | None]:
-        """The member as it is, a blank one if it is new; and whom it replaces."""
+        """The member, a blank one if it is new; and the member that it replaces."""
         joins = request.member_epoch == JOIN_EPOCH
         member_id = request.member_id
         if joins and not member_id:
@@ -257,7 +257,7 @@ class ConsumerProtocol(Part):
     def replacement(
         self, group: ConsumerGroup, known: Member | None, member: Member
     ) -> list[consumer_records.Record]:
-        """The records by which a member takes over what another of the same instance has."""
+        """The records by which a member takes over from another of the same instance."""
         if known is None:
             return []
         group_id = group.group_id
@@ -277,7 +277,7 @@ class ConsumerProtocol(Part):
             op.then(lambda: self._gauges.count(group.group_id))
 
     def settle(self, op: Operation, update: Update, member: Member) -> None:
-        """Change soft state as the update has it."""
+        """Apply an update to soft state."""
         op.touch()
         group = update.group
         if update.epoch != group.epoch:
@@ -322,7 +322,7 @@ class ConsumerProtocol(Part):
         return response
 
     def fence(self, op: Operation, group: ConsumerGroup, members: list[Member]) -> None:
-        """Take members out; the next heartbeat of another one gives their partitions away.
+        """Remove members; the next heartbeat of another one reassigns their partitions.
 
         If only classic members stay, the group becomes a classic one.
         """
@@ -372,7 +372,7 @@ class ConsumerProtocol(Part):
     def downgrade(
         self, op: Operation, group: ConsumerGroup, members: list[Member], reason: str | None
     ) -> ClassicGroup:
-        """Make it a classic group of these members.
+        """Convert it to a classic group of these members.
 
         reason: of the rebalance that follows; None if none is needed. Raises UNKNOWN_SERVER_ERROR,
         and changes nothing, if it is too large for that.
@@ -399,7 +399,7 @@ class ConsumerProtocol(Part):
     # -- timers ----------------------------------------------------------------------------------
 
     def start_session(self, group_id: str, member: Member) -> None:
-        """The member has been heard of. Soft."""
+        """The member has sent a request. Soft."""
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         else:
@@ -413,7 +413,7 @@ class ConsumerProtocol(Part):
         return value_of(name, own or {}, self.host.config)
 
     def start_rebalance(self, group_id: str, member: Member) -> None:
-        """The member has to give up partitions, and this long for it. Soft."""
+        """The member has to revoke partitions within this time. Soft."""
         name = (REBALANCE, group_id, member.member_id)
         timeout_ms = max(member.rebalance_timeout_ms, 0)
         epoch = member.epoch
@@ -427,7 +427,7 @@ class ConsumerProtocol(Part):
             self.host.cancel_timer((kind, group_id, member_id))
 
     def find(self, group_id: str, member_id: str) -> tuple[ConsumerGroup, Member] | None:
-        """For timers, whose member may be gone."""
+        """For timers, whose member may have been removed."""
         group = self.machine.groups.get(group_id)
         member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
         return None if member is None else (group, member)  # type: ignore[return-value]
@@ -444,7 +444,7 @@ class ConsumerProtocol(Part):
             self.expire(op, group_id, member_id, reason)
 
     def expire(self, op: Operation, group_id: str, member_id: str, reason: str) -> None:
-        """Take out a member, if it is still there."""
+        """Remove a member, if it is still there."""
         found = self.find(group_id, member_id)
         if found is not None:
             logger.info("group %s: member %s is fenced, %s", group_id, member_id, reason)
@@ -473,7 +473,7 @@ class ConsumerProtocol(Part):
 
 
 def _updated(old: Member, request: Any, call: Call) -> Member:
-    """The member with what its heartbeat says of it."""
+    """The member with the values of its heartbeat."""
     changes: dict[str, Any] = {}
     if request.instance_id is not None and request.instance_id != old.instance_id:
         changes["instance_id"] = request.instance_id

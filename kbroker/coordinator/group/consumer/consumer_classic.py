@@ -119,7 +119,7 @@ class ClassicMembers:
         return _answered(member, made.generation, made.protocol or "")
 
     def _reported(self, subscribed: ConsumerProtocolSubscription) -> list[Any]:
-        """The partitions that the member says it owns, as a heartbeat has them."""
+        """The partitions that the member says it owns, in the form of a heartbeat."""
         topics = self._host.image.topics
         cls = ConsumerGroupHeartbeatRequest.TopicPartitions
         return [
@@ -177,7 +177,7 @@ class ClassicMembers:
         return group.epoch > group.target_epoch and not assignment_wait_ms(self._host, group)
 
     def _member(self, call: Call) -> tuple[ConsumerGroup, Member]:
-        """The member of a request with a generation. Raises what the client has to know."""
+        """The member of a request with a generation. Raises the error for the client."""
         request = call.request
         group = self._part.existing(request.group_id)
         member = _find(group, request.member_id, request.group_instance_id)
@@ -233,7 +233,7 @@ def supports(group: ConsumerGroup, protocol_type: str, protocols: dict[str, byte
 def _known(
     group: ConsumerGroup, member_id: str, instance_id: str | None, is_unknown: bool
 ) -> tuple[Member, Member | None]:
-    """The member that joins as it was, a blank one if it is new; and whom it replaces."""
+    """The joining member, a blank one if it is new; and the member that it replaces."""
     if instance_id is None:
         return group.members.get(member_id) or Member(member_id), None
     known = group.static_member(instance_id)
@@ -265,7 +265,7 @@ def _leaving(group: ConsumerGroup, identity: Any) -> Member:
 
 
 def _joined(old: Member, call: Call, subscribed: ConsumerProtocolSubscription) -> Member:
-    """The member with what its join says of it."""
+    """The member with the values of its join."""
     request = call.request
     return old.with_(
         instance_id=request.group_instance_id or old.instance_id,

@@ -33,7 +33,7 @@ GROUPS_IN_STATE = {
 
 
 class ConsumerGauges:
-    """Of the groups of one partition."""
+    """The gauges for the groups of one partition."""
 
     def __init__(self, host: Host, groups: Mapping[str, Group]) -> None:
         self._host = host
@@ -41,7 +41,7 @@ class ConsumerGauges:
         self._counted: dict[str, str] = {}  # group -> the state in which a gauge counts it
 
     def count(self, group_id: str) -> None:
-        """Have the gauges show the state that the group is in now, if there is one."""
+        """Update the gauges to the group's present state, if it has one."""
         group = self._groups.get(group_id)
         state = group.state if isinstance(group, ConsumerGroup) else None
         before = self._counted.get(group_id)
@@ -55,7 +55,7 @@ class ConsumerGauges:
             self._host.count(GROUPS_IN_STATE[state])
 
     def close(self) -> None:
-        """None of the groups are here any more."""
+        """Take all groups out of the gauges."""
         for state in self._counted.values():
             self._host.count(GROUPS_IN_STATE[state], -1)
         self._counted.clear()

@@ -1,4 +1,4 @@
-"""A group of the consumer protocol (KIP-848), as the records say it is."""
+"""A group of the consumer protocol (KIP-848), as its records describe it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST_EPOCH_COMMIT = 9
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics a pattern stands for.
+    """The topics that a pattern matches.
 
     version: of the image it was matched against, which means nothing to another process.
     wall_ms: when that was.
@@ -47,7 +47,7 @@ def subscribed_names(member: Member, resolved: Mapping[str, ResolvedRegex]) -> f
 
 
 class ConsumerGroup(Group):
-    """Changed by replay alone, but for what is marked as soft.
+    """Changed only by replay, except what is marked as soft.
 
     epoch: of the group, raised whenever the target has to be recomputed. target_epoch: the group
         epoch that ``targets`` was computed for.
@@ -128,7 +128,7 @@ class ConsumerGroup(Group):
         return any(topic in regex.topics for regex in self.resolved.values())
 
     def note_changed(self, topics: Set[str]) -> None:
-        """These were made, deleted, or have other partitions now. Soft."""
+        """These topics were created, deleted or have other partitions now. Soft."""
         if not topics.isdisjoint(self.name_counts):
             self.is_stale = True
         if self.resolved:
@@ -217,7 +217,7 @@ class ConsumerGroup(Group):
         return known.with_(member_id=member_id, epoch=0, previous_epoch=0)
 
     def target_of(self, member: Member) -> Assignment:
-        """What the target gives a member, or the member of the same instance that it replaces."""
+        """The target of a member, or of the member of the same instance that it replaces."""
         found = self.targets.get(member.member_id)
         if found is None and member.instance_id is not None:
             found = self.targets.get(self.static_members.get(member.instance_id, ""))
@@ -229,7 +229,7 @@ class ConsumerGroup(Group):
         return owner is None or owner in member_ids
 
     def waits_for_others(self, member: Member) -> bool:
-        """Whether a partition that the member is to get is still another's."""
+        """Whether another member still has a partition of this member's target."""
         own = (member.member_id,)
         return any(
             partition not in member.assigned.get(topic_id, {})
@@ -256,7 +256,7 @@ class ConsumerGroup(Group):
             self.static_members[member.instance_id] = member.member_id
 
     def remove(self, member_id: str) -> None:
-        """A member is no more."""
+        """A member was removed."""
         old = self.members.pop(member_id, None)
         if old is None:
             return

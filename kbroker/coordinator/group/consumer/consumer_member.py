@@ -1,4 +1,4 @@
-"""A member of a consumer group. Never changed: an update makes a new one."""
+"""A member of a consumer group. Immutable: an update makes a new one."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class Member:
         return self.classic is not None
 
     def is_reconciled(self, target_epoch: int) -> bool:
-        """Whether it has exactly what the target of this epoch gives it."""
+        """Whether it has exactly its target of this epoch."""
         return self.state == STABLE and self.epoch == target_epoch
 
     def has_since(self, epoch: int, topic_id: bytes | None, partition: int) -> bool:
-        """Whether the partition has been the member's ever since that epoch."""
+        """Whether the member has had the partition ever since that epoch."""
         if topic_id is None:
             return False
         for owned in (self.assigned, self.revoking):
@@ -100,17 +100,17 @@ class Member:
         return False
 
     def has_same_metadata(self, other: Member) -> bool:
-        """Whether everything that the member itself says is equal."""
+        """Whether everything that the members themselves report is equal."""
         return all(getattr(self, name) == getattr(other, name) for name in _METADATA)
 
     def has_same_assignment(self, other: Member) -> bool:
-        """Whether everything that the coordinator says is equal."""
+        """Whether everything that the coordinator determines is equal."""
         return all(getattr(self, name) == getattr(other, name) for name in _ASSIGNMENT)
 
     # -- records ---------------------------------------------------------------------------------
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> Member:
-        """A copy that says what the record says."""
+        """A copy with the metadata of the record."""
         return self.with_(
             instance_id=value.instance_id,
             rack_id=value.rack_id,
@@ -150,7 +150,7 @@ _ASSIGNMENT = ("epoch", "previous_epoch", "state", "assigned", "revoking")
 
 
 def _owned(topics: list[Any], member_epoch: int) -> Owned:
-    """Partitions with their epochs; a record from before these existed gives the member's."""
+    """Partitions with their epochs; a record without these gives them the member's."""
     owned: dict[bytes, dict[int, int]] = {}
     for topic in topics:
         epochs = topic.assignment_epochs

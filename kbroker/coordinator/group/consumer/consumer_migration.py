@@ -110,7 +110,7 @@ def upgrade_records(group: ConsumerGroup, wall_ms: int) -> list[consumer_records
 
 
 def classic_metadata(session_timeout_ms: int, protocols: Mapping[str, bytes]) -> Any:
-    """What the record of a member keeps of the classic protocol."""
+    """What a member's record keeps from the classic protocol."""
     cls = ConsumerGroupMemberMetadataValue
     return cls.ClassicMemberMetadata(
         session_timeout_ms=session_timeout_ms,
@@ -124,7 +124,7 @@ def classic_metadata(session_timeout_ms: int, protocols: Mapping[str, bytes]) ->
 def _owned(
     image: ClusterImage, topics: Iterable[Any], epoch: int, taken: set[tuple[bytes, int]]
 ) -> Owned:
-    """Partitions by topic id. What a leader gave to two members, the first of them has."""
+    """Partitions by topic id. A partition that the leader gave to two members is the first's."""
     owned: dict[bytes, dict[int, int]] = {}
     for topic in topics:
         known = image.topics.get(topic.topic)
@@ -141,7 +141,7 @@ def _owned(
 
 
 def may_downgrade(host: Host, group: ConsumerGroup, gone: list[Member], count: int) -> bool:
-    """Whether the group becomes a classic one of ``count`` members once these are gone."""
+    """Whether the group becomes a classic one of ``count`` members once these have left."""
     gone_classic = sum(member.is_classic for member in gone)
     if count < 1 or gone_classic == len(gone):
         return False

@@ -1,4 +1,4 @@
-"""How a member gets from what it has to what the target assignment gives it.
+"""How a member gets from its present assignment to its target assignment.
 
 A member first gives up what it should no longer have, and says so in a heartbeat. Only then does it
 move to the target's epoch and get the partitions that are free. Partitions that other members still
@@ -33,7 +33,7 @@ def reconcile(
     is_free: Callable[[bytes, int], bool],
     reported: Iterable[Any] | None,
 ) -> Member:
-    """The member after its next step; the same object if it has to stay where it is.
+    """The member after its next step; the same object if there is none.
 
     subscribed: ids of the existing topics it subscribes to. is_new_subscription: that has just
         changed, so what it has of other topics is to be revoked without waiting for a new target.
@@ -108,7 +108,7 @@ def _advance(
 def _drop_unsubscribed(
     member: Member, subscribed: AbstractSet[bytes], reported: Iterable[Any] | None
 ) -> Member:
-    """Revoke what is of topics the member does not subscribe to any more; it keeps its epoch."""
+    """Revoke partitions of topics that the member no longer subscribes to; it keeps its epoch."""
     dropped = {t: p for t, p in member.assigned.items() if t not in subscribed}
     if not dropped:
         return member
@@ -128,7 +128,7 @@ def _drop_unsubscribed(
 
 
 def _owns_any(reported: Iterable[Any] | None, revoking: Owned) -> bool:
-    """Whether the member still has one of these; a member that does not say has."""
+    """Whether the member still has one of these; assumed for a member that does not report."""
     if reported is None:
         return True
     for topic in reported:

@@ -97,7 +97,7 @@ def without_partition_metadata(group_id: str) -> Record:
 
 
 def without_member(group_id: str, member_id: str) -> list[Record]:
-    """Delete a member: first what it owns, last that it exists."""
+    """Delete a member: first its assignments, last its metadata."""
     names = {"group_id": group_id, "member_id": member_id}
     return [
         (topic.ConsumerGroupCurrentMemberAssignmentKey(**names), None),
@@ -121,7 +121,7 @@ def without_group(group: ConsumerGroup, member_ids: Iterable[str]) -> list[Recor
 
 
 def surely_fit(records: Sequence[Record]) -> bool:
-    """Whether the topic takes these in one batch for certain; if not, their size has to be known.
+    """Whether these certainly fit into one batch of the topic; if not, check their exact size.
 
     Members choose how long names, patterns and subscriptions are, up to megabytes.
     """
@@ -131,7 +131,7 @@ def surely_fit(records: Sequence[Record]) -> bool:
 
 
 def _size_max(value: Any) -> int:
-    """Bytes that a message or a field of one takes at the most."""
+    """Maximum bytes of a message or of one of its fields."""
     if value is None or isinstance(value, int):
         return 8
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Subscriptions by pattern. What is compiled is kept: members repeat their patterns."""
+"""Subscriptions by pattern. Compiled patterns are cached, since members repeat them."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class ConsumerReplay:
         }
 
     def _find(self, group_id: str, value: Any) -> ConsumerGroup | None:
-        """The group; made if there is none and the record is no tombstone."""
+        """The group; created if it does not exist and the record is not a tombstone."""
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group

@@ -1,4 +1,4 @@
-"""What a heartbeat may say, and how a group is described: checks and responses without state."""
+"""Checks of heartbeats and descriptions of groups, without state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MEMBER_TYPE_CLASSIC, MEMBER_TYPE_CONSUMER = 0, 1
 def check_heartbeat(
     request: ConsumerGroupHeartbeatRequest, version: int, offered_assignors: list[str]
 ) -> None:
-    """Raise INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for what no group would accept."""
+    """Raise INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for a heartbeat that no group accepts."""
     epoch = request.member_epoch
     if version >= FIRST_OWN_ID or epoch != JOIN_EPOCH:
         _reject_blank(request.member_id, "MemberId")
@@ -72,7 +72,7 @@ def _reject_blank(value: str | None, name: str) -> None:
 
 
 def check_epoch(group_id: str, member: Member, epoch: int, reported: list[Any] | None) -> None:
-    """Raise FENCED_MEMBER_EPOCH unless the member is in the epoch it says it is in.
+    """Raise FENCED_MEMBER_EPOCH unless the request has the member's epoch.
 
     Allowed besides: 0, by which it says that it has given up everything and starts over; and its
     previous epoch, when it has nothing but what it was assigned since: the response that told it of
@@ -108,7 +108,7 @@ def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def as_assignment(owned: Owned) -> Any:
-    """An assignment as a heartbeat's response has it."""
+    """An assignment in the form of a heartbeat's response."""
     cls = ConsumerGroupHeartbeatResponse
     return cls.Assignment(
         topic_partitions=[

@@ -15,7 +15,7 @@ _MASK = (1 << 64) - 1
 
 
 class TopicHashes:
-    """Hashes of topics, kept until a topic changes. BOUND: as many as there are topics.
+    """Hashes of topics, cached until a topic changes. BOUND: the number of topics.
 
     A topic's hash covers its id (so that a topic recreated under its name counts as another), its
     number of partitions, and the racks in which each partition has replicas. The assignors ignore
@@ -34,7 +34,7 @@ class TopicHashes:
         self._hashes.pop(name, None)
 
     def look_at_racks(self) -> bool:
-        """Whether a broker has another rack than before: every hash is forgotten then."""
+        """Whether a broker's rack has changed; if so, drop all hashes."""
         brokers = self._host.image.brokers.values()
         racks = {broker.broker_id: broker.rack for broker in brokers if broker.rack}
         if racks == self._racks:
@@ -44,7 +44,7 @@ class TopicHashes:
         return True
 
     def of(self, names: Iterable[str]) -> int:
-        """Of all these that exist, in any order: an int64, 0 if none does."""
+        """The hash of those topics that exist, in any order: an int64, 0 if none does."""
         topics = self._host.image.topics
         total = 0
         for name in names:

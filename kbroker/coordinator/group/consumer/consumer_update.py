@@ -1,4 +1,4 @@
-"""One pending change of a consumer group: what the group will be, and the records for that.
+"""One pending change of a consumer group: its outcome, and the records for it.
 
 A heartbeat or a join makes at most one new group epoch, and computes the target at once. The group
 itself is not changed here: that happens when the records are replayed.
@@ -33,7 +33,7 @@ MATCH_INTERVAL_MS = 1_000
 
 
 class Update:
-    """Of one member: ``old``, None if it is new, becomes ``member``.
+    """A change of one member: ``old``, None if it is new, becomes ``member``.
 
     replaced: the member of the same instance that it takes the place of.
     resolved, epoch, metadata_hash: of the group, as they will be.
@@ -66,7 +66,7 @@ class Update:
         self._reasons: list[str] = []
 
     def run(self, reported: list[Any] | None) -> Member:
-        """Take every step; returns the member as it will be. Raises WireError."""
+        """Run all steps; returns the resulting member. Raises WireError."""
         group, member, old = self.group, self.member, self.old
         if member is not old and not member.has_same_metadata(old):
             self.records.append(consumer_records.metadata(group.group_id, member))
@@ -89,7 +89,7 @@ class Update:
     # -- patterns --------------------------------------------------------------------------------
 
     def _resolve(self) -> bool:
-        """Match patterns that are new or whose topics may have changed; is the member's another?"""
+        """Match new patterns, and those whose topics may have changed; whether the member's did."""
         group, old_regex, regex = self.group, self.old.regex, self.member.regex
         regex_changed = old_regex != regex
         patterns = set(group.regex_counts)
@@ -110,7 +110,7 @@ class Update:
         return regex_changed
 
     def _is_match_old(self) -> bool:
-        """Whether patterns were last matched too long ago to trust what has changed since."""
+        """Whether the last match was too long ago to know which topics have changed since."""
         matched_ms = self.group.matched_ms
         interval_ms = self.host.config["group.consumer.regex.refresh.interval.ms"]
         return matched_ms is None or self.host.now_ms() - matched_ms >= interval_ms
@@ -123,7 +123,7 @@ class Update:
         return self.group.changed_topics != set() and elapsed_ms >= MATCH_INTERVAL_MS
 
     def _match_again(self, pattern: str, changed: set[str] | None) -> bool:
-        """Match what may be another member's pattern; whether it stands for other topics."""
+        """Match a pattern, perhaps of another member; whether its topics have changed."""
         try:
             return self._match(pattern, changed)
         except WireError as error:
@@ -132,7 +132,7 @@ class Update:
             return False
 
     def _match(self, pattern: str, changed: set[str] | None) -> bool:
-        """Match against the changed topics, None for all; whether it stands for other topics.
+        """Match a pattern with the changed topics, None for all; whether its topics have changed.
 
         Raises INVALID_REGULAR_EXPRESSION.
         """
@@ -182,7 +182,7 @@ class Update:
         )
 
     def _assign(self) -> Assignment:
-        """Compute the target of the new epoch, and write what changes of it."""
+        """Compute the target of the new epoch and write its changes."""
         group, member = self.group, self.member
         members = dict(group.members)
         if self.replaced is not None:
@@ -223,7 +223,7 @@ class Update:
         return result[member.member_id]
 
     def _preferred_assignor(self) -> str:
-        """What most members ask for; the first of the settings if none asks."""
+        """The assignor that most members name; the first of the settings if none is named."""
         counts = dict(self.group.server_assignors)
         if self.old.server_assignor is not None and self.old.server_assignor in counts:
             counts[self.old.server_assignor] -= 1
