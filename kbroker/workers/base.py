@@ -44,7 +44,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class ProcessContext:
-    """What a child gets at the fork. Made by the supervisor; shared regions are mapped before it."""
+    """What a child gets at the fork. Made by the supervisor; regions are mapped before it."""
 
     __slots__ = (
         "address",
