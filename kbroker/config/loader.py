@@ -22,6 +22,7 @@ from kbroker.config.broker_keys import (
 from kbroker.config.checks import ALL_CORDONED, advice, check_limits
 from kbroker.config.key import BUILT, LATER, Key, split_list
 from kbroker.config.listeners import Listener
+from kbroker.config.protocol_version import ProtocolVersion, find_version
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError
 from kbroker.properties import PropertiesError, parse_properties, read_properties
@@ -178,6 +179,13 @@ class BrokerConfig:
     def advertised_listeners(self) -> list[Listener]:
         """The advertised listeners; empty means the address that each client connected to."""
         return _listeners.advertised_listeners(self._values, self.listeners)
+
+    @property
+    def protocol_version(self) -> ProtocolVersion:
+        """What brokers speak among themselves: ``inter.broker.protocol.version``."""
+        found = find_version(self._values["inter.broker.protocol.version"])
+        assert found is not None, "checked when it was parsed"
+        return found
 
     @property
     def log_flush_interval_ms(self) -> int:
