@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from kbroker.cluster.topic_names import NAME_LENGTH_MAX, PARTITIONS_MAX, name_fault
 from kbroker.controller.state import ClusterState, TopicState
 from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.ipc.calls import Assigned, Setting, TopicToCreate
 
-NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-NAME_LENGTH_MAX = 249
 CHOSEN_BY_BROKER = -1
-# BOUND: partitions of one topic. A topic is one node of the metadata store and one message to every
-# process; beyond this both get unwieldy long before the partitions would be of use.
-PARTITIONS_MAX = 100_000
 
 Assignment = dict[int, list[int]]
 ValidateConfig = Callable[[Mapping[str, str]], None]
@@ -32,15 +28,8 @@ class NewTopic(NamedTuple):
 
 def check_name(name: str) -> None:
     """INVALID_TOPIC_EXCEPTION unless Kafka would take the name."""
-    if not name:
-        fault = "is empty"
-    elif name in (".", ".."):
-        fault = "may not be '.' or '..'"
-    elif len(name) > NAME_LENGTH_MAX:
-        fault = f"has {len(name)} characters"
-    elif not NAME_CHARS.issuperset(name):
-        fault = "has an illegal character"
-    else:
+    fault = name_fault(name)
+    if fault is None:
         return
     raise WireError(
         ErrorCode.INVALID_TOPIC_EXCEPTION,

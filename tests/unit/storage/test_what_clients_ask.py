@@ -10,7 +10,7 @@ import pytest
 from support.log_store import LogStore, append, append_error, batch, small, stored_values
 
 from kbroker._ext.shared.partition_table import OFFLINE
-from kbroker.controller.topics import NAME_LENGTH_MAX, PARTITIONS_MAX
+from kbroker.cluster.topic_names import NAME_LENGTH_MAX, PARTITIONS_MAX
 from kbroker.errors import ErrorCode
 from kbroker.storage.formats import FUTURE_DIR_SUFFIX, aside_dir_name, partition_dir_name
 
