@@ -29,6 +29,7 @@ FUNCTION_LINES_MAX = 70
 IMPORTED_BY = {
     "zmq": ("kbroker/ipc",),
     "kazoo": ("kbroker/metastore", "kbroker/client/legacy", "kbroker/adopt"),
+    "puresasl": ("kbroker/metastore",),
     "pyarrow": ("kbroker/client/arrow", "kbroker/spark"),
     "pandas": ("kbroker/spark",),
     "deltalake": ("kbroker/spark",),

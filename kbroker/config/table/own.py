@@ -9,6 +9,11 @@ KBROKER_S_OWN = (
     Key("metadata.store", STRING, "embedded", HIGH, one_of=("embedded",),
         doc='Where topics, settings and broker registrations are kept. "embedded" is a database '
             'file in the first data directory.'),
+    Key("java.security.auth.login.config", STRING, None, MEDIUM,
+        doc=
+            "JAAS file whose section Client has the credentials for ZooKeeper: a "
+            "DigestLoginModule with username and password. Kafka takes this as an option of "
+            "Java; other logins are not built. Needs the package pure-sasl."),
     Key("runtime.dir", STRING, None, LOW,
         doc=
             "Directory for the sockets between the processes, private to the broker's user: a "

@@ -1,0 +1,157 @@
+"""A client of ZooKeeper, configured by the broker's settings.
+
+kazoo does the protocol: reconnecting, pings, SASL. TLS contexts are made here, because kazoo's
+trust the operating system's authorities besides those of the trust store.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.retry import KazooRetry
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
+from kbroker.errors import ConfigError
+from kbroker.metastore import paths
+from kbroker.metastore.zookeeper_settings import JAAS_KEY, Tls, ZooKeeperSettings
+
+logger = logging.getLogger(__name__)
+
+# Whoever may read them can pose as somebody else.
+SENSITIVE_PATHS = ("/config/users", paths.BROKER_CONFIGS, "/delegation_token/tokens")
+RETRY_S, RETRY_MAX_S = 0.1, 1.0
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads, with TLS as configured and without a selector for each call."""
+
+    def __init__(self, tls: Tls | None, hosts: int) -> None:
+        super().__init__()
+        self._tls = tls
+        self._hosts = hosts
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str | None = None, timeout: float = 10, **_: Any
+    ) -> socket.socket:
+        """Connect within a host's share of ``timeout``, so that an address that does not answer
+        leaves time for the others.
+        """
+        connected = socket.create_connection(address, timeout / self._hosts)
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is None:
+                return connected
+            return self._tls.context().wrap_socket(connected, server_hostname=hostname)
+        except BaseException:
+            connected.close()
+            raise
+
+    def select(
+        self,
+        readers: Sequence[Any],
+        writers: Sequence[Any],
+        _: Sequence[Any],
+        timeout: float | None = None,
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """As ``select.select``, for any descriptor."""
+        # What TLS has decrypted already makes no socket readable.
+        ready = [s for s in readers if hasattr(s, "pending") and s.pending()]
+        if ready:
+            timeout = 0
+        poll = select.poll()
+        for reader in readers:
+            poll.register(reader, select.POLLIN)
+        for writer in writers:
+            poll.register(writer, select.POLLOUT)
+        found = {fd for fd, _ in poll.poll(None if timeout is None else timeout * 1000)}
+        readable = [s for s in readers if s in ready or s.fileno() in found]
+        return readable, [s for s in writers if s.fileno() in found], []
+
+
+class LastWarning(logging.Handler):
+    """Keeps why there is no connection, which kazoo says at each of its attempts."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR:
+            logger.handle(record)
+        self.text = record.getMessage()
+
+
+def new_client(
+    settings: ZooKeeperSettings,
+    *,
+    handler: Handler | None = None,
+    session: tuple[int, bytes] | None = None,
+    below_chroot: bool = True,
+) -> KazooClient:
+    """A client that is not started; it retries for ever. Not before a fork.
+
+    session: id and password of a session to resume. Its ``logger`` has a LastWarning as its only
+    handler.
+    """
+    sasl = None
+    if settings.digest is not None:
+        check_sasl()
+        sasl = {"mechanism": "DIGEST-MD5", **settings.digest._asdict()}
+    handler = handler or Handler(settings.tls, len(settings.hosts))
+    log = logging.Logger("kazoo", logging.WARNING)
+    log.addHandler(LastWarning())
+    return KazooClient(
+        hosts=settings.connect if below_chroot else settings.hosts_text,
+        timeout=settings.session_timeout_ms / 1000,
+        client_id=session,
+        handler=handler,
+        sasl_options=sasl,
+        connection_retry=KazooRetry(
+            max_tries=-1, delay=RETRY_S, max_delay=RETRY_MAX_S, sleep_func=handler.sleep_func
+        ),
+        logger=log,
+        use_ssl=settings.tls is not None,
+    )
+
+
+def check_sasl() -> None:
+    """Raise ConfigError if the package is missing that kazoo needs for SASL."""
+    try:
+        import puresasl  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            JAAS_KEY,
+            "(set)",
+            "no value, unless pure-sasl is installed: pip install 'kbroker[zookeeper]'",
+        ) from None
+
+
+def acl_of(path: str, settings: ZooKeeperSettings) -> list[ACL]:
+    """Kafka's access list of a node: everybody may do everything, or read at least some."""
+    if not settings.protects_nodes or path == paths.CONSUMERS:
+        return list(OPEN_ACL_UNSAFE)
+    if path.startswith(SENSITIVE_PATHS):
+        return list(CREATOR_ALL_ACL)
+    return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+
+
+def make_chroot(settings: ZooKeeperSettings) -> None:
+    """Create the path of ``zookeeper.connect``, if it is missing. Blocks; not before a fork.
+
+    Raises KazooException, and KazooTimeoutError after ``connection_timeout_ms``.
+    """
+    if not settings.chroot:
+        return
+    client = new_client(settings, below_chroot=False)
+    client.start(settings.connection_timeout_ms / 1000)
+    try:
+        client.ensure_path(settings.chroot, acl_of(settings.chroot, settings))
+    finally:
+        client.stop()
+        client.close()

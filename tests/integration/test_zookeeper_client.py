@@ -1,0 +1,142 @@
+"""Clients as configured, at a real ZooKeeper: chroot, login, TLS, access lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+from kazoo.security import OPEN_ACL_UNSAFE
+from support import certificates
+from support.zookeeper import ZooKeeperServer
+
+from kbroker.config.loader import BrokerConfig
+from kbroker.metastore.zookeeper_client import LastWarning, acl_of, make_chroot, new_client
+from kbroker.metastore.zookeeper_settings import ZooKeeperSettings, settings_of
+from kbroker.testing import wait_until
+from perf.brokers import free_ports
+
+pytestmark = pytest.mark.integration
+
+PASSWORD = "keys"
+JAAS = """
+Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="{0}"; }};
+Client {{
+  org.apache.zookeeper.server.auth.DigestLoginModule required username="kafka" password="{0}";
+}};
+"""
+
+
+def settings(**named: str) -> ZooKeeperSettings:
+    return settings_of(BrokerConfig({name.replace("_", "."): text for name, text in named.items()}))
+
+
+@contextmanager
+def connected(settings: ZooKeeperSettings) -> Iterator[KazooClient]:
+    make_chroot(settings)
+    client = new_client(settings)
+    client.start(settings.connection_timeout_ms / 1000)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_chroot_is_created_and_paths_are_below_it(tmp_path: Path) -> None:
+    with ZooKeeperServer(tmp_path) as server:
+        found = settings(zookeeper_connect=f"{server.connect}/a/b")
+        with connected(found) as client:
+            client.create("/node", b"here")
+            make_chroot(found)  # a second time it is there
+        with connected(settings(zookeeper_connect=server.connect)) as client:
+            assert client.get("/a/b/node")[0] == b"here"
+
+
+def test_reason_for_no_connection_is_kept() -> None:
+    client = new_client(settings(zookeeper_connect=f"127.0.0.1:{free_ports(1)[0]}"))
+    (last,) = client.logger.handlers
+    assert isinstance(last, LastWarning)
+    client.start_async()
+    wait_until(lambda: "refused" in last.text)
+    client.stop()
+    client.close()
+
+
+def test_nodes_of_a_logged_in_broker_are_protected(tmp_path: Path) -> None:
+    jaas = tmp_path / "jaas"
+    jaas.write_text(JAAS.format(PASSWORD))
+    server = ZooKeeperServer(
+        tmp_path / "server",
+        {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"},
+        jvm=(f"-Djava.security.auth.login.config={jaas}",),
+    )
+    with server:
+        secure = settings(
+            zookeeper_connect=f"{server.connect}/kafka",
+            java_security_auth_login_config=str(jaas),
+            zookeeper_set_acl="true",
+        )
+        with connected(secure) as client:
+            for path in ("/brokers", "/config/users/u", "/consumers"):
+                client.create(path, b"", acl_of(path, secure), makepath=True)
+        with connected(settings(zookeeper_connect=f"{server.connect}/kafka")) as other:
+            assert other.get("/brokers")[0] == b""
+            for forbidden in (
+                lambda: other.set("/brokers", b"x"),
+                lambda: other.get("/config/users/u"),
+            ):
+                with pytest.raises(NoAuthError):
+                    forbidden()
+            other.set("/consumers", b"x")
+            assert acl_of("/brokers", settings(zookeeper_connect="z")) == OPEN_ACL_UNSAFE
+
+
+@pytest.mark.skipif(certificates.OPENSSL is None, reason="openssl is not installed")
+def test_tls_trusts_the_trust_store_alone(tmp_path: Path) -> None:
+    made = certificates.make(tmp_path, "zookeeper")
+    stranger = certificates.make(tmp_path, "stranger")
+    port = free_ports(1)[0]
+    server = ZooKeeperServer(
+        tmp_path / "server",
+        {
+            "secureClientPort": str(port),
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "ssl.keyStore.location": str(made.both),
+            "ssl.keyStore.type": "PEM",
+            "ssl.trustStore.location": str(made.certificate),
+            "ssl.trustStore.type": "PEM",
+            "ssl.hostnameVerification": "false",
+        },
+    )
+    with server:
+        trusting = settings(
+            zookeeper_connect=f"127.0.0.1:{port}",
+            zookeeper_ssl_client_enable="true",
+            # ZooKeeper 3.9 takes nothing else by itself.
+            zookeeper_ssl_enabled_protocols="TLSv1.3",
+            zookeeper_ssl_keystore_location=str(made.both),
+            zookeeper_ssl_truststore_location=str(made.certificate),
+            zookeeper_set_acl="true",
+        )
+        with connected(trusting) as client:
+            client.create("/a", b"x" * 100_000, acl_of("/a", trusting))
+            assert [len(one.get()[0]) for one in [client.get_async("/a") for _ in range(20)]] == [
+                100_000
+            ] * 20
+        with connected(settings(zookeeper_connect=server.connect)) as other:
+            assert len(other.get("/a")[0]) == 100_000
+            with pytest.raises(NoAuthError):
+                other.set("/a", b"")
+        distrusting = trusting._replace(
+            tls=trusting.tls and trusting.tls._replace(trust_store=str(stranger.certificate))
+        )
+        client = new_client(distrusting)
+        client.start_async()
+        (last,) = client.logger.handlers
+        wait_until(lambda: "certificate" in last.text.lower())
+        client.stop()
+        client.close()
