@@ -182,7 +182,7 @@ class Rpc:
             _, number = heapq.heappop(self._deadlines)
             late = self._take(number)
             if late is not None:
-                text = f"{late.to.title} did not answer in time"
+                text = f"{late.to.title} did not respond in time"
                 late.pending.resolve(error=WireError(ErrorCode.REQUEST_TIMED_OUT, text))
         gone = {
             (to, incarnation)

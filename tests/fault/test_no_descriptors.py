@@ -165,4 +165,4 @@ def test_fetch_without_any_descriptor_waits_for_one() -> None:
             assert not answer.records
 
         assert values_of(client) == [b"0"]
-        assert "a fetch finds nothing, for now" in broker.log_text
+        assert "cannot open files for a fetch" in broker.log_text

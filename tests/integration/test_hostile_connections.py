@@ -118,7 +118,7 @@ def test_repeated_offence_is_a_line_in_the_log_not_one_each(broker: Broker) -> N
     """A client that repeats a failing produce without acks, whose only answer is a closed
     connection, fills no disk with lines.
     """
-    reason = "a produce without acks failed"
+    reason = "a produce with acks=0 failed"
     request = produce_request("absent", {0: batch_of([b"x"])}, acks=0)
     refused = refused_count(broker)
     began = time.monotonic()

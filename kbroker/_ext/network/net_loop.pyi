@@ -13,7 +13,7 @@ class NetLoop(ConnectionLoop):
     # a message of answers that an io worker has sent: its index, the message
     on_answer: Callable[[int, bytes], None] | None
     # a coordinator's error for a request that was handed on undecoded: token, frame, code, text
-    on_refused: Callable[[Connection, int, bytes, int, bytes], None] | None
+    on_rejected: Callable[[Connection, int, bytes, int, bytes], None] | None
     @property
     def produce(self) -> ProducePath: ...
     @property

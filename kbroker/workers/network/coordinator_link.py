@@ -141,7 +141,7 @@ class CoordinatorLink:
             if known is not None:
                 # COMPAT: clients of groups give up for good at REQUEST_TIMED_OUT; at this one they
                 # look for the coordinator and try again.
-                text = "the coordinator did not answer in time"
+                text = "the coordinator did not respond in time"
                 known[1].resolve(error=WireError(ErrorCode.NOT_COORDINATOR, text))
 
     @property

@@ -120,7 +120,7 @@ class NetworkWorker(Worker):
             self.loop.add_lane(lanes[-1])
         self.coordinators = CoordinatorLink(lanes)
         self.loop.on_answer = self.coordinators.on_answer
-        self.loop.on_refused = self.reject
+        self.loop.on_rejected = self.reject
         self.lane_is_full = False
         self.counters = Counters(
             self.context.counters, self.processes.addresses.index(self.address)
@@ -307,7 +307,7 @@ class NetworkWorker(Worker):
         return [
             (REQUEST_BYTES, lambda: loop.bytes_received),
             (RESPONSE_BYTES, lambda: loop.bytes_sent),
-            (INVALID_REQUESTS, lambda: loop.refused_total),
+            (INVALID_REQUESTS, lambda: loop.rejected_total),
             (CONNECTIONS_OPEN, lambda: loop.connection_count),
             (CONNECTIONS_CLOSED, lambda: loop.closed_total),
             (ARENA_USED, lambda: arena.allocated),

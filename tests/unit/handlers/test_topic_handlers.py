@@ -39,7 +39,7 @@ def result(name: str | None, **values: Any) -> dict[str, Any]:
 
 
 def time_out(to: Any, **args: Any) -> Any:
-    raise WireError(ErrorCode.REQUEST_TIMED_OUT, "controller-0 did not answer in time")
+    raise WireError(ErrorCode.REQUEST_TIMED_OUT, "controller-0 did not respond in time")
 
 
 class TestCreateTopics:

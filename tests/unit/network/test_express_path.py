@@ -46,7 +46,7 @@ class Bench(Harness):
         self.fetch.put_topic("__transaction_state", b"x" * 16, [3], [4])
         self.rejected: list[tuple[int, bytes, int, bytes]] = []
         self.others: list[bytes] = []
-        self.loop.on_refused = lambda c, *rest: self.rejected.append(rest)
+        self.loop.on_rejected = lambda c, *rest: self.rejected.append(rest)
         self.loop.on_answer = lambda worker, message: self.others.append(message)
         self.assembler = Assembler()
 

@@ -46,7 +46,7 @@ def test_phase_before_authentication_allows_its_own_requests_only(harness, phase
     else:
         assert harness.dispatched == []
         assert harness.descriptors() == []
-        reason = f"a request (API key {int(key)}) before authentication was over"
+        reason = f"a request (API key {int(key)}) before authentication was complete"
         assert harness.closed == [reason]
 
 
@@ -88,7 +88,7 @@ def test_phase_before_authentication_starts_one_request_after_the_other(harness)
     harness.loop.answer(harness.dispatched[0][0], b"\0\0\0\7")
     harness.turn()
     assert received(client) == framed(b"\0\0\0\7"), "the answer is sent first"
-    assert harness.closed == ["a request (API key 0) before authentication was over"]
+    assert harness.closed == ["a request (API key 0) before authentication was complete"]
 
 
 @pytest.mark.parametrize("token", [b"", b"\0u\0p", b"1234567"])
@@ -101,7 +101,7 @@ def test_phase_authenticating_a_short_frame_is_a_token_and_no_bad_length(harness
     client.send(framed(token))
     harness.turn()
 
-    reason = f"{len(token)} bytes that are no request, before authentication was over"
+    reason = f"{len(token)} bytes that are not a request, before authentication was complete"
     assert harness.closed == [reason]
 
 

@@ -1,7 +1,7 @@
-# Finds rows of an array by a hash of what they hold: open addressing, linear search. Row 0 means "none".
+# A hash index of the rows of an array: open addressing, linear probing. Row 0 means "none".
 #
-# The hash lies beside the number of the row: a search reads only rows that it is likely to want, growth none at all.
-# Whoever has a table frees its slots. One thread.
+# The hash is stored beside the row number: a search reads only rows that probably match, and growing reads none.
+# The owner of a table frees its slots. For one thread.
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -18,20 +18,20 @@ cdef struct IndexSlot:
     uint32_t row                   # 0: the slot is free
 
 
-# Of zeros: an empty one.
+# All zeros: an empty table.
 cdef struct IndexTable:
     IndexSlot* slots
     uint32_t mask                  # number of slots, a power of two, minus one
     uint32_t count                 # of rows
 
 
-# The next row with this hash, 0 if there is none; the caller looks whether it is the one that it wants.
-# at: the hash when the search begins, then what the last call left there.
+# The next row with this hash, 0 if there is none; the caller checks whether it is the one it wants.
+# at: the hash at the start of the search, then whatever the last call left there.
 cdef inline uint32_t next_row(const IndexTable* table, uint32_t hash, uint32_t* at) noexcept nogil:
     cdef const IndexSlot* slot
     if table.slots == NULL:
         return 0
-    # BOUND: a quarter of the slots is free, see reserve_row.
+    # BOUND: at least a quarter of the slots is free, see reserve_row.
     while True:
         slot = &table.slots[at[0] & table.mask]
         at[0] += 1
@@ -47,7 +47,7 @@ cdef inline void put_slot(IndexSlot* slots, uint32_t mask, const IndexSlot* slot
     slots[at] = slot[0]
 
 
-# Room for one more row: at most three quarters of the slots are used with it.
+# Make room for one more row: with it, at most three quarters of the slots are in use.
 cdef inline int reserve_row(IndexTable* table) except -1:
     cdef uint32_t size = table.mask + 1 if table.slots != NULL else 0
     cdef uint32_t wanted = 2 * size if size else ROWS_MIN
@@ -67,7 +67,7 @@ cdef inline int reserve_row(IndexTable* table) except -1:
     return 0
 
 
-# Enter a row; room for it was reserved.
+# Add a row, after reserve_row.
 cdef inline void put_row(IndexTable* table, uint32_t hash, uint32_t row) noexcept nogil:
     cdef IndexSlot slot
     slot.hash = hash
@@ -76,7 +76,7 @@ cdef inline void put_row(IndexTable* table, uint32_t hash, uint32_t row) noexcep
     table.count += 1
 
 
-# Take out a row that is in it, and close the gap, so that no search stops short of what lies behind it.
+# Remove a row that is in the table, and close the gap, so that no search stops short of the rows after it.
 cdef inline void drop_row(IndexTable* table, uint32_t hash, uint32_t row) noexcept nogil:
     cdef IndexSlot* slots = table.slots
     cdef uint32_t mask = table.mask
@@ -96,7 +96,7 @@ cdef inline void drop_row(IndexTable* table, uint32_t hash, uint32_t row) noexce
     table.count -= 1
 
 
-# Room for one more row in the array itself; new rows are not cleared. place: as for `grow`.
+# Make room for at least one more row in the array itself; new rows are not cleared. place: as for `grow`.
 cdef inline int widen(void* place, uint32_t* capacity, size_t row_size) except -1:
     if capacity[0] >= ROWS_MAX:
         raise MemoryError("too many rows")

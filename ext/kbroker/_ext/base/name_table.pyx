@@ -1,4 +1,4 @@
-"""Names that are kept once; see name_table.pxd."""
+"""Interned names with use counts; see name_table.pxd."""
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -40,7 +40,7 @@ cdef uint32_t find_name(Names* names, Text text) noexcept:
 
 
 cdef int reserve_name(Names* names) except -1:
-    """Room for one more."""
+    """Make room for one more name."""
     reserve_row(&names.index)
     if names.free_row == 0 and names.end >= names.capacity:
         widen(&names.rows, &names.capacity, sizeof(Name))
@@ -75,7 +75,7 @@ cdef uint32_t intern_name(Names* names, Text text) except 0:
 
 
 cdef void forget_name(Names* names, uint32_t row) noexcept:
-    """Take out a name that nothing uses."""
+    """Remove a name that nothing uses."""
     cdef Name* name = &names.rows[row]
     drop_row(&names.index, name_hash(name.text, name.size), row)
     free(name.text)

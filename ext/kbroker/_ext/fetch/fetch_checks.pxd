@@ -1,4 +1,4 @@
-# Which batches of a segment were checked, and the check. See fetch_checks.pyx.
+# Which batches of a segment have been checked, and the check itself. See fetch_checks.pyx.
 from libc.stdint cimport int64_t, uint64_t
 
 from kbroker._ext.shared.partition_table cimport SlotData
@@ -11,26 +11,28 @@ cdef enum:
 cdef struct Stretch:
     int64_t start
     int64_t end
-    int64_t next_offset    # behind its last batch
+    int64_t next_offset    # after its last batch
 
 
-# Whether the owner of the log has not checked what lies there.
+# Whether the owner of the log has not checked the batch at this position.
 cdef inline bint is_unchecked(const SlotData* slot, int64_t segment_base_offset, int64_t position) noexcept nogil:
     return segment_base_offset < slot.checked_segment or (
         segment_base_offset == slot.checked_segment and position < slot.checked_position
     )
 
 
-# The one of STRETCH_COUNT stretches that `position`, where a batch begins, is in or right behind; a new one in place of
-# the shortest. base_offset: of the segment.
+# The one of STRETCH_COUNT stretches in which `position` is or which ends there; otherwise a new one that replaces the
+# shortest. position: where a batch begins. base_offset: of the segment.
 cdef Stretch* stretch_at(Stretch* checked, int64_t base_offset, int64_t position) noexcept
-# Check on behind a stretch, for at least one batch and about CHECK_BYTES; None, or what is wrong with the batch behind it.
-# following: no offset of the segment reaches it. gapless: none is missing where one is expected. Raises OSError.
+# Extend a stretch by checking what follows it: at least one batch and about CHECK_BYTES. Returns None, or the problem
+# with the next batch. following: all offsets of the segment are below it. gapless: no offset may be missing. Raises
+# OSError.
 cdef object scan_on(
     int fd, int64_t base_offset, Stretch* stretch, int64_t limit, int64_t following, bint gapless, uint64_t* checked_bytes
 )
-# Whether a sealed segment ends where its index and its successor say; None, or (position, what is wrong). last_indexed:
-# the position of its last index entry, 0 without one. following: where its successor begins, -1 without one. Raises OSError.
+# Check that a sealed segment ends where its index and its successor say. Returns None, or (position, problem).
+# last_indexed: the position of its last index entry, 0 without one. following: the base offset of its successor, -1
+# without one. Raises OSError.
 cdef object end_problem(
     int fd, int64_t base_offset, int64_t size, int64_t last_indexed, int64_t following, bint gapless
 )

@@ -1,13 +1,13 @@
-"""Whether the batches of a segment are as they were written: each is checked once before it is sent.
+"""Checks that the batches of a segment are as they were written: each is checked once before it is sent.
 
-By the owner of the log, which wrote or recovered it and says so in the slot, or here, in network processes, a little
-ahead of what is asked for. What was checked here is remembered as a few stretches of each segment. No checksum covers
-the offset of a batch: that none is missing where one is expected is part of the check.
+Either the owner of the log has checked it, because it wrote or recovered it, and says so in the slot; or it is checked
+here, in a network process, a little ahead of what is requested. The batches checked here are remembered as a few
+stretches per segment. No checksum covers the offset of a batch, so the check also looks for missing offsets.
 """
 from kbroker._ext.log.log_scan import DAMAGED, scan_segment
 
 cdef enum:
-    CHECK_BYTES = 1 << 20           # checked at a time: BOUND of how long a turn is held up, but for one large batch
+    CHECK_BYTES = 1 << 20           # checked at a time. BOUND: of the delay of a turn, except by a large batch
 
 
 cdef object scan_on(
@@ -16,7 +16,7 @@ cdef object scan_on(
     cdef int64_t begin = stretch.end
     cdef int64_t size = CHECK_BYTES
     cdef int64_t end = begin
-    gapless &= begin == 0 or begin > stretch.start  # else nobody knows what to expect
+    gapless &= begin == 0 or begin > stretch.start  # otherwise the expected offset is unknown
     while end < limit:
         end = min(limit, begin + size)  # which may lie inside a batch
         scan = scan_segment(
@@ -28,7 +28,7 @@ cdef object scan_on(
             stretch.next_offset = scan.next_offset
             return None
         if scan.out_of_order:
-            # No checksum covers an offset: whichever of two neighbours is the damaged one, none of them goes out.
+            # No checksum covers an offset: one of two neighbours is damaged; as it is unknown which, send neither.
             if scan.batch_count > 0:
                 stretch.end = scan.last_position
             return scan.problem
@@ -61,5 +61,5 @@ cdef object end_problem(
     if scan.stop == DAMAGED:
         return scan.end_position, scan.problem
     if following >= 0 and (scan.next_offset > following or (gapless and scan.next_offset < following)):
-        return size, f"it ends at offset {scan.next_offset}, the next begins at {following}"
+        return size, f"it ends at offset {scan.next_offset}, but the next segment begins at {following}"
     return None

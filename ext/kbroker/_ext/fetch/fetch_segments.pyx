@@ -1,12 +1,12 @@
-"""Where in a partition's segment files an offset lies, found with as few reads as the past allows.
+"""Finds where an offset is in a partition's segment files, with the help of positions remembered from earlier fetches.
 
 Runs in network processes, which only read: nothing here goes past what a slot publishes, and nothing is mapped, so a
-file cut short is a failed read and never a signal. Cost of finding a position: none when the last fetch ended there
-or there is nothing new; one read of index entries and one of batch headers when a reader goes on after a range that
-was cut; a binary search of the index by ``pread`` when it comes from anywhere else.
+truncated file is a failed read and never a signal. Cost of finding a position: none if the last fetch ended there or
+there is nothing new; one read of index entries and one of batch headers if a reader continues after a range that was
+cut; a binary search of the index by ``pread`` if it comes from anywhere else.
 
 INVARIANT: the owner of the log changes ``segment_version`` whenever it adds, removes, replaces or truncates a segment
-file; positions remembered here are good until then.
+file; positions remembered here are valid until then.
 """
 
 import logging
@@ -39,25 +39,25 @@ cdef enum:
 
 cdef int64_t LARGEST = 0x7FFFFFFFFFFFFFFF
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 lines = RateLimit()
 
 
 def report_shortage(int code) -> None:
     times = lines.due(code)
     if times:
-        log.error("a fetch finds nothing, for now (%d times): %s", times, ShortageError(code))
+        logger.error("cannot open files for a fetch, its response is empty (%d times): %s", times, ShortageError(code))
 
 
 def report_failed_read(str path, str problem) -> None:
-    """A reader gets KAFKA_STORAGE_ERROR: say which file, or directory, is the cause."""
+    """Log which file or directory is the cause of a reader's KAFKA_STORAGE_ERROR."""
     times = lines.due(path)
     if times:
-        log.error("a fetch cannot read %s (%d times): %s", path, times, problem)
+        logger.error("a fetch cannot read %s (%d times): %s", path, times, problem)
 
 
 cdef class LogFiles:
-    """The segments of one partition. One object per partition and network process, made at its first fetch."""
+    """The segments of one partition. One object per partition and network process, created by the first fetch."""
 
     def __cinit__(self, str directory not None, FileCache cache not None):
         self.directory = directory
@@ -65,7 +65,7 @@ cdef class LogFiles:
         forget_hints(&self.hints)
 
     def __dealloc__(self):
-        # The files stay in the cache until it needs their places: `cache` may be gone already when this runs.
+        # The files stay in the cache until it needs their places: `cache` may already be freed when this runs.
         free(self.segments)
 
     cdef FindStatus find_range(
@@ -87,7 +87,7 @@ cdef class LogFiles:
             or self.segment_version != slot.segment_version
             or self.slot_incarnation != slot.slot_incarnation
         ):
-            # The versions were read before the directory is: a change in between is seen at the next fetch.
+            # The versions are read before the directory: a change in between is seen by the next fetch.
             self.segment_version = slot.segment_version
             self.slot_incarnation = slot.slot_incarnation
             status = self.refresh()
@@ -120,14 +120,14 @@ cdef class LogFiles:
                 status = self.check_end(number, slot)
                 if status != FIND_OK:
                     return status
-            number += 1  # nothing at or above `offset` is left in this one
-        return FIND_MISSING  # the segment of the published end is not in the list: the list is stale
+            number += 1  # this one has nothing at or above `offset`
+        return FIND_MISSING  # the segment of the published end is not in the list, so the list is stale
 
     cdef FindStatus search_segment(
         self, Segment* segment, int64_t offset, const LogEnd* end, int64_t bytes_max, bint at_least_one,
         FoundRange* out,
     ) except *:
-        """Fill *out from this segment; ``available`` is 0 when it holds nothing from ``offset`` on."""
+        """Fill *out from this segment; ``available`` is 0 if it has nothing at or above ``offset``."""
         cdef:
             BatchHeader header
             FindStatus status = FIND_OK
@@ -153,7 +153,7 @@ cdef class LogFiles:
                 segment.sealed_size = facts.st_size
             limit = segment.sealed_size
         if offset > segment.base_offset:
-            self.cache.hold(file)  # opening the index must not close it
+            self.cache.hold(file)  # opening the index must not evict it
             try:
                 status = self.locate(segment, fd, offset, limit, &position, &index_entry)
             finally:
@@ -174,7 +174,7 @@ cdef class LogFiles:
             return FIND_OK
         status = read_header(fd, position, limit, &header, &self.reads)
         if status == FIND_CORRUPT:
-            return self.note_damage(segment.base_offset, position, "no batch begins there")
+            return self.note_damage(segment.base_offset, position, "no batch begins at this position")
         if status != FIND_OK:
             self.failed_segment = segment.base_offset
             return status
@@ -193,7 +193,7 @@ cdef class LogFiles:
     cdef FindStatus locate(
         self, Segment* segment, int fd, int64_t offset, int64_t limit, int64_t* position, int64_t* index_entry
     ) except *:
-        """Position of the first batch that ends at or above ``offset``, or ``limit`` when there is none."""
+        """Find the position of the first batch that ends at or above ``offset``; ``limit`` if there is none."""
         cdef:
             Hint* hint = best_hint(&self.hints, offset, segment.base_offset, limit)
             FindStatus status
@@ -213,18 +213,18 @@ cdef class LogFiles:
         position[0] = start
         status = walk(fd, offset, limit, position, &self.reads)
         if status == FIND_CORRUPT and start > 0:
-            # A wrong index must not make sound data unreadable: the segment itself is the truth.
+            # A wrong index must not make sound data unreadable: search the segment from its start.
             position[0] = 0
             index_entry[0] = 0
             status = walk(fd, offset, limit, position, &self.reads)
         if status == FIND_CORRUPT:
-            return self.note_damage(segment.base_offset, position[0], f"no batch with offset {offset} can be found")
+            return self.note_damage(segment.base_offset, position[0], f"cannot find a batch with offset {offset}")
         return status
 
     cdef bint index_floor(
         self, Segment* segment, int64_t offset, int64_t limit, int64_t* index_entry, int64_t* position
     ) except *:
-        """The last index entry at or below ``offset``, searched from ``*index_entry`` on. False: there is none."""
+        """Find the last index entry at or below ``offset``, starting at ``*index_entry``. False if there is none."""
         cdef int32_t file = self.open_file(segment, True)
         if file < 0:
             index_entry[0] = 0
@@ -235,7 +235,7 @@ cdef class LogFiles:
     # ---- damage ----
 
     cdef FindStatus check(self, const SlotData* slot, FoundRange* out) except *:
-        """Cut *out to what is checked. FIND_CORRUPT when not even its first batch is good."""
+        """Cut *out to what has been checked. FIND_CORRUPT if not even its first batch is good."""
         cdef:
             int32_t number = self.floor_segment(out.segment_base_offset)
             Segment* segment = &self.segments[number]
@@ -264,17 +264,17 @@ cdef class LogFiles:
         if stretch.end > out.position:
             out.size = stretch.end - out.position
             return FIND_OK
-        return self.note_damage(segment.base_offset, stretch.end, problem or "there is no batch")
+        return self.note_damage(segment.base_offset, stretch.end, problem or "no batch begins at this position")
 
     cdef FindStatus check_end(self, int32_t number, const SlotData* slot) except *:
-        """Whether a sealed segment, of which a reader wants more than it has, ends where its index and successor say."""
+        """Check that a sealed segment which a reader has read to its end does end where its index and successor say."""
         cdef:
             Segment* segment = &self.segments[number]
             int64_t following = self.segments[number + 1].base_offset if number + 1 < self.segment_count else -1
             int64_t entry = 0, last = 0
             int32_t file = self.open_file(segment, False)
         if file < 0:
-            return FIND_OK  # gone, or no place: what is wrong with it was said by the search
+            return FIND_OK  # deleted, or no place: the search has reported it
         self.cache.hold(file)
         try:
             if not self.index_floor(segment, LARGEST, LARGEST, &entry, &last):
@@ -301,14 +301,15 @@ cdef class LogFiles:
         return FIND_IO_ERROR
 
     cdef int report_failure(self) except -1:
-        """Say what the last FIND_IO_ERROR was about."""
+        """Log the cause of the last FIND_IO_ERROR."""
         path = self.directory if self.failed_segment < 0 else f"{self.directory}/{self.failed_segment:020d}.log"
-        problem = os.strerror(self.reads.failed_errno) if self.reads.failed_errno else "it is shorter than what was written to it"
+        code = self.reads.failed_errno
+        problem = os.strerror(code) if code else "the file is shorter than expected"
         report_failed_read(path, problem)
         return 0
 
     cdef int32_t open_file(self, Segment* segment, bint index) except? -9999:
-        """Place of the segment's log or index in the file cache, or -errno."""
+        """Return the place of the segment's log or index in the file cache, or -errno."""
         cdef int32_t place = self.cache.find(segment.index if index else segment.log)
         cdef bytes path
         if place >= 0:
@@ -317,7 +318,7 @@ cdef class LogFiles:
         return self.cache.open(path, &segment.index if index else &segment.log)
 
     cdef FindStatus refresh(self) except *:
-        """List the directory anew. Open files whose name still means the same file are kept."""
+        """List the directory again. Open files whose name still refers to the same file are kept."""
         cdef:
             list found = []
             Segment* fresh
@@ -364,7 +365,7 @@ cdef class LogFiles:
             if at < self.segment_count and self.segments[at].base_offset == base_offset:
                 old = &self.segments[at]
                 at += 1
-                # The last segment may have been cut and written again: by recovery, or as a follower's.
+                # The last segment may have been truncated and rewritten: by recovery, or on a follower.
                 if old.inode == inode and at < self.segment_count and number + 1 < len(found):
                     fresh[number].checked = old.checked
                     fresh[number].end_is_sound = old.end_is_sound
@@ -399,7 +400,7 @@ cdef class LogFiles:
         self.loaded = False
 
     cdef int32_t floor_segment(self, int64_t offset) noexcept:
-        """Number of the last segment that begins at or below ``offset``; 0 when all begin above it."""
+        """Return the number of the last segment that begins at or below ``offset``; 0 if all begin above it."""
         cdef int32_t low = 0
         cdef int32_t high = self.segment_count
         cdef int32_t middle
@@ -412,7 +413,7 @@ cdef class LogFiles:
         return low
 
     def counts(self) -> dict:
-        """What finding positions has cost so far, for tests and tools."""
+        """Return what finding positions has cost so far, for tests and tools."""
         return {
             "segments": self.segment_count,
             "index_searches": self.reads.index_searches,

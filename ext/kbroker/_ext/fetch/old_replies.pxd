@@ -1,4 +1,4 @@
-# Answers to Fetch versions 0 to 3: the records of a PartitionReader's results in message format 0 or 1.
+# Responses to Fetch versions 0 to 3: the results of a PartitionReader, converted to message format 0 or 1.
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kbroker._ext.fetch.fetch_purgatory cimport FetchTerms
@@ -13,7 +13,7 @@ cdef class OldReplies:
     cdef ReplyPool replies
     cdef DownConverter converter
     cdef int32_t turn        # which partition is first
-    # Convert what the results name; they point to bytes here until clear().
+    # Convert the records of all results; until clear(), the results point to bytes owned by this object.
     cdef int convert(self, FetchSession session, FetchTerms* terms) except -1
     cdef void clear(self) noexcept
 

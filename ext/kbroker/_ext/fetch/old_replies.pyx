@@ -1,11 +1,11 @@
-"""What clients before message format 2 get: the records of a fetch, converted within a budget of memory.
+"""Down-conversion for clients older than message format 2: the records of a fetch, within a memory budget.
 
-The reader has found the files' bytes as for any fetch. Here they are converted, partition after partition, until the
-share of each is used up; what does not fit is for the client's next fetch. A range without a single message for the
-client (control batches, batches that compaction has emptied) is passed over and the next one read, or the client would
-ask for it for ever. BOUND: BUDGET_MAX bytes a response, less when those that are not sent yet come near IN_FLIGHT_MAX;
-the first batch of a partition may go beyond, up to RESPONSE_MAX. Each response begins with another partition, so none
-waits for ever.
+The reader has found the bytes in the files as for any fetch. Here they are converted, partition by partition, until the
+share of each partition is used up; the client's next fetch gets the rest. A range without any message for the client
+(control batches, batches emptied by compaction) is skipped and the next one is read; otherwise the client would request
+the same range forever. BOUND: BUDGET_MAX bytes per response, less when the unsent ones approach IN_FLIGHT_MAX; the
+first batch of a partition may exceed that, up to RESPONSE_MAX. Each response starts with a different partition, so none
+is starved.
 """
 
 from kbroker._ext.fetch.fetch_reader cimport clear_offsets
@@ -13,12 +13,12 @@ from kbroker._ext.fetch.fetch_reader cimport clear_offsets
 cdef enum:
     FIRST_WITH_FORMAT_1 = 2
     FIRST_OF_WHOLE_BATCHES = 3
-    # BOUND: converting these takes the network process 10 to 100 ms, by codec.
+    # BOUND: converting this much takes a network process 10 to 100 ms, depending on the codec.
     BUDGET_MAX = 4194304
     BUDGET_MIN = 65536
     RESPONSE_MAX = 16777216
     IN_FLIGHT_MAX = 67108864
-    # BOUND: ranges without messages that are passed over in one request, each at most so many bytes or one batch.
+    # BOUND: ranges without messages skipped in one request, and bytes in each of them unless one batch is larger.
     RANGES_MAX = 64
     RANGE_BYTES = 1048576
 
@@ -65,7 +65,7 @@ cdef class OldReplies:
                 continue
             entry = &session.partitions[self.reader.results[number].entry]
             wish.from_offset = entry.fetch_offset
-            # Each gets its part, so that a long log does not keep the others from their turn.
+            # Each partition gets its share, so that a long log does not starve the others.
             wish.bytes_enough = max(left // waiting, <int64_t>1)
             wish.bytes_max = max(<int64_t>entry.bytes_max, <int64_t>0)
             if wish.hard:
@@ -77,7 +77,7 @@ cdef class OldReplies:
             total += answer.size
             left = max(left - answer.size, <int64_t>0)
             waiting -= 1
-        # The bytes may have moved while they grew.
+        # The buffer may have moved while it grew.
         for number in range(self.reader.result_count):
             answer = &self.reader.results[number].answer
             if answer.size > 0:
@@ -104,11 +104,11 @@ cdef class OldReplies:
                 answer.file = -1
             if error != 0 or self.converter.out.size > start or next_offset == before or ranges == RANGES_MAX:
                 break
-            # Valid until the next file is opened, which is in the next round.
+            # The file stays valid until the next one is opened, which happens in the next round.
             entry.fetch_offset = next_offset
             error = self.reader.read_partition(entry, 0, RANGE_BYTES, True, &more)
             if error != 0 or more.size == 0:
-                error = 0  # an error is met when the client asks for that offset
+                error = 0  # the client gets that error when it fetches from that offset
                 break
         entry.fetch_offset = asked
         answer.position = start

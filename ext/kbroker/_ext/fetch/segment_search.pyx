@@ -1,7 +1,7 @@
-"""Where in one segment file an offset lies: by its index, then by the headers of its batches.
+"""Finds where an offset is in one segment file: by its index, then by its batch headers.
 
-Runs in network processes. Everything is read with ``pread`` from a descriptor: an index that is missing, short or wrong
-makes the walk longer, and a file cut short is a failed read and never a signal.
+Runs in network processes. Everything is read with ``pread`` from a file descriptor: a missing, short or wrong index
+only makes the walk longer, and a truncated file is a failed read and never a signal.
 """
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int32_t, uint8_t
@@ -13,14 +13,14 @@ from kbroker._ext.base.wire cimport load_i32, load_i64
 
 cdef enum:
     INDEX_ENTRY_SIZE = 8
-    INDEX_BLOCK = 512               # entries read at once: as much of the log as a 2 MiB range usually covers
+    INDEX_BLOCK = 512               # entries read at once; they usually cover 2 MiB of the log
     HEADER_SIZE = 27                # of a format 2 batch, up to its last offset delta
     LEGACY_HEADER_SIZE = 17         # of a format 0 or 1 message, up to its magic byte
     LOG_OVERHEAD = 12               # base offset and length, not counted by the length field
     BATCH_LENGTH_MIN = 49
     LEGACY_LENGTH_MIN = 14
     WALK_CHUNK = 4096
-    WALK_CHUNK_LONG = 65536         # after WALK_CHUNKS_SHORT chunks: the index is missing, the walk will be long
+    WALK_CHUNK_LONG = 65536         # after WALK_CHUNKS_SHORT chunks: the index is missing, so the walk will be long
     WALK_CHUNKS_SHORT = 8
 
 # COPY: scratch for headers and index entries, never for records. One per process: nothing here is re-entrant.
@@ -28,7 +28,7 @@ cdef uint8_t[WALK_CHUNK_LONG] scratch
 
 
 cdef Py_ssize_t read_at(int fd, uint8_t* into, Py_ssize_t size, int64_t position) noexcept:
-    # As pread, but never interrupted; short only at the end of the file.
+    # Like pread, but never interrupted, and short only at the end of the file.
     cdef Py_ssize_t done = 0
     cdef Py_ssize_t got
     while done < size:
@@ -44,7 +44,7 @@ cdef Py_ssize_t read_at(int fd, uint8_t* into, Py_ssize_t size, int64_t position
 
 
 cdef FindStatus parse_header(const uint8_t* p, int64_t room, BatchHeader* out) noexcept nogil:
-    # `room` is what may be read at p. Anything that no writer of a log leaves there is FIND_CORRUPT.
+    # `room`: bytes readable at p. FIND_CORRUPT for anything that no broker writes to a log.
     cdef int32_t length
     if room < LEGACY_HEADER_SIZE:
         return FIND_CORRUPT
@@ -60,7 +60,7 @@ cdef FindStatus parse_header(const uint8_t* p, int64_t room, BatchHeader* out) n
         if out.last_offset < out.base_offset:
             return FIND_CORRUPT
     elif p[16] < 2:
-        # A log written before format 2: the offset is that of the message, or of the last one wrapped in it.
+        # Formats 0 and 1: the offset is that of the message, or of the last message in a wrapper.
         if length < LEGACY_LENGTH_MIN:
             return FIND_CORRUPT
         out.last_offset = out.base_offset
@@ -70,8 +70,8 @@ cdef FindStatus parse_header(const uint8_t* p, int64_t room, BatchHeader* out) n
 
 
 cdef inline bint is_after(const uint8_t* entry, int64_t number, int64_t relative_offset, int64_t limit) noexcept nogil:
-    # Whether index entry `number` lies beyond the wanted offset or the published end, or is padding (zeros behind the
-    # last entry of a preallocated index; only entry 0 can rightly be zero). Monotone over a sound index.
+    # Whether index entry `number` is beyond the wanted offset or the published end, or is padding (zeros after the last
+    # entry of a preallocated index; only entry 0 may be zero). Monotonic over a sound index.
     cdef int32_t relative = load_i32(entry)
     cdef int32_t position = load_i32(entry + 4)
     if number > 0 and relative <= 0:
@@ -82,7 +82,7 @@ cdef inline bint is_after(const uint8_t* entry, int64_t number, int64_t relative
 cdef int32_t last_at_or_before(
     const uint8_t* entries, int32_t count, int64_t first_number, int64_t relative_offset, int64_t limit
 ) noexcept nogil:
-    # Position in the block of the last entry that is not after; -1 when all are.
+    # Number within the block of the last entry that is not after the wanted offset; -1 if all are.
     cdef int32_t low = -1
     cdef int32_t high = count
     cdef int32_t middle
@@ -139,8 +139,8 @@ cdef bint index_floor(
 
 
 cdef FindStatus walk(int fd, int64_t offset, int64_t limit, int64_t* position, Reads* reads) noexcept:
-    """FIND_CORRUPT when no batch begins there, or when that first batch lies above ``offset`` although the walk did
-    not begin at the start of the segment: a batch before it may be the one that is wanted.
+    """FIND_CORRUPT if no batch begins at the position, or if the first batch is above ``offset`` although the walk did
+    not begin at the start of the segment: the wanted batch may be an earlier one.
     """
     cdef:
         BatchHeader header
@@ -167,7 +167,7 @@ cdef FindStatus walk(int fd, int64_t offset, int64_t limit, int64_t* position, R
             position[0] = at
             return FIND_OK
         at += header.size
-        # Large batches: only their headers are wanted. Small ones and many of them: read more at once.
+        # Large batches: read only their headers. Many small ones: read more at once.
         if header.size > WALK_CHUNK:
             chunk = 64
         else:

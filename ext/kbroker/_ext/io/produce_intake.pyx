@@ -315,7 +315,7 @@ cdef class ProduceIntake:
             for held in self.verification.expired(now):
                 self.append_one(
                     held.network_index, &held.descriptor, 0, NO_QUESTION, NOT_ENOUGH_REPLICAS,
-                    "the transaction coordinator did not answer in time")
+                    "the transaction coordinator did not respond in time")
         return 0
 
     cdef int drop(self, int network_index) except -1:

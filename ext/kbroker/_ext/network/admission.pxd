@@ -1,4 +1,4 @@
-# Connections whose next request may not begin yet. See admission.pyx.
+# Connections whose next request may not start yet. See admission.pyx.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker._ext.network.connection cimport Connection
@@ -7,8 +7,8 @@ from kbroker._ext.network.connection cimport Connection
 cdef class HeavyRequests:
     cdef const uint8_t* arena_base
     cdef int64_t frame_max
-    cdef int64_t bytes                 # of heavy requests that are worked on
-    cdef object held_back              # deque: connections whose heavy request waits for others to be over
+    cdef int64_t bytes                 # of the heavy requests in progress
+    cdef object held_back              # deque: connections whose heavy request waits for others to complete
     cdef bint begin(self, Connection c, int32_t size) except? True
     cdef list over(self, Connection c)
     cdef int leave(self, Connection c) except -1
@@ -16,7 +16,7 @@ cdef class HeavyRequests:
 
 cdef class MutedConnections:
     cdef list heap                     # of (end, number, connection)
-    cdef int64_t next_end_ms           # the end of the first of them, -1 without one
+    cdef int64_t next_end_ms           # the earliest end, -1 if none is muted
     cdef int64_t numbers
     cdef bint add(self, Connection c, int64_t until_ms) except *
     cdef list take_due(self, int64_t now_ms)

@@ -1,8 +1,8 @@
-"""Connections whose next request may not begin yet: heavy ones that wait for others to be over, and muted clients.
+"""Connections whose next request may not start yet: because heavy requests are in progress, or because they are muted.
 
-Heavy requests are those that Python decodes to many objects. They begin one after the other once HEAVY_BYTES_MAX of
-them are worked on; the others wait in the arena. A muted connection is not received from: what its client sends stays
-in the kernel. Both only say who may go on; the loop serves them.
+Heavy requests are those that Python decodes into many objects. While HEAVY_BYTES_MAX bytes of them are in progress,
+further ones wait in the arena. Nothing is received from a muted connection: what its client sends stays in the kernel.
+These classes only decide which connections may continue; the loop serves them.
 """
 from kbroker._ext.shared.arena cimport Arena
 
@@ -10,12 +10,12 @@ from collections import deque
 from heapq import heappop, heappush
 
 cdef enum:
-    # BOUND: bytes of heavy requests that are worked on. Decoded they may take thirty times as much.
+    # BOUND: bytes of heavy requests in progress. Decoded, they may take thirty times as much memory.
     HEAVY_BYTES_MAX = 4194304
 
 
 cdef class HeavyRequests:
-    """The heavy requests of one network process: at most one of each connection."""
+    """The heavy requests of one network process: at most one per connection."""
 
     def __cinit__(self, Arena arena not None, int64_t frame_max):
         self.arena_base = arena.base
@@ -23,12 +23,12 @@ cdef class HeavyRequests:
         self.held_back = deque()
 
     cdef bint begin(self, Connection c, int32_t size) except? True:
-        """Whether its request of this size may begin now; if not, it is held back until others are over."""
+        """Whether its request of this size may start now; if not, it is held back until others complete."""
         if c.heavy_bytes:
-            return True  # it was held back, and its turn has come
+            return True  # it was held back, and over() has let it start
         if self.held_back or (self.bytes and self.bytes + size > HEAVY_BYTES_MAX):
             c.held_back = True
-            c.partial_since_ms = -1  # the frame is whole
+            c.partial_since_ms = -1  # the frame is complete
             self.held_back.append(c)
             return False
         c.heavy_bytes = size
@@ -36,7 +36,7 @@ cdef class HeavyRequests:
         return True
 
     cdef list over(self, Connection c):
-        """Its heavy request takes no more memory here. Returns the connections whose request may begin now."""
+        """Note that its heavy request no longer takes memory here. Returns the connections whose request may start."""
         cdef const uint8_t* frame = NULL
         cdef int32_t size = 0
         cdef list found = []
@@ -55,7 +55,7 @@ cdef class HeavyRequests:
         return found
 
     cdef int leave(self, Connection c) except -1:
-        """It is closed."""
+        """Forget a connection that is closed."""
         if c.held_back:
             c.held_back = False
             self.held_back.remove(c)
@@ -63,19 +63,19 @@ cdef class HeavyRequests:
 
 
 cdef class MutedConnections:
-    """Connections of which no further request is looked at for a time, by its end."""
+    """Connections whose requests are not read for some time, ordered by its end."""
 
     def __cinit__(self):
         self.heap = []
         self.next_end_ms = -1
 
     cdef bint add(self, Connection c, int64_t until_ms) except *:
-        """Mute it until then; False if it is muted for as long already, or closed."""
+        """Mute a connection until this time; False if it is already muted for that long, or is closed."""
         cdef bint is_new = c.muted_until_ms == 0
         if c.closed or until_ms <= c.muted_until_ms:
             return False
         c.muted_until_ms = until_ms
-        # Its time is not the client's to lose: it neither waits for memory, nor is it late with a request.
+        # The time does not count against the client: it neither waits for memory nor is late with a request.
         c.starved_since_ms = c.partial_since_ms = -1
         if is_new:
             self.numbers += 1
@@ -84,13 +84,13 @@ cdef class MutedConnections:
         return True
 
     cdef list take_due(self, int64_t now_ms):
-        """The connections whose time is over."""
+        """Unmute and return the connections whose time is over."""
         cdef Connection c
         cdef list found = []
         while self.heap and self.heap[0][0] <= now_ms:
             _, number, entry = heappop(self.heap)
             c = <Connection>entry
-            if c.muted_until_ms > now_ms and not c.closed:  # for longer than at first
+            if c.muted_until_ms > now_ms and not c.closed:  # the time was extended
                 heappush(self.heap, (c.muted_until_ms, number, c))
                 continue
             c.muted_until_ms = 0

@@ -16,7 +16,7 @@ cdef enum Phase:
 cdef enum FrameStatus:
     FRAME_READY = 0        # a whole frame is there
     FRAME_PARTIAL = 1      # more bytes are needed
-    FRAME_BAD_LENGTH = 2   # close; refused_reason() says why
+    FRAME_BAD_LENGTH = 2   # close; rejection_reason() says why
 
 
 cdef enum ReceiveStatus:

@@ -27,7 +27,7 @@ HANDSHAKE, AUTHENTICATING, SERVING = PHASE_HANDSHAKE, PHASE_AUTHENTICATING, PHAS
 
 
 class CloseConnection(Exception):
-    """The connection is to be closed; the text says why."""
+    """The connection must be closed; the text says why."""
 
 
 cdef class Connection:
@@ -129,7 +129,7 @@ cdef class Connection:
 
     @property
     def throttle_time_ms(self) -> int:
-        """The same for responses of handlers."""
+        """The same for the responses of handlers."""
         return self.throttle_ms(monotonic_ns() // 1000000) if self.muted_until_ms else 0
 
     cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil:
@@ -204,7 +204,7 @@ cdef class Connection:
         return request
 
 
-def refused_reason(int length, int64_t frame_max) -> str:
+def rejection_reason(int length, int64_t frame_max) -> str:
     """Why a frame with this length prefix is rejected; names the protocol if it is recognised."""
     prefix = length.to_bytes(4, "big", signed=True)
     if prefix in (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI "):

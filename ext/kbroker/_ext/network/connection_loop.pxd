@@ -1,4 +1,4 @@
-# The connections of a network process; net_loop adds what requests are. See connection_loop.pyx.
+# The connections of a network process; net_loop adds the requests. See connection_loop.pyx.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker._ext.network.admission cimport HeavyRequests, MutedConnections
@@ -11,7 +11,7 @@ from kbroker._ext.sockets.requests cimport Request, RequestTable
 cdef class ConnectionLoop:
     cdef int _epoll_fd
     cdef dict _connections            # fd -> Connection
-    cdef dict _readers                # fd -> reader, for descriptors that are not connections
+    cdef dict _readers                # fd -> reader, for file descriptors that are not connections
     cdef object _ready                # deque: connections with more to do than their turn allowed
     cdef Answers _answers
     cdef MemoryQueue _memory
@@ -22,18 +22,18 @@ cdef class ConnectionLoop:
     cdef object _on_close
     cdef int64_t _frame_max
     cdef int64_t now_ms
-    cdef public int64_t slice_ns_max  # what a connection may take of a turn
-    cdef int64_t _slice_ns             # and of this one
-    cdef int64_t _receive_bytes        # at once
+    cdef public int64_t slice_ns_max  # how much of a turn a connection may use at most
+    cdef int64_t _slice_ns             # how much of the current turn
+    cdef int64_t _receive_bytes        # how much it may receive at once
     cdef bint _draining
-    cdef bint _called_out              # Python code of the process ran since `turns` began a turn
+    cdef bint _called_out              # Python code of the process has run since `turns` began
     cdef int64_t _idle_ms
     cdef int64_t _first_request_ms
     cdef int64_t _request_ms
     cdef int64_t _write_ms
     # totals since the start, copied into the shared counters by the worker
     cdef readonly int64_t bytes_received
-    cdef readonly int64_t refused_total
+    cdef readonly int64_t rejected_total   # connections that this side closed for a reason
     cdef readonly int64_t closed_total
 
     cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1
@@ -43,8 +43,8 @@ cdef class ConnectionLoop:
     cdef int forget_express(self, Request* request) except -1
     cdef int on_readable(self, object reader) except -1
 
-    # The one way to Python code of the process. What it asks for (a call, a sleep) has to be looked at before the loop
-    # waits again: the turns end.
+    # The only way to call Python code of the process. What it schedules (a call, a sleep) must be looked at before the
+    # loop waits again, so `turns` returns.
     cdef inline int call_out(self, object function, tuple args) except -1:
         self._called_out = True
         function(*args)
@@ -53,13 +53,13 @@ cdef class ConnectionLoop:
     cdef int serve(self, Connection c) except -1
     cdef int parse(self, Connection c) except -1
     cdef int heavy_over(self, Connection c) except -1
-    cdef int go_on_later(self, Connection c) except -1
+    cdef int continue_later(self, Connection c) except -1
     cdef int flush_answers(self) except -1
     cdef int flush(self, Connection c) except -1
     cdef bint send_long(self, Connection c) except *
     cdef int end_request(self, Request* request) except -1
     cdef int end_connection(self, Connection c) except -1
-    cdef int take_leave(self, Connection c) except -1
+    cdef int finish_ending(self, Connection c) except -1
     cdef int close_connection(self, Connection c, object reason) except -1
     cdef int retry_starved(self) except -1
     cdef int relieve_part(self, bint large) except -1

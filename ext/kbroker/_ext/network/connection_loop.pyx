@@ -1,18 +1,19 @@
 """The connections of a network process: waiting, receiving, framing, sending, closing.
 
-A turn waits for events, receives into the arena and hands whole frames to ``handle_frame`` where they lie; answers leave
-in request order (``answers``). Sockets are edge-triggered: ``readable`` and ``writable`` remember what the kernel said
-until a call proves otherwise. What a request is, ``net_loop`` knows. Who waits, and for what: for memory (``scarcity``),
-for other heavy requests to be over or for the end of a throttle (``admission``), for its next turn (``_ready``).
+A turn waits for events, receives into the arena and passes complete frames to ``handle_frame`` in place; responses are
+sent in request order (``answers``). Sockets are edge-triggered: ``readable`` and ``writable`` remember what the kernel
+said until a call proves otherwise. ``net_loop`` knows what requests are. A connection may wait for memory
+(``scarcity``), for heavy requests to complete or for the end of a throttle (``admission``), or for its next turn
+(``_ready``).
 
-Time: a connection goes on for SLICE_NS in a turn, for less where many have work, and is then behind the others.
+Time: a connection is served for SLICE_NS per turn, less if many have work, and then queues behind the others.
 
-A connection that ends (``end_connection``) starts no further request. When all that it has started is answered, its
-peer is sent the end of the stream and what it still sends is thrown away, until it closes: a close on unread bytes would
-have the kernel throw away answers on their way.
+A connection that ends (``end_connection``) starts no further requests. When all its requests have been responded to,
+the sending side is shut down and whatever the peer still sends is discarded until the peer closes: closing a socket
+with unread bytes would make the kernel discard responses in transit.
 
-Order on a connection: frames that ``may_pipeline`` allows may be in flight together; any other starts only when all
-before it have been answered and sent, and nothing behind it is looked at before its own answer is sent.
+Order on a connection: frames that ``may_pipeline`` allows may be in flight together; any other starts only when the
+responses to all earlier ones have been sent, and nothing after it is looked at before its own response has been sent.
 """
 from cpython.ref cimport Py_DECREF
 from libc.errno cimport errno
@@ -54,24 +55,24 @@ from kbroker._ext.sockets.verdicts cimport Verdicts
 
 from collections import deque
 
-from kbroker._ext.network.connection import CloseConnection, refused_reason
+from kbroker._ext.network.connection import CloseConnection, rejection_reason
 
 cdef enum:
     EVENTS_MAX = 256
-    # BOUND: what is done for one connection in one turn, so that none starves the others, and for all that have work:
-    # a slice has a share of it. A request that has begun is not interrupted.
+    # BOUND: time for one connection per turn, so that none starves the others, and for all that have work, which is
+    # divided into slices. A request that has started is not interrupted.
     SLICE_NS = 2000000
     TURN_NS = 8000000
     SLICE_NS_MIN = 50000
-    # BOUND: bytes that a connection receives at once where many have work, and where few do.
+    # BOUND: bytes that a connection receives at once if many have work, and if few do.
     RECEIVE_BYTES = 65536
     RECEIVE_BYTES_ALONE = 1073741824
     MANY = 16
-    # BOUND: bytes thrown away at a time, and how often in one turn, of what a connection sends that ends.
-    LEAVE_BYTES = 4096
-    LEAVE_ROUNDS = 16
-    # How long its peer may take to close it.
-    LEAVE_MS = 5000
+    # BOUND: bytes from an ending connection that are discarded at a time, and how often per turn.
+    DISCARD_BYTES = 4096
+    DISCARD_ROUNDS = 16
+    # How long the peer of an ending connection may take to close it.
+    ENDING_MS = 5000
     # BOUND: requests in flight on one connection.
     IN_FLIGHT_MAX = 256
 
@@ -79,7 +80,7 @@ cdef enum:
 cdef class ConnectionLoop:
     """Connections of one network process.
 
-    on_close(connection, reason): called once a connection is closed; reason is None when the peer closed it.
+    on_close(connection, reason): called when a connection has been closed; reason is None if the peer closed it.
     """
 
     def __cinit__(self, Arena arena, RequestTable requests, int64_t frame_max, on_close, *rest):
@@ -100,40 +101,40 @@ cdef class ConnectionLoop:
         self._frame_max = frame_max
         self._on_close = on_close
 
-    # -- what requests are: filled in by NetLoop ---
+    # -- requests: implemented by NetLoop ---
 
     cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1:
-        """Start one request. The frame was consumed; its bytes stay until the block is released.
+        """Start one request. The frame has been consumed; its bytes stay valid until the block is released.
 
-        Raises CloseConnection for bytes that are no request, or none that the connection's phase allows. Before
-        authentication is over, a frame may be shorter than any header.
+        Raises CloseConnection for bytes that are not a request, or not one that the connection's phase allows. Before
+        authentication is complete, a frame may be shorter than any header.
         """
         raise NotImplementedError
 
     cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil:
-        """Whether a frame may start while those before it on its connection are not answered."""
+        """Whether a frame may start while earlier ones on its connection are in flight."""
         return False
 
     cdef bint is_heavy(self, const uint8_t* frame, int32_t size) noexcept nogil:
-        """Whether a frame is decoded to many objects."""
+        """Whether a frame is decoded into many objects."""
         return False
 
     cdef int forget_parked(self, Request* request) except -1:
-        """The connection of a parked request is closed."""
+        """Drop a parked request: its connection is closed."""
         raise NotImplementedError
 
     cdef int forget_express(self, Request* request) except -1:
-        """The connection of a request that was handed on undecoded is closed."""
+        """Drop a request that was forwarded undecoded: its connection is closed."""
         raise NotImplementedError
 
     cdef int on_readable(self, object reader) except -1:
-        """A descriptor that is not a connection is readable."""
+        """Called when a file descriptor that is not a connection is readable."""
         return self.call_out(reader, ())
 
     # -- descriptors ---
 
     def add_reader(self, int fd, callback):
-        """Call back in the turn in which ``fd`` becomes readable (level-triggered)."""
+        """Call ``callback`` in each turn in which ``fd`` is readable (level-triggered)."""
         cdef epoll_event event
         event.events = EPOLLIN
         event.data.fd = fd
@@ -144,7 +145,7 @@ cdef class ConnectionLoop:
     def add_connection(
         self, int fd, int listener, peer_host, peer_port, Verdicts access not None, uint8_t phase=PHASE_SERVING
     ):
-        """Take over a connected, non-blocking socket; the loop closes it. access, phase: those that it starts with."""
+        """Take over a connected, non-blocking socket; the loop closes it. access, phase: the initial ones."""
         cdef epoll_event event
         cdef int64_t now_ms = monotonic_ns() // 1000000
         cdef Connection c = Connection(Transport(fd), listener, peer_host, peer_port, access, now_ms)
@@ -154,7 +155,7 @@ cdef class ConnectionLoop:
         if epoll_ctl(self._epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
             raise OSError(errno, "epoll_ctl")
         self._connections[fd] = c
-        self.go_on_later(c)
+        self.continue_later(c)
         return c
 
     @property
@@ -184,7 +185,7 @@ cdef class ConnectionLoop:
 
     @property
     def heavy_bytes(self) -> int:
-        """Of heavy requests that are worked on."""
+        """Bytes of the heavy requests in progress."""
         return self._heavy.bytes
 
     @property
@@ -194,13 +195,13 @@ cdef class ConnectionLoop:
     # -- the turn ---
 
     def turn(self, int timeout_ms):
-        """Wait for events and serve them. Answers that become ready are sent by ``flush_answers``."""
+        """Wait for events and serve them. Responses that become ready are sent by ``flush_answers``."""
         cdef:
             epoll_event events[EVENTS_MAX]
             int count, i
             uint32_t mask
             Connection c
-            Py_ssize_t again = len(self._ready)  # what this turn leaves is the next one's
+            Py_ssize_t again = len(self._ready)  # connections added during this turn wait for the next one
         if self._answers.long_bytes:
             self._answers.let_others_run()
         if again or self._answers.dirty or self._memory.may_retry():
@@ -213,7 +214,7 @@ cdef class ConnectionLoop:
         self.now_ms = monotonic_ns() // 1000000
         if 0 <= self._muted.next_end_ms <= self.now_ms:
             for c in self._muted.take_due(self.now_ms):
-                self.go_on_later(c)
+                self.continue_later(c)
         self._slice_ns = min(self.slice_ns_max, max(<int64_t>SLICE_NS_MIN, TURN_NS // max(1, count + again)))
         self._receive_bytes = RECEIVE_BYTES if count + again > MANY else RECEIVE_BYTES_ALONE
         for i in range(count):
@@ -242,25 +243,26 @@ cdef class ConnectionLoop:
             self.retry_starved()
 
     cdef int serve(self, Connection c) except -1:
-        """Send what is answered, read what is there; a failure costs this connection only."""
+        """Send ready responses and read what has arrived. A failure affects only this connection."""
         if c.closed:
             return 0
         try:
             if c.first != NULL and c.writable:
                 self.flush(c)
             if c.ending_since_ms >= 0:
-                self.take_leave(c)
+                self.finish_ending(c)
             elif not c.closed:
                 self.parse(c)
             if c.peer_closed and not c.closed and c.first != NULL and c.first.parked:
-                # Nobody reads on, so nothing would end it before its deadline, which is the client's to choose.
+                # Nothing more is read from it, so otherwise it would stay until the fetch's deadline, which the client
+                # chooses.
                 self.close_connection(c, None)
         except CloseConnection as reason:
             self.close_connection(c, str(reason))
         return 0
 
     cdef int parse(self, Connection c) except -1:
-        """Handle whole frames and receive more until there is nothing to do or this connection's turn is over."""
+        """Handle complete frames and receive more, until nothing is left or this connection's slice is used up."""
         cdef:
             const uint8_t* frame = NULL
             int32_t size = 0
@@ -274,14 +276,14 @@ cdef class ConnectionLoop:
             if c.ending_since_ms >= 0 or c.muted_until_ms:
                 return 0
             if begun and monotonic_ns() >= until:
-                self.go_on_later(c)
+                self.continue_later(c)
                 break
             status = c.next_frame(self._arena.base, self._frame_max, &frame, &size)
             if status == FRAME_READY:
                 if c.request_count > 0 and (c.phase != PHASE_SERVING or not self.may_pipeline(frame)):
                     return 0  # runs alone: continued by flush
                 if self.is_heavy(frame, size) and not self._heavy.begin(c, size):
-                    return 0  # continued when another one is over
+                    return 0  # continued when another one completes
                 c.start += size + 4
                 c.frame_size_last = size + 4
                 if c.frame_size_last > c.frame_size_max:
@@ -295,7 +297,7 @@ cdef class ConnectionLoop:
                 continue
             if status == FRAME_BAD_LENGTH:
                 raise CloseConnection(
-                    refused_reason(load_i32(self._arena.base + c.block.offset + c.start), self._frame_max)
+                    rejection_reason(load_i32(self._arena.base + c.block.offset + c.start), self._frame_max)
                 )
             c.drop_empty_block(self._arena)
             if not c.readable:
@@ -322,15 +324,15 @@ cdef class ConnectionLoop:
                 c.partial_since_ms = self.now_ms
         return 0
 
-    cdef int go_on_later(self, Connection c) except -1:
-        """It is behind all others that have work."""
+    cdef int continue_later(self, Connection c) except -1:
+        """Queue it behind all others that have work."""
         if not c.in_ready:
             c.in_ready = True
             self._ready.append(c)
         return 0
 
     cdef int retry_starved(self) except -1:
-        """Blocks were freed: serve those that wait, and of the line as many as get what they need."""
+        """Serve the waiting connections after blocks were freed; those in line only as long as each gets its block."""
         cdef Connection c
         for c in self._memory.take_small():
             self.serve(c)
@@ -342,26 +344,27 @@ cdef class ConnectionLoop:
         return 0
 
     def mute(self, Connection c, int64_t until_ms):
-        """Look at no further request of it before then (monotonic). What has begun goes on, and is answered with the time.
+        """Read no further request from it before this (monotonic) time.
 
-        A connection that is muted already stays so until the later of the two.
+        Requests in progress continue, and their responses carry the throttle time. A connection that is already muted
+        stays muted until the later of the two times.
         """
         if self._muted.add(c, until_ms):
             self._memory.leave(c)
 
     def lighten(self, Connection c):
-        """A handler has given the connection's request away, and only waits for an answer."""
+        """Note that a handler has forwarded the connection's request and now only waits for the result."""
         if c.heavy_bytes and not c.closed:
             self.heavy_over(c)
 
     cdef int heavy_over(self, Connection c) except -1:
-        """Its heavy request takes no more memory here: others may begin."""
+        """Note that its heavy request no longer takes memory here, so that others may start."""
         for c in self._heavy.over(c):
-            self.go_on_later(c)
+            self.continue_later(c)
         return 0
 
     def relieve(self, int64_t now_ms):
-        """Free memory that unfinished requests hold while others wait for it; call some times a second."""
+        """Free memory that incomplete requests hold while others wait for it; to be called a few times per second."""
         self.now_ms = now_ms
         self.relieve_part(False)
         self.relieve_part(True)
@@ -369,13 +372,14 @@ cdef class ConnectionLoop:
     cdef int relieve_part(self, bint large) except -1:
         cdef Connection c
         for c in self._memory.relief(self._connections.values(), large, self.now_ms):
-            self.close_connection(c, "the request arena is full, and its request is not whole")
+            self.close_connection(c, "the request arena is full and its request is incomplete")
         return 0
 
-    # -- answers ---
+    # -- responses ---
 
     cdef int flush_answers(self) except -1:
-        """Send answers. A connection that is free again goes on with its next frame, and may be dirty again."""
+        """Send ready responses. A connection that becomes free continues with its next frame, and may be dirty again.
+        """
         cdef Connection c
         cdef list dirty = self._answers.dirty
         self._answers.dirty = []
@@ -386,7 +390,7 @@ cdef class ConnectionLoop:
         return 0
 
     cdef int flush(self, Connection c) except -1:
-        """Send answers in request order until one is missing or the socket is full."""
+        """Send responses in request order until one is not ready or the socket is full."""
         cdef Request* request
         cdef int i, whole
         while c.first != NULL and c.first.state == REQUEST_ANSWERED and c.writable and not c.closed:
@@ -395,7 +399,7 @@ cdef class ConnectionLoop:
                 c.pop()
                 if request.close_after:
                     self.end_request(request)
-                    raise CloseConnection(c.close_reason or "a request that cannot be answered")
+                    raise CloseConnection(c.close_reason or "a request to which there is no response")
                 self.end_request(request)
             elif request.fetch_reply != NULL:
                 if not self.send_long(c):
@@ -414,18 +418,18 @@ cdef class ConnectionLoop:
         return 0
 
     cdef bint send_long(self, Connection c) except *:
-        """Whether the long answer at the head of its queue is sent to the end."""
+        """Send from the long response at the head of its queue; whether it has been sent completely."""
         cdef SendStatus status = self._answers.send_long(c, self.now_ms)
         if status == SENT_ALL:
             self.end_request(c.pop())
         elif status == SENT_SOME:
-            self.go_on_later(c)
+            self.continue_later(c)
         elif status == SEND_FAILED:
             self.close_connection(c, None)
         return status == SENT_ALL
 
     cdef int end_request(self, Request* request) except -1:
-        """Let go of a request that left its connection, unless an io worker still uses its bytes."""
+        """Release a request that was taken off its connection, unless an io worker still uses its bytes."""
         request.connection = NULL
         if request.parked:
             request.parked = False
@@ -447,7 +451,7 @@ cdef class ConnectionLoop:
     # -- the end of a connection ---
 
     cdef int end_connection(self, Connection c) except -1:
-        """Start no further request of it, and close it when those that were started are answered."""
+        """Start no further request from it, and close it when those in progress have been responded to."""
         if c.ending_since_ms >= 0 or c.closed:
             return 0
         c.ending_since_ms = self.now_ms
@@ -455,9 +459,9 @@ cdef class ConnectionLoop:
         self._memory.leave(c)
         return self._answers.look_at(c)
 
-    cdef int take_leave(self, Connection c) except -1:
-        """Everything is answered of a connection that ends: have its peer close it."""
-        cdef uint8_t unread[LEAVE_BYTES]
+    cdef int finish_ending(self, Connection c) except -1:
+        """Once all responses of an ending connection are sent, shut down sending and wait for the peer to close it."""
+        cdef uint8_t unread[DISCARD_BYTES]
         cdef int i
         cdef ssize_t got
         if c.first != NULL or c.closed:
@@ -465,18 +469,18 @@ cdef class ConnectionLoop:
         if not c.half_closed:
             c.half_closed = True
             c.transport.end_sending()
-        for i in range(LEAVE_ROUNDS):
+        for i in range(DISCARD_ROUNDS):
             if not c.readable:
                 return 0
-            got = c.transport.receive(unread, LEAVE_BYTES)
+            got = c.transport.receive(unread, DISCARD_BYTES)
             if got == TRANSPORT_BLOCKED:
                 c.readable = False
             elif got <= 0:
                 return self.close_connection(c, None)
-        return self.go_on_later(c) if c.readable else 0
+        return self.continue_later(c) if c.readable else 0
 
     cdef int close_connection(self, Connection c, object reason) except -1:
-        """Close now. Answers not sent are dropped; arena bytes live on until the io workers are done with them."""
+        """Close now. Unsent responses are dropped; arena bytes stay valid until the io workers are done with them."""
         cdef Request* request
         if c.closed:
             return 0
@@ -495,7 +499,7 @@ cdef class ConnectionLoop:
         if c.heavy_bytes:
             self.heavy_over(c)
         if reason is not None:
-            self.refused_total += 1
+            self.rejected_total += 1
         return self.call_out(self._on_close, (c, reason))
 
     def close(self, Connection c, reason):
@@ -503,22 +507,24 @@ cdef class ConnectionLoop:
         self.close_connection(c, reason)
 
     def set_timeouts(self, int64_t idle_ms, int64_t first_request_ms, int64_t request_ms, int64_t write_ms):
-        """When sweep closes a connection: nothing asked, no first request, a request not whole, nothing read."""
+        """Set when ``sweep`` closes a connection: idle, without a first request, with an incomplete request, or not
+        reading its responses.
+        """
         self._idle_ms = idle_ms
         self._first_request_ms = first_request_ms
         self._request_ms = request_ms
         self._write_ms = write_ms
 
     def sweep(self):
-        """Close what is idle, half sent or not read for too long."""
+        """Close connections that have been idle, sending a request or not reading for too long."""
         cdef Connection c
         cdef int64_t now = monotonic_ns() // 1000000
         self.now_ms = now
         for c in list(self._connections.values()):
-            if c.ending_since_ms >= 0 and c.first == NULL and now - c.ending_since_ms > LEAVE_MS:
+            if c.ending_since_ms >= 0 and c.first == NULL and now - c.ending_since_ms > ENDING_MS:
                 self.close_connection(c, None)
             elif c.partial_since_ms >= 0 and now - c.partial_since_ms > self._request_ms:
-                self.close_connection(c, f"a request that was not whole after {self._request_ms} ms")
+                self.close_connection(c, f"a request that was incomplete after {self._request_ms} ms")
             elif c.blocked_since_ms >= 0 and now - c.blocked_since_ms > self._write_ms:
                 self.close_connection(c, f"a peer that read nothing for {self._write_ms} ms")
             elif c.muted_until_ms:
@@ -529,11 +535,11 @@ cdef class ConnectionLoop:
                 self.close_connection(c, None)
 
     def stop_reading(self):
-        """Start no further request; what is in flight goes on."""
+        """Start no further requests; those in flight continue."""
         self._draining = True
 
     def close_all(self):
-        """Close every connection; the process ends."""
+        """Close every connection because the process ends."""
         for c in list(self._connections.values()):
             self.close_connection(c, None)
         close_fd(self._epoll_fd)

@@ -15,11 +15,12 @@ cdef class FetchRequests:
     cdef uint64_t starved_seen         # engine.reader.starved_total when files were freed last
     cdef int start(self, Connection c, Request* request, const uint8_t* frame, int32_t size, int64_t now_ms) except -1
     cdef int finish(self, Request* request, FetchReply reply, int64_t now_ms) except -1
-    # Answer the parked fetches that were completed.
+    # Respond to the parked fetches that are complete.
     cdef int drain(self, int64_t now_ms) except -1
-    # Answer what is complete, and the parked fetches whose time is up. Returns the time, which it may have read again.
+    # Respond to the parked fetches that are complete or past their deadline. Returns the time, which it may have read
+    # again.
     cdef int64_t expire(self, int64_t now_ms) except -1
-    # The connection of a parked request is closed.
+    # Drop a parked request: its connection is closed.
     cdef int forget(self, Request* request) except -1
     # Connections to close so that fetches get descriptors again.
     cdef list relief(self, object connections, int64_t now_ms)

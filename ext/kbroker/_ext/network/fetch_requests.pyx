@@ -1,7 +1,8 @@
 """The Fetch requests of a network process, between its loop and the fetch engine.
 
-A request is answered at once or parked; the engine says when a parked one is complete, and its token finds the request
-again. A small reply is copied into the response, a large one stays a FetchReply, which ``answers`` sends from the files.
+A fetch is completed at once or parked; the engine says when a parked one is complete, and its token finds the request
+again. A small reply is copied into the response; a large one stays a FetchReply, which ``answers`` sends from the
+files.
 """
 from cpython.ref cimport Py_INCREF
 
@@ -17,7 +18,7 @@ from kbroker._ext.network.connection import CloseConnection
 
 
 cdef class FetchRequests:
-    """Made by the loop of the network process."""
+    """Created by the loop of the network process."""
 
     def __cinit__(self, FetchEngine engine not None, RequestTable requests not None, Answers answers not None):
         self.engine = engine
@@ -86,7 +87,7 @@ cdef class FetchRequests:
             if deadline <= now:
                 now_ms = now
                 self.engine.expire(now)
-        self.drain(now_ms)  # also what a change of topics has completed
+        self.drain(now_ms)  # including those that a change of topics has completed
         return now_ms
 
     cdef int forget(self, Request* request) except -1:

@@ -1,4 +1,4 @@
-# The requests of a network process: produce, fetch, and what is dispatched. See net_loop.pyx.
+# The requests of a network process: produce, fetch, and those that are dispatched to handlers. See net_loop.pyx.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._ext.base.api_keys cimport API_WIDTH
@@ -19,17 +19,17 @@ cdef class NetLoop(ConnectionLoop):
     cdef readonly FetchEngine fetch
     cdef FetchRequests _fetches
     cdef readonly ExpressPath express
-    # on_refused(connection, token, frame, error code, text): a coordinator's error for a request handed on undecoded.
-    cdef public object on_refused
+    # on_rejected(connection, token, frame, error code, text): a coordinator's error for a request forwarded undecoded.
+    cdef public object on_rejected
     cdef object _dispatch             # dispatch(connection, token, frame bytes)
-    # on_answer(io worker index, message): takes a MSG_ANSWER, a coordinator's part of an answer.
+    # on_answer(io worker index, message): takes a MSG_ANSWER, in which coordinators respond to handlers.
     cdef public object on_answer
     cdef int64_t _api_requests[API_WIDTH]
 
     cdef int read_lane(self, Lane lane) except -1
     cdef int check_phase(self, Connection c, const uint8_t* frame, int32_t size) except -1
     cdef int take_answers(self, int worker, const uint8_t* body, Py_ssize_t size) except -1
-    cdef int refuse_express(self, Request* request, int error_code, object text) except -1
+    cdef int reject_express(self, Request* request, int error_code, object text) except -1
     cdef int start_produce(
         self, Connection c, const uint8_t* frame, int32_t size, int16_t version, int32_t correlation_id
     ) except -1

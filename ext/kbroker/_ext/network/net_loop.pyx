@@ -1,9 +1,9 @@
 """The requests of a network process.
 
-Produce goes to the io workers over lanes and comes back as results; Fetch is served by ``fetch_requests``; everything
-else is handed to ``dispatch``. Per produce request in the steady state: one recv and one send shared by what is
-pipelined, no Python object. Produces of a connection run together, everything else alone
-(docs/decisions/0003-order-on-a-connection.md).
+Produce requests go to the io workers over lanes and come back as results; ``fetch_requests`` serves Fetch; everything
+else is passed to ``dispatch``. Cost of a produce request in the steady state: one recv and one send, shared by
+pipelined requests, and no Python object. Produce requests of a connection run concurrently, every other request runs
+alone (docs/decisions/0003-order-on-a-connection.md).
 """
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -61,21 +61,21 @@ cdef enum:
     # As handlers.support.coordinated.TIMEOUT_MS.
     COORDINATOR_PATIENCE_MS = 30000
 
-    # A produce that io workers have not answered within its own timeout is answered with REQUEST_TIMED_OUT. Not before
-    # the first of these: a slow append mostly succeeds, and a client that was told otherwise sends its records again.
+    # A produce for which io workers have no result within its own timeout gets REQUEST_TIMED_OUT, but not before the
+    # first of these: a slow append usually succeeds, and after an error the client would send its records again.
     PRODUCE_PATIENCE_MIN_MS = 1000
     PRODUCE_PATIENCE_MAX_MS = 60000
 
-    # BOUND: how often a connection goes on with what it has pipelined in one turn, and for how long all do; what is
-    # left is for the next turn.
+    # BOUND: how often a connection continues with its pipelined requests in one turn, and for how long all of them do;
+    # the rest waits for the next turn.
     ROUNDS_MAX = 8
     ROUNDS_NS = 2000000
-    # From this size on what Python decodes is heavy.
+    # Requests that Python decodes are heavy from this size on.
     HEAVY_FROM_BYTES = 16384
 
 
 cdef Py_ssize_t load_part_size(const uint8_t* data, Py_ssize_t left) except -1:
-    """The size in front of a part of a MSG_ANSWER."""
+    """Read the size in front of a part of a MSG_ANSWER."""
     cdef uint32_t size
     assert left >= PART_SIZE_BYTES, left
     memcpy(&size, data, PART_SIZE_BYTES)
@@ -89,7 +89,7 @@ cdef const char* ADMIN_CLIENT = "__admin_client"
 cdef class NetLoop(ConnectionLoop):
     """The loop of one network process.
 
-    dispatch(connection, token, frame): called for every request that is not served here; answer it with ``answer``.
+    dispatch(connection, token, frame): called for every request that is not served here; ``answer`` takes the response.
     on_close: see ConnectionLoop.
     """
 
@@ -106,11 +106,11 @@ cdef class NetLoop(ConnectionLoop):
 
     @property
     def lane_drops(self) -> int:
-        """Messages of gone incarnations that were dropped."""
+        """Dropped messages of earlier incarnations of io workers."""
         return sum((<Lane>lane).dropped for lane in self._lanes)
 
     def take_request_counts(self):
-        """[(api key, requests)] since the last call."""
+        """Return [(api key, requests)] since the last call."""
         cdef int i
         counts = []
         for i in range(API_WIDTH):
@@ -133,7 +133,7 @@ cdef class NetLoop(ConnectionLoop):
         return ConnectionLoop.on_readable(self, reader)
 
     cdef int read_lane(self, Lane lane) except -1:
-        """Take what an io worker has sent: answers, and slots that have advanced."""
+        """Take the messages of an io worker: results, responses, and slots that have advanced."""
         cdef:
             Envelope envelope
             Py_ssize_t size = 0
@@ -156,7 +156,7 @@ cdef class NetLoop(ConnectionLoop):
                 self.take_answers(lane.peer_index, body, size)
 
     cdef int take_answers(self, int worker, const uint8_t* body, Py_ssize_t size) except -1:
-        """Answers of coordinators: to what was handed on here, and to what handlers have asked."""
+        """Take the responses of coordinators, to requests forwarded here and to calls of handlers."""
         cdef:
             Py_ssize_t at = 0
             Py_ssize_t part, others = 0
@@ -178,8 +178,8 @@ cdef class NetLoop(ConnectionLoop):
                     self.express.take_answer(request, text, head.total, throttle_ms)
                     self._answers.ready(request)
                 else:
-                    # An answer in parts, longer than any request of this kind calls for, is none.
-                    self.refuse_express(
+                    # A response in several parts is longer than any valid one to such a request, so it is an error.
+                    self.reject_express(
                         request, head.error or UNKNOWN_SERVER_ERROR,
                         (<const char*>text)[: part - PART_SIZE_BYTES - sizeof(AnswerHead)] if head.error else b"")
             at += part
@@ -187,11 +187,11 @@ cdef class NetLoop(ConnectionLoop):
             self.call_out(self.on_answer, (worker, (<const char*>body)[:size]))
         return 0
 
-    cdef int refuse_express(self, Request* request, int error_code, object text) except -1:
-        """How an error is put depends on the request: its handler does it."""
+    cdef int reject_express(self, Request* request, int error_code, object text) except -1:
+        """Pass an error to the request's handler, which knows how to encode it."""
         frame = self.express.forget(request)
         return self.call_out(
-            self.on_refused, (<Connection>request.connection, token_of(request), frame, error_code, text))
+            self.on_rejected, (<Connection>request.connection, token_of(request), frame, error_code, text))
 
     cdef int forget_express(self, Request* request) except -1:
         self.express.forget(request)
@@ -219,23 +219,23 @@ cdef class NetLoop(ConnectionLoop):
         c.exclusive = True
         if api_key == API_FETCH and FETCH_FIRST <= version <= FETCH_LAST:
             return self._fetches.start(c, request, frame, size, self.now_ms)
-        # A coordinator is handed what was found to be allowed: who may not do everything is asked for in Python.
+        # Coordinators get only authorized requests: if the principal may not do everything, Python checks it.
         if c.access.everything and self.express.takes(api_key, version) and self.express.start(c, request, frame, size, self._lanes):
             return 0
         return self.call_out(self._dispatch, (c, token_of(request), (<const char*>frame)[:size]))
 
     cdef int check_phase(self, Connection c, const uint8_t* frame, int32_t size) except -1:
-        """Whether a connection may send this before it is authenticated; as in Kafka, anything else closes it."""
+        """Check that a connection may send this before it is authenticated; as in Kafka, anything else closes it."""
         cdef int16_t api_key
         if size < HEADER_BYTES_MIN:
-            raise CloseConnection(f"{size} bytes that are no request, before authentication was over")
+            raise CloseConnection(f"{size} bytes that are not a request, before authentication was complete")
         api_key = load_i16(frame)
         if c.phase == PHASE_AUTHENTICATING:
             if api_key == API_SASL_AUTHENTICATE:
                 return 0
         elif api_key == API_SASL_HANDSHAKE or api_key == API_API_VERSIONS:
             return 0
-        raise CloseConnection(f"a request (API key {api_key}) before authentication was over")
+        raise CloseConnection(f"a request (API key {api_key}) before authentication was complete")
 
     cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil:
         return load_i16(frame) == API_PRODUCE and PRODUCE_FIRST <= load_i16(frame + 2) <= PRODUCE_LAST
@@ -257,7 +257,7 @@ cdef class NetLoop(ConnectionLoop):
             raise CloseConnection("a malformed Produce request: bad client id")
         if version >= PRODUCE_FLEXIBLE and skip_tagged_fields(&r) != READ_OK:
             raise CloseConnection("a malformed Produce request: bad header tags")
-        # COMPAT: as in Kafka, only a client of this name writes to the topics of the coordinators.
+        # COMPAT: as in Kafka, only a client with this client id may write to internal topics.
         self.produce.may_write_internal = (
             client_id_size == ADMIN_CLIENT_SIZE and memcmp(client_id, ADMIN_CLIENT, ADMIN_CLIENT_SIZE) == 0
         )
@@ -274,7 +274,7 @@ cdef class NetLoop(ConnectionLoop):
         try:
             self.produce.start(request, &r)
         except ProduceDecodeError as reason:
-            request.parts_left = 0  # nothing of it is on its way
+            request.parts_left = 0  # none of it has been sent to an io worker
             raise CloseConnection(f"a malformed Produce request: {reason}") from None
         request.silent = request.acks == 0
         if request.parts_left == 0:
@@ -282,22 +282,22 @@ cdef class NetLoop(ConnectionLoop):
         return 0
 
     cdef int finish_produce(self, Request* request) except -1:
-        """All partitions are answered: write the response."""
+        """Write the response when all partitions have a result."""
         cdef int32_t i
         if request.silent:
-            # WIRE: acks=0 has no response; a failure can only be shown by closing the connection.
+            # WIRE: acks=0 has no response; the only way to report a failure is to close the connection.
             for i in range(request.part_count):
                 if request.parts[i].error_code != 0:
                     request.close_after = True
                     (<Connection>request.connection).close_reason = (
-                        f"a produce without acks failed with error {request.parts[i].error_code}"
+                        f"a produce with acks=0 failed with error {request.parts[i].error_code}"
                     )
         else:
             self.produce.encode(request, (<Connection>request.connection).throttle_ms(self.now_ms))
         return self._answers.ready(request)
 
     cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count) except -1:
-        """A PRODUCE_RESULT message: ``count`` structs, then the error text and the indexes of each in order."""
+        """Take a PRODUCE_RESULT message: ``count`` structs, then the error text and record indexes of each in order."""
         cdef:
             const ProduceResult* results = <const ProduceResult*>body
             const uint8_t* text = body + count * sizeof(ProduceResult)
@@ -316,7 +316,7 @@ cdef class NetLoop(ConnectionLoop):
         return 0
 
     cdef int note_restarts(self) except -1:
-        """See to what died with an io worker, before anything is sent to the next one."""
+        """Repeat or fail what died with an io worker, before anything is sent to its next incarnation."""
         cdef Lane lane
         for lane in self._lanes:
             if lane.peer_renewed():
@@ -324,22 +324,22 @@ cdef class NetLoop(ConnectionLoop):
         return 0
 
     cdef int ask_again(self, int worker) except -1:
-        """An io worker was restarted: what it had not answered is asked of the next one.
+        """Send everything that a restarted io worker had not completed to its next incarnation.
 
-        In the order of each connection, and before anything that comes behind it. What cannot be repeated without
-        changing its meaning is answered with a retriable error (docs/decisions/0008-death-of-an-io-worker.md).
+        In the order of each connection, and before any later request. Requests that cannot be repeated without changing
+        their meaning get a retriable error (docs/decisions/0008-death-of-an-io-worker.md).
 
-        INVARIANT: what is failed here was never described to a living io worker, so its arena bytes may be used again.
+        INVARIANT: what fails here was never described to a living io worker, so its arena bytes may be reused.
         """
         cdef uint32_t index = 0
         cdef Request* request = self._requests.at(0)
         cdef Request* following
         cdef Connection c
-        self._called_out = True  # calls to its coordinators are repeated, or end, too
+        self._called_out = True  # calls to its coordinators are repeated or fail, too
         self.produce.drop_bundle(worker)
         self.express.drop_bundle(worker)
         while request != NULL:
-            # Its client is gone, or was told that its time is up, and asks again itself.
+            # Its client has disconnected, or got a timeout error and will retry by itself.
             if request.parts_left > 0 and (request.connection == NULL or request.state != REQUEST_WAITING):
                 self.fail_parts(request, worker, NOT_LEADER_OR_FOLLOWER)
             index += 1
@@ -353,45 +353,45 @@ cdef class NetLoop(ConnectionLoop):
                 elif request.express_worker == worker:
                     self.repeat_express(c, request)
                 request = following
-        # It may have taken the waiter bits of what it published and died before it sent the wake-ups.
+        # It may have cleared waiter bits when it published and died before sending the wake-ups.
         self.fetch.wake_worker(worker, <int>len(self._lanes), self.now_ms)
         return self._fetches.drain(self.now_ms)
 
     cdef int repeat_produce(self, Connection c, Request* request, int worker) except -1:
-        """Have the next incarnation of an io worker do what the last one did not answer.
+        """Send the batches that an io worker had not completed to its next incarnation.
 
-        A batch that may be there, or not, is answered with an error, and the connection ends, so that nothing that the
-        client has sent behind it comes to lie before it.
+        A batch that may or may not have been appended gets an error, and the connection ends, so that later batches of
+        the client are not appended before it is retried.
         """
         if not self.produce.repeat(request, worker):
             self.end_connection(c)
         return self.finish_produce(request) if request.parts_left == 0 else 0
 
     cdef int repeat_express(self, Connection c, Request* request) except -1:
-        """Ask the next incarnation of an io worker what the last one did not answer, where that is exact."""
+        """Forward a request to the next incarnation of an io worker, if repeating it cannot change its meaning."""
         cdef bytes frame
         if self.express.may_repeat(request.api_key):
             frame = self.express.frames[express_token(request)]
             if self.express.start(c, request, <const uint8_t*><const char*>frame, <int32_t>len(frame), self._lanes):
                 return 0
-        return self.refuse_express(request, NOT_COORDINATOR, b"")
+        return self.reject_express(request, NOT_COORDINATOR, b"")
 
     cdef int fail_parts(self, Request* request, int worker, int16_t error_code) except -1:
-        """Answer a request's open partitions of one io worker that will not answer any more."""
+        """Fail the open partitions of a request whose io worker will not respond any more."""
         self.produce.fail(request, worker, error_code)
         return self.all_parts_done(request) if request.parts_left == 0 else 0
 
     cdef int all_parts_done(self, Request* request) except -1:
         if request.connection == NULL:
-            return self.end_request(request)  # its client is gone
+            return self.end_request(request)  # its client has disconnected
         if request.state == REQUEST_WAITING:
             return self.finish_produce(request)
-        return 0  # answered at its timeout, not sent yet: flush ends it
+        return 0  # it has timed out, and its response is not sent yet: flush ends it
 
-    # -- answers ---
+    # -- responses ---
 
     def answer(self, uint64_t token, response):
-        """Answer a dispatched request with response bytes (without length prefix); None closes the connection."""
+        """Respond to a dispatched request with bytes (without length prefix); None closes the connection."""
         cdef Request* request = self._requests.find(token)
         cdef Py_ssize_t size
         cdef Py_buffer view
@@ -413,9 +413,9 @@ cdef class NetLoop(ConnectionLoop):
         self._answers.ready(request)
 
     def end_turn(self):
-        """Answer fetches whose time is up, send what this turn has answered and collected.
+        """Respond to expired fetches, send the responses of this turn and the messages for io workers.
 
-        True when an io worker's lane is full: come back soon.
+        True if an io worker's lane is full: call again soon.
         """
         cdef int rounds = 0
         cdef int64_t until = monotonic_ns() + ROUNDS_NS
@@ -430,9 +430,9 @@ cdef class NetLoop(ConnectionLoop):
         return not self.express.send_bundles(self._lanes) or self.produce.queued > 0
 
     def turns(self, int timeout_ms):
-        """Turns, each with its end, for ``timeout_ms`` or until code of the process ran or is needed.
+        """Run complete turns for ``timeout_ms``, or until Python code of the process has run or is needed.
 
-        True when an io worker's lane is full: come back soon. The Python around a turn costs more than the turn.
+        True if an io worker's lane is full: call again soon. The Python code around a turn costs more than the turn.
         """
         cdef int64_t until_ms = monotonic_ns() // 1000000 + timeout_ms
         cdef int64_t fetch_ms
@@ -449,14 +449,14 @@ cdef class NetLoop(ConnectionLoop):
                 timeout_ms = <int>max(min(fetch_ms - self.now_ms, <int64_t>timeout_ms), <int64_t>0)
 
     def relieve(self, int64_t now_ms):
-        """Also free descriptors of segments when a fetch got no bytes because all are in flight."""
+        """Also free file descriptors of segments, if a fetch got no bytes because all are in flight."""
         cdef Connection c
         ConnectionLoop.relieve(self, now_ms)
         for c in self._fetches.relief(self._connections.values(), now_ms):
-            self.close_connection(c, "it reads too slowly, and others need the files it holds")
+            self.close_connection(c, "it reads too slowly, and other fetches need the files that it holds open")
 
     def next_fetch_deadline_ms(self) -> int:
-        """When a parked fetch has to be answered; -1 when nothing is parked."""
+        """Return the earliest deadline of a parked fetch; -1 if none is parked."""
         return self.fetch.next_deadline_ms()
 
     # -- timeouts ---
@@ -465,16 +465,16 @@ cdef class NetLoop(ConnectionLoop):
         return self._fetches.forget(request)
 
     def sweep(self):
-        """Also answer produces that nobody answers."""
+        """Also time out produce requests."""
         ConnectionLoop.sweep(self)
         self.expire_requests(monotonic_ns())
 
     def expire_at(self, int64_t now_ns):
-        """What a sweep at that time does to produces; for tests."""
+        """Do what a sweep at this time does to produce requests; for tests."""
         self.expire_requests(now_ns)
 
     cdef int expire_requests(self, int64_t now_ns) except -1:
-        """Answer produces whose time is up. Their results may still come, and their bytes are held until then."""
+        """Respond to produce requests that have timed out. Results may still arrive; the bytes are kept until then."""
         cdef uint32_t index = 0
         cdef int64_t patience_ms
         cdef Request* request = self._requests.at(0)
@@ -493,13 +493,13 @@ cdef class NetLoop(ConnectionLoop):
                 and request.connection != NULL
                 and now_ns - request.started_ns > <int64_t>COORDINATOR_PATIENCE_MS * 1000000
             ):
-                self.refuse_express(request, NOT_COORDINATOR, b"the coordinator did not answer in time")
+                self.reject_express(request, NOT_COORDINATOR, b"the coordinator did not respond in time")
             index += 1
             request = self._requests.at(index)
         return 0
 
     def produces_in_flight(self) -> int:
-        """Requests that io workers have not wholly answered."""
+        """Count the requests for which io workers still owe results."""
         cdef uint32_t index = 0
         cdef int count = 0
         cdef Request* request = self._requests.at(0)

@@ -1,16 +1,16 @@
-"""Who waits for arena memory, and whom to disconnect where memory or descriptors are short.
+"""Connections that wait for arena memory, and which ones to close when memory or file descriptors are short.
 
-A connection that gets no block of the arena waits, and its bytes wait in the kernel. Those that wait for a large block
-stand in line, the oldest request first; nobody else gets memory of the large part until the first of them has what it
-needs. Requests that are not whole hold memory without doing anything for it, and answers that nobody reads hold
-descriptors: some of these connections are closed when others have waited for RELIEF_AFTER_MS.
+A connection that gets no block of the arena waits, and its bytes wait in the kernel. Connections that wait for a large
+block are queued, oldest request first; no other connection gets memory from the large part until the first in the
+queue has what it needs. Incomplete requests hold memory to no effect, and responses that the client does not read hold
+file descriptors: some of these connections are closed when others have waited for RELIEF_AFTER_MS.
 """
 from kbroker._ext.fetch.fetch_reply cimport FetchReply
 
 cdef enum:
-    # How long somebody waits for memory or files before others may be closed for it, and how long those did nothing.
+    # How long a connection waits for memory or files before idle ones are closed for it, and how long those were idle.
     RELIEF_AFTER_MS = 500
-    # What is freed at a time: this part of all.
+    # The fraction of the memory or files (one over this) that is freed at a time.
     RELIEF_SHARE = 16
 
 
@@ -19,7 +19,7 @@ cdef inline int64_t request_began(Connection c) noexcept:
 
 
 cdef class MemoryQueue:
-    """The connections of one network process that wait for memory; its loop serves them again."""
+    """The connections of one network process that wait for memory. The process's loop serves them again."""
 
     def __cinit__(self, Arena arena not None):
         self.arena = arena
@@ -27,7 +27,7 @@ cdef class MemoryQueue:
         self.line = []
 
     cdef int enter(self, Connection c, int64_t now_ms) except -1:
-        """There was no block for this connection: it waits until some are freed."""
+        """Queue a connection that got no block, until blocks are freed."""
         cdef int i = len(self.line)
         self.starved_total += 1
         if c.starved_since_ms < 0:
@@ -44,7 +44,7 @@ cdef class MemoryQueue:
         return 0
 
     cdef int leave(self, Connection c) except -1:
-        """It waits for no large block any longer: the next one may try."""
+        """Remove a connection that no longer waits for a large block, so that the next one may try."""
         if c.in_line:
             c.in_line = False
             self.line.remove(c)
@@ -52,7 +52,7 @@ cdef class MemoryQueue:
         return 0
 
     cdef list take_small(self):
-        """Blocks were freed: the connections that wait for small ones; who gets none enters again."""
+        """Take the connections that wait for small blocks, after blocks were freed. Those that get none enter again."""
         cdef Connection c
         cdef list taken = self.small
         self.freed_seen = self.arena.freed_total
@@ -62,7 +62,7 @@ cdef class MemoryQueue:
         return taken
 
     cdef list relief(self, object connections, bint large, int64_t now_ms):
-        """Whom to close for those who have waited for long enough."""
+        """Return the connections to close, if others have waited long enough."""
         if not is_overdue(self.line if large else self.small, now_ms):
             return []
         if large:
@@ -79,11 +79,11 @@ cdef bint is_overdue(list waiting, int64_t now_ms) except *:
 
 
 cdef list holders_of_memory(object connections, int64_t first, int64_t end, int64_t now_ms):
-    """Whom to close for memory of the arena between two offsets.
+    """Choose the connections to close to free arena memory between two offsets.
 
-    Connections that hold some for a request that is not whole and have sent nothing for RELIEF_AFTER_MS, those silent
-    longest first. If there are none, and half of the memory is held by connections that wait for more themselves, they
-    block each other: the youngest request goes.
+    They are those that hold some for an incomplete request and have sent nothing for RELIEF_AFTER_MS, the longest
+    silent first. If there are none, and half of the memory is held by connections that wait for more themselves, these
+    block each other: the one with the newest request is closed.
     """
     cdef Connection c
     cdef int64_t blocked_bytes = 0, freed = 0
@@ -107,11 +107,10 @@ cdef list holders_of_memory(object connections, int64_t first, int64_t end, int6
 
 
 cdef list holders_of_files(object connections, int64_t open_files, int64_t now_ms):
-    """Whom to close for descriptors of segments, when a fetch got no bytes because all are in flight.
+    """Choose the connections to close to free descriptors of segments, when a fetch got no bytes as all are in flight.
 
-    Connections that have been sent an answer from files and have read nothing for RELIEF_AFTER_MS, those that stopped
-    reading first go first. If there is none, the one whose answer has been on its way for longest, and for as long at
-    least.
+    They are those that are being sent a response from files and have read nothing for RELIEF_AFTER_MS, the longest
+    stalled first. If there are none, it is the one whose response has been in transit longest, if for at least as long.
     """
     cdef Connection c
     cdef int count

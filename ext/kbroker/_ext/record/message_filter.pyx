@@ -1,12 +1,12 @@
-"""Messages of formats 0 and 1 in a log that is compacted. Other brokers left them, or message.format.version asks for them.
+"""Compaction of messages of formats 0 and 1, which other brokers wrote or message.format.version asks for.
 
-A message that is kept stays as it lies, byte for byte, in a wrapper too: its offset there is absolute in format 0, and
-in format 1 it counts from any start, as the last message has the wrapper's offset. So a wrapper that loses messages gets
-the offset of the last one that is kept, and no message is written anew. COMPAT: as Kafka's cleaner, which renumbers a
-wrapper of format 1 from 0; readers see the same.
+A message that is kept does not change by a byte, even in a wrapper: its offset there is absolute in format 0, and in
+format 1 it may count from any start, as the last message has the wrapper's offset. So a wrapper that loses messages
+gets the offset of the last one kept, and no message is rewritten. COMPAT: Kafka's cleaner renumbers a wrapper of format
+1 from 0; readers see no difference.
 
-COMPAT: offsets in a wrapper go by the wrapper's format, whatever that of the messages in it: the cleaner of Kafka 0.10.0
-wrote wrappers of format 1 around messages of format 0 (KAFKA-4298).
+COMPAT: the wrapper's format decides how the offsets in it count, whatever the format of its messages: the cleaner of
+Kafka 0.10.0 wrote wrappers of format 1 around messages of format 0 (KAFKA-4298).
 """
 from libc.string cimport memcpy
 
@@ -62,7 +62,7 @@ cdef bint open_set(
         return False
     if message.magic == 0:
         return last == message.offset
-    # INVARIANT: neither is negative, so this does not overflow; the offsets rise, so none is beyond the last.
+    # INVARIANT: neither is negative, so this does not overflow; offsets are increasing, so none exceeds the last.
     out.shift = message.offset - last
     return message.offset >= 0 and first + out.shift >= 0
 

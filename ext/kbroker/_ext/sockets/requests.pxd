@@ -1,5 +1,5 @@
-# Requests of a network process from the first byte parsed to the last byte sent, and the table that finds them again
-# when an answer arrives. Owned by net_loop; produce_path fills the produce fields.
+# The requests of a network process, from the first byte parsed to the last byte sent, and the table that finds them
+# when a response arrives. Owned by net_loop; produce_path fills the produce fields.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from kbroker._ext.shared.arena cimport Block
@@ -8,17 +8,17 @@ from kbroker._ext.shared.arena cimport Block
 # One partition of a Produce request. Pointers go into the request's arena block.
 cdef struct ProducePart:
     int32_t partition
-    int32_t worker             # io worker that has it, -1 when answered
+    int32_t worker             # the io worker that has it; -1 once its result is known
     int32_t slot
     uint32_t slot_incarnation
-    const uint8_t* records     # the batch, as it is described to the io worker
+    const uint8_t* records     # the batch that the descriptor for the io worker describes
     uint32_t size
     int16_t error_code
     int32_t bad_record_index   # -1: none
     int64_t base_offset
     int64_t log_append_time_ms
     int64_t log_start_offset
-    uint8_t* error_text        # malloc'ed UTF-8, the int32 indexes of more bad records behind it, or NULL
+    uint8_t* error_text        # malloc'ed UTF-8, followed by the int32 indexes of more bad records; or NULL
     uint16_t error_text_size
     uint32_t more_bad_records
 
@@ -33,26 +33,26 @@ cdef struct ProduceTopic:
 cdef enum RequestState:
     REQUEST_FREE = 0
     REQUEST_WAITING = 1        # for io workers, a handler, or data to fetch
-    REQUEST_ANSWERED = 2       # response ready, not yet wholly sent
+    REQUEST_ANSWERED = 2       # the response is ready, but not completely sent
 
 
 cdef struct Request:
-    Request* next              # the one behind it on the connection
+    Request* next              # the next one on the connection
     void* connection           # borrowed Connection; NULL once that is closed
     uint32_t index
     uint32_t generation        # changes with each use of the entry; part of the token
     RequestState state
     bint silent                # acks=0: no response bytes
-    bint close_after           # close the connection once everything before is sent
+    bint close_after           # close the connection once everything before this is sent
     int16_t api_key
     int16_t api_version
     int32_t correlation_id
-    int64_t started_ns         # of a fetch whose answer is on its way: since when it is
-    Block* block               # arena bytes this request refers to, or NULL
+    int64_t started_ns         # when it arrived; for a fetch whose response is being sent: when that began
+    Block* block               # arena bytes that this request refers to, or NULL
     # produce
     int32_t timeout_ms         # the client's
     int16_t acks
-    int32_t transactional_id_size   # 0 or below: it has none
+    int32_t transactional_id_size   # 0 or less: none
     const uint8_t* transactional_id
     int32_t parts_left
     int32_t part_count
@@ -68,8 +68,8 @@ cdef struct Request:
     Py_ssize_t sent
     void* fetch_reply          # owned reference to a FetchReply, or NULL; `sent` counts within its current chunk
     int32_t fetch_chunk
-    bint parked                # a Fetch that waits for data
-    int32_t express_worker     # io worker that a coordinator's request was handed to undecoded; -1: none
+    bint parked                # a Fetch that waits in purgatory
+    int32_t express_worker     # the io worker to which this was forwarded undecoded, for its coordinator; -1: none
 
 
 cdef class RequestTable:

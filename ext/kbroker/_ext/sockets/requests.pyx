@@ -1,7 +1,7 @@
 """The requests in flight of one network process.
 
-Entries are reused with their buffers, so that a steady load allocates nothing. A token names an entry and its
-generation: an answer that comes after the entry was given up finds nothing.
+Entries are reused together with their buffers, so a steady load allocates nothing. A token names an entry and its
+generation: a response that arrives after the entry was released finds nothing.
 """
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -9,7 +9,7 @@ from libc.string cimport memset
 from kbroker._ext.base.growing cimport grow
 
 cdef enum:
-    # BOUND: buffers above this are given back when a request ends, so one large request does not pin memory.
+    # BOUND: buffers larger than this are freed when a request ends, so one large request does not pin memory.
     KEEP_BYTES = 16384
 
 
@@ -24,7 +24,7 @@ cdef int reserve_response(Request* request, Py_ssize_t size) except -1:
 
 
 cdef ProducePart* add_part(Request* request) except NULL:
-    """A new partition of a Produce request, answered with nothing yet."""
+    """Add a partition to a Produce request, without a result yet."""
     cdef ProducePart* part
     request.part_capacity = grow(&request.parts, request.part_capacity, request.part_count + 1, sizeof(ProducePart), 4)
     part = &request.parts[request.part_count]
@@ -39,7 +39,7 @@ cdef ProducePart* add_part(Request* request) except NULL:
 
 
 cdef ProduceTopic* add_topic(Request* request) except NULL:
-    """A new topic of a Produce request."""
+    """Add a topic to a Produce request."""
     request.topic_capacity = grow(
         &request.topics, request.topic_capacity, request.topic_count + 1, sizeof(ProduceTopic), 2)
     request.topic_count += 1
@@ -60,7 +60,7 @@ cdef class RequestTable:
         free(self._entries)
 
     cdef Request* acquire(self) except NULL:
-        """An entry in state WAITING, everything else cleared."""
+        """Return an entry in state WAITING with everything else cleared."""
         cdef Request* request = self._free
         if request != NULL:
             self._free = request.next
@@ -93,7 +93,7 @@ cdef class RequestTable:
         return request
 
     cdef void release(self, Request* request) noexcept:
-        """Give an entry back. Its block and fetch reply were released by the caller."""
+        """Free an entry for reuse. The caller has already released its block and fetch reply."""
         cdef int32_t i
         for i in range(request.part_count):
             free(request.parts[i].error_text)
@@ -118,7 +118,7 @@ cdef class RequestTable:
         self.in_use -= 1
 
     cdef Request* find(self, uint64_t token) noexcept nogil:
-        """The entry a token names, NULL when it was given back since."""
+        """Return the entry that a token names; NULL if it has been released since."""
         cdef uint32_t index = <uint32_t>token
         cdef Request* request
         if index >= self._count:
@@ -130,7 +130,7 @@ cdef class RequestTable:
 
     @property
     def buffer_bytes(self) -> int:
-        """What all entries keep allocated, in use or not."""
+        """Bytes allocated for the buffers of all entries, in use or free."""
         cdef uint32_t i
         cdef Py_ssize_t total = 0
         for i in range(self._count):
@@ -140,5 +140,5 @@ cdef class RequestTable:
         return total
 
     cdef Request* at(self, uint32_t index) noexcept nogil:
-        """The entry at ``index``, in whatever state; NULL past the end."""
+        """Return the entry at ``index``, whatever its state; NULL past the end."""
         return self._entries[index] if index < self._count else NULL

@@ -1,19 +1,19 @@
-# How the bytes of one connection travel: the only place that reads from its socket, writes to it or closes it.
+# The transport of one connection: the only code that reads from its socket, writes to it or closes it.
 from libc.stdint cimport int64_t
 
 from kbroker._ext.base.socket_api cimport iovec
 
 
 cdef enum:
-    # What the calls below return instead of a number of bytes.
-    TRANSPORT_BLOCKED = -1     # not now: an event of the socket says when
-    TRANSPORT_FAILED = -2      # the connection is of no use any more
-    TRANSPORT_CUT = -3         # the file is shorter than the range to be sent
+    # Returned by the calls below instead of a number of bytes.
+    TRANSPORT_BLOCKED = -1     # it would block: wait for an event of the socket
+    TRANSPORT_FAILED = -2      # the connection is broken
+    TRANSPORT_CUT = -3         # the file is shorter than the range to send
 
 
 cdef class Transport:
-    cdef readonly int fd               # for epoll and as the connection's key
-    # A receive that comes back short has emptied the socket. Not so where records are decrypted one at a time.
+    cdef readonly int fd               # for epoll, and the connection's key
+    # Whether a short receive means that the socket is empty. It does not where records are decrypted one at a time.
     cdef readonly bint short_is_empty
     cdef ssize_t receive(self, void* into, size_t size) noexcept nogil
     cdef ssize_t send(self, const void* data, size_t size, bint more) noexcept nogil

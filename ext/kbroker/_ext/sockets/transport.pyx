@@ -1,8 +1,8 @@
 """The transport of a connection: plain TCP.
 
-A connection that is encrypted has a subclass, which keeps the contract: no call blocks, none raises, and each returns the
-number of bytes that it took or one of the TRANSPORT codes. Calls that a signal interrupts are repeated here. Direct
-calls of cdef methods: no cost beside the system call's.
+An encrypted connection has a subclass, which keeps the contract: no call blocks, none raises, and each returns the
+number of bytes transferred or one of the TRANSPORT codes. Calls interrupted by a signal are repeated here. All methods
+are cdef methods, so they cost nothing beyond the system call.
 """
 from libc.errno cimport EAGAIN, EINTR, errno
 from posix.types cimport off_t
@@ -25,14 +25,14 @@ cdef extern from "<sys/sendfile.h>" nogil:
 
 
 cdef class Transport:
-    """Owns a connected, non-blocking socket from here on."""
+    """Takes ownership of a connected, non-blocking socket."""
 
     def __cinit__(self, int fd):
         self.fd = fd
         self.short_is_empty = True
 
     cdef ssize_t receive(self, void* into, size_t size) noexcept nogil:
-        """Up to ``size`` bytes; 0 at the end of the stream."""
+        """Receive up to ``size`` bytes; 0 at the end of the stream."""
         cdef ssize_t n
         while True:
             n = recv(self.fd, into, size, MSG_DONTWAIT)
@@ -42,7 +42,7 @@ cdef class Transport:
                 return TRANSPORT_BLOCKED if errno == EAGAIN else TRANSPORT_FAILED
 
     cdef ssize_t send(self, const void* data, size_t size, bint more) noexcept nogil:
-        """more: bytes that belong to these follow at once."""
+        """Send bytes. more: the caller sends further bytes right away (MSG_MORE)."""
         cdef ssize_t n
         while True:
             n = send_bytes(self.fd, data, size, MSG_NOSIGNAL | (MSG_MORE if more else 0))
@@ -52,7 +52,7 @@ cdef class Transport:
                 return TRANSPORT_BLOCKED if errno == EAGAIN else TRANSPORT_FAILED
 
     cdef ssize_t send_all(self, iovec* vectors, int count) noexcept nogil:
-        """One gathered write."""
+        """Send several buffers in one gathered write."""
         cdef msghdr message
         cdef ssize_t n
         message.msg_name = NULL
@@ -70,7 +70,7 @@ cdef class Transport:
                 return TRANSPORT_BLOCKED if errno == EAGAIN else TRANSPORT_FAILED
 
     cdef ssize_t send_file(self, int file, int64_t position, size_t size) noexcept nogil:
-        """A range of a file, which reaches to the end of the range at least."""
+        """Send a range of a file. TRANSPORT_CUT if the file ends before the range does."""
         cdef off_t at = position
         cdef ssize_t n
         while True:
@@ -83,7 +83,7 @@ cdef class Transport:
                 return TRANSPORT_BLOCKED if errno == EAGAIN else TRANSPORT_FAILED
 
     cdef void end_sending(self) noexcept nogil:
-        """The peer is told that no more comes."""
+        """Shut down the sending side: the peer sees the end of the stream."""
         shutdown(self.fd, SHUT_WR)
 
     cdef void close(self) noexcept nogil:

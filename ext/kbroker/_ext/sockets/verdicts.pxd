@@ -1,4 +1,4 @@
-# What the hot paths of a network process may do for a principal. See verdicts.pyx.
+# The authorizer's verdicts for one principal, for the hot paths of a network process. See verdicts.pyx.
 from libc.stdint cimport uint64_t
 
 
@@ -10,11 +10,11 @@ cdef enum Question:
 
 
 cdef class Verdicts:
-    cdef readonly bytes principal_wire   # as lanes carry it: UTF-8, nothing for an anonymous one
-    cdef readonly bint everything        # each answer is yes: the hot paths ask no further
-    cdef readonly uint64_t version       # changes when the answers are forgotten
+    cdef readonly bytes principal_wire   # as lanes carry it: UTF-8, empty for an anonymous principal
+    cdef readonly bint everything        # everything is allowed: the hot paths need not ask
+    cdef readonly uint64_t version       # changes when the verdicts are forgotten
     cdef list answers                    # by question: name -> bool
     cdef bint may(self, int question, bytes name) except -1
 
-# Of one who may do everything, where there is no connection: tests and tools.
+# Verdicts that allow everything, where there is no connection: in tests and tools.
 cdef Verdicts unrestricted()

@@ -1,23 +1,23 @@
-"""The verdicts of an authorizer for one principal, kept where the hot paths of a network process look them up.
+"""The authorizer's verdicts for one principal, cached for the hot paths of a network process.
 
-A hot path tests ``everything`` and goes on; only where that is not so it asks about a name, which costs one dict lookup
-once it was asked before. ``kbroker.security.access`` is the rest of it.
+A hot path first tests ``everything``; only if that is not set does it ask about a name, which costs one dict lookup if
+that name has been asked about before. ``kbroker.security.access`` has the rest.
 """
 
 cdef enum:
-    # BOUND: names of a question, which clients may make up. All are forgotten then.
+    # BOUND: names cached per question, as clients can invent them. When it is reached, all are forgotten.
     NAMES_MAX = 10000
 
 
 cdef class Verdicts:
-    """Subclassed in Python, for ``ask(question, name)``."""
+    """A Python subclass implements ``ask(question, name)``."""
 
     def __cinit__(self, *args, **kwargs):
         self.answers = [{} for _ in range(QUESTIONS)]
         self.principal_wire = b""
 
     def set_verdicts(self, bytes principal_wire not None, bint everything):
-        """Forget what was answered: the principal is another one, or may do other things now."""
+        """Forget all verdicts: the principal or its permissions have changed."""
         self.principal_wire = principal_wire
         self.everything = everything
         self.version += 1
@@ -25,7 +25,7 @@ cdef class Verdicts:
             kept.clear()
 
     cdef bint may(self, int question, bytes name) except -1:
-        """An answer; to be asked only where ``everything`` is not set."""
+        """Whether the principal may do this; call it only if ``everything`` is not set."""
         cdef dict kept = <dict>self.answers[question]
         answer = kept.get(name)
         if answer is None:
@@ -36,6 +36,6 @@ cdef class Verdicts:
 
 
 cdef Verdicts unrestricted():
-    cdef Verdicts made = Verdicts()
-    made.set_verdicts(b"", True)
-    return made
+    cdef Verdicts verdicts = Verdicts()
+    verdicts.set_verdicts(b"", True)
+    return verdicts
