@@ -5,7 +5,7 @@ from kbroker._ext.shared.descriptors cimport ProduceDescriptor
 
 
 cdef class HeldBatch:
-    """A batch that waits for a verification, or for its log to be opened."""
+    """A batch that waits for a verification or for its log to be opened."""
     cdef ProduceDescriptor descriptor
     cdef int network_index
     cdef int16_t producer_epoch
@@ -15,12 +15,12 @@ cdef class HeldBatch:
 
 
 cdef class Question:
-    """A verification that a transaction coordinator is asked for, and the batches that wait for it, in order."""
+    """A verification requested from a transaction coordinator, and the batches that wait for it, in order."""
     cdef tuple key                   # slot, producer id
     cdef int16_t producer_epoch
     cdef str transactional_id
     cdef int16_t api_version
-    cdef int64_t give_up_ms          # monotonic: it is not asked again after that
+    cdef int64_t give_up_ms          # monotonic: it is not requested again after that
     cdef list batches
 
 

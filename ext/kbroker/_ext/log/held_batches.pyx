@@ -1,8 +1,8 @@
-"""Batches that an io worker cannot append yet: their bytes stay in the arena, their order is kept.
+"""Batches that an io worker cannot append yet: their bytes stay in the arena and their order is kept.
 
-``txn_verification`` holds those of a transaction that has to be verified. ``EarlyBatches`` are for logs that a process has
-not opened yet after its start. Otherwise a producer would get an error because of the restart, and its later batches
-might be appended before the retry.
+``txn_verification`` holds those of a transaction that has to be verified. ``EarlyBatches`` are for logs that a process
+has not opened yet after its start. Without them a producer would get an error because of the restart, and its later
+batches might be appended before the retry.
 """
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
@@ -14,10 +14,11 @@ from kbroker._ext.record.record_batch cimport (
 )
 
 cdef enum:
-    # How long one waits at least and at most, whatever its request says.
+    # How long a batch waits at least and at most, whatever the timeout of its request.
     HELD_MIN_MS = 1000
     HELD_MAX_MS = 60000
-    # BOUND: the part of an arena, in pages, that may wait for logs to be opened; further batches are rejected.
+    # BOUND: the fraction of an arena (one over this) that may wait for logs to be opened; further batches are rejected.
+    # Each batch counts as at least a page.
     EARLY_SHARE = 4
     PAGE_BYTES = 4096
 
@@ -86,7 +87,7 @@ cdef class EarlyBatches:
         return found
 
     cdef int drop(self, int network_index) except -1:
-        """Forget the batches of a network process that is gone."""
+        """Forget the batches of a network process that has died."""
         cdef HeldBatch held
         cdef list left
         for slot, batches in list(self.by_slot.items()):

@@ -1,10 +1,10 @@
-"""What is appended to a log, one checked batch at a time (see log_append.pxd).
+"""Appends to a log, one checked batch at a time (see log_append.pxd).
 
-Runs in the io worker that owns the partition. Per batch beyond checksum and record walk: one system call, no Python
-object unless the batch carries a producer id (dict look-ups) or is rejected. How it gets into the file is
-``log_tail``'s; whether its producer may send it, ``log_transactions`` says.
+Runs in the io worker that owns the partition. Cost per batch beyond checksum and record walk: one system call, and no
+Python object unless the batch has a producer id (dict lookups) or is rejected. ``log_tail`` writes the file;
+``log_transactions`` decides whether the producer may send the batch.
 
-A full disk rejects the batch (KAFKA_STORAGE_ERROR) and the next append tries again.
+If the disk is full, the batch is rejected (KAFKA_STORAGE_ERROR) and the next append tries again.
 """
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -70,30 +70,30 @@ from kbroker._ext.record.legacy_records import MessageSetRejected
 
 
 cdef enum:
-    # BOUND: records that an answer names, so that their indexes fit into a message of a lane.
+    # BOUND: bad records named in a response, so that their indexes fit into a lane message.
     BAD_RECORDS_MAX = 1000
 
 cdef int64_t NO_LIMIT = 0x7FFFFFFFFFFFFFFF
 
-# BatchStatus -> (error code, what is wrong with the batch)
+# BatchStatus -> (error code, error message)
 cdef dict REJECTIONS = {
-    BATCH_TRUNCATED: (CORRUPT_MESSAGE, "the record batch ends before its length says"),
+    BATCH_TRUNCATED: (CORRUPT_MESSAGE, "the record batch is shorter than its length field says"),
     BATCH_BAD_LENGTH: (CORRUPT_MESSAGE, "the record batch's length is smaller than its header"),
     BATCH_BAD_CRC: (CORRUPT_MESSAGE, "the record batch does not match its checksum"),
     BATCH_BAD_RECORD_COUNT: (INVALID_RECORD, "the record count does not match the batch's offsets"),
-    BATCH_BAD_OFFSET_DELTA: (INVALID_RECORD, "the record's offset delta is not its place in the batch"),
-    BATCH_BAD_RECORD: (INVALID_RECORD, "the record's lengths do not add up"),
-    BATCH_BAD_TIMESTAMP: (INVALID_TIMESTAMP, "a timestamp out of range, or a producer that sets log append time"),
-    BATCH_UNKNOWN_CODEC: (UNSUPPORTED_COMPRESSION_TYPE, "the compression type is not known"),
+    BATCH_BAD_OFFSET_DELTA: (INVALID_RECORD, "the record's offset delta does not match its position in the batch"),
+    BATCH_BAD_RECORD: (INVALID_RECORD, "the record's lengths are inconsistent"),
+    BATCH_BAD_TIMESTAMP: (INVALID_TIMESTAMP, "a timestamp is out of range, or the producer has set log append time"),
+    BATCH_UNKNOWN_CODEC: (UNSUPPORTED_COMPRESSION_TYPE, "the compression type is unknown"),
     BATCH_DECOMPRESS_FAILED: (INVALID_RECORD, "the records cannot be decompressed"),
     BATCH_TRAILING_BYTES: (INVALID_RECORD, "there are bytes after the last record, or more than one batch"),
     BATCH_CONTROL_FROM_CLIENT: (INVALID_RECORD, "clients may not write control records"),
-    BATCH_BAD_SEQUENCE: (INVALID_RECORD, "a producer id needs an epoch and a sequence number"),
-    BATCH_BAD_BASE_OFFSET: (INVALID_RECORD, "a producer's batch has base offset 0, its place is the broker's to say"),
+    BATCH_BAD_SEQUENCE: (INVALID_RECORD, "a batch with a producer id needs an epoch and a sequence number"),
+    BATCH_BAD_BASE_OFFSET: (INVALID_RECORD, "a producer's batch must have base offset 0: the broker assigns offsets"),
 }
 
 
-cdef tuple answer_of(const AppendResult* result):
+cdef tuple result_tuple(const AppendResult* result):
     return (
         result.error_code, result.base_offset, result.log_append_time_ms, result.log_start_offset,
         result.bad_record_index,
@@ -109,7 +109,7 @@ cdef bint is_plain(const uint8_t* batch) noexcept nogil:
 
 
 cdef class LogAppender(LogTail):
-    """Appends to one log. Made by its ``PartitionLog``."""
+    """Appends to one log. Created by its ``PartitionLog``."""
 
     def __cinit__(self):
         self.stored_magic = 2
@@ -120,10 +120,11 @@ cdef class LogAppender(LogTail):
         int64_t timestamp_after_max_ms, bint log_append_time, bint compacted, int codec=-1, level=None,
         int stored_magic=2
     ) -> None:
-        """Limits of the topic's configuration; may be called again at any time. segment_ms: jitter taken off.
+        """Set the limits from the topic's configuration; may be called again at any time.
 
-        codec: what every batch is stored with, -1: as its producer sent it. level: None or of that codec.
-        stored_magic: the message format that what clients send is stored in.
+        segment_ms: after subtracting jitter. codec: compression codec of every stored batch, -1: the producer's.
+        level: compression level of that codec, or None. stored_magic: message format in which clients' batches are
+        stored.
         """
         self.message_bytes_max = message_bytes_max
         self.decompressed_bytes_max = decompressed_bytes_max
@@ -139,7 +140,7 @@ cdef class LogAppender(LogTail):
         self.level = level
         self.stored_magic = <int8_t>stored_magic
 
-    # ---- what clients send -------------------------------------------------------------------------------------
+    # ---- batches of clients ------------------------------------------------------------------------------------
 
     cdef int append(
         self, const uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result, int64_t verification
@@ -216,7 +217,7 @@ cdef class LogAppender(LogTail):
     ) except -1:
         cdef BatchInfo info
         cdef bytearray batch
-        if self.reject_unread(0, result):  # the limit is for each of its messages, and for the batch
+        if self.reject_unread(0, result):  # the size limit applies to each of its messages, and to the new batch
             return 0
         try:
             batch = batch_of_message_set(
@@ -229,17 +230,17 @@ cdef class LogAppender(LogTail):
     cdef int append_made(
         self, bytearray batch, const BatchInfo* info, int64_t now_ms, AppendResult* result, int64_t verification
     ) except -1:
-        """Append a batch that was made here of what a client sent; its records are known to be sound."""
+        """Append a batch that was created here from a client's data; its records are known to be sound."""
         cdef Py_ssize_t size = len(batch)
         if size > self.message_bytes_max:
             return self.reject(
                 result, MESSAGE_TOO_LARGE, -1,
-                f"the record batch is {size} bytes as it is stored, max.message.bytes of the topic is "
+                f"the record batch takes {size} bytes when stored, but max.message.bytes of the topic is "
                 f"{self.message_bytes_max}")
         return self.append_walked(<uint8_t*>PyByteArray_AS_STRING(batch), size, info, now_ms, result, verification)
 
     cdef int reject_unread(self, Py_ssize_t size, AppendResult* result) except -1:
-        """Begin *result; 1 when nothing of that size is taken."""
+        """Initialize *result; return 1, with an error in it, if no batch of this size can be appended."""
         result.error_code = 0
         result.bad_record_index = -1
         result.base_offset = -1
@@ -252,36 +253,36 @@ cdef class LogAppender(LogTail):
         elif size > self.message_bytes_max:
             self.reject(
                 result, MESSAGE_TOO_LARGE, -1,
-                f"the record batch is {size} bytes, max.message.bytes of the topic is {self.message_bytes_max}")
+                f"the record batch has {size} bytes, but max.message.bytes of the topic is {self.message_bytes_max}")
         return result.error_code != 0
 
     cdef int append_walked(
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result,
         int64_t verification
     ) except -1:
-        """Append a batch whose bytes are sound, if the topic, the clock and its producer allow it."""
+        """Append a batch whose bytes are sound, if the topic's settings, its timestamps and its producer allow it."""
         cdef ProducerBatch earlier
         cdef int code
         if size > self.segment_bytes:
             return self.reject(
                 result, RECORD_LIST_TOO_LARGE, -1,
-                f"the record batch is {size} bytes, segment.bytes of the topic is {self.segment_bytes}")
+                f"the record batch has {size} bytes, but segment.bytes of the topic is {self.segment_bytes}")
         if self.compacted and info.keyless_count > 0:
             found = self.log.records_without_key(PyBytes_FromStringAndSize(<const char*>batch, size), self.decompressed_bytes_max)
             return self.reject_records(
-                result, INVALID_RECORD, found, "a compacted topic needs a key on every record")
+                result, INVALID_RECORD, found, "every record in a compacted topic needs a key")
         if info.attributes & ATTRIBUTE_TRANSACTIONAL and info.producer_id < 0:
             return self.reject(result, INVALID_RECORD, -1, "a transactional batch needs a producer id")
         if self.stored_magic < 2 and info.producer_id >= 0:
             return self.reject(
                 result, UNSUPPORTED_FOR_MESSAGE_FORMAT, -1,
-                "the message.format.version of the topic has no idempotent producers and no transactions")
+                "the message.format.version of the topic does not support idempotent producers or transactions")
         if not self.log_append_time and self.check_timestamps(batch, size, info, now_ms, result):
             return 0
         if info.producer_id >= 0:
             code = self.transactions.check_batch(info, verification, &earlier)
             if code == OUT_OF_ORDER_SEQUENCE_NUMBER and self.transactions.producers.abridged:
-                # It may repeat one from before the broker was started.
+                # It may be a duplicate of a batch from before the broker started.
                 text = self.log.recall_batches()
                 if text is not None:
                     return self.reject(result, KAFKA_STORAGE_ERROR, -1, text)
@@ -323,7 +324,7 @@ cdef class LogAppender(LogTail):
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t timestamp, int64_t now_ms,
         AppendResult* result
     ) except -1:
-        """Append the records as messages of format 0 or 1, which the topic asks for."""
+        """Append the records as messages of format 0 or 1, as the topic's settings require."""
         cdef bytearray copy = bytearray(PyBytes_FromStringAndSize(<const char*>batch, size))
         cdef uint8_t* stamped = <uint8_t*>PyByteArray_AS_STRING(copy)
         cdef Py_ssize_t made
@@ -337,12 +338,12 @@ cdef class LogAppender(LogTail):
             if code != 0:
                 return self.reject(
                     result, code, -1,
-                    "the message.format.version of the topic has "
-                    f"{'no record headers' if code == UNSUPPORTED_FOR_MESSAGE_FORMAT else 'no such compression type'}")
+                    "the message.format.version of the topic does not support "
+                    f"{'record headers' if code == UNSUPPORTED_FOR_MESSAGE_FORMAT else 'this compression type'}")
             if made > self.segment_bytes:
                 return self.reject(
                     result, RECORD_LIST_TOO_LARGE, -1,
-                    f"the messages are {made} bytes, segment.bytes of the topic is {self.segment_bytes}")
+                    f"the messages have {made} bytes, but segment.bytes of the topic is {self.segment_bytes}")
             text = self.roll_if_due(made, self.next_offset + info.last_offset_delta, timestamp, now_ms)
             if text is not None:
                 return self.reject(result, KAFKA_STORAGE_ERROR, -1, text)
@@ -361,7 +362,7 @@ cdef class LogAppender(LogTail):
     cdef void stamp(
         self, uint8_t* header, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms
     ) noexcept nogil:
-        """The header it has in the log: its time if that is the broker's to say, its offsets and the leader epoch."""
+        """Write the header that the batch gets in the log, with offsets, leader epoch and the right timestamps."""
         cdef const uint8_t* records = batch + BATCH_HEADER_BYTES
         if header != batch:
             memcpy(header, batch, BATCH_HEADER_BYTES)
@@ -372,7 +373,7 @@ cdef class LogAppender(LogTail):
         patch_for_append(header, self.next_offset, self.leader_epoch)
 
     cdef bint is_in_time(self, const BatchInfo* info, int64_t now_ms) noexcept nogil:
-        """Whether no record's create time is too far from now. -1 ("no timestamp") is always accepted."""
+        """Whether every record's create time is close enough to now. -1 ("no timestamp") is always accepted."""
         if self.timestamp_after_max_ms < NO_LIMIT - now_ms and (
             info.walked_max_timestamp > now_ms + self.timestamp_after_max_ms
         ):
@@ -382,7 +383,7 @@ cdef class LogAppender(LogTail):
     cdef int check_timestamps(
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
     ) except -1:
-        """1 when it is not ``is_in_time``, with *result saying so."""
+        """Return 1, with an error in *result, if the batch is not ``is_in_time``."""
         cdef int64_t earliest = now_ms - self.timestamp_before_max_ms
         cdef int64_t latest = NO_LIMIT
         if self.timestamp_after_max_ms < NO_LIMIT - now_ms:
@@ -405,7 +406,7 @@ cdef class LogAppender(LogTail):
         return 0
 
     cdef int reject_records(self, AppendResult* result, int code, list found, object text) except -1:
-        """Reject the batch because of these records of it (KIP-467)."""
+        """Reject the batch because of the records with these indexes (KIP-467)."""
         self.reject(result, code, found[0] if found else -1, text)
         self.more_bad_records = found[1:BAD_RECORDS_MAX]
         return 0
@@ -414,7 +415,7 @@ cdef class LogAppender(LogTail):
         self, AppendResult* result, BatchStatus status, const BatchInfo* info, Py_ssize_t size, int32_t bad_index
     ) except -1:
         if size == 0:
-            return self.reject(result, INVALID_RECORD, -1, "a produce needs one record batch")
+            return self.reject(result, INVALID_RECORD, -1, "a produce request needs one record batch per partition")
         if status == BATCH_BAD_MAGIC:
             if info.magic == 0 or info.magic == 1:
                 return self.reject(result, INVALID_RECORD, -1, "this version of Produce carries message format 2 only")
@@ -428,17 +429,18 @@ cdef class LogAppender(LogTail):
             bad_index = -1
         return self.reject(result, code, bad_index, text)
 
-    # ---- what coordinators write -------------------------------------------------------------------------------
+    # ---- records of coordinators -------------------------------------------------------------------------------
 
     def append_marker(
         self, int64_t producer_id, int16_t producer_epoch, bint commit, int32_t coordinator_epoch, int64_t now_ms,
         int transaction_version=0
     ) -> tuple[int, int]:
-        """End the producer's transaction: (error code, offset of the marker or -1). Does not publish.
+        """Append a marker that ends the producer's transaction. Returns (error code, offset of the marker or -1).
 
-        A marker without an open transaction is written too: it makes the producer's older epochs void here. From
-        transaction version 2 on a marker's epoch is above that of the transaction it ends, so one that comes late ends
-        no other; the same once more is written once more and changes nothing. StorageError as for an append.
+        Does not publish. A marker without an open transaction is written as well: it fences the producer's older epochs
+        in this log. From transaction version 2 on, a marker's epoch is higher than that of the transaction it ends, so
+        a late marker cannot end a later transaction; a repeated one is written again and changes nothing. Raises
+        StorageError as an append does.
         """
         cdef BatchInfo info
         cdef bytearray marker
@@ -470,7 +472,7 @@ cdef class LogAppender(LogTail):
             self.error_text = text
             return KAFKA_STORAGE_ERROR, -1
         if is_open and not commit:
-            # INVARIANT: before the last stable offset passes the aborted records their entry can be read.
+            # INVARIANT: the entry can be read before the last stable offset passes the aborted records.
             text = self.log.add_aborted(
                 producer_id, entry.current_txn_first_offset, self.next_offset,
                 self.transactions.producers.stable_without(producer_id, self.next_offset + 1))
@@ -489,10 +491,10 @@ cdef class LogAppender(LogTail):
     cdef int append_coordinated(
         self, const uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result
     ) except -1:
-        """Append what a coordinator of this broker wrote in a transaction: records without a sequence number.
+        """Append records that a coordinator of this broker wrote in a transaction; they have no sequence number.
 
-        That the transaction goes on is for the coordinator to know. COMPAT: the epoch is checked, nothing else of the
-        producer, as with Kafka's appends of coordinators.
+        The coordinator has made sure that the transaction is ongoing. COMPAT: as for the appends of Kafka's
+        coordinators, only the producer's epoch is checked.
         """
         cdef BatchInfo info
         cdef int32_t bad_index = -1
@@ -505,7 +507,7 @@ cdef class LogAppender(LogTail):
         if status != BATCH_OK:
             return self.reject_status(result, status, &info, size, bad_index)
         if info.record_count <= 0 or info.producer_id < 0 or info.attributes & ATTRIBUTE_CONTROL:
-            return self.reject(result, INVALID_RECORD, -1, "these are no records of a transaction")
+            return self.reject(result, INVALID_RECORD, -1, "the batch is not part of a transaction")
         if size > self.message_bytes_max or size > self.segment_bytes:
             return self.reject(result, RECORD_LIST_TOO_LARGE, -1, f"a batch of {size} bytes is too large for this log")
         code = self.transactions.check_coordinated(&info)
@@ -522,10 +524,10 @@ cdef class LogAppender(LogTail):
         return self.transactions.begin_verification(producer_id, <int16_t>epoch, base_sequence, starts_at_zero, now_ms)
 
     def append_batch(self, batch, int64_t now_ms, int64_t verification=NO_QUESTION):
-        """Append a copy of one batch; (error code, base offset, append time, log start offset, bad record index).
+        """Append a copy of one batch, for coordinators and tests; ``error_text`` has the error message.
 
-        For coordinators and tests; ``error_text`` has the words. Does not publish. verification: of what a client sent.
-        A transactional batch without a sequence number is a coordinator's.
+        Returns (error code, base offset, append time, log start offset, bad record index). Does not publish.
+        verification: for a client's batch. A transactional batch without a sequence number is a coordinator's.
         """
         cdef bytearray copy = bytearray(batch)
         cdef uint8_t* p = <uint8_t*>PyByteArray_AS_STRING(copy)
@@ -539,11 +541,11 @@ cdef class LogAppender(LogTail):
             self.append_coordinated(p, size, now_ms, &result)
         else:
             self.append(p, size, now_ms, &result, verification)
-        return answer_of(&result)
+        return result_tuple(&result)
 
     def append_set(self, data, int64_t now_ms):
-        """Append a message set of format 0 or 1; answers as append_batch."""
+        """Append a message set of format 0 or 1; returns the same as append_batch."""
         cdef bytes copy = bytes(data)
         cdef AppendResult result
         self.append_message_set(<const uint8_t*><const char*>copy, len(copy), now_ms, &result)
-        return answer_of(&result)
+        return result_tuple(&result)

@@ -1,8 +1,8 @@
-"""Walks the batches of a segment file: recovery, and the short walks behind an index entry.
+"""Walks the batches of a segment file: for recovery, and for the short walks after an index entry.
 
-Runs in the io worker (and in tools). Reads with ``pread`` through one buffer, so a file that is cut meanwhile only
-reads short. Never changes the log file. Entries of message formats 0 and 1, which logs of older brokers hold, are
-walked too: they are checked by their own checksum and never mistaken for damage.
+Runs in the io worker (and in tools). Reads with ``pread`` through one buffer, so a file that is truncated meanwhile
+only gives short reads. Never changes the log file. Entries of message formats 0 and 1, found in logs of older brokers,
+are walked too: they are checked with their own checksum and never mistaken for damage.
 """
 import os
 import zlib
@@ -47,18 +47,18 @@ cdef enum:
     PROBLEMS_KEPT = 10               # of an IndexCheck, for each of the two indexes
 
 # Why a scan stopped.
-END = 0            # at the end it was given
-ZEROS = 1          # nothing but zeros from here: allocated, not yet written
+END = 0            # it reached `end`
+ZEROS = 1          # only zeros from here on: allocated, not written yet
 DAMAGED = 2        # `problem` says what is wrong with the bytes at `end_position`
 
 cdef int64_t OFFSET_MAX = 0x7FFFFFFFFFFFFFFF
 
-# Bytes between two calls of `progress`.
+# Bytes between calls of `progress`.
 PROGRESS_BYTES = 1 << 26
 
 
 cdef class SegmentReader:
-    """A forward window on a file. The pointer at() returns is valid until the next call."""
+    """A window that moves forward over a file. The pointer returned by at() is valid until the next call."""
 
     cdef int fd
     cdef uint8_t* buffer
@@ -78,7 +78,7 @@ cdef class SegmentReader:
     def __dealloc__(self):
         free(self.buffer)
 
-    # `size` bytes at `position`, NULL when the file ends before. Raises OSError when the read fails.
+    # `size` bytes at `position`; NULL if the file ends before that. Raises OSError if the read fails.
     cdef const uint8_t* at(self, int64_t position, Py_ssize_t size) except? NULL:
         cdef Py_ssize_t wanted
         cdef ssize_t got
@@ -119,8 +119,8 @@ cdef struct Entry:
     int magic
 
 
-# Read the entry at `position` of a file that ends at `end`. None, or what is wrong with it. `info` is filled for
-# format 2. No checksum.
+# Read the entry at `position` of a file that ends at `end`. Returns None, or what is wrong with it. Fills `info` for
+# format 2. Does not check the checksum.
 cdef object read_entry(SegmentReader reader, int64_t position, int64_t end, Entry* entry, BatchInfo* info):
     cdef const uint8_t* p
     cdef int64_t left = end - position
@@ -191,7 +191,7 @@ cdef int32_t marker_epoch(const uint8_t* p, Py_ssize_t size, bint* is_abort) noe
 
 
 cdef class Scan:
-    """What a walk over a segment found. ``end_position`` and ``next_offset`` are behind the last good entry."""
+    """The result of a walk over a segment. ``end_position`` and ``next_offset`` are those after the last good entry."""
 
     cdef readonly int64_t end_position
     cdef readonly int64_t next_offset
@@ -203,10 +203,10 @@ cdef class Scan:
     cdef readonly int stop
     cdef readonly str problem
     cdef readonly int64_t last_position          # of the last good entry
-    cdef readonly bint out_of_order              # the problem is the offset of an entry whose neighbours have others
-    cdef readonly list leader_epochs             # [(epoch, first offset)], rising
-    # With producers: transactions whose abort was walked, as entries of the .txnindex: (producer id, first offset,
-    # offset of the marker, last stable offset).
+    cdef readonly bint out_of_order              # the problem is an offset that does not follow the one before it
+    cdef readonly list leader_epochs             # [(epoch, first offset)], ascending
+    # With producers: the aborted transactions whose markers were walked, as entries of the .txnindex: (producer id,
+    # first offset, offset of the marker, last stable offset).
     cdef readonly list aborted
 
     def __cinit__(self, int64_t position=0, int64_t next_offset=0):
@@ -221,26 +221,27 @@ cdef class Scan:
 
 
 cdef class IndexCheck:
-    """Compares the two indexes of a segment with its batches while ``scan_segment`` walks them. Made for one scan.
+    """Compares the two indexes of a segment with its batches while ``scan_segment`` walks them. Used for one scan.
 
-    ``finish`` says what is wrong. gap_count: places where offsets are missing, as compaction leaves them. grouped_count:
-    entries that name a later batch than the one at their position, as Kafka's followers write them; no lookup errs by it.
+    ``finish`` completes it. gap_count: places where offsets are missing, as after compaction. grouped_count: entries
+    that name a later batch than the one at their position, as Kafka's followers write them; lookups with them are
+    correct.
     """
 
     cdef OffsetIndex offsets
     cdef TimeIndex times
     cdef Py_ssize_t offset_at, time_at
-    cdef int64_t awaited             # offset of an entry whose position was met, but not its batch; -1: none
+    cdef int64_t awaited             # offset of an entry whose position has been walked, but not its batch; -1: none
     cdef readonly int64_t gap_count
-    cdef readonly int64_t first_gap  # the offset in front of the first gap, -1
+    cdef readonly int64_t first_gap  # the first missing offset, -1: none
     cdef readonly int64_t grouped_count
     cdef readonly int64_t offset_problem_count
     cdef readonly int64_t time_problem_count
-    cdef readonly list offset_problems           # the first few, in words
+    cdef readonly list offset_problems           # descriptions of the first few
     cdef readonly list time_problems
 
     def __cinit__(self, OffsetIndex offsets=None, TimeIndex times=None):
-        """offsets, times: verified, so that entries rise; None is not compared."""
+        """offsets, times: verified, so entries are ascending; None: not compared."""
         self.offsets = offsets
         self.times = times
         self.offset_at = self.time_at = 0
@@ -262,7 +263,7 @@ cdef class IndexCheck:
             self.time_problems.append(f"entry {at} (timestamp {timestamp}, offset {offset}): {what}")
         return 0
 
-    # One batch. expected: the offset behind the one before it. newest: the largest timestamp in front of it.
+    # Compare one batch. expected: the offset after the batch before it. newest: the largest timestamp before it.
     cdef int see(self, const Entry* entry, int64_t expected, int64_t newest) except -1:
         if entry.magic == 2 and entry.base_offset != expected:
             self.gap_count += 1
@@ -311,26 +312,26 @@ cdef class IndexCheck:
             if offset > entry.last_offset:
                 break
             if offset < entry.base_offset:
-                self.time_problem(self.time_at, "no batch holds that offset")
+                self.time_problem(self.time_at, "no batch contains that offset")
             elif timestamp != entry.max_timestamp:
-                self.time_problem(self.time_at, f"the batch there is of {entry.max_timestamp}")
+                self.time_problem(self.time_at, f"the batch there has timestamp {entry.max_timestamp}")
             elif newest > timestamp:
-                self.time_problem(self.time_at, f"a batch in front of it is of {newest}")
+                self.time_problem(self.time_at, f"an earlier batch has timestamp {newest}")
             self.time_at += 1
         return 0
 
     def finish(self, bint whole) -> None:
-        """The walk is over; whole: it came to the end of the log, so entries that are left have no batch."""
+        """Complete the check. whole: the walk reached the end of the log, so remaining entries have no batch."""
         if not whole:
             return
         if self.awaited >= 0:
             self.offset_problem(self.offset_at - 1, "no batch ends with that offset")
             self.awaited = -1
         while self.offsets is not None and self.offset_at < self.offsets.entry_count:
-            self.offset_problem(self.offset_at, "it lies behind the last batch")
+            self.offset_problem(self.offset_at, "it is after the last batch")
             self.offset_at += 1
         while self.times is not None and self.time_at < self.times.entry_count:
-            self.time_problem(self.time_at, "it lies behind the last batch")
+            self.time_problem(self.time_at, "it is after the last batch")
             self.time_at += 1
 
 
@@ -380,7 +381,7 @@ cdef bint zeros_to(SegmentReader reader, int64_t position, int64_t end) except -
 
 
 cdef object damage_of(SegmentReader reader, const Entry* entry, const BatchInfo* info):
-    """What is wrong with the bytes of an entry whose header is good, or None."""
+    """Return what is wrong with the bytes of an entry whose header is good, or None."""
     cdef const uint8_t* p = reader.at(entry.position, <Py_ssize_t>entry.size)
     if p == NULL:
         return "the file ends inside a batch"
@@ -402,18 +403,18 @@ def scan_segment(
     bint contiguous=False, OffsetIndex offset_index=None, TimeIndex time_index=None, int64_t index_interval_bytes=4096,
     ProducerState producers=None, progress=None, IndexCheck check=None, int64_t offset_limit=OFFSET_MAX
 ) -> Scan:
-    """Walk the entries from ``position`` to ``end`` (bytes) and stop at the first that is not good.
+    """Walk the entries from ``position`` to ``end`` (bytes) and stop at the first bad one.
 
-    next_offset: the lowest offset the first entry may have; ``base_offset`` unless given.
-    verify: check every checksum. Without it only headers are looked at.
-    contiguous: no offset is missing between batches; the checksum does not cover the base offset, this does.
-    offset_index, time_index: filled as appending would have; both must be empty.
-    producers: fed with every batch from its ``end_offset`` on; left at the end of the walk.
+    next_offset: the lowest offset that the first entry may have; ``base_offset`` by default.
+    verify: check every checksum; otherwise only headers are checked.
+    contiguous: no offset may be missing between batches. This covers base offsets, which the checksum does not.
+    offset_index, time_index: filled as by appends; both must be empty.
+    producers: updated with every batch from its ``end_offset`` on, up to the end of the walk.
     progress: called now and then without arguments, so that a long walk can show signs of life.
-    check: shown every good entry; the caller finishes it. The walk begins at position 0.
-    offset_limit: no offset of the segment reaches it.
+    check: gets every good entry; the caller calls ``finish``. The walk must begin at position 0.
+    offset_limit: all offsets of the segment must be below it.
 
-    Raises OSError when the file cannot be read. Memory: 1 MiB, or the largest batch.
+    Raises OSError if the file cannot be read. Memory: 1 MiB, or the size of the largest batch.
     """
     cdef:
         SegmentReader reader = SegmentReader(fd, CHUNK_BYTES if verify else HEADER_CHUNK_BYTES)
@@ -471,10 +472,10 @@ def scan_segment(
 def find_batch(
     int fd, int64_t position, int64_t end, *, int64_t offset=-1, int64_t timestamp=-1
 ) -> tuple[int, int, int, int, int] | None:
-    """The first entry from ``position`` that ends at or after ``offset`` and is at least as new as ``timestamp``.
+    """Find the first entry from ``position`` on that ends at or above ``offset`` and is not older than ``timestamp``.
 
-    (position, size, base offset, last offset, max timestamp), None when there is none before ``end``. Headers only;
-    raises ValueError on bytes that are no header, OSError when the file cannot be read.
+    Returns (position, size, base offset, last offset, max timestamp); None if there is none before ``end``. Reads only
+    headers; raises ValueError for bytes that are not a header, OSError if the file cannot be read.
     """
     cdef:
         SegmentReader reader = SegmentReader(fd, HEADER_CHUNK_BYTES)

@@ -1,11 +1,11 @@
 """The tail of a log, where batches are added: the active segment and the ends of the log (see log_tail.pxd).
 
-Runs in the io worker that owns the partition. A batch costs one ``pwrite`` and now and then an index entry. Rolling,
-syncing older segments and everything about files but the write is ``storage.partition_log``'s; which batches may come
-and what they say is ``log_append``'s.
+Runs in the io worker that owns the partition. A batch costs one ``pwrite`` and now and then an index entry.
+``storage.log.partition_log`` rolls, syncs older segments and does everything else with files; ``log_append`` checks
+batches.
 
-A full disk leaves the file cut back to its last good end, and the next append tries again. Any other failure of a write
-or sync is final: the log rejects everything until it is reopened.
+If the disk is full, the file is cut back to its last good end and the next append tries again. Any other failure of a
+write or sync is final: the log rejects all appends until it is reopened.
 """
 import os
 
@@ -38,12 +38,12 @@ cdef extern from "<unistd.h>" nogil:
 
 
 cdef enum:
-    GIL_RELEASE_BYTES = 8192         # a write from this size on lets other threads run
+    GIL_RELEASE_BYTES = 8192         # writes of this size or more release the GIL
     RELATIVE_OFFSET_MAX = 0x7FFFFFFF
 
 
 cdef class LogTail:
-    """Made, attached to each new active segment and closed by its ``PartitionLog``, as a ``LogAppender``."""
+    """Created as a ``LogAppender`` by its ``PartitionLog``, which attaches it to each new segment and closes it."""
 
     def __cinit__(self):
         self.fd = -1
@@ -67,7 +67,7 @@ cdef class LogTail:
         int64_t max_timestamp_offset=-1, int64_t first_timestamp=-1, int64_t bytes_since_index=0,
         bint preallocated=False
     ) -> None:
-        """Append to this segment from now on. The descriptor and the indexes stay the log's to close."""
+        """Append to this segment from now on. The log remains responsible for closing the file and the indexes."""
         self.fd = fd
         self.offset_index = offset_index
         self.time_index = time_index
@@ -86,7 +86,7 @@ cdef class LogTail:
     def change_files(
         self, *, int fd, OffsetIndex offset_index not None, TimeIndex time_index not None, bint preallocated=False
     ) -> None:
-        """Go on in other files with the same content as those of the active segment."""
+        """Continue in other files with the same content as those of the active segment."""
         self.fd = fd
         self.offset_index = offset_index
         self.time_index = time_index
@@ -98,7 +98,7 @@ cdef class LogTail:
         self.transactions.producers = producers
 
     def set_aborted_version(self, uint32_t version) -> None:
-        """0 as long as the log has no aborted transaction at all."""
+        """version: 0 as long as the log has no aborted transaction at all."""
         self.transactions.aborted_version = version
 
     def set_leader_epoch(self, int32_t leader_epoch) -> None:
@@ -110,7 +110,7 @@ cdef class LogTail:
         self.dirty = True
 
     def set_checked_from(self, int64_t segment_base_offset, int64_t position) -> None:
-        """From this place on every batch was written or checked by this process; what lies before it, readers check."""
+        """This process has written or checked every batch from this place on; readers check earlier ones."""
         self.checked_segment = segment_base_offset
         self.checked_position = position
         self.dirty = True
@@ -121,12 +121,12 @@ cdef class LogTail:
         return self.checked_segment, self.checked_position
 
     def set_gapless(self, bint gapless) -> None:
-        """Whether each segment ends where the next one begins: the log was never compacted."""
+        """gapless: each segment ends where the next one begins, as the log was never compacted."""
         self.gapless = gapless
         self.dirty = True
 
     def set_high_watermark(self, int64_t offset, int64_t segment_base_offset, int64_t position) -> None:
-        """From now on the high watermark is what replication says; published at the next publish()."""
+        """Set the high watermark, which replication decides from now on. Takes effect at the next publish()."""
         self.high_watermark_held = True
         self.high_watermark.offset = offset
         self.high_watermark.segment_base_offset = segment_base_offset
@@ -134,12 +134,12 @@ cdef class LogTail:
         self.dirty = True
 
     def follow_log_end(self) -> None:
-        """The high watermark is the log end again: this is the only replica."""
+        """Let the high watermark follow the log end again: this is the only replica."""
         self.high_watermark_held = False
         self.dirty = True
 
     def mark_segments_changed(self) -> None:
-        """Readers must look at the directory again after the next publish()."""
+        """Make readers list the directory again after the next publish()."""
         self.segments_changed = True
         self.dirty = True
 
@@ -147,9 +147,9 @@ cdef class LogTail:
         self.older_unsynced = unsynced
 
     def mark_flushed(self, int64_t end_offset, int64_t messages) -> None:
-        """A flush made elsewhere covered everything below ``end_offset``, ``messages`` of them.
+        """Note that a flush elsewhere has synced everything below ``end_offset``, ``messages`` messages.
 
-        The caller sees to what was appended since (next_offset > flushed_offset): it is not announced again.
+        The caller takes care of what was appended since (next_offset > flushed_offset): it is not announced again.
         """
         if end_offset > self.flushed_offset:
             self.flushed_offset = end_offset
@@ -166,7 +166,7 @@ cdef class LogTail:
         self.fd = -1
 
     def close(self) -> None:
-        """Reject appends and let go of the log; nothing is left to publish or sync. Safe to call twice."""
+        """Reject appends from now on and release the log; nothing is left to publish or sync. May be called twice."""
         self.fd = -1
         self.dirty = False
         self.needs_sync = False
@@ -197,19 +197,19 @@ cdef class LogTail:
         return stable.offset
 
     def expire_producers(self, int64_t now_ms, int64_t expiration_ms) -> int:
-        """``ProducerState.expire``, and forget verifications as old that led to nothing."""
+        """``ProducerState.expire``; also forgets verifications of that age that led to nothing."""
         return self.transactions.expire(now_ms, expiration_ms)
 
     # ---- adding a batch ----------------------------------------------------------------------------------------
 
     cdef object roll_if_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms):
-        # None, or why there is no room: the disk is too full for a new segment. Raises StorageError.
+        # None, or why there is no room for a new segment: the disk is full. Raises StorageError.
         if self.roll_due(size, last_offset, timestamp, now_ms):
             return self.log.roll(now_ms)
         return None
 
     cdef bint roll_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms) noexcept nogil:
-        # (a) size (b) age by timestamps, by the clock without them (c) an index is full (d) relative offsets
+        # (a) size (b) age by timestamps, or by the clock without them (c) an index is full (d) relative offsets
         cdef int64_t waited
         if self.position == 0:
             return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
@@ -250,7 +250,7 @@ cdef class LogTail:
         return None
 
     cdef bint write_run(self, const iovec* pieces, int count, Py_ssize_t size) except -1:
-        """Write several batches with one call. False: not all of it could be written, and nothing is left of it."""
+        """Write several batches with one call. False if not all could be written; then none of it is left."""
         cdef ssize_t wrote = -1
         cdef int code = EINTR
         while wrote < 0 and code == EINTR:
@@ -270,7 +270,7 @@ cdef class LogTail:
         return False
 
     cdef int cut_back(self) except -1:
-        # Readers never go past the published end, so nobody looks at what is cut here.
+        # Readers never go past the published end, so no reader sees what is cut off here.
         if not self.preallocated and ftruncate(self.fd, self.position) != 0:
             self.fail(errno, "ftruncate")
         return 0
@@ -287,7 +287,7 @@ cdef class LogTail:
             self.max_timestamp = timestamp
             self.max_timestamp_offset = last_offset
         if self.bytes_since_index > self.index_interval_bytes:
-            # A disk too full for an entry only makes lookups walk further.
+            # If the disk is too full for an entry, lookups only walk further.
             try:
                 if self.offset_index.append(last_offset, self.position) != INDEX_NO_ROOM:
                     self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset, False)
@@ -330,7 +330,7 @@ cdef class LogTail:
             outcome = fdatasync(self.fd)
             code = errno
         if outcome != 0:
-            # Never again: a second fsync after a failed one reports success for pages that are gone.
+            # Do not retry: a second fsync after a failed one reports success for pages that are lost.
             self.fail(code, "fdatasync")
         self.needs_sync = False
         self.flushed_offset = self.next_offset
@@ -390,7 +390,7 @@ cdef class LogTail:
 cdef ssize_t write_some(
     int fd, const uint8_t* batch, Py_ssize_t size, const uint8_t* header, Py_ssize_t done, int64_t position
 ) noexcept nogil:
-    """Write what is behind the first ``done`` bytes, as far as one call does, to where the batch is to lie."""
+    """Write the rest of the batch after its first ``done`` bytes, as much as one call does. position: of the batch."""
     cdef iovec pieces[2]
     if header == NULL or done >= BATCH_HEADER_BYTES:
         return pwrite(fd, batch + done, <size_t>(size - done), position + done)

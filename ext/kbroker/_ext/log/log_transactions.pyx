@@ -1,7 +1,7 @@
-"""Producers and transactions of one log: whose batch may follow, and what is open (see log_transactions.pxd).
+"""Producers and transactions of one log: which batches may follow, and what is open (see log_transactions.pxd).
 
-Runs in the io worker that owns the log. A batch without a producer id never comes here; one with it costs a few dict
-look-ups, and an object when its producer is new. ``log_append`` writes it between the check and the note.
+Runs in the io worker that owns the log. A batch without a producer id never gets here; one with it costs a few dict
+lookups, and an object if its producer is new. ``log_append`` writes the batch between the check and the note.
 """
 from kbroker._ext.base.error_codes cimport (
     INVALID_PRODUCER_EPOCH,
@@ -18,14 +18,14 @@ from kbroker._ext.record.record_batch cimport ATTRIBUTE_TRANSACTIONAL
 
 
 cdef class LogTransactions:
-    """Of one log. Made by its ``LogTail`` and changed with each append."""
+    """Created by the log's ``LogTail`` and updated by each append."""
 
     def __cinit__(self, ProducerState producers not None):
         self.producers = producers
         self.verifications = {}
         self.unreplicated = []
 
-    # ---- whether it may follow ---------------------------------------------------------------------------------
+    # ---- checks before an append -------------------------------------------------------------------------------
 
     cdef int check_batch(self, const BatchInfo* info, int64_t verification, ProducerBatch* found) except -1:
         cdef ProducerEntry entry
@@ -47,7 +47,7 @@ cdef class LogTransactions:
                 (asked.starts_at_zero and info.base_sequence != 0 and (entry is None or entry.batch_count == 0))
                 or info.base_sequence > asked.lowest_sequence
             ):
-                # An earlier batch of the transaction was rejected and will be sent again: it must come first.
+                # An earlier batch of the transaction was rejected and will be retried: it must come first.
                 outcome = SEQUENCE_OUT_OF_ORDER
         if outcome == SEQUENCE_OK:
             return 0
@@ -61,13 +61,13 @@ cdef class LogTransactions:
         return self.check_open(info, entry, NO_QUESTION)
 
     cdef int check_open(self, const BatchInfo* info, ProducerEntry entry, int64_t verification) except -1:
-        """Whether the batch fits the producer's open transaction, or the lack of one."""
+        """Check that the batch matches the producer's open transaction, or that it has none."""
         cdef bint is_open = entry is not None and entry.current_txn_first_offset >= 0
         cdef Verification asked
         if not info.attributes & ATTRIBUTE_TRANSACTIONAL:
             if not is_open:
                 return 0
-            self.error_text = f"producer {info.producer_id} has a transaction open here; this batch is not part of it"
+            self.error_text = f"producer {info.producer_id} has an open transaction, but the batch is not transactional"
             return INVALID_TXN_STATE
         if verification == NO_QUESTION or (is_open and entry.producer_epoch == info.producer_epoch):
             return 0
@@ -88,10 +88,10 @@ cdef class LogTransactions:
             and entry.current_txn_first_offset >= 0
         ):
             self.error_text = (
-                f"producer {entry.producer_id} has epoch {entry.producer_epoch}, the marker {producer_epoch}")
+                f"producer {entry.producer_id} has epoch {entry.producer_epoch}, but the marker has {producer_epoch}")
             return INVALID_PRODUCER_EPOCH
         if coordinator_epoch < entry.coordinator_epoch:
-            self.error_text = f"a coordinator of epoch {entry.coordinator_epoch} has ended transactions here"
+            self.error_text = f"a coordinator with the newer epoch {entry.coordinator_epoch} has written markers here"
             return TRANSACTION_COORDINATOR_FENCED
         return 0
 
@@ -134,7 +134,7 @@ cdef class LogTransactions:
                 del self.verifications[producer_id]
         return self.producers.expire(now_ms, expiration_ms)
 
-    # ---- what is in the log ------------------------------------------------------------------------------------
+    # ---- notes after an append ---------------------------------------------------------------------------------
 
     cdef int note_batch(
         self, const BatchInfo* info, int64_t last_offset, int64_t timestamp, const LogEnd* place
@@ -143,7 +143,7 @@ cdef class LogTransactions:
             info.producer_id, info.producer_epoch, info.base_sequence, info.last_offset_delta, last_offset,
             timestamp, info.attributes & ATTRIBUTE_TRANSACTIONAL != 0, place)
         if self.verifications and info.attributes & ATTRIBUTE_TRANSACTIONAL:
-            self.verifications.pop(info.producer_id, None)  # the open transaction speaks for itself now
+            self.verifications.pop(info.producer_id, None)  # not needed: the transaction is open in this log now
         return 0
 
     cdef int note_marker(
@@ -168,9 +168,9 @@ cdef class LogTransactions:
     cdef int last_stable(
         self, const LogEnd* high_watermark, bint replicated, int64_t log_start_offset, object log, LogEnd* out
     ) except -1:
-        """Where readers of committed records end: before the first record whose fate they cannot know.
+        """Find the last stable offset: the first record whose outcome is unknown to readers.
 
-        That is (a) of an open transaction, or (b) of one whose marker is not below the high watermark.
+        That is the first record (a) of an open transaction, or (b) of one whose marker is not below the high watermark.
         """
         cdef ProducerEntry entry
         cdef int64_t watermark = high_watermark.offset
@@ -178,7 +178,7 @@ cdef class LogTransactions:
         if self.producers.open_transactions:
             entry = self.producers.oldest_open()
             if entry.transaction_place.segment_base_offset < 0 or entry.transaction_place.offset < log_start_offset:
-                # Read from a snapshot, or its first records were deleted.
+                # It was read from a snapshot, or its first records have been deleted.
                 place = log.place_of(max(entry.current_txn_first_offset, log_start_offset))
                 self.producers.place_transaction(entry.producer_id, *place)
             if entry.transaction_place.offset < out.offset:
