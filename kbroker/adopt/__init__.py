@@ -2,3 +2,5 @@
 
 Used by ``kbroker-adopt``, while no broker runs. docs/migration.md is the page for users.
 """
+
+import kbroker.record  # noqa: F401 - extensions need its codecs

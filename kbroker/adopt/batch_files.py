@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kbroker.adopt.errors import Refusal
+from kbroker.batch_errors import BatchStatus, CorruptBatchError
 from kbroker.record.batch import RecordBatch
-from kbroker.record.errors import BatchStatus, CorruptBatchError
 
 COPY_AGAIN = (
     "copy the directory again while Kafka is stopped; if this is Kafka's own directory, start "

@@ -15,10 +15,10 @@ from kbroker.adopt.errors import Refusal
 from kbroker.adopt.logs import check_producer_snapshots
 from kbroker.adopt.metadata_image import MetadataImage
 from kbroker.adopt.metadata_records import decode_record
+from kbroker.batch_errors import CorruptBatchError, DecompressionError
 from kbroker.protocol.codec import DecodeError
 from kbroker.record.batch import RecordBatch
 from kbroker.record.control import control_type
-from kbroker.record.errors import CorruptBatchError, DecompressionError
 from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
 
 DIRECTORY = "__cluster_metadata-0"

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from kbroker.adopt.metadata_image import MetadataImage
 from kbroker.adopt.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from kbroker.batch_summary import MAGIC as BATCH_MAGIC
 from kbroker.config import dynamic
 from kbroker.config.group_config import GROUP_KEYS, validate_group
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.topic_config import TopicConfig
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError
-from kbroker.record.summary import MAGIC as BATCH_MAGIC
 from kbroker.storage.topic_settings import magic_of
 
 DEFAULT_ENTITY = "default"

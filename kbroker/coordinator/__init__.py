@@ -3,3 +3,5 @@
 ``machine`` is the contract, ``shard`` runs one machine on one partition of an internal topic
 (docs/decisions/0005-coordinators.md).
 """
+
+import kbroker.record  # noqa: F401 - extensions need its codecs

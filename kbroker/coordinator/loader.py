@@ -13,14 +13,14 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from kbroker.batch_errors import CorruptBatchError
+from kbroker.batch_summary import HEADER_BYTES, LENGTH_AT, LENGTH_END, MAGIC, MAGIC_AT
 from kbroker.coordinator.machine import Machine
 from kbroker.coordinator.records.codec import UnknownRecordError
 from kbroker.descriptors import opening
 from kbroker.protocol.codec import DecodeError
 from kbroker.record.batch import Record, RecordBatch
 from kbroker.record.control import ABORT, COMMIT
-from kbroker.record.errors import CorruptBatchError
-from kbroker.record.summary import HEADER_BYTES, LENGTH_AT, LENGTH_END, MAGIC, MAGIC_AT
 from kbroker.storage.formats import LOG_SUFFIX, segment_name
 
 if TYPE_CHECKING:

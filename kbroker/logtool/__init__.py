@@ -3,3 +3,5 @@
 ``kbroker-log`` (``kbroker/cli/log.py``) is its command line. ``kbroker.storage`` and
 ``kbroker.record`` decide what a file means; nothing here knows a byte of a format.
 """
+
+import kbroker.record  # noqa: F401 - extensions need its codecs

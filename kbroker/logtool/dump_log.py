@@ -6,6 +6,8 @@ import os
 from typing import Any
 
 from kbroker._ext.log.log_scan import DAMAGED, find_batch, scan_segment
+from kbroker.batch_errors import CorruptBatchError, DecompressionError
+from kbroker.batch_summary import CRC_FROM, MAGIC_AT
 from kbroker.coordinator.records.codec import RecordTypes
 from kbroker.logtool.output import DAMAGE, NOTE, Output, Row
 from kbroker.protocol.codec import DecodeError
@@ -14,9 +16,7 @@ from kbroker.record import backend
 from kbroker.record.batch import DECOMPRESSED_MAX, Record, RecordBatch
 from kbroker.record.compression import CODEC_NAMES
 from kbroker.record.control import TYPE_NAMES, control_type, parse_marker
-from kbroker.record.errors import CorruptBatchError, DecompressionError
 from kbroker.record.legacy import LegacyMessage, read_message
-from kbroker.record.summary import CRC_FROM, MAGIC_AT
 from kbroker.storage.formats import base_offset_of
 from kbroker.uuids import uuid_text
 

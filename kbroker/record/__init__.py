@@ -1,1 +1,6 @@
-"""Record batches: checking, reading, building and compressing them."""
+"""Record batches: checking, reading, building and compressing them.
+
+Importing the package registers the codecs with the extensions that read and write batches.
+"""
+
+from kbroker.record import compression as compression

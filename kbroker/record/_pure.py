@@ -7,13 +7,13 @@ same verdict for every hostile input. Written to be read; a hundred times slower
 import struct
 from dataclasses import dataclass
 
-from kbroker.record.errors import (
+from kbroker.batch_errors import (
     BatchStatus,
     CorruptBatchError,
     DecompressedTooLargeError,
     DecompressionError,
 )
-from kbroker.record.summary import (
+from kbroker.batch_summary import (
     CONTROL,
     HEADER,
     HEADER_BYTES,

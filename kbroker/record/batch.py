@@ -7,10 +7,8 @@ is copied until records are asked for, and then every key and value is.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kbroker.record import backend
-from kbroker.record.compression import decompress
-from kbroker.record.errors import BatchStatus, CorruptBatchError
-from kbroker.record.summary import (
+from kbroker.batch_errors import BatchStatus, CorruptBatchError
+from kbroker.batch_summary import (
     CONTROL,
     DELETE_HORIZON,
     HEADER_BYTES,
@@ -18,6 +16,8 @@ from kbroker.record.summary import (
     TRANSACTIONAL,
     BatchSummary,
 )
+from kbroker.record import backend
+from kbroker.record.compression import decompress
 
 # BOUND: records of one batch in memory, unless the caller names another limit.
 DECOMPRESSED_MAX = 128 * 1024 * 1024

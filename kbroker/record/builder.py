@@ -3,8 +3,7 @@
 import struct
 from collections.abc import Iterable
 
-from kbroker.record import backend, compression
-from kbroker.record.summary import (
+from kbroker.batch_summary import (
     CONTROL,
     CRC_AT,
     CRC_FROM,
@@ -14,6 +13,7 @@ from kbroker.record.summary import (
     MAGIC,
     TRANSACTIONAL,
 )
+from kbroker.record import backend, compression
 
 _CRC = struct.Struct(">I")
 

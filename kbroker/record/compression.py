@@ -7,14 +7,17 @@ would stop there or return less.
 
 Third-party codecs are imported with the first batch that needs them; decoder objects are kept and
 reused, and nothing here may be called from two threads at once.
+
+Importing this module gives the extensions their codecs (``_ext/record/codecs.pxd``).
 """
 
 import zlib
 from collections.abc import Callable
 from typing import Any
 
+from kbroker._ext.record import codecs
+from kbroker.batch_errors import DecompressedTooLargeError, DecompressionError
 from kbroker.record.backend import decode_lz4_frame, scan_lz4_frame, scan_zstd_frame
-from kbroker.record.errors import DecompressedTooLargeError, DecompressionError
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -336,3 +339,5 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
 
 _DECODERS: tuple[Callable[..., bytes], ...] = (bytes, _gunzip, _unsnappy, _unlz4, _unzstd)
 _ENCODERS: tuple[Callable[..., bytes], ...] = (bytes, _gzip, _snappy, _lz4, _zstd)
+
+codecs.register(decompress, compress, lz4_decode_block)

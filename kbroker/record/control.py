@@ -9,8 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from kbroker.record import backend
-from kbroker.record.summary import (
+from kbroker.batch_summary import (
     CONTROL,
     CRC_AT,
     CRC_FROM,
@@ -19,6 +18,7 @@ from kbroker.record.summary import (
     MAGIC,
     TRANSACTIONAL,
 )
+from kbroker.record import backend
 
 ABORT = 0
 COMMIT = 1

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kbroker._ext.record.legacy_records import with_right_lz4_checksum
+from kbroker.batch_errors import BatchStatus, CorruptBatchError
+from kbroker.batch_summary import CODEC_MASK, LOG_APPEND_TIME
 from kbroker.record.compression import LZ4, decompress
-from kbroker.record.errors import BatchStatus, CorruptBatchError
-from kbroker.record.summary import CODEC_MASK, LOG_APPEND_TIME
 
 # WIRE: offset, size, checksum, magic, attributes; then a timestamp in format 1, key and value.
 _HEADER = struct.Struct(">qiIbb")

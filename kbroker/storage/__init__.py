@@ -2,3 +2,5 @@
 
 Only io workers write it.
 """
+
+import kbroker.record  # noqa: F401 - extensions need its codecs

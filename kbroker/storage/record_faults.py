@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker._ext.record.record_batch import read_header
 from kbroker._ext.record.record_codec import decode_records
-from kbroker.record.summary import CODEC_MASK, HEADER_BYTES
+from kbroker.batch_summary import CODEC_MASK, HEADER_BYTES
 
 
 def _records(batch: bytes, decompressed_max: int) -> list[tuple[int, int, bytes | None]]:

@@ -9,10 +9,10 @@ import pytest
 from kbroker._ext.base.crc32c import crc32c
 from kbroker._ext.record import record_batch
 from kbroker._ext.record.codec_frames import decode_lz4_frame
+from kbroker.batch_errors import CorruptBatchError
 from kbroker.record import _pure
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import LZ4, lz4_decode_block
-from kbroker.record.errors import CorruptBatchError
 
 pytestmark = pytest.mark.property
 

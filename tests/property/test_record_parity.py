@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from kbroker._ext.base import crc32c as crc32c_ext
 from kbroker._ext.base import wire
 from kbroker._ext.record import codec_frames, record_batch, record_codec
+from kbroker.batch_errors import CorruptBatchError
+from kbroker.batch_summary import HEADER, HEADER_BYTES
 from kbroker.record import _pure, compression
 from kbroker.record.batch import Record, RecordBatch, iterate_batches
 from kbroker.record.builder import BatchBuilder
-from kbroker.record.errors import CorruptBatchError
-from kbroker.record.summary import HEADER, HEADER_BYTES
 
 pytestmark = pytest.mark.property
 

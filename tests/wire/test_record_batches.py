@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
+from kbroker.batch_errors import BatchStatus, CorruptBatchError
+from kbroker.batch_summary import HEADER, HEADER_BYTES
 from kbroker.record import _pure, backend, compression
 from kbroker.record.batch import RecordBatch
 from kbroker.record.builder import BatchBuilder
-from kbroker.record.errors import BatchStatus, CorruptBatchError
-from kbroker.record.summary import HEADER, HEADER_BYTES
 
 pytestmark = pytest.mark.wire
 

@@ -18,7 +18,7 @@ CHILD = """
 import resource, sys, time, zlib
 import lz4.frame, snappy, zstandard
 from kbroker.record import compression
-from kbroker.record.errors import DecompressedTooLargeError
+from kbroker.batch_errors import DecompressedTooLargeError
 
 MEBIBYTE, SIZE, BUDGET = bytes(1 << 20), 512, int(sys.argv[2])
 

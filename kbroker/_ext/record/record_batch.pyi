@@ -1,6 +1,6 @@
 from _typeshed import ReadableBuffer
 
-from kbroker.record.summary import BatchSummary
+from kbroker.batch_summary import BatchSummary
 
 def check_batch(
     data: ReadableBuffer, decompressed_max: int, *, stored: bool = False

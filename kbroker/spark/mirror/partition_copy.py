@@ -20,13 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker._ext.base.crc32c import crc32c
-from kbroker.client.cluster import Cluster
-from kbroker.client.errors import CorruptRecords, RejectedError
-from kbroker.client.fetch import RangeFetch, RecordSet
-from kbroker.client.offsets import EARLIEST, LATEST, committed, list_offsets
-from kbroker.client.produce import BatchProducer
-from kbroker.errors import ErrorCode
-from kbroker.record.summary import (
+from kbroker.batch_summary import (
     CONTROL,
     CRC_AT,
     CRC_FROM,
@@ -37,6 +31,12 @@ from kbroker.record.summary import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
 )
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import CorruptRecords, RejectedError
+from kbroker.client.fetch import RangeFetch, RecordSet
+from kbroker.client.offsets import EARLIEST, LATEST, committed, list_offsets
+from kbroker.client.produce import BatchProducer
+from kbroker.errors import ErrorCode
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.positions import DataLossError
 from kbroker.spark.load.source import id_text

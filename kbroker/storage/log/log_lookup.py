@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kbroker._ext.log.log_scan import find_batch
 from kbroker._ext.record.record_batch import read_header
 from kbroker._ext.record.record_codec import decode_records
+from kbroker.batch_summary import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, MAGIC_AT
 from kbroker.protocol.messages.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -19,7 +20,6 @@ from kbroker.protocol.messages.list_offsets import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
-from kbroker.record.summary import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, MAGIC_AT
 from kbroker.storage.formats import NO_TIMESTAMP
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.segments.segment import Segment

@@ -1,9 +1,9 @@
 import pytest
 
+from kbroker.batch_errors import BatchStatus, CorruptBatchError
 from kbroker.record import compression
 from kbroker.record.batch import Record, RecordBatch, iterate_batches
 from kbroker.record.builder import BatchBuilder
-from kbroker.record.errors import BatchStatus, CorruptBatchError
 
 pytestmark = pytest.mark.unit
 

@@ -7,9 +7,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbroker.batch_errors import DecompressedTooLargeError, DecompressionError
 from kbroker.record import compression
 from kbroker.record.compression import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
-from kbroker.record.errors import DecompressedTooLargeError, DecompressionError
 
 pytestmark = pytest.mark.unit
 

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from tools.cython_style import IMPORTS_UPWARD, findings
+from tools.cython_style import findings
 
 pytestmark = pytest.mark.unit
 
@@ -53,15 +53,6 @@ def test_import_of_a_folder_above_is_found(tmp_path: Path) -> None:
     (found,) = lint(tmp_path, **sources)
 
     assert found == "base/low.pyx:2: imports kbroker._ext.network.high, which is above base"
-
-
-def test_permission_to_import_that_is_not_used_is_found(tmp_path: Path) -> None:
-    stem, modules = next(iter(IMPORTS_UPWARD.items()))
-    found = lint(
-        tmp_path, **{"good_pyx": f"cimport kbroker._ext.{stem}\n", f"{stem}_pyx": "x = 1\n"}
-    )
-    assert len(found) == len(modules)
-    assert all("take it off IMPORTS_UPWARD" in one for one in found)
 
 
 @pytest.mark.parametrize(("lines", "is_found"), [(70, False), (71, True)])

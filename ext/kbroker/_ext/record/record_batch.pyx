@@ -36,6 +36,9 @@ from kbroker._ext.record.codecs cimport (
     try_unpack,
 )
 
+from kbroker.batch_errors import CorruptBatchError
+from kbroker.batch_summary import BatchSummary
+
 cdef extern from *:
     bint __builtin_add_overflow(int64_t a, int64_t b, int64_t* sum) noexcept nogil
 
@@ -498,12 +501,10 @@ cdef void patch_max_timestamp(
 # ---- Python's view, for tests and cold paths -----------------------------------------------------
 
 cdef object raise_corrupt(BatchStatus status, int32_t bad_index):
-    from kbroker.record.errors import CorruptBatchError
     raise CorruptBatchError(status, bad_index)
 
 
 cdef object summary(const BatchInfo* info):
-    from kbroker.record.summary import BatchSummary
     return BatchSummary(
         info.base_offset,
         info.batch_length,
