@@ -57,6 +57,17 @@ class EphemeralParent(StoreError):
     """Ephemeral nodes have no children."""
 
 
+class TooLarge(StoreError):
+    """The operations are more than the store takes in one request."""
+
+    def __init__(self, path: str, size: int, limit: int) -> None:
+        super().__init__(path)
+        self.args = (
+            f"{path}: {size} bytes are more than the {limit} that ZooKeeper takes in one request "
+            "(jute.maxbuffer); a topic of this size needs fewer partitions or replicas",
+        )
+
+
 class StoreFailed(Exception):
     """The store cannot be read or written at all; the message names file, cause and remedy."""
 
@@ -205,6 +216,17 @@ class Store(ABC):
     @abstractmethod
     def close(self) -> Pending[None]:
         """End the session: its ephemeral nodes go."""
+
+    @property
+    def fd(self) -> int | None:
+        """What is readable when ``drain`` has something to do; None: never."""
+        return None
+
+    def drain(self) -> None:  # noqa: B027
+        """Resolve what has been answered, and report what has happened. Never waits."""
+
+    def settle(self, now_ms: int) -> None:  # noqa: B027
+        """Do what is due; call it several times a second. now_ms: monotonic."""
 
     def multi(self) -> Transaction[Pending[list[str]]]:
         """A transaction to fill and commit."""

@@ -26,6 +26,10 @@ class Watches:
 
         return cancel
 
+    def has(self, path: str) -> bool:
+        """Whether anybody watches the node."""
+        return path in self._callbacks
+
     def report(self, event: WatchEvent) -> None:
         """Tell everybody who watches the node."""
         for callback in list(self._callbacks.get(event.path, ())):

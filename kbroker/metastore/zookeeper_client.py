@@ -93,6 +93,7 @@ def new_client(
     handler: Handler | None = None,
     session: tuple[int, bytes] | None = None,
     below_chroot: bool = True,
+    kind: type[KazooClient] = KazooClient,
 ) -> KazooClient:
     """A client that is not started; it retries for ever. Not before a fork.
 
@@ -106,7 +107,7 @@ def new_client(
     handler = handler or Handler(settings.tls, len(settings.hosts))
     log = logging.Logger("kazoo", logging.WARNING)
     log.addHandler(LastWarning())
-    return KazooClient(
+    return kind(
         hosts=settings.connect if below_chroot else settings.hosts_text,
         timeout=settings.session_timeout_ms / 1000,
         client_id=session,

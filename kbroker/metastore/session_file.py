@@ -1,0 +1,48 @@
+"""Id and password of a ZooKeeper session, for the next incarnation of the controller process.
+
+The file lets whoever reads it take over the session, so it is the broker's user's alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+
+FILE_NAME = "zookeeper-session"
+
+
+class SessionFile:
+    """In the runtime directory, whose content ends with this run of the broker."""
+
+    def __init__(self, directory: str, connect: str) -> None:
+        self._path = os.path.join(directory, FILE_NAME)
+        self._connect = connect
+
+    def read(self) -> tuple[int, bytes] | None:
+        """The session of the last incarnation; None if there was none, there."""
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                document = json.load(file)
+            if document["connect"] != self._connect:
+                return None
+            return int(document["id"]), bytes.fromhex(document["password"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # there will be a new session
+
+    def write(self, session: tuple[int, bytes]) -> None:
+        """Replace it. Raises OSError."""
+        number, password = session
+        document = {"connect": self._connect, "id": number, "password": password.hex()}
+        new = f"{self._path}.new"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new)
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+        os.replace(new, self._path)
+
+    def remove(self) -> None:
+        """The session has ended."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)

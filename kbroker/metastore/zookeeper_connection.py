@@ -1,0 +1,192 @@
+"""kazoo at work for one thread that must never wait: what its threads have to tell is queued.
+
+kazoo's thread does nothing but append to a queue and wake the owner, in the order in which it read
+from the server; so an event comes before the answer to whatever was asked after the change.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from kazoo.client import KazooClient
+
+from kbroker.metastore.zookeeper_client import Handler, LastWarning, new_client
+from kbroker.metastore.zookeeper_settings import ZooKeeperSettings
+
+
+class StateChange(NamedTuple):
+    """kazoo's state of a connection; with CONNECTED id and password of the session."""
+
+    connection: Connection
+    state: str
+    session: tuple[int, bytes] | None
+
+
+class Closed(NamedTuple):
+    """A connection has ended because its owner wanted it."""
+
+    connection: Connection
+
+
+class Answer:
+    """What kazoo takes for its AsyncResult. ``request`` belongs to the owner."""
+
+    __slots__ = ("_reports", "error", "is_set", "request", "value")
+
+    def __init__(self, reports: Reports) -> None:
+        self._reports = reports
+        self.is_set = False
+        self.request: Any = None
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def set(self, value: Any = None) -> None:
+        if not self.is_set:
+            self.is_set, self.value = True, value
+            self._reports.add(self)
+
+    def set_exception(self, error: BaseException) -> None:
+        if not self.is_set:
+            self.is_set, self.error = True, error
+            self._reports.add(self)
+
+
+Report = Answer | StateChange | Closed | Callable[[], None]
+
+
+class Reports:
+    """A queue with a descriptor that is readable while something is in it."""
+
+    # BOUND: what is in it was asked for (a window of requests, a watch for each path), or is one
+    # of the few changes of state.
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # Not before kazoo's threads let go of it: they may still report something.
+        weakref.finalize(self, os.close, self.fd)
+        self._queue: deque[Report] = deque()
+        self._is_woken = False
+
+    def add(self, report: Report) -> None:
+        """From any thread."""
+        self._queue.append(report)
+        if not self._is_woken:
+            self._is_woken = True
+            os.eventfd_write(self.fd, 1)
+
+    def take(self, count: int) -> list[Report]:
+        """The oldest ones; the descriptor stays readable if there are more."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+        self._is_woken = False
+        taken: list[Report] = []
+        while self._queue and len(taken) < count:
+            taken.append(self._queue.popleft())
+        if self._queue:
+            self._is_woken = True
+            os.eventfd_write(self.fd, 1)
+        return taken
+
+
+class ReportingHandler(Handler):
+    """Runs no threads for callbacks: they are reports."""
+
+    def __init__(self, settings: ZooKeeperSettings, reports: Reports) -> None:
+        super().__init__(settings.tls, len(settings.hosts))
+        self._reports = reports
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+    def async_result(self) -> Answer:
+        return Answer(self._reports)
+
+    def dispatch_callback(self, callback: Any) -> None:
+        function, arguments = callback.func, callback.args
+        self._reports.add(lambda: function(*arguments))
+
+
+class LockedClient(KazooClient):  # type: ignore[misc]
+    """A client whose state stands still while ``lock`` is held.
+
+    Otherwise a request could be queued between the loss of a connection and its report, and be
+    sent over the next one: in a session, and after losses, that its maker knows nothing of.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.lock = threading.RLock()
+        super().__init__(*args, **kwargs)
+
+    def _session_callback(self, state: str) -> None:
+        with self.lock:
+            super()._session_callback(state)
+
+
+class Connection:
+    """One kazoo client, from its start to its end."""
+
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        reports: Reports,
+        session: tuple[int, bytes] | None = None,
+    ) -> None:
+        """session: to resume; if it has ended meanwhile, there will be a new one."""
+        self._reports = reports
+        self._changes = 0  # of the state, as kazoo's thread knows it
+        self._changes_seen = 0
+        self._client = new_client(
+            settings,
+            handler=ReportingHandler(settings, reports),
+            session=session,
+            below_chroot=False,
+            kind=LockedClient,
+        )
+        self._client.add_listener(self._on_state)
+
+    def start(self) -> None:
+        self._client.start_async()
+
+    @property
+    def problem(self) -> str:
+        """Why there was no connection when there was none the last time."""
+        (last,) = self._client.logger.handlers
+        assert isinstance(last, LastWarning)
+        return last.text
+
+    def seen(self) -> None:
+        """The owner knows of one more change."""
+        self._changes_seen += 1
+
+    def send(self, ask: Callable[[KazooClient], Answer], request: Any) -> bool:
+        """Ask, unless the state has changed since the owner last heard of it."""
+        with self._client.lock:
+            if self._changes != self._changes_seen:
+                return False
+            ask(self._client).request = request
+        return True
+
+    def close(self) -> None:
+        """End the session, if it can be told; a thread waits for the end and reports it."""
+        threading.Thread(target=self._close, daemon=True, name="zookeeper-close").start()
+
+    def _close(self) -> None:
+        try:
+            self._client.stop()
+            self._client.close()
+        finally:
+            self._reports.add(Closed(self))
+
+    def _on_state(self, _: str) -> None:
+        self._changes += 1
+        change = StateChange(self, self._client.client_state, self._client.client_id)
+        self._reports.add(change)

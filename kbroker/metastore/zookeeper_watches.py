@@ -1,0 +1,82 @@
+"""Watches that stay, made of ZooKeeper's, which fire once and go with the connection.
+
+An event is reported as it comes; then the watch is set again, and what it says of the node is
+compared with what the events have told, so that nothing that happened in between is missed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kbroker.metastore.store import (
+    CHANGED,
+    CHILDREN,
+    CREATED,
+    DELETED,
+    NodeStat,
+    WatchEvent,
+)
+
+ANY_CREATION = -1  # a node of which is known only that it was created
+
+
+class Known(NamedTuple):
+    """What is known of a node."""
+
+    created_id: int
+    version: int
+    children_version: int
+
+
+class WatchedNode:
+    """A node with watches on it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.arming = 0  # how many watches are being set
+        self.is_watched = False  # whether ``_known`` says anything
+        self._known: Known | None = None
+
+    def on_event(self, kind: str) -> list[WatchEvent]:
+        """What to report of an event."""
+        known = self._known
+        if kind == DELETED:
+            if known is None:
+                return []  # two watches fired
+            self._known = None
+        elif kind == CREATED:
+            if known is not None and known.created_id == ANY_CREATION:
+                return []
+            self._known = Known(ANY_CREATION, 0, 0)
+        elif known is None:
+            return []
+        elif kind == CHANGED:
+            self._known = known._replace(version=known.version + 1)
+        else:
+            self._known = known._replace(children_version=known.children_version + 1)
+        return [WatchEvent(kind, self.path)]
+
+    def on_stat(self, stat: NodeStat | None) -> list[WatchEvent]:
+        """What happened unreported until this was read."""
+        known, is_first = self._known, not self.is_watched
+        self.is_watched = True
+        self._known = None
+        if stat is not None:
+            self._known = Known(stat.created_id, stat.version, stat.children_version)
+        if is_first:
+            return []
+        kinds = []
+        if known is not None and (
+            stat is None or known.created_id not in (ANY_CREATION, stat.created_id)
+        ):
+            kinds.append(DELETED)
+            known = None
+        if stat is not None:
+            if known is None:
+                kinds.append(CREATED)
+                known = Known(stat.created_id, 0, 0)
+            if stat.version > known.version:
+                kinds.append(CHANGED)
+            if stat.children_version > known.children_version:
+                kinds.append(CHILDREN)
+        return [WatchEvent(kind, self.path) for kind in kinds]
