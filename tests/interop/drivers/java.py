@@ -26,6 +26,8 @@ from interop.drivers import BEGINNING, CODECS, WAIT_S, ClientError, Message, Sto
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "tests" / "java"
 CACHE = ROOT / ".cache" / "java"
+# Maven's own, unless its settings name another: then it is asked first whether it needs the network.
+LOCAL_REPOSITORY = Path.home() / ".m2" / "repository"
 ANSWER_TIMEOUT_S = 60.0
 # BOUND: of a test whose fixtures may have to download the libraries first.
 FIRST_TEST_TIMEOUT_S = 600
@@ -55,7 +57,8 @@ def _libraries(home: Path, version: str, artifact: str) -> Path:
     command = ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), f"-Dkafka.version={version}"]
     command += [f"-Dkafka.artifact={artifact}", f"-DoutputDirectory={home / 'lib'}"]
     command += ["dependency:copy-dependencies"]
-    for offline in (["-o"], []):
+    version_known = LOCAL_REPOSITORY / "org/apache/kafka" / artifact / version
+    for offline in (["-o"], []) if version_known.exists() else ([],):
         result = subprocess.run([*command, *offline], capture_output=True, text=True)
         if result.returncode == 0:
             done.touch()
