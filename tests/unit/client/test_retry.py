@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,10 +21,13 @@ REFUSED = RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0")
 def clock(request, monkeypatch):
     """A clock that only pauses advance, each with the given jitter."""
     now = [100.0]
-    monkeypatch.setattr(subject.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(subject.time, "sleep", lambda seconds: now.append(now.pop() + seconds))
-    monkeypatch.setattr(subject.random, "uniform", lambda low, high: request.param)
-    monkeypatch.setattr(subject, "_told", RateLimit(30.0, subject.time.monotonic))
+    # Not the module itself: threads that other tests have left would sleep by this clock, too.
+    time = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
+    )
+    monkeypatch.setattr(subject, "time", time)
+    monkeypatch.setattr(subject, "random", SimpleNamespace(uniform=lambda low, high: request.param))
+    monkeypatch.setattr(subject, "_told", RateLimit(30.0, time.monotonic))
     return now
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
+from kbroker.client import cluster as cluster_module
 from kbroker.client import retry as subject
 from kbroker.client.cluster import Cluster, Partition, Topic
 from kbroker.client.errors import RejectedError, UnreachableError
@@ -17,8 +19,12 @@ pytestmark = pytest.mark.unit
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that only pauses advance."""
     now = [100.0]
-    monkeypatch.setattr(subject.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(subject.time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    # Not the module itself: threads that other tests have left would sleep by this clock, too.
+    time = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
+    )
+    for module in (subject, cluster_module):
+        monkeypatch.setattr(module, "time", time)
     return now
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -61,8 +62,10 @@ def test_settings_may_be_given_by_kafka_name_or_with_underscores() -> None:
 def test_gives_up_at_its_timeout_or_when_patience_ends(monkeypatch, patience, given_up_after):
     now = [100.0]
     monkeypatch.setattr(waiting, "PATIENCE_S", patience)
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    time = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
+    )
+    monkeypatch.setattr(waiting, "time", time)
 
     with pytest.raises(AssertionError, match=f"not within {given_up_after:g} s"):
         wait_until(list, timeout=5)
