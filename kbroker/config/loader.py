@@ -154,6 +154,18 @@ class BrokerConfig:
         return int(self._values["broker.id"])
 
     @property
+    def uses_zookeeper(self) -> bool:
+        """Whether the metadata is in ZooKeeper, rather than in this broker's own store."""
+        return bool(self._values["zookeeper.connect"])
+
+    @property
+    def has_topic_ids(self) -> bool:
+        """Whether topics have ids that other brokers and later starts know. In ZooKeeper they
+        have none before ``inter.broker.protocol.version`` 2.8.
+        """
+        return not self.uses_zookeeper
+
+    @property
     def log_dirs(self) -> list[str]:
         """Absolute paths of the data directories, each once, in order."""
         text = self._values["log.dirs"]

@@ -27,6 +27,7 @@ from kbroker.storage.formats import (
     LOCK_NAME,
     META_NAME,
 )
+from kbroker.supervisor.identity import identity_in_cluster
 from kbroker.supervisor.lost_dirs import find_lost, remember
 from kbroker.uuids import new_uuid, uuid_text
 
@@ -58,11 +59,13 @@ class DataDirs:
         for path in self.lost:
             del metas[path]
         self.paths = paths = list(metas)
-        _check_store(config.log_dirs, metas)
-        _check_kafka(config.log_dirs, paths)
+        if config.uses_zookeeper:
+            _check_no_store(paths)
+        else:
+            _check_store(config.log_dirs, metas)
+            _check_kafka(config.log_dirs, paths)
         self.clock_guard = _guard_of_clock(paths)
-        self.broker_id = self._agreed_broker_id(metas, config)
-        self.cluster_id = self._agreed_cluster_id(metas)
+        self.broker_id, self.cluster_id = self._identity(metas, config)
         self._metas = metas
         self._configured = config.log_dirs
         self.clean_start: dict[str, bool] = {}
@@ -129,40 +132,18 @@ class DataDirs:
         return paths
 
     @staticmethod
-    def _agreed_broker_id(metas: dict[str, dict[str, str]], config: BrokerConfig) -> int:
-        configured = config.broker_id
-        kept = {meta[name] for meta in metas.values() if (name := _id_name(meta)) in meta}
-        if len(kept) > 1:
-            raise ConfigError(
-                "log.dirs",
-                ",".join(metas),
-                f"directories of a single broker; these belong to brokers {sorted(kept)}",
-            )
-        if not kept:
-            if configured >= 0:
-                return configured
-            if not config["broker.id.generation.enable"]:
-                allowed = "a number of 0 or more (broker.id.generation.enable is false)"
-                raise ConfigError("broker.id", configured, allowed)
-            return int(config["reserved.broker.max.id"]) + 1
-        text = kept.pop()
-        if not text.isdigit() or (configured >= 0 and int(text) != configured):
-            allowed = f"{text}, the id in {META_NAME} of the data directories"
-            raise ConfigError("broker.id", configured, allowed)
-        return int(text)
+    def _identity(metas: dict[str, dict[str, str]], config: BrokerConfig) -> tuple[int, str]:
+        """The broker's id and the cluster's: as the directories have them, or new ones."""
+        broker_id, cluster_id = _agreed_broker_id(metas, config), _agreed_cluster_id(metas)
+        if config.uses_zookeeper:
+            from kbroker.metastore.cluster_identity import Identity
 
-    @staticmethod
-    def _agreed_cluster_id(metas: dict[str, dict[str, str]]) -> str:
-        kept = {meta["cluster.id"] for meta in metas.values() if meta.get("cluster.id")}
-        if len(kept) > 1:
-            raise ConfigError(
-                "log.dirs",
-                ",".join(metas),
-                f"directories of a single cluster; these belong to {sorted(kept)}",
-            )
-        if kept:
-            return kept.pop()
-        return next(filter(None, map(_stored_cluster_id, metas)), None) or uuid_text(new_uuid())
+            return identity_in_cluster(config, Identity(broker_id, cluster_id))
+        if broker_id < 0:
+            broker_id = config["reserved.broker.max.id"] + 1
+        if not cluster_id:
+            cluster_id = next(filter(None, map(_stored_cluster_id, metas)), None) or ""
+        return broker_id, cluster_id or uuid_text(new_uuid())
 
     def mark_clean(self, failed: Collection[str] = ()) -> None:
         """Every log was closed in order: the next start needs no recovery. Not so those of
@@ -227,6 +208,55 @@ def _last_written_ms(path: str) -> int | None:
         with suppress(OSError):
             found.append(os.stat(os.path.join(path, name)).st_mtime_ns // 1_000_000)
     return max(found, default=None)
+
+
+def _agreed_broker_id(metas: dict[str, dict[str, str]], config: BrokerConfig) -> int:
+    """As the directories or the settings have it; -1 if it is to be generated. Raises
+    ConfigError.
+    """
+    configured = config.broker_id
+    kept = {meta[name] for meta in metas.values() if (name := _id_name(meta)) in meta}
+    if len(kept) > 1:
+        raise ConfigError(
+            "log.dirs",
+            ",".join(metas),
+            f"directories of a single broker; these belong to brokers {sorted(kept)}",
+        )
+    if not kept:
+        return configured
+    text = kept.pop()
+    if not text.isdigit() or (configured >= 0 and int(text) != configured):
+        allowed = f"{text}, the id in {META_NAME} of the data directories"
+        raise ConfigError("broker.id", configured, allowed)
+    return int(text)
+
+
+def _agreed_cluster_id(metas: dict[str, dict[str, str]]) -> str:
+    """As the directories have it, empty if none has one. Raises ConfigError."""
+    kept = {meta["cluster.id"] for meta in metas.values() if meta.get("cluster.id")}
+    if len(kept) > 1:
+        raise ConfigError(
+            "log.dirs",
+            ",".join(metas),
+            f"directories of a single cluster; these belong to {sorted(kept)}",
+        )
+    return kept.pop() if kept else ""
+
+
+def _check_no_store(usable: list[str]) -> None:
+    """Refuse directories whose topics are in an embedded metadata store, which a broker on
+    ZooKeeper does not read. Raises ConfigError.
+    """
+    from kbroker.metastore.store_files import FILE_NAME, holds_store
+
+    for path in filter(holds_store, usable):
+        raise ConfigError(
+            "zookeeper.connect",
+            "(set)",
+            f"no value, because {path} holds {FILE_NAME}, this broker's own metadata. To take its "
+            "topics along to ZooKeeper, run kbroker-adopt --back-to kafka-2.7 --zookeeper with "
+            "that address first (docs/migration.md)",
+        )
 
 
 def _check_store(configured: list[str], metas: dict[str, dict[str, str]]) -> None:

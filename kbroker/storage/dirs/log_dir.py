@@ -17,7 +17,9 @@ from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.dirs.partition_metadata import (
     CorruptMetadataError,
     is_torn_metadata,
+    names_another_topic,
     read_partition_metadata,
+    remove_partition_metadata,
     write_partition_metadata,
 )
 from kbroker.storage.files import (
@@ -124,13 +126,18 @@ class LogDir:
         "error",
         "futures",
         "index",
+        "keeps_topic_ids",
         "path",
     )
 
-    def __init__(self, index: int, path: str) -> None:
-        """Raises nothing: a directory that cannot be read has failed."""
+    def __init__(self, index: int, path: str, *, keeps_topic_ids: bool = True) -> None:
+        """keeps_topic_ids: whether topics have ids that later brokers may go by.
+
+        Raises nothing: a directory that cannot be read has failed.
+        """
         self.index = index
         self.path = path
+        self.keeps_topic_ids = keeps_topic_ids
         self.error: object = None
         # Replicas of this worker that are on their way here.
         self.arriving = 0
@@ -229,6 +236,9 @@ class LogDir:
         DamagedLogError when the directory of a partition that was opened says something else.
         """
         path = self.partition_path(key)
+        if not self.keeps_topic_ids:
+            remove_partition_metadata(path)
+            return True
         try:
             found = read_partition_metadata(path)
             if found is None and is_new and _holds_records(path):
@@ -274,7 +284,12 @@ class LogDir:
         if known is not None:
             known.pop(key, None)
         os.mkdir(self.partition_path(key), 0o755)
-        write_partition_metadata(self.partition_path(key), topic_id)
+        if self.keeps_topic_ids:
+            write_partition_metadata(self.partition_path(key), topic_id)
+
+    def is_of_another_topic(self, directory: str, topic_id: bytes) -> bool:
+        """Whether a directory of a partition in here has another topic id. Raises nothing."""
+        return self.keeps_topic_ids and names_another_topic(directory, topic_id)
 
     def died(self, key: TopicPartition) -> bool:
         """Whether a checkpoint in progress may have lines of an earlier log of this name."""

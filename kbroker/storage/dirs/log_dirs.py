@@ -30,10 +30,16 @@ class LogDirs(Collection[LogDir]):
     __slots__ = ("_dirs", "_flags")
 
     def __init__(
-        self, paths: Sequence[str], failed_flags: mmap.mmap | bytearray | None = None
+        self,
+        paths: Sequence[str],
+        failed_flags: mmap.mmap | bytearray | None = None,
+        *,
+        keeps_topic_ids: bool = True,
     ) -> None:
-        """failed_flags: None if there is no other worker."""
-        self._dirs = [LogDir(index, path) for index, path in enumerate(paths)]
+        """failed_flags: None if there is no other worker. keeps_topic_ids: see LogDir."""
+        self._dirs = [
+            LogDir(index, path, keeps_topic_ids=keeps_topic_ids) for index, path in enumerate(paths)
+        ]
         self._flags = failed_flags or bytearray(len(self._dirs))
         for log_dir in self._dirs:
             if log_dir.error is None and self._flags[log_dir.index]:

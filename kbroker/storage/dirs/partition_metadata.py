@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from kbroker.storage.files import read_if_present, replace_file
 from kbroker.storage.formats import PARTITION_METADATA
@@ -50,6 +51,12 @@ def is_torn_metadata(directory: str, topic_id: bytes) -> bool:
 
 def write_partition_metadata(directory: str, topic_id: bytes, *, sync: bool = False) -> None:
     replace_file(os.path.join(directory, PARTITION_METADATA), _text(topic_id), sync=sync)
+
+
+def remove_partition_metadata(directory: str) -> None:
+    """Make it a directory of brokers that know no topic ids. Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(directory, PARTITION_METADATA))
 
 
 def _text(topic_id: bytes) -> bytes:

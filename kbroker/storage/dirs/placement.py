@@ -22,7 +22,6 @@ from kbroker.descriptors import open_file
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.log_dir import LogDir
 from kbroker.storage.dirs.log_dirs import LogDirs
-from kbroker.storage.dirs.partition_metadata import names_another_topic
 from kbroker.storage.files import list_directory
 from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
 
@@ -67,7 +66,7 @@ class Placement:
         strange = [
             log_dir
             for log_dir in (usable if len(self.dirs) > 1 else ())
-            if names_another_topic(log_dir.partition_path(key), topic_id)
+            if log_dir.is_of_another_topic(log_dir.partition_path(key), topic_id)
         ]
         if is_new or len(strange) < len(usable):
             for log_dir in strange:

@@ -65,16 +65,18 @@ class LogManager:
         background: BackgroundDisk | None = None,
         progress: Callable[[], None] | None = None,
         placement_lock: str | None = None,
+        keeps_topic_ids: bool = True,
     ) -> None:
         """failed_flags: a byte for each directory, shared by all io workers of this run of the
         broker, those that died too. progress: called now and then during a long recovery, to show
         signs of life. placement_lock: a file that all io workers lock to choose a directory.
+        keeps_topic_ids: see LogDir.
         """
         self.config = config
         self.worker_count = worker_count
         self.clock = clock
         self._background = background or BackgroundDisk()
-        self.dirs = LogDirs(log_dirs, failed_flags)
+        self.dirs = LogDirs(log_dirs, failed_flags, keeps_topic_ids=keeps_topic_ids)
         self._open = OpenLogs(table)
         self.shortages = Shortages(clock.monotonic_ms)
         self.placement = Placement(

@@ -192,7 +192,8 @@ class ReplicaMove:
 
     def _make(self, known: Collection[int]) -> int:
         """known: the base offsets of the log's segments."""
-        if not os.path.exists(os.path.join(self.path, PARTITION_METADATA)):
+        has_id = os.path.exists(os.path.join(self.path, PARTITION_METADATA))
+        if self.target.keeps_topic_ids and not has_id:
             write_partition_metadata(self.path, self.log.topic_id)
         self._drop(
             base

@@ -20,7 +20,6 @@ from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.log_dir import LogDir
 from kbroker.storage.dirs.log_dirs import LogDirs
-from kbroker.storage.dirs.partition_metadata import names_another_topic
 from kbroker.storage.files import blames_disk
 from kbroker.storage.moves.replica_move import SLICE_BYTES, ReplicaMove, future_name_is_too_long
 from kbroker.storage.moves.segment_copy import SourceError
@@ -120,7 +119,7 @@ class ReplicaMoves:
             for path in target.futures.pop(log.key, ()):
                 if target.error is not None or not os.path.isdir(path):
                     continue  # gone: the topic has been deleted and recreated
-                is_strange = names_another_topic(path, log.topic_id)
+                is_strange = target.is_of_another_topic(path, log.topic_id)
                 if is_strange or target.path == log.log_dir or log.slot in self._moves:
                     logger.warning("%s is not a move that can continue; removing it", path)
                     self._manager.delete_later([path], 0)

@@ -104,6 +104,7 @@ class IoWorker(Worker):
             failed_flags=context.failed_log_dirs,
             progress=self.on_recovery_progress,
             placement_lock=placement_lock(context.runtime_dir),
+            keeps_topic_ids=self.config.has_topic_ids,
         )
         self.hosted = HostedPartitions(
             self,

@@ -26,7 +26,7 @@ from interop.drivers import BEGINNING, CODECS, WAIT_S, ClientError, Message, Sto
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "tests" / "java"
 CACHE = ROOT / ".cache" / "java"
-# Maven's own, unless its settings name another: then it is asked first whether it needs the network.
+# Of Maven, unless its settings name another: a version that is not there needs the network.
 LOCAL_REPOSITORY = Path.home() / ".m2" / "repository"
 ANSWER_TIMEOUT_S = 60.0
 # BOUND: of a test whose fixtures may have to download the libraries first.

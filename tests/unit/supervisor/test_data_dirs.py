@@ -344,3 +344,34 @@ def test_clock_is_trusted_where_no_broker_has_run(tmp_path: Path) -> None:
 
     assert dirs.clock_guard.is_trusted(CONFIRMED_MS)
     dirs.release()
+
+
+# -- with ZooKeeper --------------------------------------------------------------------------------
+
+
+def test_metadata_of_its_own_beside_a_zookeeper_is_refused_with_the_way_out(
+    tmp_path: Path,
+) -> None:
+    NodeFile(str(tmp_path)).close()
+
+    with pytest.raises(ConfigError, match=r"--back-to kafka-2\.7") as refused:
+        DataDirs.open(config(tmp_path, zookeeper_connect="127.0.0.1:1"))
+    assert refused.value.key == "zookeeper.connect"
+
+
+def test_known_broker_of_a_known_cluster_starts_without_zookeeper(tmp_path: Path) -> None:
+    """Directories of Apache Kafka are taken as they are."""
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=5\ncluster.id=abc\n")
+
+    dirs = begun(config(tmp_path, zookeeper_connect="127.0.0.1:1/kafka"))
+
+    assert (dirs.broker_id, dirs.cluster_id) == (5, "abc")
+    dirs.release()
+
+
+def test_new_broker_without_its_zookeeper_is_told_where_it_was_looked_for(tmp_path: Path) -> None:
+    asked = config(tmp_path, zookeeper_connect="127.0.0.1:1", zookeeper_connection_timeout_ms="300")
+    with pytest.raises(ConfigError, match="no connection within 300 ms") as refused:
+        DataDirs.open(asked)
+    assert refused.value.value == "127.0.0.1:1"
+    assert not (tmp_path / "meta.properties").exists()

@@ -1,0 +1,93 @@
+"""Which cluster a ZooKeeper belongs to, and a broker id that no other broker of it has.
+
+Both are needed before the broker forks, and kazoo has threads; so this runs in a process of its
+own, at a first start only: later ones find both in meta.properties. Synchronous throughout.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from kbroker.metastore import paths
+from kbroker.metastore.zookeeper_client import acl_of, make_chroot, new_client
+from kbroker.metastore.zookeeper_settings import ZooKeeperSettings
+from kbroker.uuids import new_uuid, uuid_text
+
+
+class Identity(NamedTuple):
+    """Of a broker. While it is not settled: ``broker_id`` -1 for one to generate, ``cluster_id``
+    empty for the one that the cluster has.
+    """
+
+    broker_id: int
+    cluster_id: str
+
+    @property
+    def is_settled(self) -> bool:
+        return self.broker_id >= 0 and self.cluster_id != ""
+
+
+class ForeignCluster(Exception):
+    """ZooKeeper belongs to another cluster than the log directories."""
+
+    def __init__(self, connect: str, found: str | None, expected: str) -> None:
+        known = f"is of cluster {found}" if found else "knows no cluster id"
+        super().__init__(
+            f"the ZooKeeper at {connect} {known}, the log directories are of cluster {expected}. "
+            "Check zookeeper.connect, its path too, or start with log directories of that cluster"
+        )
+
+
+def settle_identity(
+    client: Any, settings: ZooKeeperSettings, known: Identity, reserved_broker_max_id: int
+) -> Identity:
+    """Fill in what is not known yet. ``client``: a started kazoo client.
+
+    Raises ForeignCluster, KazooException.
+    """
+    for path in (paths.CLUSTER, paths.BROKERS, paths.BROKER_SEQUENCE):
+        client.ensure_path(path, acl_of(path, settings))
+    cluster_id = _cluster_id(client, settings, known.cluster_id)
+    if known.broker_id >= 0:
+        return Identity(known.broker_id, cluster_id)
+    # As in Kafka: each write has a version that no other broker gets.
+    version = client.set(paths.BROKER_SEQUENCE, b"").version
+    return Identity(reserved_broker_max_id + version, cluster_id)
+
+
+def _cluster_id(client: Any, settings: ZooKeeperSettings, expected: str) -> str:
+    """The cluster's id, made here if this is its first broker."""
+    while True:
+        try:
+            data, _ = client.get(paths.CLUSTER_ID)
+        except NoNodeError:
+            if expected:
+                raise ForeignCluster(settings.connect, None, expected) from None
+            document = paths.encode_cluster_id(uuid_text(new_uuid()))
+            with suppress(NodeExistsError):  # another broker was first
+                client.create(paths.CLUSTER_ID, document, acl_of(paths.CLUSTER_ID, settings))
+            continue
+        found = paths.decode_cluster_id(data)
+        if expected and found != expected:
+            raise ForeignCluster(settings.connect, found, expected)
+        return found
+
+
+def ask_zookeeper(
+    settings: ZooKeeperSettings, known: Identity, reserved_broker_max_id: int
+) -> Identity:
+    """As ``settle_identity``, over a connection for it alone. Blocks; not before a fork.
+
+    Raises ForeignCluster, KazooException, and KazooTimeoutError after ``connection_timeout_ms``.
+    """
+    make_chroot(settings)
+    client = new_client(settings)
+    client.start(settings.connection_timeout_ms / 1000)
+    try:
+        return settle_identity(client, settings, known, reserved_broker_max_id)
+    finally:
+        client.stop()
+        client.close()

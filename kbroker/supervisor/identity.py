@@ -1,0 +1,71 @@
+"""The broker's id and the cluster's, where ZooKeeper has to be asked for them.
+
+kazoo has threads, and the supervisor will fork: a child asks, and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from kbroker.config.loader import BrokerConfig
+from kbroker.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kbroker.metastore.cluster_identity import Identity
+
+
+def identity_in_cluster(config: BrokerConfig, known: Identity) -> Identity:
+    """``known``, completed by ZooKeeper unless nothing is missing. Raises ConfigError."""
+    from kbroker.metastore.cluster_identity import Identity
+    from kbroker.metastore.zookeeper_settings import settings_of
+
+    settings = settings_of(config)
+    if known.is_settled:
+        return known  # the controller process checks it; a start need not wait for ZooKeeper
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _answer(writer, config, known)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        document = pipe.read()
+    os.waitpid(child, 0)
+    answer: dict[str, Any] = {"error": "the process that asks was killed"}
+    if document:
+        answer = json.loads(document)
+    if "error" in answer:
+        allowed = f"a ZooKeeper that can be asked for this broker's cluster ({answer['error']})"
+        raise ConfigError("zookeeper.connect", settings.connect, allowed)
+    return Identity(answer["broker_id"], answer["cluster_id"])
+
+
+def _answer(writer: int, config: BrokerConfig, known: Identity) -> None:
+    """In the child: write the identity, or why there is none, and end."""
+    status = 1
+    try:
+        with open(writer, "w") as pipe:
+            json.dump(_ask(config, known), pipe)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _ask(config: BrokerConfig, known: Identity) -> dict[str, object]:
+    from kazoo.exceptions import KazooException
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    from kbroker.metastore.cluster_identity import ForeignCluster, ask_zookeeper
+    from kbroker.metastore.zookeeper_settings import settings_of
+
+    settings = settings_of(config)
+    try:
+        identity = ask_zookeeper(settings, known, config["reserved.broker.max.id"])
+    except KazooTimeoutError:
+        return {"error": f"no connection within {settings.connection_timeout_ms} ms"}
+    except (ForeignCluster, ConfigError, OSError, ValueError, KeyError) as error:
+        return {"error": str(error)}
+    except KazooException as error:
+        return {"error": f"{type(error).__name__}: {error}".rstrip(": ")}
+    return identity._asdict()
