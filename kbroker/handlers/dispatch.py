@@ -100,6 +100,8 @@ def raiser(error: BaseException) -> Handle:
 
 async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
     """Decode, handle, encode; in slices if it takes long."""
+    if handler.undecoded:
+        return await answer(ctx, handler, ctx.body)
     cls, version, frame = request_class(handler.key), ctx.api_version, ctx.frame
     try:
         # COMPAT: bytes behind the request are ignored, as by Kafka. librdkafka (2.16, say) asks
@@ -115,7 +117,7 @@ async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
     return await answer(ctx, handler, request)
 
 
-async def answer(ctx: RequestContext, handler: Handler, request: Message) -> bytes | None:
+async def answer(ctx: RequestContext, handler: Handler, request: Message | bytes) -> bytes | None:
     """Run the handler; an exception becomes an error response."""
     try:
         check(ctx.access, handler.authorize, request)

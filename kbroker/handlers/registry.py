@@ -22,7 +22,8 @@ Fail = Callable[[Any, Any, WireError], Message]
 class Handler(NamedTuple):
     """``fail(ctx, request, error)`` makes a response in which everything has failed.
 
-    authorize: see ``support/requirements``.
+    authorize: see ``support/requirements``. undecoded: the handler is given the bytes of the
+    request, which another process decodes. Its ``authorize`` and ``fail`` do not look at it.
     """
 
     key: ApiKey
@@ -31,6 +32,7 @@ class Handler(NamedTuple):
     handle: Handle
     fail: Fail
     authorize: Requirements
+    undecoded: bool = False
 
 
 HANDLERS: dict[int, Handler] = {}
@@ -52,27 +54,30 @@ def api(
     versions: tuple[int, int],
     authorize: Requirement | Requirements,
     fail: Fail | None = None,
+    undecoded: bool = False,
 ) -> Callable[[Handle], Handle]:
     """Have the function serve ``key`` in these versions, both included.
 
     authorize: what its sender must be allowed to do, checked before the handler runs.
-    fail: needed when the response has no error code of its own at the top.
+    fail: needed when the response has no error code of its own at the top. undecoded: the function
+    is given the request's bytes.
     """
 
     def enter(handle: Handle) -> Handle:
         assert key not in HANDLERS, key
         assert key.versions[0] <= versions[0] <= versions[1] <= key.versions[1], (key, versions)
         requirements = (authorize,) if isinstance(authorize, Requirement) else authorize
-        HANDLERS[key] = Handler(key, *versions, handle, fail or fail_at_top, requirements)
+        HANDLERS[key] = Handler(
+            key, *versions, handle, fail or fail_at_top, requirements, undecoded
+        )
         return handle
 
     return enter
 
 
-def fail_at_top(ctx: Any, request: Message, error: WireError) -> Message:
+def fail_at_top(ctx: Any, request: Message | bytes, error: WireError) -> Message:
     """The response with nothing but an error code, and the message where there is a field."""
-    assert request.API_KEY is not None
-    cls = response_class(request.API_KEY)
+    cls = response_class(ctx.api_key)
     values: dict[str, Any] = {"error_code": int(error.code)}
     if "error_message" in cls.__slots__:
         values["error_message"] = error.message

@@ -38,6 +38,8 @@ from kbroker.protocol.messages.update_metadata import UpdateMetadataRequest, Upd
 P = TypeVar("P", LedPartition, KnownPartition, StoppedPartition)
 
 PORT_MAX = 65_535
+# BOUND: partitions of a cluster, those in front of a named one included: an image lists them all.
+CLUSTER_PARTITIONS_MAX = 200_000
 API_OF: dict[type[ControlRequest], ApiKey] = {
     LeaderAndIsr: ApiKey.LEADER_AND_ISR,
     StopReplica: ApiKey.STOP_REPLICA,
@@ -362,6 +364,12 @@ def _check_keys(partitions: Collection[P]) -> None:
             raise impossible(f"topic {one.topic} cannot have a partition {one.partition}")
     if len({one.key for one in partitions}) != len(partitions):
         raise impossible("a partition is named twice")
+    counts: dict[str, int] = {}
+    for one in partitions:
+        counts[one.topic] = max(counts.get(one.topic, 0), one.partition + 1)
+    total = sum(counts.values())
+    if total > CLUSTER_PARTITIONS_MAX:
+        raise impossible(f"its topics have {total} partitions, {CLUSTER_PARTITIONS_MAX} at most")
 
 
 def _check_brokers(told: LedPartition | KnownPartition, *lists: Iterable[int]) -> None:

@@ -24,6 +24,7 @@ from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.controller.topic_requests import TopicRequests
 from kbroker.errors import EXIT_CANNOT_START, EXIT_CRASH
+from kbroker.hosting.control_server import ELEMENTS_PARTITIONS, ControlServer
 from kbroker.hosting.hosting import Hosting
 from kbroker.hosting.publisher import Publisher
 from kbroker.hosting.room import Room
@@ -34,6 +35,7 @@ from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import StoreFailed
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
+from kbroker.protocol import codec
 from kbroker.workers.base import Worker, raise_failure
 from kbroker.workers.office import InOffice, Office
 from kbroker.workers.store_start import has_all_directories, open_store
@@ -55,6 +57,7 @@ class ControllerWorker(Worker):
         self._failure: BaseException | None = None
         self._waiting_for_office: list[Pending[None]] = []
         self._is_set_up = False
+        codec.allow_elements(ELEMENTS_PARTITIONS)
         context = self.context
         try:
             self.slots = self._slot_assignments()
@@ -90,6 +93,8 @@ class ControllerWorker(Worker):
         stored_offsets = StoredOffsets(self.own_events, self.own_store)
         serve(calls.COMMIT_STORED_OFFSETS, stored_offsets.commit)
         serve(calls.FETCH_STORED_OFFSETS, stored_offsets.fetch)
+        control = ControlServer(self.hosting, self.context.cluster_id, self.rpc.sleep)
+        serve(calls.CONTROL_REQUEST, control.serve)
 
     # -- the office --------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.call_documents import completed, sparse
+from support.control_process import serve_control
 
 from kbroker._ext.shared.partition_table import (
     FOLLOWER,
@@ -168,6 +169,7 @@ class NetworkProcess:
 
     def __init__(self, **settings: str) -> None:
         self.rpc = FakeRpc()
+        self.rpc.answers["control_request"] = serve_control
         self.slices: Slices = PromptSlices()
         self.given_away_bytes = 0
         self.accesses = AccessTable(AllowAll())

@@ -1,0 +1,52 @@
+"""LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): what a controller tells this broker.
+
+The versions are those of Kafka 2.7. The controller process decodes and serves them
+(``hosting/control_server``); here they are authorized and passed on as they came.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import on_cluster
+from kbroker.ipc.calls import CONTROL_REQUEST, ControlMessage
+from kbroker.protocol.api import ApiKey
+from kbroker.security.operations import AclOperation
+
+# BOUND: bytes of a control request. 200,000 partitions of three replicas take 20 MB.
+CONTROL_BYTES_MAX = 32 << 20
+BROKERS_ONLY = on_cluster(AclOperation.CLUSTER_ACTION)
+
+
+@api(ApiKey.LEADER_AND_ISR, versions=(0, 4), authorize=BROKERS_ONLY, undecoded=True)
+async def handle_leader_and_isr(ctx: RequestContext, body: bytes) -> bytes | None:
+    """Lead and follow partitions."""
+    return await pass_on(ctx, body)
+
+
+@api(ApiKey.STOP_REPLICA, versions=(0, 3), authorize=BROKERS_ONLY, undecoded=True)
+async def handle_stop_replica(ctx: RequestContext, body: bytes) -> bytes | None:
+    """Give up partitions, and perhaps delete their logs."""
+    return await pass_on(ctx, body)
+
+
+@api(ApiKey.UPDATE_METADATA, versions=(0, 6), authorize=BROKERS_ONLY, undecoded=True)
+async def handle_update_metadata(ctx: RequestContext, body: bytes) -> bytes | None:
+    """Learn which brokers live, and where partitions are."""
+    return await pass_on(ctx, body)
+
+
+async def pass_on(ctx: RequestContext, body: bytes) -> bytes | None:
+    """Have the controller process serve the request; the body of its response. None: it cannot be
+    decoded, and the connection is closed.
+    """
+    if len(body) > CONTROL_BYTES_MAX:
+        text = f"A control request of {len(body)} bytes exceeds {CONTROL_BYTES_MAX}."
+        raise WireError(ErrorCode.INVALID_REQUEST, text)
+    with ctx.given_away():
+        asked = ControlMessage(ctx.api_key, ctx.api_version, body)
+        reply = await ctx.controller(CONTROL_REQUEST, asked)
+    if reply.body is None:
+        ctx.connection.close_reason = reply.reason
+    return reply.body

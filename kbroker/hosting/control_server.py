@@ -1,0 +1,88 @@
+"""Serves the control requests of other brokers' controllers: wire in, ``Hosting.take``, wire out.
+
+Requests of one connection come one after the other; who is late among several controllers is
+fenced when its request is taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+from kbroker.cluster.control_requests import ControlAnswer, ControlRequest
+from kbroker.errors import WireError
+from kbroker.ipc.calls import ControlMessage, ControlReply
+from kbroker.ipc.pending import Pending
+from kbroker.ipc.process_table import Address
+from kbroker.logcontext import RateLimit
+from kbroker.peers.control_codec import CLUSTER_PARTITIONS_MAX, answer_to_wire, from_wire
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey, request_class
+from kbroker.protocol.primitives import DecodeError
+
+logger = logging.getLogger(__name__)
+
+# How long a request is decoded before the process does its other work.
+SLICE_NS = 20_000_000
+# BOUND: elements of a request are thrice as many: a partition has several lists of replicas.
+ELEMENTS_PARTITIONS = 3 * CLUSTER_PARTITIONS_MAX
+
+
+class Takes(Protocol):
+    """Who does what a controller asks: ``Hosting``."""
+
+    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+        """Resolves with the answer."""
+
+
+class ControlServer:
+    """Of one broker. sleep: lets the process do its other work."""
+
+    def __init__(
+        self, hosting: Takes, cluster_id: str, sleep: Callable[[int], Pending[None]]
+    ) -> None:
+        self._hosting = hosting
+        self._cluster_id = cluster_id
+        self._sleep = sleep
+        self._rejections = RateLimit()
+
+    async def serve(self, sender: Address, asked: ControlMessage) -> ControlReply:
+        """INVALID_REQUEST for what cannot be a control request; nothing has changed then."""
+        api = ApiKey(asked.api_key)
+        try:
+            message = await self._decode(api, asked)
+            request = from_wire(message, asked.version, self._cluster_id)
+        except DecodeError as error:
+            return ControlReply(None, str(error))
+        except WireError as error:
+            times = self._rejections.due(api)
+            if times:
+                logger.warning(
+                    "rejected a %s request (%d times): %s", api.name, times, error.message
+                )
+            raise
+        answer = await self._hosting.take(request)
+        response = answer_to_wire(answer, request, asked.version)
+        return ControlReply(codec.encode(response, asked.version), "")
+
+    async def _decode(self, api: ApiKey, asked: ControlMessage) -> Any:
+        steps = codec.decode_steps(request_class(api), asked.version, asked.body)
+        while True:
+            decoded = run_for(steps, SLICE_NS)
+            if decoded is not None:
+                return decoded[0]
+            await self._sleep(0)
+
+
+def run_for(steps: Generator[None, None, Any], duration_ns: int) -> Any:
+    """What the generator returns; None if it has not ended by then."""
+    until = time.monotonic_ns() + duration_ns
+    try:
+        while True:
+            next(steps)
+            if time.monotonic_ns() >= until:
+                return None
+    except StopIteration as stop:
+        return stop.value

@@ -1,0 +1,34 @@
+"""Requests between brokers that the controller process serves, as they came over the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbroker.ipc.calls.base import CONTROLLER
+from kbroker.ipc.operation import Operation
+
+# A controller waits for 30 s before it asks again.
+CONTROL_DEADLINE_MS = 20_000
+
+
+@dataclass(slots=True)
+class ControlMessage:
+    """LeaderAndIsr, StopReplica or UpdateMetadata, undecoded, without its header."""
+
+    api_key: int
+    version: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class ControlReply:
+    """The body of the response. None: the request is malformed, as ``reason`` says."""
+
+    body: bytes | None
+    reason: str
+
+
+# INVALID_REQUEST, and nothing has changed, for values that no controller sends.
+CONTROL_REQUEST = Operation(
+    "control_request", ControlMessage, ControlReply, (CONTROLLER,), CONTROL_DEADLINE_MS
+)

@@ -1,0 +1,149 @@
+"""A controller elsewhere has a real broker create, lead, give up and delete a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault.wire_client import WireClient, batch_of
+from support.control_client import Controller
+
+from kbroker.cluster.control_requests import (
+    LEADER_DURING_DELETE,
+    LeaderAndIsr,
+    LedPartition,
+    Sender,
+)
+from kbroker.errors import ErrorCode
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.record.batch import iterate_batches
+from kbroker.testing import Broker, wait_until
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "told"
+OLD = {ApiKey.LEADER_AND_ISR: 1, ApiKey.STOP_REPLICA: 0, ApiKey.UPDATE_METADATA: 4}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(num_io_threads=2) as running:
+        yield running
+
+
+def produce(client: WireClient, topic: str, value: bytes) -> ErrorCode:
+    cls = ProduceRequest
+    partition = cls.PartitionProduceData(index=0, records=batch_of([value]))
+    topics = [cls.TopicProduceData(name=topic, partition_data=[partition])]
+    answer = client.call(cls(acks=1, timeout_ms=10_000, topic_data=topics), 8)
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+
+def fetch(client: WireClient, topic: str, leader_epoch: int = -1) -> tuple[ErrorCode, list[bytes]]:
+    cls = FetchRequest
+    partition = cls.FetchPartition(
+        partition=0,
+        current_leader_epoch=leader_epoch,
+        fetch_offset=0,
+        partition_max_bytes=1 << 20,
+    )
+    topics = [cls.FetchTopic(topic=topic, partitions=[partition])]
+    request = cls(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=topics)
+    row = client.call(request, 11).responses[0].partitions[0]
+    values = [
+        bytes(record.value)
+        for batch in iterate_batches(bytes(row.records or b""))
+        for record in batch.records()
+    ]
+    return ErrorCode(row.error_code), values
+
+
+def log_dirs(broker: Broker, topic: str) -> list[Path]:
+    return list(Path(broker.config["log.dirs"]).glob(f"{topic}-0"))
+
+
+@pytest.mark.parametrize(("topic", "versions"), [("told", None), ("told-of-old", OLD)])
+def test_partition_of_another_controller_lives_from_creation_to_deletion(
+    broker: Broker, topic: str, versions: dict[ApiKey, int] | None
+) -> None:
+    controller = Controller(broker, topic)
+    controller.versions = versions or controller.versions
+    client = WireClient((broker.host, broker.port))
+
+    assert controller.tell(0) is ErrorCode.NONE
+    assert controller.lead(0) is ErrorCode.NONE
+    assert controller.tell(0) is ErrorCode.NONE
+    wait_until(lambda: produce(client, topic, b"1") is ErrorCode.NONE, 30, "produced")
+    assert fetch(client, topic, 0) == (ErrorCode.NONE, [b"1"])
+
+    # The same again, as by a controller that did not get the answer.
+    assert controller.lead(0) is ErrorCode.STALE_CONTROLLER_EPOCH
+    # Another leader epoch: who knows only the old one is fenced.
+    assert controller.lead(3) is ErrorCode.NONE
+    assert controller.tell(3) is ErrorCode.NONE
+    wait_until(
+        lambda: fetch(client, topic, 0)[0] is ErrorCode.FENCED_LEADER_EPOCH, 30, "epoch 0 fenced"
+    )
+    wait_until(lambda: produce(client, topic, b"2") is ErrorCode.NONE, 30, "produced")
+    assert fetch(client, topic, 3) == (ErrorCode.NONE, [b"1", b"2"])
+
+    # Given up: nothing is served, and the log stays.
+    assert controller.stop(4 if versions is None else -1, delete=False) is ErrorCode.NONE
+    wait_until(
+        lambda: produce(client, topic, b"3") is ErrorCode.NOT_LEADER_OR_FOLLOWER, 30, "not led"
+    )
+    assert len(log_dirs(broker, topic)) == 1
+    assert controller.lead(5) is ErrorCode.NONE
+    wait_until(lambda: fetch(client, topic)[1] == [b"1", b"2"], 30, "the records are still there")
+
+    assert controller.tell(5, LEADER_DURING_DELETE) is ErrorCode.NONE
+    assert controller.stop(-2, delete=True) is ErrorCode.NONE
+    assert log_dirs(broker, topic) == []
+    assert fetch(client, topic)[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_earlier_controller_changes_nothing(broker: Broker) -> None:
+    controller = Controller(broker, "kept")
+    assert controller.lead(3) is controller.tell(3) is ErrorCode.NONE
+    client = WireClient((broker.host, broker.port))
+    wait_until(lambda: produce(client, "kept", b"1") is ErrorCode.NONE, 30, "produced")
+
+    late = Controller(broker, "kept", epoch=999)
+
+    assert late.lead(9) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert late.tell(9, LEADER_DURING_DELETE) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert late.stop(-2, delete=True) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert fetch(client, "kept", 3) == (ErrorCode.NONE, [b"1"])
+
+
+def test_earlier_registration_of_the_broker_is_not_meant(broker: Broker) -> None:
+    controller = Controller(broker, "reborn")
+    controller.sender = Sender(7, 1000, 0)
+
+    assert controller.lead(0) is ErrorCode.STALE_BROKER_EPOCH
+    assert log_dirs(broker, "reborn") == []
+
+
+def test_impossible_requests_do_no_harm(broker: Broker) -> None:
+    controller = Controller(broker, "harmless")
+    row = LedPartition("harmless", 0, 1000, 0, 0, [0], 0, [0])
+    bad = [
+        [row, row],
+        [row._replace(topic="../../escaped")],
+        [row._replace(partition=2**31 - 1)],
+        [row._replace(partition=-1)],
+        [row._replace(leader_epoch=-5)],
+        [row._replace(replicas=[-1, 0])],
+    ]
+
+    codes = [controller.say(LeaderAndIsr(controller.sender, rows, {})).error for rows in bad]
+
+    assert codes == [ErrorCode.INVALID_REQUEST] * len(bad)
+    elsewhere = LeaderAndIsr(controller.sender, [row._replace(replicas=[1], isr=[1])], {})
+    answer = controller.say(elsewhere)
+    assert answer.partitions == {("harmless", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert log_dirs(broker, "harmless") == []
+    assert controller.lead(0) is ErrorCode.NONE, "the broker is still there"

@@ -1,0 +1,72 @@
+"""A controller of a few lines: says control requests to a broker over the wire."""
+
+from __future__ import annotations
+
+from fault.wire_client import WireClient
+
+from kbroker.cluster.control_requests import (
+    ControlAnswer,
+    ControlRequest,
+    KnownPartition,
+    LeaderAndIsr,
+    LedPartition,
+    LiveBroker,
+    Sender,
+    StoppedPartition,
+    StopReplica,
+    UpdateMetadata,
+)
+from kbroker.errors import ErrorCode
+from kbroker.peers.control_codec import API_OF, answer_from_wire, merged, sendable, to_wire
+from kbroker.protocol.api import ApiKey
+from kbroker.testing import Broker
+
+# What Kafka 2.7 sends.
+VERSIONS = {ApiKey.LEADER_AND_ISR: 4, ApiKey.STOP_REPLICA: 3, ApiKey.UPDATE_METADATA: 6}
+
+
+class Controller:
+    """Of a broker with one partition ``topic``-0. Its epoch is above that of the broker's own
+    controller, of which the broker then takes nothing more.
+    """
+
+    def __init__(self, broker: Broker, topic: str, epoch: int = 1000) -> None:
+        self.client = WireClient((broker.host, broker.port))
+        self.sender = Sender(7, epoch)
+        self.topic = topic
+        self.here = int(broker.config["broker.id"])
+        self.broker = LiveBroker([["PLAINTEXT", broker.host, broker.port, "PLAINTEXT"]], None)
+        self.versions = VERSIONS
+
+    def say(self, request: ControlRequest) -> ControlAnswer:
+        version = self.versions[API_OF[type(request)]]
+        answers = []
+        for part in sendable(request, version):
+            response = self.client.call(to_wire(part, version), version)
+            answers.append(answer_from_wire(response, part, version))
+        return merged(answers)
+
+    def lead(self, leader_epoch: int, leader: int | None = None) -> ErrorCode:
+        """Have the broker lead the partition, or follow; the code of the request or partition."""
+        who = self.here if leader is None else leader
+        replicas = sorted({self.here, who})
+        epoch = self.sender.controller_epoch
+        told = LedPartition(
+            self.topic, 0, epoch, who, leader_epoch, replicas, leader_epoch, replicas, True
+        )
+        answer = self.say(LeaderAndIsr(self.sender, [told], {}))
+        return answer.error or answer.partitions.get(told.key, ErrorCode.NONE)
+
+    def tell(self, leader_epoch: int, leader: int | None = None) -> ErrorCode:
+        """Have the broker know where the partition is."""
+        who = self.here if leader is None else leader
+        replicas = sorted({self.here, max(who, 0)})
+        epoch = self.sender.controller_epoch
+        told = KnownPartition(self.topic, 0, epoch, who, leader_epoch, replicas, 0, replicas)
+        brokers = {self.here: self.broker}
+        return self.say(UpdateMetadata(self.sender, [told], {}, brokers)).error
+
+    def stop(self, leader_epoch: int, *, delete: bool) -> ErrorCode:
+        stopped = StoppedPartition(self.topic, 0, leader_epoch, delete)
+        answer = self.say(StopReplica(self.sender, [stopped]))
+        return answer.error or answer.partitions.get(stopped.key, ErrorCode.NONE)
