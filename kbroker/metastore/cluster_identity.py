@@ -9,7 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
 
 from kbroker.metastore import paths
 from kbroker.metastore.zookeeper_client import acl_of, make_chroot, new_client
@@ -39,6 +40,10 @@ class ForeignCluster(Exception):
             f"the ZooKeeper at {connect} {known}, the log directories are of cluster {expected}. "
             "Check zookeeper.connect, its path too, or start with log directories of that cluster"
         )
+
+
+class NotAsked(Exception):
+    """ZooKeeper could not be asked, or did not let itself be."""
 
 
 def settle_identity(
@@ -81,13 +86,19 @@ def ask_zookeeper(
 ) -> Identity:
     """As ``settle_identity``, over a connection for it alone. Blocks; not before a fork.
 
-    Raises ForeignCluster, KazooException, and KazooTimeoutError after ``connection_timeout_ms``.
+    Raises ForeignCluster, NotAsked after ``connection_timeout_ms`` without a connection.
     """
-    make_chroot(settings)
-    client = new_client(settings)
-    client.start(settings.connection_timeout_ms / 1000)
     try:
-        return settle_identity(client, settings, known, reserved_broker_max_id)
-    finally:
-        client.stop()
-        client.close()
+        make_chroot(settings)
+        client = new_client(settings)
+        client.start(settings.connection_timeout_ms / 1000)
+        try:
+            return settle_identity(client, settings, known, reserved_broker_max_id)
+        finally:
+            client.stop()
+            client.close()
+    except KazooTimeoutError as error:
+        text = f"no connection within {settings.connection_timeout_ms} ms"
+        raise NotAsked(text) from error
+    except KazooException as error:
+        raise NotAsked(f"{type(error).__name__}: {error}".rstrip(": ")) from error

@@ -53,19 +53,11 @@ def _answer(writer: int, config: BrokerConfig, known: Identity) -> None:
 
 
 def _ask(config: BrokerConfig, known: Identity) -> dict[str, object]:
-    from kazoo.exceptions import KazooException
-    from kazoo.handlers.threading import KazooTimeoutError
-
-    from kbroker.metastore.cluster_identity import ForeignCluster, ask_zookeeper
+    from kbroker.metastore.cluster_identity import ForeignCluster, NotAsked, ask_zookeeper
     from kbroker.metastore.zookeeper_settings import settings_of
 
-    settings = settings_of(config)
     try:
-        identity = ask_zookeeper(settings, known, config["reserved.broker.max.id"])
-    except KazooTimeoutError:
-        return {"error": f"no connection within {settings.connection_timeout_ms} ms"}
-    except (ForeignCluster, ConfigError, OSError, ValueError, KeyError) as error:
+        identity = ask_zookeeper(settings_of(config), known, config["reserved.broker.max.id"])
+    except (ForeignCluster, NotAsked, ConfigError, OSError, ValueError, KeyError) as error:
         return {"error": str(error)}
-    except KazooException as error:
-        return {"error": f"{type(error).__name__}: {error}".rstrip(": ")}
     return identity._asdict()
