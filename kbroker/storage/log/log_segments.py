@@ -16,6 +16,7 @@ from typing import overload
 
 from kbroker._ext.log.log_append import LogAppender
 from kbroker._ext.log.log_scan import find_batch
+from kbroker._ext.log.producer_state import ProducerState
 from kbroker.storage.formats import LOG_SUFFIX
 from kbroker.storage.repair import txn_recovery
 from kbroker.storage.segments.active_segment import ActiveSegment
@@ -209,6 +210,22 @@ class LogSegments(Sequence[Segment]):
         self.files = ActiveSegment(cut, settings)
         self.files.attach_cut(self._appender, cut, end, now_ms)
         self._all[-1] = cut
+
+    def restart_at(self, offset: int, settings: TopicSettings, now_ms: int) -> list[Segment]:
+        """Have the log, which is empty, start and end at ``offset``; returns the segment that was
+        left of it, whose files the caller removes. Raises OSError; then nothing has changed.
+        """
+        gone = []
+        if offset != self.active.base_offset:
+            following = Segment(self.active.directory, offset, 0, offset)
+            self.go_on(following, ActiveSegment(following, settings), now_ms)[1].close()
+            gone = self.take_oldest(1)
+        self._appender.set_producers(ProducerState(offset))
+        self._appender.set_log_start_offset(offset)
+        self._appender.set_checked_from(offset, 0)
+        self._appender.set_high_watermark(offset, offset, 0)
+        self._appender.mark_segments_changed()
+        return gone
 
     def move_to(self, directory: str, settings: TopicSettings) -> None:
         """Continue in a copy of the partition's directory. On OSError nothing has changed."""

@@ -562,6 +562,25 @@ class PartitionLog:
         self._host.on_first_unflushed(self)
         return end
 
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        """Drop every record; the log then starts and ends at ``offset``.
+
+        For followers, whose leader has nothing of it. A crash in between leaves a shorter log or an
+        empty one. Raises OSError, StorageError.
+        """
+        self.truncate_to(self.segments[0].base_offset, now_ms)
+        self._host.before_cut(self, offset)
+        self.sync.lower_to(offset)
+        producer_snapshots.remove_above(self.path, -1)
+        gone = self.segments.restart_at(offset, self.settings, now_ms)
+        self.cuts += 1
+        self.epochs.truncate_from_end(0)
+        self._show_epochs()
+        self.publish()
+        self._discard(gone)
+        self._host.on_start_offset(self)
+        self._host.on_first_unflushed(self)
+
     # ---- end ----
 
     def close(self, job: FlushJob | None = None) -> None:

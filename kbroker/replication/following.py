@@ -1,0 +1,317 @@
+"""A partition that this broker follows: what it asks its leader, and where it cuts its log.
+
+Pure but for the log that it is given: no socket and no clock. The io worker that owns the log
+(``workers/io/followers``) asks what ``question`` says, fetches while the state is FETCHING, and
+reports what came of it here.
+
+Every new leader epoch begins with TRUNCATING, also under the same leader: only behind the last
+record that both have may the follower append. INVARIANT: nothing is fetched in any other state than
+FETCHING.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from kbroker.errors import ErrorCode
+from kbroker.replication.fetched_run import Fault
+from kbroker.replication.truncation import (
+    Cut,
+    EpochEnd,
+    EpochHistory,
+    WrongAnswerError,
+    cut_for,
+    first_question,
+)
+
+logger = logging.getLogger(__name__)
+
+# Timestamps of ListOffsets that stand for an end of the log.
+LATEST, EARLIEST = -1, -2
+# A corrupt batch is fetched this often before the partition is given up for a while: the leader's
+# disk, or the way from it, may be bad for good.
+TRIES = 3
+# How long until a partition that was given up is tried again without a word of the controller.
+FAILED_RETRY_MS = 60_000
+
+
+class State(Enum):
+    """WAITING: for the controller, which knows a later leader epoch. LOCATING: the log's end is not
+    in the leader's log; which end of that it has missed is asked.
+    """
+
+    WAITING = "waiting"
+    TRUNCATING = "truncating"
+    FETCHING = "fetching"
+    LOCATING = "locating"
+    BACKOFF = "backoff"
+    FAILED = "failed"
+
+
+class FollowedLog(Protocol):
+    """The log, as far as following changes it. What it raises ends the step that it was part of."""
+
+    @property
+    def epochs(self) -> EpochHistory: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+
+    def truncate_to(self, offset: int) -> int:
+        """End at or below ``offset``, on a batch's border; the new end."""
+
+    def restart_at(self, offset: int) -> None:
+        """Drop every record; the next one has this offset."""
+
+
+class EpochQuestion(NamedTuple):
+    """OffsetForLeaderEpoch: where did this epoch end in the leader's log?"""
+
+    epoch: int
+
+
+class OffsetQuestion(NamedTuple):
+    """ListOffsets: LATEST or EARLIEST."""
+
+    timestamp: int
+
+
+Question = EpochQuestion | OffsetQuestion
+
+
+class FollowedPartition:
+    """name: for the log of the broker. backoff_ms: replica.fetch.backoff.ms, kept up to date by
+    the owner.
+    """
+
+    __slots__ = (
+        "_fault_end",
+        "_resume",
+        "_tries",
+        "backoff_ms",
+        "leader",
+        "leader_epoch",
+        "log",
+        "name",
+        "question",
+        "retry_at_ms",
+        "state",
+    )
+
+    def __init__(self, name: str, log: FollowedLog, backoff_ms: int) -> None:
+        self.name = name
+        self.log = log
+        self.backoff_ms = backoff_ms
+        self.leader = -1
+        self.leader_epoch = -1
+        self.state = State.WAITING
+        self.question: Question | None = None
+        # When ``resume`` is to be called, in states that end with time.
+        self.retry_at_ms: int | None = None
+        self._resume = State.TRUNCATING
+        self._tries = 0
+        self._fault_end = -1
+
+    @property
+    def is_fetching(self) -> bool:
+        return self.state is State.FETCHING
+
+    @property
+    def asks(self) -> bool:
+        """Whether ``question`` is to be put to the leader now."""
+        return self.state in (State.TRUNCATING, State.LOCATING)
+
+    # -- roles --
+
+    def follow(self, leader: int, leader_epoch: int) -> None:
+        """The controller has named a leader, in an epoch that is new here."""
+        self.leader, self.leader_epoch = leader, leader_epoch
+        self._tries, self._fault_end = 0, -1
+        self._begin()
+
+    def _begin(self) -> None:
+        """Ask where the log parts from the leader's, unless it has no epochs to ask about."""
+        step = first_question(self.log.epochs, self.log.log_end_offset, self.log.high_watermark)
+        if isinstance(step, Cut):
+            self._cut(step.offset, f"it has no leader epochs to compare with broker {self.leader}")
+            self._enter(State.FETCHING)
+        else:
+            self._enter(State.TRUNCATING, EpochQuestion(step))
+
+    # -- answers --
+
+    def on_epoch_end(self, error: int, answer: EpochEnd, now_ms: int) -> None:
+        """An answer to an EpochQuestion; one that came too late changes nothing."""
+        if self.state is not State.TRUNCATING or not isinstance(self.question, EpochQuestion):
+            return
+        if error:
+            self._on_error(error, now_ms)
+            return
+        asked = self.question.epoch
+        try:
+            step = cut_for(
+                answer, asked, self.log.epochs, self.log.log_end_offset, self.log.high_watermark
+            )
+        except WrongAnswerError as wrong:
+            self._back_off(now_ms, f"wrong answer of broker {self.leader}: {wrong}")
+            return
+        self._cut(
+            step.offset,
+            f"broker {self.leader}, which leads in epoch {self.leader_epoch}, says that epoch "
+            f"{answer.epoch} ended at offset {answer.end_offset}; asked about epoch {asked}",
+        )
+        latest = self.log.epochs.latest
+        if step.is_final or latest is None:
+            self._enter(State.FETCHING)
+        else:
+            self._enter(State.TRUNCATING, EpochQuestion(latest))
+
+    def on_offset(self, error: int, offset: int, now_ms: int) -> None:
+        """An answer to an OffsetQuestion; one that came too late changes nothing."""
+        if self.state is not State.LOCATING or not isinstance(self.question, OffsetQuestion):
+            return
+        if error:
+            self._on_error(error, now_ms)
+            return
+        end = self.log.log_end_offset
+        if offset < 0:
+            self._back_off(now_ms, f"broker {self.leader} says that its log is at offset {offset}")
+        elif self.question.timestamp == LATEST:
+            if offset >= end:
+                self._enter(State.LOCATING, OffsetQuestion(EARLIEST))
+                return
+            self._cut(offset, f"the log of its leader {self.leader} ends there")
+            self._enter(State.FETCHING)
+        elif offset > end:
+            logger.warning(
+                "%s: the log of its leader %d begins at offset %d; every record here, up to offset "
+                "%d, is dropped, and the log continues there",
+                self.name, self.leader, offset, end,
+            )  # fmt: skip
+            self.log.restart_at(offset)
+            self._enter(State.FETCHING)
+        else:
+            # In range by what the leader says now. It said otherwise, so not at once.
+            self._back_off(now_ms, None, State.FETCHING)
+
+    def on_fetch_error(self, error: int, now_ms: int) -> None:
+        """What a fetch got instead of records."""
+        if self.state is not State.FETCHING:
+            return
+        if error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._enter(State.LOCATING, OffsetQuestion(LATEST))
+        else:
+            self._on_error(error, now_ms)
+
+    def on_fault(self, fault: Fault, text: str, now_ms: int) -> None:
+        """A fetched batch was not appended."""
+        if self.state is not State.FETCHING:
+            return
+        if fault is Fault.NO_ROOM:
+            self._back_off(now_ms, text)
+        elif fault is Fault.CLOSED:
+            self._enter(State.WAITING)
+        elif fault is Fault.EPOCH_AHEAD:
+            # The controller's word for that epoch is on its way here.
+            self._back_off(now_ms, text, State.TRUNCATING)
+        elif fault is Fault.EPOCH_BACK or fault.is_corrupt:
+            self._try_again(
+                now_ms, text, State.TRUNCATING if fault.is_divergent else State.FETCHING
+            )
+        else:
+            self._fail(now_ms, text)
+
+    def _try_again(self, now_ms: int, text: str, resume: State) -> None:
+        end = self.log.log_end_offset
+        self._tries = self._tries + 1 if end == self._fault_end else 1
+        self._fault_end = end
+        if self._tries >= TRIES:
+            self._fail(now_ms, text)
+        else:
+            self._back_off(now_ms, text, resume)
+
+    def _on_error(self, error: int, now_ms: int) -> None:
+        """An error of any answer about this partition."""
+        if error == ErrorCode.FENCED_LEADER_EPOCH:
+            logger.info(
+                "%s: broker %d leads in a later epoch than %d; waiting for the controller",
+                self.name, self.leader, self.leader_epoch,
+            )  # fmt: skip
+            self._enter(State.WAITING)
+        elif error == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+            text = (
+                "the records that come next are in tiered storage, which this version cannot read"
+            )
+            self._fail(now_ms, text)
+        else:
+            self._back_off(now_ms, f"broker {self.leader} answers {_name(error)}")
+
+    def pause(self, now_ms: int, text: str) -> None:
+        """Something else is in the way of what it is about to do; that begins again later."""
+        self._back_off(now_ms, text, State.TRUNCATING)
+
+    # -- time --
+
+    def resume(self, now_ms: int) -> None:
+        """``retry_at_ms`` is over: go on, or begin again after a failure."""
+        if self.retry_at_ms is None or now_ms < self.retry_at_ms:
+            return
+        if self._resume is State.TRUNCATING:
+            self._begin()
+        else:
+            self._enter(self._resume, self.question)
+
+    # -- states --
+
+    def _enter(self, state: State, question: Question | None = None) -> None:
+        self.state, self.question, self.retry_at_ms = state, question, None
+
+    def _back_off(self, now_ms: int, text: str | None, resume: State | None = None) -> None:
+        if text is not None:
+            logger.info(
+                "%s: cannot follow broker %d: %s; trying again in %d ms",
+                self.name, self.leader, text, self.backoff_ms,
+            )  # fmt: skip
+        self._resume = self.state if resume is None else resume
+        question = self.question if self._resume is self.state else None
+        self._enter(State.BACKOFF, question)
+        self.retry_at_ms = now_ms + self.backoff_ms
+
+    def _fail(self, now_ms: int, text: str) -> None:
+        logger.error(
+            "%s: %s; nothing more is copied until its leader changes, or for %d s",
+            self.name, text, FAILED_RETRY_MS // 1000,
+        )  # fmt: skip
+        self._enter(State.FAILED)
+        self._resume = State.TRUNCATING
+        self.retry_at_ms = now_ms + FAILED_RETRY_MS
+
+    def _cut(self, offset: int, why: str) -> None:
+        """Truncate, or drop everything where what is left lies below the log's start."""
+        log = self.log
+        end, high_watermark = log.log_end_offset, log.high_watermark
+        if offset < log.log_start_offset:
+            log.restart_at(offset)
+        else:
+            log.truncate_to(offset)
+        if offset < high_watermark:
+            logger.warning(
+                "%s: truncated from offset %d to %d, below the high watermark %d: %s",
+                self.name, end, log.log_end_offset, high_watermark, why,
+            )  # fmt: skip
+        elif offset < end:
+            logger.info(
+                "%s: truncated from offset %d to %d: %s", self.name, end, log.log_end_offset, why
+            )
+
+
+def _name(error: int) -> str:
+    try:
+        return ErrorCode(error).name
+    except ValueError:
+        return f"error {error}"
