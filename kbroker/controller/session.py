@@ -12,14 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from kbroker.controller.events import EventQueue
-from kbroker.controller.membership import (
-    AlreadyRegistered,
-    Elected,
-    Registration,
-    elect,
-    latest_controller_epoch,
-    register,
-)
+from kbroker.controller.membership import AlreadyRegistered, Elected, Registration, elect, register
 from kbroker.ipc.pending import Pending
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
@@ -40,8 +33,8 @@ class Host(Protocol):
     def sleep(self, delay_ms: int) -> Pending[None]:
         """A Pending that resolves by itself."""
 
-    def registered(self, broker_epoch: int, controller_epoch: int) -> None:
-        """The broker has this epoch from now on. controller_epoch: of the latest controller."""
+    def registered(self, broker_epoch: int) -> None:
+        """The broker has this epoch from now on."""
 
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
         """Be the controller, which writes through ``store`` alone. It ends as Fenced."""
@@ -116,8 +109,7 @@ class Session:
                 await self._host.sleep(RETRY_MS)
             else:
                 self.broker_epoch, self._registered_in = registered.epoch, registered.session_id
-                epoch = await latest_controller_epoch(self._plain)
-                self._host.registered(registered.epoch, epoch)
+                self._host.registered(registered.epoch)
                 return
 
     async def _withdraw(self) -> None:

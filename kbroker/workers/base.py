@@ -201,6 +201,10 @@ class Worker:
         self._readers[fd] = callback
         self.epoll.register(fd, select.EPOLLIN)
 
+    def watch_writable(self, fd: int, wanted: bool) -> None:
+        """Whether the reader of ``fd`` is called back when it can be written to, too."""
+        self.epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
+
     def remove_reader(self, fd: int) -> None:
         """Stop watching ``fd``; call before closing it."""
         if self._readers.pop(fd, None) is not None:

@@ -60,6 +60,11 @@ class Process(Protocol):
     def lead_lost(self, slot: int) -> None:
         """The partition is not led here any more: end what serves it."""
 
+    def role_changed(self, slot: int, partition: Partition, log: PartitionLog | None) -> None:
+        """The log has a role, another leader or epoch: it follows somebody, or nobody. log: None
+        while it is not open, and when it is to be deleted.
+        """
+
     def on_storage_failure(self, slot: int) -> None:
         """A write failed: the log directory goes offline."""
 
@@ -125,16 +130,13 @@ class HostedPartitions:
                 self._follow(change.new)
 
     def _note_new(self, changes: ImageChanges) -> None:
-        """A partition that the controller calls new has no log in any directory.
-
-        It is called so until the next change of its leader: only the first time counts.
-        """
+        """A partition that was not in the image before has no log in any directory."""
         for topic in changes.deleted():
             self._new -= {(topic.topic_id, n) for n in range(len(topic.partitions))}
         self._new |= {
             (change.topic.topic_id, change.partition)
             for change in changes.partitions()
-            if change.is_new and self.owns(change.topic, change.partition)
+            if change.is_created and self.owns(change.topic, change.partition)
         }
 
     def _follow(self, told: PartitionImage) -> None:
@@ -170,6 +172,7 @@ class HostedPartitions:
         if change.lost:
             logger.info("%s-%d is now led by broker %d", *replica.key, partition.leader)
         self._change_log(slot, partition)
+        self._process.role_changed(slot, partition, self._logs.log(slot))
         if change.lost:
             self._process.lead_lost(slot)
             self._loop.fail_waiting(slot, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -209,6 +212,7 @@ class HostedPartitions:
             if replica is None or replica.slot_incarnation != order.slot_incarnation:
                 continue
             self._process.lead_lost(order.slot)
+            self._process.role_changed(order.slot, replica.partition, None)
             self._loop.remove(order.slot, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             del self._replicas[order.slot]
             stopped.append(order)
@@ -319,4 +323,6 @@ class HostedPartitions:
             self._loop.put(opened.appender)
             self._loop.touch(opened.appender)
             self._loop.wake(request.slot)  # recovery may have found more than was published
+            partition = self._replicas[request.slot].partition
+            self._process.role_changed(request.slot, partition, opened)
         return 0

@@ -38,10 +38,12 @@ from kbroker.metrics.catalog import (
 )
 from kbroker.metrics.slots import Counters, Totals
 from kbroker.protocol import codec
+from kbroker.replication.partition import Partition
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.manager.log_manager import LogManager
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.io.coordinators import Coordinators
+from kbroker.workers.io.followers import Followers, sent_versions
 from kbroker.workers.io.hosted import HostedPartitions
 from kbroker.workers.io.log_cleaning import LogCleaningService
 from kbroker.workers.io.log_dir_calls import LogDirCalls
@@ -114,6 +116,9 @@ class IoWorker(Worker):
             worker_index=self.address.index,
             worker_count=self.worker_count,
         )
+        self.followers = Followers(
+            self, self.loop, broker_id=context.broker_id, versions=sent_versions
+        )
         self.coordinators = Coordinators(self, self.logs, self.loop, lanes)
         self.transaction_log = TransactionLog(
             self, self.logs, self.loop, verify=self.coordinators.verify
@@ -169,6 +174,10 @@ class IoWorker(Worker):
         """This broker does not lead the partition any more."""
         self.coordinators.close(slot)
 
+    def role_changed(self, slot: int, partition: Partition, log: PartitionLog | None) -> None:
+        """Follow the partition's leader, or nobody."""
+        self.followers.take_role(slot, partition, log)
+
     async def open_again(self, slots: Collection[int]) -> None:
         """Open logs for which there were no descriptors before."""
         self.coordinators.on_image(await self.hosted.open_again(slots))
@@ -179,6 +188,7 @@ class IoWorker(Worker):
         self.logs.config = self.config
         self.moving.take_settings()
         self.transaction_log.take_settings()
+        self.followers.take_settings()
 
     # -- what its services need of each other --
 
@@ -227,6 +237,7 @@ class IoWorker(Worker):
         # Both may append, so they come before the logs are published.
         self.cleaning.end_turn()
         self.coordinators.run_timers()
+        self.followers.publish()
         # Everything appended is published here, and what waits for a commit is completed. Responses
         # that the coordinators send because of that follow it.
         self.lane_is_full = self.loop.end_turn()
@@ -235,6 +246,8 @@ class IoWorker(Worker):
         self.moving.end_turn()
         for slot in self.logs.turn():
             self.loop.wake(slot)
+        # What was appended is synced where it has to be, so the leader may be told.
+        self.followers.end_turn()
 
     def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:
         loop, coordinators = self.loop, self.coordinators
@@ -269,6 +282,7 @@ class IoWorker(Worker):
             self.cleaning.next_deadline_ms(),
             self.moving.next_deadline_ms(),
             self.logs.next_deadline_ms,
+            self.followers.next_deadline_ms(),
         ):
             if other is not None:
                 deadline = min(other, deadline)
@@ -282,6 +296,7 @@ class IoWorker(Worker):
         """Their log directory is offline."""
         for gone in slots:
             self.coordinators.close(gone)
+            self.followers.stop(gone)
             self.loop.remove(gone, ErrorCode.KAFKA_STORAGE_ERROR)
             self.loop.wake(gone)
 
@@ -299,6 +314,7 @@ class IoWorker(Worker):
         self.transaction_log.tick()
 
     def shutdown(self) -> None:
+        self.followers.close()
         self.wait(0)
         self.end_turn()
         self.logs.close(clean=True)  # tells the supervisor of directories that failed

@@ -31,6 +31,8 @@ class Worker:
         self.store = LogStore(path)
         self.config = BrokerConfig({})
         self.rpc = Rpc(NOBODY, NOBODY, self.store.clock.monotonic_ms)
+        # By slot, the broker that is followed there.
+        self.followed: dict[int, int | None] = {}
         self.begin()
         self.lost: list[int] = []
         self.failed: list[int] = []
@@ -58,6 +60,9 @@ class Worker:
 
     def lead_lost(self, slot: int) -> None:
         self.lost.append(slot)
+
+    def role_changed(self, slot: int, partition: Any, log: Any) -> None:
+        self.followed[slot] = partition.leader if partition.role == FOLLOWER and log else None
 
     def on_storage_failure(self, slot: int) -> None:
         self.failed.append(slot)
@@ -170,6 +175,17 @@ def test_replica_that_follows_from_the_start_is_opened_as_such(worker: Worker) -
     assert worker.slot(2) == (FOLLOWER, 4, 0)
     assert worker.store.slot(2)["state"] == ONLINE
     assert worker.log(2).epochs.entries == []
+    assert worker.followed == {0: None, 1: None, 2: OTHER}
+
+
+def test_follower_is_told_whom_to_follow_until_its_log_is_ordered_away(worker: Worker) -> None:
+    worker.tell(leader=OTHER, leader_epoch=4)
+    assert worker.followed[0] == OTHER
+    worker.tell(leader=ME, leader_epoch=5)
+    assert worker.followed[0] is None
+    worker.tell(leader=OTHER, leader_epoch=6)
+    worker.stop(("t", 0, 0, 1))
+    assert worker.followed[0] is None
 
 
 @pytest.mark.parametrize(

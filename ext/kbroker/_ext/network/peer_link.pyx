@@ -1,0 +1,182 @@
+"""A connection to another broker: requests out, responses in, and nothing that blocks.
+
+Used in the loop of a process, on a socket that somebody else has connected and owns. A response is read as a stream: whoever
+takes it sees the bytes that are here and consumes what it can use, so a long one needs no more memory than its longest
+piece. Nothing of it is trusted: its length is checked before anything is allocated for it.
+"""
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memmove
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+
+from kbroker._ext.base.growing cimport grow, reserve, resize
+from kbroker._ext.base.socket_api cimport MSG_DONTWAIT, MSG_NOSIGNAL, recv, send
+from kbroker._ext.base.wire cimport load_i32, store_i16, store_i32, store_i8
+
+import os
+
+cdef enum:
+    LENGTH_BYTES = 4
+    CORRELATION_BYTES = 4
+    RECEIVE_BYTES = 1 << 20     # BOUND: of the buffer, unless one piece of a response is longer
+    ROOM_MIN = 64 << 10         # what is left is moved to the front before there is less room than that
+    KEPT_BYTES = 64 << 10       # of the buffer for requests, while there is none
+
+
+cdef class PeerLink:
+    """fd: a connected socket, which stays the caller's to close. frame_max: BOUND of one response's length."""
+
+    def __cinit__(self, int fd, str client_id not None, int64_t frame_max):
+        self.fd = fd
+        self.client_id = client_id.encode()
+        self.frame_max = frame_max
+        self.frame_left = -1
+
+    def __dealloc__(self):
+        free(self.received.data)
+        free(self.to_send.data)
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose response has not been consumed."""
+        return self.next_request - self.next_response
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether the socket took less than there is to send: ``flush`` when it can take more."""
+        return self.sent < self.to_send.size
+
+    def request(self, int16_t api_key, int16_t version, bint flexible, bytes body not None) -> None:
+        """Send a request. flexible: of its header. Raises OSError."""
+        cdef Py_ssize_t start = self.begin_request(api_key, version, flexible, len(body))
+        cdef uint8_t* end = self.to_send.data + self.to_send.size
+        memcpy(end, PyBytes_AS_STRING(body), <size_t>len(body))
+        self.end_request(start, end + len(body))
+
+    cdef Py_ssize_t begin_request(self, int16_t api_key, int16_t version, bint flexible, Py_ssize_t body_max) except -1:
+        cdef Py_ssize_t name = len(self.client_id)
+        cdef Py_ssize_t start = self.to_send.size
+        cdef uint8_t* p
+        reserve(&self.to_send, LENGTH_BYTES + 10 + name + flexible + body_max)
+        p = self.to_send.data + start + LENGTH_BYTES
+        store_i16(p, api_key)
+        store_i16(p + 2, version)
+        store_i32(p + 4, self.next_request)
+        store_i16(p + 8, <int16_t>name)
+        memcpy(p + 10, PyBytes_AS_STRING(self.client_id), <size_t>name)
+        if flexible:
+            store_i8(p + 10 + name, 0)  # no tagged fields
+        self.to_send.size = start + LENGTH_BYTES + 10 + name + flexible
+        self.next_request += 1
+        return start
+
+    cdef int end_request(self, Py_ssize_t start, const uint8_t* end) except -1:
+        self.to_send.size = end - self.to_send.data
+        store_i32(self.to_send.data + start, <int32_t>(self.to_send.size - start - LENGTH_BYTES))
+        self.flush()
+        return 0
+
+    def flush(self) -> None:
+        """Send what the socket takes. Raises OSError."""
+        cdef ssize_t count
+        while self.sent < self.to_send.size:
+            count = send(
+                self.fd, self.to_send.data + self.sent, <size_t>(self.to_send.size - self.sent),
+                MSG_NOSIGNAL | MSG_DONTWAIT)
+            if count >= 0:
+                self.sent += count
+            elif errno == EAGAIN:
+                return
+            elif errno != EINTR:
+                raise OSError(errno, os.strerror(errno))
+        self.sent = self.to_send.size = 0
+        if self.to_send.capacity > KEPT_BYTES and resize(&self.to_send.data, KEPT_BYTES):
+            self.to_send.capacity = KEPT_BYTES
+
+    # ---- responses -----------------------------------------------------------------------------------------------
+
+    def receive(self, Py_ssize_t limit) -> int:
+        """Take up to so many bytes from the socket; returns how many it were. Raises OSError, also at its end."""
+        cdef ssize_t count
+        if self.received.size == self.at:
+            self.received.size = self.at = 0
+        if self.received.capacity - self.received.size < ROOM_MIN:
+            self.need(self.received.size - self.at + ROOM_MIN)
+        limit = min(limit, self.received.capacity - self.received.size)
+        while True:
+            count = recv(self.fd, self.received.data + self.received.size, <size_t>limit, MSG_DONTWAIT)
+            if count > 0:
+                self.received.size += count
+                return count
+            if count == 0:
+                raise ConnectionResetError("the connection was closed")
+            if errno == EAGAIN:
+                return 0
+            if errno != EINTR:
+                raise OSError(errno, os.strerror(errno))
+
+    def take_response(self):
+        """The body of the next response, None while it is not here as a whole. Raises ValueError."""
+        cdef bytes body
+        if not self.in_frame():
+            return None
+        if self.available() < self.frame_left:
+            # Memory follows what has come, not what was announced.
+            self.need(min(<Py_ssize_t>self.frame_left, max(2 * self.available(), ROOM_MIN)))
+            return None
+        body = PyBytes_FromStringAndSize(<const char*>self.data(), <Py_ssize_t>self.frame_left)
+        self.consume(<Py_ssize_t>self.frame_left)
+        self.end_frame()
+        return body
+
+    cdef bint in_frame(self) except -1:
+        cdef int64_t length
+        cdef int32_t correlation
+        if self.frame_left >= 0:
+            return True
+        if self.received.size - self.at < LENGTH_BYTES + CORRELATION_BYTES:
+            return False
+        length = load_i32(self.received.data + self.at)
+        if not CORRELATION_BYTES <= length <= self.frame_max:
+            raise ValueError(f"a response of {length} bytes; at most {self.frame_max} are accepted")
+        correlation = load_i32(self.received.data + self.at + LENGTH_BYTES)
+        if self.next_response == self.next_request:
+            raise ValueError("a response to no request")
+        if correlation != self.next_response:
+            raise ValueError(f"a response to request {correlation}, not to {self.next_response}")
+        self.at += LENGTH_BYTES + CORRELATION_BYTES
+        self.frame_left = length - CORRELATION_BYTES
+        return True
+
+    cdef const uint8_t* data(self) noexcept nogil:
+        return self.received.data + self.at
+
+    cdef Py_ssize_t available(self) noexcept nogil:
+        return <Py_ssize_t>min(self.frame_left, <int64_t>(self.received.size - self.at))
+
+    cdef void consume(self, Py_ssize_t size) noexcept nogil:
+        self.at += size
+        self.frame_left -= size
+
+    cdef int need(self, Py_ssize_t size) except -1:
+        cdef Py_ssize_t left = self.received.size - self.at
+        if self.at > 0 and self.received.capacity - self.at < max(size, left + ROOM_MIN):
+            memmove(self.received.data, self.received.data + self.at, <size_t>left)
+            self.received.size = left
+            self.at = 0
+        self.received.capacity = <Py_ssize_t>grow(
+            &self.received.data, self.received.capacity, max(size, left + ROOM_MIN), 1, RECEIVE_BYTES)
+        return 0
+
+    cdef int end_frame(self) except -1:
+        self.frame_left = -1
+        self.next_response += 1
+        if self.received.size == self.at and self.received.capacity > RECEIVE_BYTES:
+            self.received.size = self.at = 0
+            if resize(&self.received.data, RECEIVE_BYTES):
+                self.received.capacity = RECEIVE_BYTES
+        return 0

@@ -1,0 +1,79 @@
+"""Connections to other brokers, made beside the loop of a process, which takes them when it likes.
+
+Names are resolved and connections made in a thread each: both may take seconds, and the loop has no
+millisecond to spare. The thread touches nothing but its own socket and a queue.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+
+OnConnected = Callable[[socket.socket | OSError], None]
+
+
+class Connecting:
+    """``fd`` is readable when ``run`` has something to do."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._done: deque[tuple[OnConnected, socket.socket | OSError]] = deque()
+
+    def connect(
+        self, host: str, port: int, timeout_s: float, receive_bytes: int, then: OnConnected
+    ) -> None:
+        """Have ``run`` call back with a connected socket that does not block, or with why there is
+        none. receive_bytes: SO_RCVBUF, -1 for the system's.
+        """
+
+        def make() -> None:
+            outcome: socket.socket | OSError
+            try:
+                outcome = connected(host, port, timeout_s, receive_bytes)
+            except OSError as error:
+                outcome = error
+            except UnicodeError as error:  # a name that no resolver takes
+                outcome = OSError(f"{host} is no host name: {error}")
+            self._done.append((then, outcome))
+            os.eventfd_write(self.fd, 1)
+
+        threading.Thread(target=make, name="connecting", daemon=True).start()
+
+    def run(self) -> None:
+        """Call back for all that was connected, or failed, since the last time."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            return
+        for then, outcome in self._taken():
+            then(outcome)
+
+    def _taken(self) -> Iterator[tuple[OnConnected, socket.socket | OSError]]:
+        while self._done:
+            yield self._done.popleft()
+
+
+def connected(host: str, port: int, timeout_s: float, receive_bytes: int) -> socket.socket:
+    """Try each address of a host. Raises OSError."""
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.settimeout(timeout_s)
+            if receive_bytes > 0:
+                # Before the connection is made: the window that TCP announces follows from it.
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+            made.connect(address)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.setblocking(False)
+        except OSError as error:
+            made.close()
+            failure = error
+        else:
+            return made
+    raise failure or OSError(f"{host} has no address")

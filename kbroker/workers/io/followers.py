@@ -1,0 +1,346 @@
+"""The partitions of an io worker that other brokers lead: their logs follow their leaders'.
+
+What a partition does next, ``replication.following`` decides; ``leader_link`` carries it to its
+leader and back; this module does to the log, to its readers and to the disk what follows from it.
+
+INVARIANT: a partition whose role or leader changes is taken off its link in the same step. Nothing
+of a response that is still on its way is appended after that.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import zlib
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from kbroker._ext.io.replica_fetch import ERROR, FAULT, HIGH_WATERMARK, LOG_START, STORAGE
+from kbroker.errors import StorageError, may_do_without
+from kbroker.peers.versions import sent_version
+from kbroker.protocol.api import ApiKey
+from kbroker.replication.fetched_run import Appended, Fault, fault_text
+from kbroker.replication.following import FollowedPartition, State
+from kbroker.replication.partition import Partition, Role
+from kbroker.types import BrokerId
+from kbroker.workers.base import now_ms
+from kbroker.workers.io.connecting import Connecting
+from kbroker.workers.io.leader_link import Follower, LeaderLink, Versions
+
+if TYPE_CHECKING:
+    from kbroker._ext.io.io_loop import IoLoop
+    from kbroker.clock import Clock
+    from kbroker.cluster.image import BrokerImage, ClusterImage, Endpoint
+    from kbroker.config.loader import BrokerConfig
+    from kbroker.replication.truncation import EpochHistory
+    from kbroker.storage.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+
+class Process(Protocol):
+    """What followers need of the io worker they live in."""
+
+    image: ClusterImage
+    clock: Clock
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None: ...
+    def remove_reader(self, fd: int) -> None: ...
+    def watch_writable(self, fd: int, wanted: bool) -> None: ...
+
+    def on_storage_failure(self, slot: int) -> None:
+        """A write failed: the log directory goes offline."""
+
+
+class LogToFollow:
+    """A log as ``replication.following`` sees it."""
+
+    def __init__(self, log: PartitionLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+
+    @property
+    def epochs(self) -> EpochHistory:
+        return self._log.epochs
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._log.high_watermark
+
+    def truncate_to(self, offset: int) -> int:
+        return self._log.truncate_to(offset, self._clock.now_ms())
+
+    def restart_at(self, offset: int) -> None:
+        self._log.restart_at(offset, self._clock.now_ms())
+
+
+class Followers:
+    """Made by the io worker, after its loop. versions: of the requests that brokers send."""
+
+    def __init__(
+        self,
+        process: Process,
+        loop: IoLoop,
+        *,
+        broker_id: int,
+        versions: Callable[[BrokerConfig], Versions],
+    ) -> None:
+        self.broker_id = broker_id
+        self.connecting = Connecting()
+        self._process = process
+        self._loop = loop
+        self._versions = versions
+        self._followers: dict[int, Follower] = {}
+        # By leader and number of the link.
+        self._links: dict[tuple[int, int], LeaderLink] = {}
+        # (when, slot) of partitions that wait for a time; those that wait no more are passed over.
+        self._delayed: list[tuple[int, int]] = []
+        self._bytes_before = 0  # of links that are closed
+        process.add_reader(self.connecting.fd, self.connecting.run)
+
+    # -- what links need --
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self._process.config
+
+    def now_ms(self) -> int:
+        return now_ms()
+
+    def wall_clock_ms(self) -> int:
+        return self._process.clock.now_ms()
+
+    def endpoint(self, leader: int) -> Endpoint | None:
+        """Where the leader listens for other brokers, if it is known."""
+        broker = self._process.image.brokers.get(BrokerId(leader))
+        return None if broker is None else inter_broker_endpoint(broker, self.config)
+
+    def watch(self, fd: int, callback: Callable[[], None]) -> None:
+        self._process.add_reader(fd, callback)
+
+    def watch_writable(self, fd: int, wanted: bool) -> None:
+        self._process.watch_writable(fd, wanted)
+
+    def unwatch(self, fd: int) -> None:
+        self._process.remove_reader(fd)
+
+    # -- roles --
+
+    def take_role(self, slot: int, partition: Partition, log: PartitionLog | None) -> None:
+        """The partition is what ``partition`` says from now on. log: None while it is not open."""
+        if log is None or partition.role is not Role.FOLLOWER or partition.leader < 0:
+            self.stop(slot)
+            return
+        follower = self._followers.get(slot)
+        if follower is not None and follower.log is log:
+            machine = follower.machine
+            if (machine.leader, machine.leader_epoch) == (partition.leader, partition.leader_epoch):
+                return
+        self._follow(slot, partition.leader, partition.leader_epoch, log)
+
+    def _follow(self, slot: int, leader: int, leader_epoch: int, log: PartitionLog) -> None:
+        self.stop(slot)
+        backoff_ms = self.config["replica.fetch.backoff.ms"]
+        machine = FollowedPartition(log.name, LogToFollow(log, self._process.clock), backoff_ms)
+        follower = Follower(slot, log, machine, self._link_to(leader, log))
+        self._followers[slot] = follower
+        logger.info("%s follows broker %d in leader epoch %d", log.name, leader, leader_epoch)
+        self.step(follower, lambda: machine.follow(leader, leader_epoch))
+
+    def _link_to(self, leader: int, log: PartitionLog) -> LeaderLink:
+        links = max(self.config["num.replica.fetchers"], 1)
+        index = (zlib.crc32(log.topic.encode()) + log.partition) % links
+        link = self._links.get((leader, index))
+        if link is None:
+            link = LeaderLink(self, leader, index, self._versions(self.config))
+            self._links[leader, index] = link
+        return link
+
+    def stop(self, slot: int) -> None:
+        """Follow nobody: the partition is led here, or its log is closed or deleted."""
+        follower = self._followers.pop(slot, None)
+        if follower is not None:
+            follower.link.remove(follower)
+
+    # -- the state machines --
+
+    def step(self, follower: Follower, change: Callable[[], None]) -> None:
+        """Have a state machine take something in, and do what follows from it."""
+        log, cuts = follower.log, follower.log.cuts
+        follower.machine.backoff_ms = self.config["replica.fetch.backoff.ms"]
+        try:
+            change()
+        except (OSError, StorageError) as error:
+            self._fail(follower, error)
+            return
+        if log.cuts != cuts:
+            self._loop.touch(log.appender)
+            self._loop.wake(follower.slot)
+        follower.link.place(follower)
+        retry_at_ms = follower.machine.retry_at_ms
+        if retry_at_ms is not None:
+            heapq.heappush(self._delayed, (retry_at_ms, follower.slot))
+
+    def _fail(self, follower: Follower, error: Exception) -> None:
+        """A change of the log was not possible: for want of room, or its directory has failed."""
+        log = follower.log
+        if isinstance(error, OSError) and may_do_without(error):
+            text = f"cannot change its log: {error}"
+            self.step(follower, lambda: follower.machine.pause(self.now_ms(), text))
+            return
+        if isinstance(error, OSError):
+            log.fail(error)
+        self._process.on_storage_failure(follower.slot)
+
+    def on_event(self, follower: Follower, what: int, value: object) -> None:
+        """Something rare happened to a partition while it was fetched."""
+        machine, log = follower.machine, follower.log
+        if what == ERROR:
+            assert isinstance(value, int)
+            error = value
+            self.step(follower, lambda: machine.on_fetch_error(error, self.now_ms()))
+        elif what == FAULT:
+            assert isinstance(value, tuple)
+            outcome = Appended(Fault(value[0]), *value[1:])
+            text = fault_text(log, outcome, machine.leader, machine.leader_epoch)
+            self.step(follower, lambda: machine.on_fault(outcome.fault, text, self.now_ms()))
+        elif what == STORAGE:
+            assert isinstance(value, Exception)
+            self._fail(follower, value)
+        else:
+            assert isinstance(value, int)
+            self._on_offset(follower, what, value)
+
+    def _on_offset(self, follower: Follower, what: int, offset: int) -> None:
+        """The leader's high watermark or log start, which needs a look into the log."""
+        log = follower.log
+        try:
+            if what == HIGH_WATERMARK:
+                end = min(offset, log.log_end_offset)
+                if end > log.high_watermark:
+                    log.appender.set_high_watermark(*log.place_of(end))
+            elif what == LOG_START and offset > log.log_start_offset:
+                log.delete_records(offset)
+                if follower.fetched is not None:
+                    follower.link.fetch.queue(follower.fetched)
+        except (OSError, StorageError) as error:
+            self._fail(follower, error)
+            return
+        self._loop.touch(log.appender)
+        self._loop.wake(follower.slot)
+
+    # -- the loop --
+
+    @property
+    def has_links(self) -> bool:
+        return bool(self._links)
+
+    def publish(self) -> None:
+        """Have the end of this turn publish what was appended; comes before it."""
+        for link in self._links.values():
+            for appender in link.fetch.take_touched():
+                self._loop.touch(appender)
+
+    def end_turn(self) -> None:
+        """Ask and fetch on. Comes behind the syncs of the turn: the offset of the next fetch tells
+        the leader what is safe here.
+        """
+        now = self.now_ms()
+        while self._delayed and self._delayed[0][0] <= now:
+            _, slot = heapq.heappop(self._delayed)
+            follower = self._followers.get(slot)
+            if follower is not None and (follower.machine.retry_at_ms or now + 1) <= now:
+                self.step(follower, partial(follower.machine.resume, now))
+        for key, link in list(self._links.items()):
+            if link.followers:
+                link.turn(now)
+            else:
+                self._bytes_before += link.fetch.bytes_total
+                link.close()
+                del self._links[key]
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``end_turn`` has something to do without an event."""
+        deadlines = [
+            due for link in self._links.values() if (due := link.next_deadline_ms()) is not None
+        ]
+        if self._delayed:
+            deadlines.append(self._delayed[0][0])
+        return min(deadlines, default=None)
+
+    def take_settings(self) -> None:
+        """Follow the settings as they are now."""
+        for link in self._links.values():
+            link.take_settings()
+        for slot, follower in list(self._followers.items()):
+            machine = follower.machine
+            if self._link_to(machine.leader, follower.log) is not follower.link:
+                self._follow(slot, machine.leader, machine.leader_epoch, follower.log)
+
+    def close(self) -> None:
+        """The process ends, or its logs are closed."""
+        for slot in list(self._followers):
+            self.stop(slot)
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    def machine(self, slot: int) -> FollowedPartition:
+        """The state of a partition that is followed."""
+        return self._followers[slot].machine
+
+    # -- counts --
+
+    @property
+    def count(self) -> int:
+        """Partitions that are followed."""
+        return len(self._followers)
+
+    @property
+    def failed_count(self) -> int:
+        """Those that were given up for a while."""
+        return sum(f.machine.state is State.FAILED for f in self._followers.values())
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of batches that were appended."""
+        return self._bytes_before + sum(link.fetch.bytes_total for link in self._links.values())
+
+
+def inter_broker_endpoint(broker: BrokerImage, config: BrokerConfig) -> Endpoint | None:
+    """The listener of another broker that is meant for brokers."""
+    name = config["inter.broker.listener.name"]
+    protocol = config["security.inter.broker.protocol"]
+    for endpoint in broker.endpoints:
+        if name is None and endpoint.security_protocol == protocol:
+            return endpoint
+        if name is not None and endpoint.listener == name:
+            return endpoint
+    return None
+
+
+def sent_versions(config: BrokerConfig) -> Versions:
+    """What brokers send each other by inter.broker.protocol.version."""
+
+    def version(api: ApiKey) -> int:
+        sent = sent_version(api, config.protocol_version)
+        assert sent is not None, api
+        return sent
+
+    return Versions(
+        fetch=version(ApiKey.FETCH),
+        offset_for_leader_epoch=version(ApiKey.OFFSET_FOR_LEADER_EPOCH),
+        list_offsets=version(ApiKey.LIST_OFFSETS),
+    )

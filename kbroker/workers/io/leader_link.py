@@ -1,0 +1,402 @@
+"""The link of an io worker to one leader: asks what its partitions want to know, then fetches.
+
+One request is under way at a time. Questions come first, since partitions that ask are not fetched;
+then one fetch for all the others, which the leader keeps until there is something for it. The bytes
+are ``_ext.io.replica_fetch``'s; here is what is rare: connecting, questions, errors.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from functools import partial
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kbroker._ext.io.fetched_log import FetchedLog
+from kbroker._ext.io.replica_fetch import ReplicaFetch
+from kbroker._ext.network.peer_link import PeerLink
+from kbroker.errors import ErrorCode
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.header import request_header_version
+from kbroker.protocol.message import Message
+from kbroker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kbroker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kbroker.replication.following import EpochQuestion, FollowedPartition, Question
+from kbroker.replication.truncation import EpochEnd
+
+if TYPE_CHECKING:
+    from kbroker.cluster.image import Endpoint
+    from kbroker.config.loader import BrokerConfig
+    from kbroker.storage.log.partition_log import PartitionLog
+    from kbroker.workers.io.connecting import Connecting
+
+logger = logging.getLogger(__name__)
+
+# BOUND: bytes from one link in one turn, so that producers do not wait behind it
+# (docs/decisions/0016-where-a-follower-fetches.md).
+TURN_BYTES = 256 << 10
+# BOUND: partitions of one question, so that neither side works on it for long.
+ASKED_MAX = 1000
+# A leader that cannot be reached is told of again after so many attempts.
+TOLD_EVERY = 60
+# A leader has forgotten the fetch session, or has another idea of it: the next request begins anew.
+SESSION_ERRORS = frozenset(
+    {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH}
+)
+
+
+class Versions(NamedTuple):
+    """Which version of which request is sent to other brokers."""
+
+    fetch: int
+    offset_for_leader_epoch: int
+    list_offsets: int
+
+
+class Follower:
+    """A followed partition in its slot. ``fetched``: while it is fetched."""
+
+    __slots__ = ("fetched", "key", "link", "log", "machine", "slot")
+
+    def __init__(
+        self, slot: int, log: PartitionLog, machine: FollowedPartition, link: LeaderLink
+    ) -> None:
+        self.slot = slot
+        self.key = log.key
+        self.log = log
+        self.machine = machine
+        self.link = link
+        self.fetched: FetchedLog | None = None
+
+
+class Owner(Protocol):
+    """What a link needs of ``Followers``."""
+
+    broker_id: int
+    connecting: Connecting
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    def now_ms(self) -> int: ...
+    def wall_clock_ms(self) -> int: ...
+    def endpoint(self, leader: int) -> Endpoint | None: ...
+    def watch(self, fd: int, callback: Callable[[], None]) -> None: ...
+    def watch_writable(self, fd: int, wanted: bool) -> None: ...
+    def unwatch(self, fd: int) -> None: ...
+
+    def step(self, follower: Follower, change: Callable[[], None]) -> None:
+        """Have a state machine take something in, and do what follows from it."""
+
+    def on_event(self, follower: Follower, what: int, value: object) -> None:
+        """Something rare happened to a partition while it was fetched."""
+
+
+class Asked(NamedTuple):
+    follower: Follower
+    question: Question
+
+
+class LeaderLink:
+    """index: of this link among those to the same leader."""
+
+    def __init__(self, owner: Owner, leader: int, index: int, versions: Versions) -> None:
+        self.leader = leader
+        self.followers: dict[int, Follower] = {}
+        self.fetch = ReplicaFetch(versions.fetch, owner.broker_id)
+        self._owner = owner
+        self._index = index
+        self._versions = versions
+        self._asking: dict[int, Follower] = {}
+        self._asked: dict[tuple[str, int], Asked] = {}
+        self._socket: socket.socket | None = None
+        self._link: PeerLink | None = None
+        self._is_connecting = False
+        self._is_closed = False
+        # When it may connect, and how often that has failed.
+        self._retry_at_ms = 0
+        self._failures = 0
+        # Which request is under way, and since when.
+        self._awaited: ApiKey | None = None
+        self._sent_at_ms = 0
+        self._is_watched_for_writing = False
+        self.take_settings()
+
+    def take_settings(self) -> None:
+        """Follow the limits of the settings, with the next request."""
+        config = self._owner.config
+        self.fetch.wait_max_ms = config["replica.fetch.wait.max.ms"]
+        self.fetch.bytes_min = config["replica.fetch.min.bytes"]
+        self.fetch.bytes_max = config["replica.fetch.response.max.bytes"]
+        self.fetch.partition_bytes_max = config["replica.fetch.max.bytes"]
+
+    # -- partitions --
+
+    def place(self, follower: Follower) -> None:
+        """Fetch the partition, ask for it or leave it alone, as its state now says. What was asked
+        before and is still on its way is no longer of any effect.
+        """
+        machine = follower.machine
+        if follower.fetched is not None:
+            self.fetch.remove(follower.fetched)
+            follower.fetched = None
+        self._asking.pop(follower.slot, None)
+        self.followers[follower.slot] = follower
+        if machine.is_fetching:
+            follower.fetched = FetchedLog(
+                follower.log.appender, *follower.key, machine.leader_epoch
+            )
+            self.fetch.add(follower.fetched)
+        elif machine.asks:
+            self._asking[follower.slot] = follower
+
+    def remove(self, follower: Follower) -> None:
+        """The partition is not followed any more: nothing of it is asked or appended from here."""
+        if follower.fetched is not None:
+            self.fetch.remove(follower.fetched)
+            follower.fetched = None
+        self._asking.pop(follower.slot, None)
+        self.followers.pop(follower.slot, None)
+
+    # -- the connection --
+
+    @property
+    def is_connected(self) -> bool:
+        return self._link is not None
+
+    def next_deadline_ms(self) -> int | None:
+        """When to look at it again without an event."""
+        if self._link is None:
+            return None if self._is_connecting else self._retry_at_ms
+        if self._awaited is None:
+            return None
+        return self._sent_at_ms + int(self._owner.config["replica.socket.timeout.ms"])
+
+    def turn(self, now_ms: int) -> None:
+        """Do what is due: connect, ask or fetch. Called at the end of every turn."""
+        if self._link is None:
+            if not self._is_connecting and now_ms >= self._retry_at_ms:
+                self._connect()
+        elif self._awaited is not None:
+            if now_ms - self._sent_at_ms > self._owner.config["replica.socket.timeout.ms"]:
+                self._lose(f"no response within {now_ms - self._sent_at_ms} ms")
+        elif self._asking or self.fetch.count:
+            self._send_next(self._link, now_ms)
+
+    def _connect(self) -> None:
+        config = self._owner.config
+        endpoint = self._owner.endpoint(self.leader)
+        if endpoint is None:
+            self._retry("the cluster metadata does not have its address")
+            return
+        self._is_connecting = True
+        self._owner.connecting.connect(
+            endpoint.host,
+            endpoint.port,
+            config["replica.socket.timeout.ms"] / 1000,
+            config["replica.socket.receive.buffer.bytes"],
+            self._on_connected,
+        )
+
+    def _on_connected(self, outcome: socket.socket | OSError) -> None:
+        self._is_connecting = False
+        if isinstance(outcome, OSError):
+            self._retry(str(outcome))
+            return
+        if self._is_closed:
+            outcome.close()
+            return
+        config = self._owner.config
+        # A leader sends at most what was asked for, or else one batch, which came in one request.
+        frame_max = config["replica.fetch.response.max.bytes"] + config["socket.request.max.bytes"]
+        name = f"broker-{self._owner.broker_id}-fetcher-{self._index}"
+        self._socket = outcome
+        self._link = PeerLink(outcome.fileno(), name, frame_max)
+        self.fetch.use(self._link)
+        self._owner.watch(outcome.fileno(), self._on_ready)
+        self._failures = 0
+        logger.info(
+            "connected to broker %d to follow %d partitions", self.leader, len(self.followers)
+        )
+
+    def _retry(self, why: str) -> None:
+        if self._failures % TOLD_EVERY == 0 and not self._is_closed:
+            logger.warning(
+                "cannot connect to broker %d, the leader of %d partitions: %s; trying again",
+                self.leader, len(self.followers), why,
+            )  # fmt: skip
+        self._failures += 1
+        self._retry_at_ms = self._owner.now_ms() + self._owner.config["replica.fetch.backoff.ms"]
+
+    def _lose(self, why: str) -> None:
+        """The connection is of no use any more; partitions stay in their states."""
+        logger.warning("lost the connection to broker %d: %s; connecting again", self.leader, why)
+        self._disconnect()
+        self._retry_at_ms = self._owner.now_ms() + self._owner.config["replica.fetch.backoff.ms"]
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._owner.unwatch(self._socket.fileno())
+            self._socket.close()
+        self._socket = self._link = self._awaited = None
+        self._is_watched_for_writing = False
+        self.fetch.use(None)
+
+    def close(self) -> None:
+        """Nothing is followed over it any more."""
+        self._is_closed = True
+        self._disconnect()
+
+    # -- requests --
+
+    def _send_next(self, link: PeerLink, now_ms: int) -> None:
+        try:
+            if not self._asking:
+                self.fetch.send()
+                self._awaited = ApiKey.FETCH
+            else:
+                self._ask(link)
+        except OSError as error:
+            self._lose(str(error))
+            return
+        self._sent_at_ms = now_ms
+        self._watch_writable(link)
+
+    def _watch_writable(self, link: PeerLink) -> None:
+        if link.has_unsent != self._is_watched_for_writing:
+            self._is_watched_for_writing = link.has_unsent
+            self._owner.watch_writable(link.fd, link.has_unsent)
+
+    def _ask(self, link: PeerLink) -> None:
+        """One kind of question for as many partitions as want to ask it."""
+        first = next(iter(self._asking.values())).machine.question
+        some = [f for f in self._asking.values() if type(f.machine.question) is type(first)]
+        asked = [
+            Asked(f, f.machine.question) for f in islice(some, ASKED_MAX) if f.machine.question
+        ]
+        self._asked = {one.follower.key: one for one in asked}
+        message: Message
+        if isinstance(first, EpochQuestion):
+            api, version = ApiKey.OFFSET_FOR_LEADER_EPOCH, self._versions.offset_for_leader_epoch
+            message = epoch_request(self._owner.broker_id, asked)
+        else:
+            api, version = ApiKey.LIST_OFFSETS, self._versions.list_offsets
+            message = offset_request(self._owner.broker_id, asked)
+        flexible = request_header_version(api, version) >= 2
+        link.request(int(api), version, flexible, codec.encode(message, version))
+        self._awaited = api
+
+    # -- responses --
+
+    def _on_ready(self) -> None:
+        link = self._link
+        if link is None:
+            return
+        try:
+            if link.has_unsent:
+                link.flush()
+                self._watch_writable(link)
+            if self._awaited is ApiKey.FETCH:
+                self._read_fetch()
+            else:
+                self._read_answers(link)
+        except (OSError, ValueError) as error:
+            self._lose(str(error))
+
+    def _read_fetch(self) -> None:
+        try:
+            if self.fetch.read(TURN_BYTES, self._owner.wall_clock_ms()):
+                self._awaited = None
+        finally:
+            # Also what came before the connection ended.
+            for fetched, what, value in self.fetch.take_events():
+                self._on_event(fetched, what, value)
+
+    def _on_event(self, fetched: FetchedLog | None, what: int, value: object) -> None:
+        if fetched is None:
+            self._on_response_error(value)
+            return
+        follower = self.followers.get(fetched.appender.slot)
+        if follower is not None and follower.fetched is fetched:
+            self._owner.on_event(follower, what, value)
+
+    def _on_response_error(self, error: object) -> None:
+        if error in SESSION_ERRORS:
+            return
+        raise ValueError(f"it answers fetches with error {error}")
+
+    def _read_answers(self, link: PeerLink) -> None:
+        link.receive(TURN_BYTES)
+        body = link.take_response()
+        if body is None:
+            return
+        awaited, self._awaited = self._awaited, None
+        asked, self._asked = self._asked, {}
+        now_ms = self._owner.now_ms()
+        if awaited is ApiKey.OFFSET_FOR_LEADER_EPOCH:
+            version = self._versions.offset_for_leader_epoch
+            epochs = codec.decode_exact(OffsetForLeaderEpochResponse, version, body)
+            for name, row in ((t.topic, row) for t in epochs.topics for row in t.partitions):
+                one = asked.pop((name, row.partition), None)
+                end = EpochEnd(row.leader_epoch, row.end_offset)
+                self._answer(one, FollowedPartition.on_epoch_end, row.error_code, end, now_ms)
+        else:
+            offsets = codec.decode_exact(ListOffsetsResponse, self._versions.list_offsets, body)
+            for name, row in ((t.name, row) for t in offsets.topics for row in t.partitions):
+                one = asked.pop((name, row.partition_index), None)
+                self._answer(one, FollowedPartition.on_offset, row.error_code, row.offset, now_ms)
+        for left in asked.values():
+            text = f"the response of broker {self.leader} leaves it out"
+            self._answer(left, FollowedPartition.pause, now_ms, text)
+
+    def _answer(self, asked: Asked | None, take: Callable[..., None], *values: object) -> None:
+        if asked is None:
+            return
+        follower, question = asked
+        # Another role in between makes the answer one of the past.
+        if self.followers.get(follower.slot) is follower and follower.machine.question is question:
+            self._owner.step(follower, partial(take, follower.machine, *values))
+
+
+def epoch_request(replica_id: int, asked: list[Asked]) -> OffsetForLeaderEpochRequest:
+    """Where these epochs ended, by topic."""
+    request = OffsetForLeaderEpochRequest(replica_id=replica_id)
+    topic_of = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    row_of = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+    for topic, some in groupby(asked, lambda one: one.follower.key[0]):
+        rows = [
+            row_of(
+                partition=one.follower.key[1],
+                current_leader_epoch=one.follower.machine.leader_epoch,
+                leader_epoch=one.question.epoch,
+            )
+            for one in some
+            if isinstance(one.question, EpochQuestion)
+        ]
+        request.topics.append(topic_of(topic=topic, partitions=rows))
+    return request
+
+
+def offset_request(replica_id: int, asked: list[Asked]) -> ListOffsetsRequest:
+    """An end of these logs, by topic."""
+    request = ListOffsetsRequest(replica_id=replica_id, isolation_level=0)
+    topic_of = ListOffsetsRequest.ListOffsetsTopic
+    row_of = ListOffsetsRequest.ListOffsetsPartition
+    for topic, some in groupby(asked, lambda one: one.follower.key[0]):
+        rows = [
+            row_of(
+                partition_index=one.follower.key[1],
+                current_leader_epoch=one.follower.machine.leader_epoch,
+                timestamp=one.question.timestamp,
+            )
+            for one in some
+            if not isinstance(one.question, EpochQuestion)
+        ]
+        request.topics.append(topic_of(name=topic, partitions=rows))
+    return request
