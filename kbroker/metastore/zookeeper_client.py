@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import select
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,32 @@ logger = logging.getLogger(__name__)
 # Whoever may read them can pose as somebody else.
 SENSITIVE_PATHS = ("/config/users", paths.BROKER_CONFIGS, "/delegation_token/tokens")
 RETRY_S, RETRY_MAX_S = 0.1, 1.0
+READ_BYTES = 65_536
+
+
+class BufferedSocket:
+    """A socket read in large pieces: kazoo asks for each length and each response apart, and waits
+    for the socket before each, unless ``pending`` says that something is there.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._read = b""
+        self._at = 0
+
+    def recv(self, size: int) -> bytes:
+        if self._at == len(self._read):
+            self._read, self._at = self._socket.recv(READ_BYTES), 0
+        part = self._read[self._at : self._at + size]
+        self._at += len(part)
+        return part
+
+    def pending(self) -> int:
+        decrypted = self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
+        return len(self._read) - self._at + decrypted
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -38,7 +65,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float = 10, **_: Any
-    ) -> socket.socket:
+    ) -> BufferedSocket:
         """Connect within a host's share of ``timeout``, so that an address that does not answer
         leaves time for the others.
         """
@@ -46,8 +73,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is None:
-                return connected
-            return self._tls.context().wrap_socket(connected, server_hostname=hostname)
+                return BufferedSocket(connected)
+            context = self._tls.context()
+            return BufferedSocket(context.wrap_socket(connected, server_hostname=hostname))
         except BaseException:
             connected.close()
             raise
@@ -60,7 +88,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         timeout: float | None = None,
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """As ``select.select``, for any descriptor."""
-        # What TLS has decrypted already makes no socket readable.
+        # What has been read or decrypted already makes no socket readable.
         ready = [s for s in readers if hasattr(s, "pending") and s.pending()]
         if ready:
             timeout = 0

@@ -17,6 +17,7 @@ from kbroker.config.loader import BrokerConfig
 from kbroker.metastore.zookeeper_client import LastWarning, acl_of, make_chroot, new_client
 from kbroker.metastore.zookeeper_settings import ZooKeeperSettings, settings_of
 from kbroker.testing import wait_until
+from perf import zookeeper_store
 from perf.brokers import free_ports
 
 pytestmark = pytest.mark.integration
@@ -140,3 +141,15 @@ def test_tls_trusts_the_trust_store_alone(tmp_path: Path) -> None:
         wait_until(lambda: "certificate" in last.text.lower())
         client.stop()
         client.close()
+
+
+def test_measurement_runs_and_leaves_nothing_of_its_topic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ZooKeeperServer(tmp_path) as server:
+        assert zookeeper_store.main([f"{server.connect}/x", "--partitions", "20"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in lines] == ["create,", "get", "set,", "set,", "nodes"]
+        with connected(settings(zookeeper_connect=f"{server.connect}/x")) as client:
+            (place,) = client.get_children("/")
+            assert client.get_children(f"/{place}/brokers/topics") == []
