@@ -23,8 +23,12 @@ class PartitionChange(NamedTuple):
     new: PartitionImage
 
     @property
-    def is_created(self) -> bool:
-        return self.old is None
+    def is_new(self) -> bool:
+        """Whether the controller says so for the first time."""
+        old, new = self.old, self.new
+        if old is None or not old.is_new:
+            return new.is_new
+        return new.is_new and old.slot_incarnation != new.slot_incarnation
 
     @property
     def replicas_changed(self) -> bool:

@@ -43,6 +43,7 @@ class PartitionImage(NamedTuple):
     slot: SlotId  # partition-table slot of this broker's replica, NO_SLOT when there is none
     slot_incarnation: int  # tells the slot's present replica from those that had it before
     partition_epoch: int = 0  # version of leader, leader epoch and isr: of their node in the store
+    is_new: bool = False  # for io workers: the controller has created it, so it has no log anywhere
 
 
 class TopicImage(NamedTuple):

@@ -12,13 +12,19 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from kbroker.cluster.control_requests import ControlAnswer, ControlRequest, StopReplica
+from kbroker.cluster.control_requests import (
+    ControlAnswer,
+    ControlRequest,
+    LeaderAndIsr,
+    StopReplica,
+)
 from kbroker.controller import announcements
 from kbroker.controller.announcements import Request
 from kbroker.controller.decisions import Decision
 from kbroker.controller.events import EventQueue
 from kbroker.controller.persistence import ATTEMPTS
 from kbroker.controller.state import (
+    Broker,
     Change,
     ClusterState,
     ConfigsChanged,
@@ -43,7 +49,16 @@ class Brokers(Protocol):
     """The way to every broker, this one included."""
 
     def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
-        """Requests for one broker arrive in the order in which they were sent."""
+        """Requests for one broker arrive in the order in which they were sent.
+
+        They are repeated until the broker answers, or its registration ends (``set_live``).
+        """
+
+    def set_live(self, brokers: Mapping[int, Broker]) -> None:
+        """These are registered from now on, each with its epoch and endpoints.
+
+        What was sent to another registration is answered with STALE_BROKER_EPOCH.
+        """
 
 
 class Settings(Protocol):
@@ -67,6 +82,8 @@ class ActiveController:
         self.state = state
         self.store = store
         self.events = EventQueue()
+        # Called with every answer to LeaderAndIsr.
+        self.heard: Callable[[Answered], None] = lambda _: None
         self._brokers = brokers
         self._settings = settings
         self._sent = 0
@@ -79,7 +96,12 @@ class ActiveController:
         state = self.state
         configs = {topic.name: topic.config for topic in state.topics()}
         self._settings.set_configs(configs, state.broker_config, state.group_config)
+        self.set_live()
         return self.send(announcements.at_start(state, state.brokers))
+
+    def set_live(self) -> None:
+        """Which brokers there are has changed."""
+        self._brokers.set_live(self.state.brokers)
 
     def check_in_office(self) -> None:
         """NOT_CONTROLLER when another controller goes on."""
@@ -117,6 +139,11 @@ class ActiveController:
         resolves with their answers.
         """
         changes = list(changes)
+        self.note(changes)
+        return self.send(announcements.of_changes(self.state, changes))
+
+    def note(self, changes: Iterable[Change]) -> None:
+        """As ``enter``, but no broker is told yet."""
         for change in changes:
             if isinstance(change, ConfigsChanged):
                 self.use_settings(change)
@@ -126,7 +153,6 @@ class ActiveController:
                 self._settings.set_configs({change.topic.name: change.topic.config})
             elif isinstance(change, TopicRemoved):
                 self._settings.set_configs({change.name: {}})
-        return self.send(announcements.of_changes(self.state, changes))
 
     def use_settings(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
         """As ``enter``, of settings; resolves when every process here uses them."""
@@ -147,6 +173,8 @@ class ActiveController:
                 self._open[order] -= 1
             answer = ControlAnswer() if outcome.error is not None else outcome.value
             answers[number] = Answered(*sent[number], answer)
+            if isinstance(sent[number].request, LeaderAndIsr):
+                self.heard(answers[number])
             if outcome.error is not None:
                 done.resolve(error=outcome.error)
             elif len(answers) == len(sent):

@@ -1,12 +1,13 @@
 """Which control requests follow from what has changed. Pure: state in, requests out.
 
 A broker gets LeaderAndIsr for the partitions of which it has a replica, every broker UpdateMetadata
-for all; of one change in this order, as from Kafka's controllers.
+for all; of one event in this order, as from Kafka's controllers, and StopReplica last. What several
+changes of an event say of one partition is told once, as it is in the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kbroker.cluster.control_requests import (
@@ -16,6 +17,8 @@ from kbroker.cluster.control_requests import (
     KnownPartition,
     LeaderAndIsr,
     LedPartition,
+    LiveBroker,
+    PartitionKey,
     Sender,
     StoppedPartition,
     StopReplica,
@@ -29,7 +32,6 @@ from kbroker.controller.state import (
     PartitionState,
     TopicCreated,
     TopicEnlarged,
-    TopicState,
 )
 
 
@@ -40,157 +42,211 @@ class Request(NamedTuple):
     request: ControlRequest
 
 
-class Announced(NamedTuple):
-    """A partition that is told to brokers."""
+class Batch:
+    """What brokers are told at the end of one event."""
 
-    topic: TopicState
-    number: int
-    state: PartitionState
-    is_new: bool
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._leaders: dict[int, dict[PartitionKey, bool]] = {}  # by broker; whether it is new
+        self._known: dict[PartitionKey, None] = {}
+        self._untold: dict[int, None] = {}  # brokers that this controller has told nothing
+        self._deleted: dict[str, None] = {}
+        self._stopped: dict[int, dict[PartitionKey, StoppedPartition]] = {}
+        self._brokers_changed = False
+
+    # -- what there is to tell --
+
+    def add(self, changes: Iterable[Change]) -> None:
+        """Changes that were entered."""
+        for change in changes:
+            match change:
+                case TopicCreated(topic) if not topic.deleting:
+                    self._new(topic.name, range(len(topic.partitions)))
+                case TopicEnlarged(name, partitions, _):
+                    count = len(self._state.existing(name).partitions)
+                    self._new(name, range(count - len(partitions), count))
+                case PartitionsChanged(name, changed):
+                    for number, partition in changed.items():
+                        self.lead((name, number), is_new=is_first(partition))
+                case DeletionBegun(name):
+                    self._deleted[name] = None
+
+    def _new(self, name: str, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.lead((name, number), is_new=True)
+
+    def lead(
+        self, key: PartitionKey, to: Iterable[int] | None = None, *, is_new: bool = False
+    ) -> None:
+        """Who leads it is told to ``to``, by default to its replicas, and then to all brokers."""
+        partition = self._state.partition(key)
+        if partition is None or not partition.is_stored:
+            return
+        for broker_id in partition.replicas if to is None else to:
+            told = self._leaders.setdefault(broker_id, {})
+            told[key] = told.get(key, False) or is_new
+        self._known[key] = None
+
+    def refresh(self, keys: Iterable[PartitionKey]) -> None:
+        """All brokers are told where these partitions are."""
+        self._known |= dict.fromkeys(keys)
+
+    def tell_all_to(self, broker_ids: Iterable[int]) -> None:
+        """Brokers that know nothing. The other brokers are told of them."""
+        self._untold |= dict.fromkeys(broker_ids)
+        self._brokers_changed = True
+
+    def brokers_changed(self) -> None:
+        """All brokers are told who lives, even if there is nothing else."""
+        self._brokers_changed = True
+
+    def stop(self, broker_id: int, key: PartitionKey, leader_epoch: int, *, delete: bool) -> None:
+        """The broker has nothing to do with the partition any more, and is not told who leads."""
+        stopped = StoppedPartition(*key, leader_epoch, delete)
+        self._stopped.setdefault(broker_id, {})[key] = stopped
+        self._leaders.get(broker_id, {}).pop(key, None)
+
+    # -- requests --
+
+    def requests(self) -> list[Request]:
+        """All of it, in order.
+
+        Brokers that come are made known first: whoever is to follow a leader has to know where that
+        is. A topic that is being deleted is told to those who have its replicas, so that they find
+        the logs to delete.
+        """
+        requests: list[Request] = []
+        state = self._state
+        if self._brokers_changed:
+            requests += self._metadata((), state.brokers)
+        for broker_id in self._untold:
+            told = self._leaders.setdefault(broker_id, {})
+            for key in state.keys_on([broker_id]):
+                if not state.existing(key[0]).stopped:
+                    told.setdefault(key, False)
+        for broker_id, partitions in self._leaders.items():
+            requests += self._leader_and_isr(broker_id, partitions)
+        others = [broker_id for broker_id in state.brokers if broker_id not in self._untold]
+        if self._known:
+            requests += self._metadata(self._known, others)
+        if self._untold:
+            requests += self._metadata(state.keys(), self._untold)
+        if self._deleted:
+            requests += self._deletion()
+        for broker_id, stopped in self._stopped.items():
+            if broker_id in state.brokers:
+                request = StopReplica(self._sender(broker_id), list(stopped.values()))
+                requests.append(Request(broker_id, request))
+        return requests
+
+    def _leader_and_isr(
+        self, broker_id: int, partitions: dict[PartitionKey, bool]
+    ) -> list[Request]:
+        state, told, topic_ids = self._state, list[LedPartition](), dict[str, bytes]()
+        for key, is_new in partitions.items():
+            partition, topic = state.partition(key), state.topic(key[0])
+            if partition is None or topic is None or not partition.is_stored:
+                continue
+            topic_ids[topic.name] = topic.topic_id
+            told.append(led(state, key, partition, is_new))
+        if not told or broker_id not in state.brokers:
+            return []
+        return [Request(broker_id, LeaderAndIsr(self._sender(broker_id), told, topic_ids))]
+
+    def _metadata(self, keys: Iterable[PartitionKey], to: Iterable[int]) -> list[Request]:
+        state, told, topic_ids = self._state, list[KnownPartition](), dict[str, bytes]()
+        for key in keys:
+            partition, topic = state.partition(key), state.topic(key[0])
+            if partition is None or topic is None or topic.deleting or not partition.is_stored:
+                continue
+            topic_ids[topic.name] = topic.topic_id
+            told.append(known(state, key, partition))
+        return self._to_all(told, topic_ids, to)
+
+    def _deletion(self) -> list[Request]:
+        """Nobody serves these topics any more."""
+        topics = [self._state.existing(name) for name in self._deleted]
+        told = [
+            known(self._state, (topic.name, number), partition)._replace(
+                leader=LEADER_DURING_DELETE, leader_epoch=EPOCH_DURING_DELETE
+            )
+            for topic in topics
+            for number, partition in enumerate(topic.partitions)
+        ]
+        topic_ids = {topic.name: topic.topic_id for topic in topics}
+        return self._to_all(told, topic_ids, self._state.brokers)
+
+    def _to_all(
+        self, told: list[KnownPartition], topic_ids: dict[str, bytes], to: Iterable[int]
+    ) -> list[Request]:
+        live = live_brokers(self._state)
+        return [
+            Request(broker_id, UpdateMetadata(self._sender(broker_id), told, topic_ids, live))
+            for broker_id in to
+            if broker_id in self._state.brokers
+        ]
+
+    def _sender(self, broker_id: int) -> Sender:
+        return sender(self._state, broker_id)
 
 
 def at_start(state: ClusterState, to: Iterable[int]) -> list[Request]:
-    """All there is, to brokers that this controller has told nothing.
-
-    The brokers come first: whoever is to follow a leader has to know where that is. A topic that is
-    being deleted is told to those who have its replicas, so that they find the logs to delete.
-    """
-    brokers = list(to)
-    partitions = [
-        Announced(topic, number, partition, is_new=False)
-        for topic in state.topics()
-        if not topic.stopped
-        for number, partition in enumerate(topic.partitions)
-    ]
-    known = [partition for partition in partitions if not partition.topic.deleting]
-    return [
-        *_metadata(state, [], brokers),
-        *_leaders(state, partitions, brokers),
-        *_metadata(state, known, brokers),
-    ]
+    """All there is, to brokers that this controller has told nothing."""
+    batch = Batch(state)
+    batch.tell_all_to(to)
+    return batch.requests()
 
 
 def of_changes(state: ClusterState, changes: Iterable[Change]) -> list[Request]:
     """What brokers are told of changes that were entered."""
-    announced: list[Announced] = []
-    deleted: list[str] = []
-    for change in changes:
-        if isinstance(change, DeletionBegun):
-            deleted.append(change.name)
-        else:
-            announced += _partitions(state, change)
-    brokers = list(state.brokers)
-    requests = []
-    if announced:
-        requests += _leaders(state, announced, brokers)
-        requests += _metadata(state, announced, brokers)
-    if deleted:
-        requests += _deletion(state, deleted, brokers)
-    return requests
+    batch = Batch(state)
+    batch.add(changes)
+    return batch.requests()
 
 
-def _partitions(state: ClusterState, change: Change) -> Iterator[Announced]:
-    match change:
-        case TopicCreated(topic):
-            if topic.deleting:
-                return
-            for number, partition in enumerate(topic.partitions):
-                yield Announced(topic, number, partition, is_new=True)
-        case TopicEnlarged(name, partitions, _):
-            topic = state.existing(name)
-            first = len(topic.partitions) - len(partitions)
-            for number, partition in enumerate(partitions, first):
-                yield Announced(topic, number, partition, is_new=True)
-        case PartitionsChanged(name, changed):
-            for number, partition in changed.items():
-                yield Announced(state.existing(name), number, partition, is_new=False)
+def is_first(partition: PartitionState) -> bool:
+    """Whether this is the first state that the partition has had."""
+    return partition.partition_epoch == 0 and partition.leader_epoch == 0
+
+
+def led(
+    state: ClusterState, key: PartitionKey, partition: PartitionState, is_new: bool
+) -> LedPartition:
+    """As in LeaderAndIsr."""
+    return LedPartition(
+        *key, state.controller_epoch, partition.leader, partition.leader_epoch, partition.isr,
+        partition.partition_epoch, partition.replicas, is_new,
+    )  # fmt: skip
+
+
+def known(state: ClusterState, key: PartitionKey, partition: PartitionState) -> KnownPartition:
+    """As in UpdateMetadata."""
+    offline = [b for b in partition.replicas if not state.is_live(b, key)]
+    return KnownPartition(
+        *key, state.controller_epoch, partition.leader, partition.leader_epoch, partition.isr,
+        partition.partition_epoch, partition.replicas, offline,
+    )  # fmt: skip
+
+
+def live_brokers(state: ClusterState) -> dict[int, LiveBroker]:
+    return {broker_id: broker.live for broker_id, broker in state.brokers.items()}
+
+
+def sender(state: ClusterState, broker_id: int) -> Sender:
+    return Sender(state.broker_id, state.controller_epoch, state.brokers[broker_id].epoch)
 
 
 def stop(state: ClusterState, names: Iterable[str]) -> list[Request]:
     """Have the logs of topics that are being deleted deleted; all that have any of them live."""
-    by_broker: dict[int, list[StoppedPartition]] = {}
+    batch = Batch(state)
     for name in names:
         for number, partition in enumerate(state.existing(name).partitions):
-            stopped = StoppedPartition(name, number, EPOCH_DURING_DELETE, delete=True)
             for broker_id in partition.replicas:
-                by_broker.setdefault(broker_id, []).append(stopped)
-    return [
-        Request(broker_id, StopReplica(_sender(state, broker_id), stopped_there))
-        for broker_id, stopped_there in by_broker.items()
-    ]
+                batch.stop(broker_id, (name, number), EPOCH_DURING_DELETE, delete=True)
+    return batch.requests()
 
 
 def is_current(state: ClusterState, request: ControlRequest, broker_id: int) -> bool:
     """Whether the broker has not registered anew since it was sent that."""
     broker = state.brokers.get(broker_id)
     return broker is not None and broker.epoch == request.sender.broker_epoch
-
-
-def _leaders(
-    state: ClusterState, announced: Iterable[Announced], to: Iterable[int]
-) -> list[Request]:
-    by_broker: dict[int, list[LedPartition]] = {broker_id: [] for broker_id in to}
-    topic_ids = {}
-    for topic, number, partition, is_new in announced:
-        topic_ids[topic.name] = topic.topic_id
-        leader, leader_epoch, isr, replicas, partition_epoch = partition
-        told = LedPartition(
-            topic.name, number, state.controller_epoch, leader, leader_epoch, isr,
-            partition_epoch, replicas, is_new,
-        )  # fmt: skip
-        for broker_id in replicas:
-            if broker_id in by_broker:
-                by_broker[broker_id].append(told)
-    return [
-        Request(broker_id, LeaderAndIsr(_sender(state, broker_id), partitions, topic_ids))
-        for broker_id, partitions in by_broker.items()
-        if partitions
-    ]
-
-
-def _metadata(
-    state: ClusterState, announced: Iterable[Announced], to: Iterable[int]
-) -> list[Request]:
-    known = []
-    topic_ids = {}
-    for topic, number, partition, _ in announced:
-        topic_ids[topic.name] = topic.topic_id
-        leader, leader_epoch, isr, replicas, partition_epoch = partition
-        told = KnownPartition(
-            topic.name, number, state.controller_epoch, leader, leader_epoch, isr,
-            partition_epoch, replicas,
-        )  # fmt: skip
-        known.append(told)
-    return _to_all(state, known, topic_ids, to)
-
-
-def _deletion(state: ClusterState, names: Iterable[str], to: Iterable[int]) -> list[Request]:
-    """Nobody serves these topics any more."""
-    topics = [state.existing(name) for name in names]
-    known = [
-        KnownPartition(
-            topic.name, number, state.controller_epoch, LEADER_DURING_DELETE, EPOCH_DURING_DELETE,
-            partition.isr, partition.partition_epoch, partition.replicas,
-        )
-        for topic in topics
-        for number, partition in enumerate(topic.partitions)
-    ]  # fmt: skip
-    return _to_all(state, known, {topic.name: topic.topic_id for topic in topics}, to)
-
-
-def _to_all(
-    state: ClusterState,
-    known: list[KnownPartition],
-    topic_ids: dict[str, bytes],
-    to: Iterable[int],
-) -> list[Request]:
-    live = {broker_id: broker.live for broker_id, broker in state.brokers.items()}
-    return [
-        Request(broker_id, UpdateMetadata(_sender(state, broker_id), known, topic_ids, live))
-        for broker_id in to
-    ]
-
-
-def _sender(state: ClusterState, broker_id: int) -> Sender:
-    epoch = state.brokers[broker_id].epoch
-    return Sender(state.broker_id, state.controller_epoch, epoch)

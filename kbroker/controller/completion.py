@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kbroker.controller.persistence import PRODUCER_ID_BLOCK_SIZE
-from kbroker.controller.topic_nodes import create_partitions, create_topic
+from kbroker.controller.topic_nodes import all_in_sync, create_partitions, create_topic
 from kbroker.controller.topics import NewTopic
 from kbroker.metastore import paths
 from kbroker.metastore.node_file import NodeFile
@@ -69,7 +69,8 @@ def complete(
     for topic, leader_epochs in adopted:
         config = file.exists(paths.topic_config(topic.name))
         version = None if config is None else config.version
-        create_topic(transaction, topic, version, NO_CONTROLLER_EPOCH, leader_epochs)
+        states = all_in_sync(topic.assignment, leader_epochs)
+        create_topic(transaction, topic, version, states, NO_CONTROLLER_EPOCH)
     if transaction.operations:
         transaction.commit()
 
@@ -82,7 +83,8 @@ def write_grown(file: NodeFile, broker_id: int, grown: Mapping[str, Mapping[int,
         assert topic_id is not None, name
         transaction = file.multi()
         transaction.set(paths.topic(name), paths.encode_topic(topic_id, assignment | added))
-        create_partitions(transaction, name, added, NO_CONTROLLER_EPOCH, partitions)
+        states = all_in_sync(added, partitions)
+        create_partitions(transaction, name, states, NO_CONTROLLER_EPOCH)
         transaction.commit()
 
 

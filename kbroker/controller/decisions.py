@@ -8,14 +8,17 @@ then the state is brought up to date, and the decision is made again (``active_c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from kbroker.cluster.control_requests import PartitionKey
+from kbroker.controller.elections import first_states
 from kbroker.controller.state import (
     Change,
     ClusterState,
     ConfigsChanged,
     DeletionBegun,
+    PartitionsChanged,
     PartitionState,
     TopicCreated,
     TopicEnlarged,
@@ -38,21 +41,14 @@ def collect() -> Transaction[list[Operation]]:
     return Transaction(lambda operations: operations)
 
 
-def first_states(assignment: Assignment) -> list[PartitionState]:
-    """Of new partitions, in order of number: the first replica leads, and all are in sync."""
-    return [
-        PartitionState(replicas[0], 0, list(replicas), replicas)
-        for _, replicas in sorted(assignment.items())
-    ]
-
-
 def create(state: ClusterState, topics: Iterable[NewTopic]) -> Decision:
     """Topics with their settings and the first state of every partition."""
     transaction, changes = collect(), list[Change]()
     for new in topics:
         version = state.config_versions.get(paths.topic_config(new.name))
-        create_topic(transaction, new, version, state.controller_epoch, {})
-        partitions = first_states(new.assignment)
+        states = first_states(state, new.name, new.assignment)
+        create_topic(transaction, new, version, states, state.controller_epoch)
+        partitions = [states[number] for number in sorted(states)]
         changes.append(TopicCreated(TopicState(new.name, new.topic_id, partitions, new.config)))
     return Decision(transaction.operations, changes)
 
@@ -64,9 +60,44 @@ def enlarge(state: ClusterState, name: str, added: Assignment) -> Decision:
     transaction = collect()
     document = paths.encode_topic(topic.topic_id, assignment)
     transaction.set(paths.topic(name), document, topic.document_version)
-    create_partitions(transaction, name, added, state.controller_epoch, {})
-    enlarged = TopicEnlarged(name, first_states(added), topic.document_version + 1)
+    states = first_states(state, name, added)
+    create_partitions(transaction, name, states, state.controller_epoch)
+    partitions = [states[number] for number in sorted(states)]
+    enlarged = TopicEnlarged(name, partitions, topic.document_version + 1)
     return Decision(transaction.operations, [enlarged])
+
+
+Decide = Callable[[PartitionKey, PartitionState], PartitionState | None]
+
+
+def change_partitions(
+    state: ClusterState, keys: Iterable[PartitionKey], decide: Decide
+) -> Decision:
+    """What ``decide`` makes of partitions, None where nothing. Those of a topic that is being
+    deleted stay as they are.
+    """
+    transaction = collect()
+    changed: dict[str, dict[int, PartitionState]] = {}
+    for key in keys:
+        name, number = key
+        old, topic = state.partition(key), state.topic(name)
+        if old is None or topic is None or topic.deleting:
+            continue
+        new = decide(key, old)
+        if new is None:
+            continue
+        document = paths.encode_partition_state(
+            new.leader, new.leader_epoch, new.isr, state.controller_epoch
+        )
+        path = paths.partition_state(name, number)
+        if old.is_stored:
+            transaction.set(path, document, old.partition_epoch)
+        else:
+            transaction.create(path, document)
+        written = new._replace(partition_epoch=old.partition_epoch + 1)
+        changed.setdefault(name, {})[number] = written
+    changes: list[Change] = [PartitionsChanged(*entry) for entry in changed.items()]
+    return Decision(transaction.operations, changes)
 
 
 def begin_deletion(names: Iterable[str]) -> Decision:

@@ -60,6 +60,14 @@ async def register(store: SettledStore, me: Registration, now_ms: int) -> Regist
         return Registered(node.stat.created_id, node.stat.owner_session)
 
 
+async def latest_controller_epoch(store: SettledStore) -> int:
+    """Of the controller that was elected last; 0 before the first."""
+    try:
+        return int((await store.get(paths.CONTROLLER_EPOCH)).data)
+    except NoNode:
+        return 0
+
+
 async def elect(store: SettledStore, broker_id: BrokerId, now_ms: int) -> Elected | None:
     """Stand for the controller; None if somebody else is elected.
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
+from kbroker.cluster.control_requests import LiveBroker, PartitionKey
 from kbroker.controller.state import (
+    Broker,
     Change,
     ClusterState,
     ConfigsChanged,
     DeletionBegun,
     PartitionsChanged,
+    PartitionState,
     TopicCreated,
     TopicEnlarged,
     TopicState,
@@ -19,7 +23,7 @@ from kbroker.controller.topic_nodes import StoredTopic, stored_topics
 from kbroker.errors import InvariantError
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
-from kbroker.metastore.store import BadVersion, Node, NoNode
+from kbroker.metastore.store import BadVersion, Node, NodeExists, NoNode
 from kbroker.uuids import new_uuid
 
 logger = logging.getLogger(__name__)
@@ -27,10 +31,13 @@ logger = logging.getLogger(__name__)
 PRODUCER_ID_BLOCK_SIZE = 1000
 # Others write to a store that is shared: what they changed in between is looked at again.
 ATTEMPTS = 3
+# What a document raises that is not what a broker writes.
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
 
 
 async def load(store: SettledStore, state: ClusterState) -> None:
-    """Read topics and settings into ``state``, and finish what was left of deletions."""
+    """Read brokers, topics and settings into ``state``, and finish what was left of deletions."""
+    state.brokers.update(await registrations(store))
     topic_configs = {}
     for node in await store.subtree(paths.TOPIC_CONFIGS):
         topic_configs[node.path.rpartition("/")[2]] = paths.decode_config(node.data)
@@ -64,6 +71,20 @@ async def _topic_with_id(
         await store.multi().set(stored.document.path, document, version).commit()
         version += 1
     return TopicState(stored.name, topic_id, stored.partitions(), config, version)
+
+
+async def registrations(store: SettledStore) -> dict[int, Broker]:
+    """The brokers that are registered now. A registration that nobody can read is none."""
+    brokers = {}
+    for node in await store.subtree(paths.BROKER_IDS):
+        try:
+            broker_id = int(node.path.rpartition("/")[2])
+            brokers[broker_id] = Broker(
+                node.stat.created_id, LiveBroker(*paths.decode_broker(node.data))
+            )
+        except DAMAGED as error:
+            logger.error("ignoring the registration %s: %r", node.path, error)
+    return brokers
 
 
 # -- after somebody else has written --
@@ -127,6 +148,47 @@ async def reread_configs(
             for name in changed.groups
         },
     )
+
+
+async def reread_states(
+    store: SettledStore, state: ClusterState, keys: Iterable[PartitionKey]
+) -> list[Change]:
+    """What of these partitions' leaders and in-sync replicas is not as ``state`` has it."""
+    changed: dict[str, dict[int, PartitionState]] = {}
+    for key in keys:
+        known = state.partition(key)
+        if known is None:
+            continue
+        try:
+            node = await store.get(paths.partition_state(*key))
+            leader, leader_epoch, isr = paths.decode_partition_state(node.data)
+        except NoNode:
+            continue
+        except DAMAGED as error:
+            logger.error("ignoring the state of %s-%d: %r", *key, error)
+            continue
+        found = known._replace(
+            leader=leader, leader_epoch=leader_epoch, isr=isr, partition_epoch=node.stat.version
+        )
+        if found != known:
+            changed.setdefault(key[0], {})[key[1]] = found
+    return [PartitionsChanged(name, partitions) for name, partitions in changed.items()]
+
+
+async def ensure_partition_nodes(
+    store: SettledStore, state: ClusterState, keys: Iterable[PartitionKey]
+) -> None:
+    """The parents of the states of partitions that have none: who created the topic may not have
+    written any, or an earlier controller some.
+    """
+    for key in keys:
+        partition = state.partition(key)
+        if partition is None or partition.is_stored:
+            continue
+        for path in (paths.topic_partitions(key[0]), paths.partition(*key)):
+            if await store.exists(path) is None:
+                with suppress(NodeExists):
+                    await store.multi().create(path).commit()
 
 
 async def _reread_config(store: SettledStore, state: ClusterState, path: str) -> dict[str, str]:

@@ -12,7 +12,14 @@ from contextlib import suppress
 from typing import Protocol
 
 from kbroker.controller.events import EventQueue
-from kbroker.controller.membership import AlreadyRegistered, Elected, Registration, elect, register
+from kbroker.controller.membership import (
+    AlreadyRegistered,
+    Elected,
+    Registration,
+    elect,
+    latest_controller_epoch,
+    register,
+)
 from kbroker.ipc.pending import Pending
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
@@ -33,8 +40,8 @@ class Host(Protocol):
     def sleep(self, delay_ms: int) -> Pending[None]:
         """A Pending that resolves by itself."""
 
-    def registered(self, broker_epoch: int) -> None:
-        """The broker has this epoch from now on."""
+    def registered(self, broker_epoch: int, controller_epoch: int) -> None:
+        """The broker has this epoch from now on. controller_epoch: of the latest controller."""
 
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
         """Be the controller, which writes through ``store`` alone. It ends as Fenced."""
@@ -109,7 +116,8 @@ class Session:
                 await self._host.sleep(RETRY_MS)
             else:
                 self.broker_epoch, self._registered_in = registered.epoch, registered.session_id
-                self._host.registered(registered.epoch)
+                epoch = await latest_controller_epoch(self._plain)
+                self._host.registered(registered.epoch, epoch)
                 return
 
     async def _withdraw(self) -> None:

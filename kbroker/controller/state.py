@@ -6,13 +6,22 @@ entered once it is in the store. A topic that is being deleted stays until nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from kbroker.cluster.control_requests import NO_BROKER_EPOCH, LiveBroker
+from kbroker.cluster.control_requests import (
+    NO_BROKER_EPOCH,
+    NO_LEADER,
+    NO_LEADER_EPOCH,
+    LiveBroker,
+    PartitionKey,
+)
 from kbroker.metastore import paths
 from kbroker.metastore.store import Operation
 from kbroker.types import BrokerId
+
+# The partition epoch of a partition whose node is not written yet.
+NOT_STORED = -1
 
 
 class PartitionState(NamedTuple):
@@ -23,6 +32,16 @@ class PartitionState(NamedTuple):
     isr: list[int]
     replicas: list[int]
     partition_epoch: int = 0
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it has had a leader; before that nobody is told of it."""
+        return self.partition_epoch != NOT_STORED
+
+
+def without_state(replicas: list[int]) -> PartitionState:
+    """A partition that nobody has led so far."""
+    return PartitionState(NO_LEADER, NO_LEADER_EPOCH, [], replicas, NOT_STORED)
 
 
 class TopicState:
@@ -67,7 +86,10 @@ class TopicEnlarged(NamedTuple):
 
 
 class PartitionsChanged(NamedTuple):
-    """Partitions by number that have another leader, or other replicas in sync."""
+    """Partitions by number that have another leader, or other replicas in sync.
+
+    One that had no state so far is new to its replicas.
+    """
 
     name: str
     partitions: Mapping[int, PartitionState]
@@ -122,6 +144,10 @@ class ClusterState:
         self.broker_id = BrokerId(broker_id)
         self.controller_epoch = controller_epoch
         self.brokers: dict[int, Broker] = {}
+        # Of the brokers that are there: those that have asked to have their leaderships taken.
+        self.shutting_down: set[int] = set()
+        # Replicas in log directories that failed, by broker.
+        self.offline_replicas: dict[int, set[PartitionKey]] = {}
         self.broker_config: dict[str, dict[str, str]] = {"default": {}}
         self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
         # Of the nodes of settings, those of topics that are no more among them.
@@ -226,7 +252,45 @@ class ClusterState:
         for name in names:
             self._topics[name].deleting = True
 
+    def keys(self) -> Iterator[PartitionKey]:
+        """Every partition."""
+        for topic in self._topics.values():
+            for number in range(len(topic.partitions)):
+                yield topic.name, number
+
+    def keys_on(self, broker_ids: Iterable[int]) -> list[PartitionKey]:
+        """The partitions that have a replica on one of these brokers."""
+        brokers = set(broker_ids)
+        return [
+            (topic.name, number)
+            for topic in self._topics.values()
+            for number, partition in enumerate(topic.partitions)
+            if not brokers.isdisjoint(partition.replicas)
+        ]
+
+    def partition(self, key: PartitionKey) -> PartitionState | None:
+        topic = self._topics.get(key[0])
+        if topic is None or not 0 <= key[1] < len(topic.partitions):
+            return None
+        return topic.partitions[key[1]]
+
     # -- brokers -----------------------------------------------------------------------------
+
+    def has_replica(self, broker_id: int, key: PartitionKey) -> bool:
+        """Whether the broker is there and its log directory of that partition has not failed."""
+        if broker_id not in self.brokers:
+            return False
+        return key not in self.offline_replicas.get(broker_id, ())
+
+    def is_live(self, broker_id: int, key: PartitionKey) -> bool:
+        """As ``has_replica``, and the broker may lead it: it is not shutting down."""
+        return self.has_replica(broker_id, key) and broker_id not in self.shutting_down
+
+    def remove_broker(self, broker_id: int) -> None:
+        """Its registration has ended."""
+        self.brokers.pop(broker_id, None)
+        self.shutting_down.discard(broker_id)
+        self.offline_replicas.pop(broker_id, None)
 
     def set_broker(
         self,

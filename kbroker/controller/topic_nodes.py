@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kbroker.controller.state import PartitionState
+from kbroker.controller.state import PartitionState, without_state
 from kbroker.controller.topics import Assignment, NewTopic
 from kbroker.metastore import paths
 from kbroker.metastore.store import Node, Transaction
@@ -15,8 +15,8 @@ def create_topic(
     transaction: Transaction[Any],
     topic: NewTopic,
     config_version: int | None,
+    partitions: Mapping[int, PartitionState],
     controller_epoch: int,
-    leader_epochs: Mapping[int, int],
 ) -> None:
     """Add a topic's nodes. config_version: of the settings that a topic of that name left."""
     path, config = paths.topic_config(topic.name), paths.encode_config(topic.config)
@@ -27,25 +27,33 @@ def create_topic(
     document = paths.encode_topic(topic.topic_id, topic.assignment)
     transaction.create(paths.topic(topic.name), document)
     transaction.create(paths.topic_partitions(topic.name))
-    create_partitions(transaction, topic.name, topic.assignment, controller_epoch, leader_epochs)
+    create_partitions(transaction, topic.name, partitions, controller_epoch)
 
 
 def create_partitions(
     transaction: Transaction[Any],
     name: str,
-    assignment: Assignment,
+    partitions: Mapping[int, PartitionState],
     controller_epoch: int,
-    leader_epochs: Mapping[int, int],
 ) -> None:
-    """Add the nodes of partitions. leader_epochs: where they do not begin with 0."""
-    for number, replicas in assignment.items():
+    """Add the nodes of partitions; nobody leads those that stay without a state."""
+    for number, partition in partitions.items():
         transaction.create(paths.partition(name, number))
-        transaction.create(
-            paths.partition_state(name, number),
-            paths.encode_partition_state(
-                replicas[0], leader_epochs.get(number, 0), replicas, controller_epoch
-            ),
-        )
+        if partition.is_stored:
+            document = paths.encode_partition_state(
+                partition.leader, partition.leader_epoch, partition.isr, controller_epoch
+            )
+            transaction.create(paths.partition_state(name, number), document)
+
+
+def all_in_sync(
+    assignment: Assignment, leader_epochs: Mapping[int, int]
+) -> dict[int, PartitionState]:
+    """States of partitions that the first replica leads. leader_epochs: where not 0."""
+    return {
+        number: PartitionState(replicas[0], leader_epochs.get(number, 0), list(replicas), replicas)
+        for number, replicas in assignment.items()
+    }
 
 
 class StoredTopic(NamedTuple):
@@ -58,14 +66,12 @@ class StoredTopic(NamedTuple):
     states: dict[int, Node]  # of partitions that have one
 
     def partitions(self) -> list[PartitionState]:
-        """In order of number. Of one without a state the first replica leads, and all are in
-        sync.
-        """
+        """In order of number; those without a state have nobody who leads."""
         partitions = []
         for number, replicas in sorted(self.assignment.items()):
             node = self.states.get(number)
             if node is None:
-                partitions.append(PartitionState(replicas[0], 0, list(replicas), replicas))
+                partitions.append(without_state(replicas))
             else:
                 leader, leader_epoch, isr = paths.decode_partition_state(node.data)
                 version = node.stat.version

@@ -64,6 +64,10 @@ class Hosting:
         """Who is told of changes. Called once, before anything changes."""
         self._processes = processes
 
+    def fence_below(self, controller_epoch: int) -> None:
+        """There was a controller of that epoch: earlier ones are refused."""
+        self.controller_epoch = max(self.controller_epoch, controller_epoch)
+
     @property
     def replicas(self) -> HostedReplicas:
         return self.image.replicas

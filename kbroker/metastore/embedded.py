@@ -37,6 +37,10 @@ class EmbeddedStore(Store):
     def session_id(self) -> int:
         return self._file.session_id
 
+    @property
+    def is_shared(self) -> bool:
+        return False
+
     def get(self, path: str) -> Pending[Node]:
         return at_once(self._file.get, path)
 

@@ -131,13 +131,37 @@ def encode_broker(endpoints: list[list[Any]], rack: str | None, timestamp_ms: in
         "port": plain[2] if plain else -1,
         "jmx_port": -1,
         "timestamp": str(timestamp_ms),
-        "endpoints": [f"{name}://{host}:{port}" for name, host, port, _ in endpoints],
+        "endpoints": [f"{name}://{_url_host(host)}:{port}" for name, host, port, _ in endpoints],
         "listener_security_protocol_map": {name: protocol for name, _, _, protocol in endpoints},
         "features": {},
     }
     if rack is not None:
         document["rack"] = rack
     return _dump(document)
+
+
+def decode_broker(data: bytes) -> tuple[list[list[Any]], str | None]:
+    """Endpoints as in the cluster image, and rack. ValueError, KeyError or TypeError.
+
+    Version 1 has a host and a port only, and from version 4 on a listener has a name of its own.
+    """
+    document = json.loads(data)
+    if "endpoints" not in document:
+        return [["PLAINTEXT", document["host"], document["port"], "PLAINTEXT"]], None
+    protocols = document.get("listener_security_protocol_map", {})
+    endpoints: list[list[Any]] = []
+    for text in document["endpoints"]:
+        name, _, address = text.partition("://")
+        host, _, port = address.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        endpoints.append([name, host, int(port), protocols.get(name, name)])
+    rack = document.get("rack")
+    return endpoints, None if rack is None else str(rack)
+
+
+def _url_host(host: str) -> str:
+    """An IPv6 address is written in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def encode_topic(topic_id: bytes, assignment: Assignment) -> bytes:

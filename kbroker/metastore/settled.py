@@ -25,6 +25,7 @@ from kbroker.metastore.store import (
     Store,
     StoreError,
     Transaction,
+    WatchCallback,
 )
 
 T = TypeVar("T")
@@ -59,6 +60,13 @@ class SettledStore:
 
     async def subtree(self, path: str) -> list[Node]:
         return await self._repeated(lambda: self._store.subtree(path))
+
+    async def watch(self, path: str, callback: WatchCallback) -> Callable[[], None]:
+        return await self._repeated(lambda: self._store.watch(path, callback))
+
+    @property
+    def is_shared(self) -> bool:
+        return self._store.is_shared
 
     # -- writes --
 

@@ -179,6 +179,11 @@ class Store(ABC):
         session.
         """
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether anybody else writes to it: then what was read must be watched."""
+        return True
+
     @abstractmethod
     def get(self, path: str) -> Pending[Node]:
         """The node; NoNode."""

@@ -18,6 +18,7 @@ from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.completion import WrongCluster
 from kbroker.controller.config_admin import ConfigAdmin
+from kbroker.controller.duties import Duties
 from kbroker.controller.events import EventQueue
 from kbroker.controller.membership import Registration
 from kbroker.controller.stored_offsets import StoredOffsets
@@ -121,7 +122,8 @@ class ControllerWorker(Worker):
             self.rpc.sleep,
             lambda: has_all_directories(context),
         )
-        return InOffice(controller, configs, topics)
+        duties = Duties(controller, lambda name: configs.config[name], self.rpc.sleep)
+        return InOffice(controller, configs, topics, duties)
 
     def in_office(self, office: InOffice) -> None:
         """From here on there is an image to give to processes."""

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
 from kbroker.cluster.control_requests import ControlAnswer, ControlRequest
 from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.config_admin import ConfigAdmin
+from kbroker.controller.duties import Duties
 from kbroker.controller.membership import Elected, Registration
 from kbroker.controller.session import Session
-from kbroker.controller.state import ClusterState
+from kbroker.controller.state import Broker, ClusterState
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.hosting import Hosting
@@ -35,9 +36,14 @@ class InOffice:
     """A controller, and what clients ask of it."""
 
     def __init__(
-        self, controller: ActiveController, configs: ConfigAdmin, topics: TopicAdmin
+        self,
+        controller: ActiveController,
+        configs: ConfigAdmin,
+        topics: TopicAdmin,
+        duties: Duties,
     ) -> None:
         self.controller = controller
+        self.duties = duties
         self.configs = configs
         self.topics = topics
 
@@ -66,6 +72,9 @@ class LocalBroker:
 
     def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
         return self._hosting.take(request)
+
+    def set_live(self, brokers: Mapping[int, Broker]) -> None:
+        """This broker is told of its registration by its session."""
 
 
 class Office:
@@ -110,26 +119,28 @@ class Office:
     def sleep(self, delay_ms: int) -> Pending[None]:
         return self._process.sleep(delay_ms)
 
-    def registered(self, broker_epoch: int) -> None:
+    def registered(self, broker_epoch: int, controller_epoch: int) -> None:
         self._hosting.broker_epoch = broker_epoch
+        self._hosting.fence_below(controller_epoch)
 
     def connected(self, is_connected: bool) -> None:
         self._is_connected = is_connected
+        if is_connected and self.present is not None:
+            self.present.duties.connected()
 
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
         """Load all that the store has, and tell it."""
         state = ClusterState(self._me.broker_id, elected.epoch)
-        state.set_broker(
-            self._me.broker_id, self._me.endpoints, self._me.rack, self._session.broker_epoch
-        )
         await persistence.load(store, state)
         controller = ActiveController(state, store, LocalBroker(self._hosting), self._hosting)
         self.present = self._process.put_in_office(controller)
-        controller.start()
+        self.present.duties.start()
         self._process.in_office(self.present)
         self.present.topics.resume_deletions()
 
     def resign(self) -> None:
+        if self.present is not None:
+            self.present.duties.stop()
         self.present = None
 
     def failed(self, error: BaseException) -> None:

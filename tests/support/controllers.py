@@ -29,6 +29,9 @@ class TakesAll:
         self.sent.append((broker_id, request))
         return resolved(ControlAnswer())
 
+    def set_live(self, brokers: Any) -> None:
+        pass
+
     def set_configs(self, *configs: Any) -> Pending[dict[str, int]]:
         self.configs.append(configs)
         return resolved({})

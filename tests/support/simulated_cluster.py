@@ -11,7 +11,7 @@ What is checked after each step:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from support.controllers import EndlessRoom, resolved
@@ -24,12 +24,13 @@ from kbroker.cluster.control_requests import (
     PartitionKey,
     StopReplica,
 )
-from kbroker.controller import announcements, persistence
+from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController
-from kbroker.controller.decisions import Decision, collect
+from kbroker.controller.duties import Duties
 from kbroker.controller.membership import Elected, Registration
 from kbroker.controller.session import Session
-from kbroker.controller.state import Change, ClusterState, PartitionsChanged, PartitionState
+from kbroker.controller.state import Broker as Registered
+from kbroker.controller.state import ClusterState
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.controller.topic_requests import TopicRequests
 from kbroker.errors import ErrorCode, WireError
@@ -49,6 +50,7 @@ SETTINGS = {
     "num.partitions": 2,
     "default.replication.factor": 2,
     "delete.topic.enable": True,
+    "unclean.leader.election.enable": False,
 }
 SLOTS = 10_000
 
@@ -99,6 +101,7 @@ class Broker:
         self.deletable: set[PartitionKey] = set()
         self.controller: ActiveController | None = None
         self.topics: TopicAdmin | None = None
+        self.duties: Duties | None = None
         self._links: dict[int, deque[Sent]] = {}
         self.session = Session(self.store, Registration(BrokerId(number), PLAIN, None), self)
         self.session.start()
@@ -115,12 +118,13 @@ class Broker:
     def sleep(self, delay_ms: int) -> Pending[None]:
         return self.cluster.sleep(delay_ms)
 
-    def registered(self, broker_epoch: int) -> None:
+    def registered(self, broker_epoch: int, controller_epoch: int) -> None:
         self.hosting.broker_epoch = broker_epoch
+        self.hosting.fence_below(controller_epoch)
 
     def connected(self, is_connected: bool) -> None:
-        if is_connected and self.controller is not None:
-            self._look_at_brokers()  # what a watch would have reported is not known
+        if is_connected and self.duties is not None:
+            self.duties.connected()
 
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
         state = ClusterState(self.number, elected.epoch)
@@ -130,75 +134,17 @@ class Broker:
         self.topics = TopicAdmin(
             self.controller, requests, EndlessRoom, self.cluster.sleep, lambda: True
         )
+        self.duties = Duties(self.controller, SETTINGS.__getitem__, self.cluster.sleep)
+        self.duties.start()
         self.topics.resume_deletions()
-        await self.store.watch(paths.BROKER_IDS, lambda _: self._look_at_brokers())
-        self._look_at_brokers()
 
     def resign(self) -> None:
-        self.controller = self.topics = None
+        if self.duties is not None:
+            self.duties.stop()
+        self.controller = self.topics = self.duties = None
 
     def failed(self, error: BaseException) -> None:
         self.failures.append(error)
-
-    # -- what a controller for many brokers will do of itself --
-
-    def _look_at_brokers(self) -> None:
-        controller = self.controller
-        if controller is not None and self.is_alive:
-            controller.events.put(lambda: self._take_brokers(controller)).then(self._looked)
-
-    def _looked(self, outcome: Pending[None]) -> None:
-        if outcome.error is not None and not isinstance(outcome.error, (Fenced, StoreError)):
-            self.failures.append(outcome.error)
-
-    async def _take_brokers(self, controller: ActiveController) -> None:
-        """Tell brokers that are new all there is, and elect leaders in the place of those gone."""
-        state = controller.state
-        nodes = await controller.store.subtree(paths.BROKER_IDS)
-        found = {int(node.path.rpartition("/")[2]): node.stat.created_id for node in nodes}
-        new = [number for number, epoch in found.items()
-               if number not in state.brokers or state.brokers[number].epoch != epoch]  # fmt: skip
-        for number in set(state.brokers) - set(found):
-            del state.brokers[number]
-        for number in new:
-            state.set_broker(number, PLAIN, None, found[number])
-        self._close_links(state)
-        controller.send(announcements.at_start(state, new))
-        for topic in state.topics():
-            lost = [number for number, partition in enumerate(topic.partitions)
-                    if partition.leader not in state.brokers]  # fmt: skip
-            if lost and not topic.deleting:
-                await self.elect(controller, topic.name, lost)
-
-    async def elect(
-        self, controller: ActiveController, name: str, numbers: Collection[int]
-    ) -> None:
-        """Another leader for each of these partitions, if there is one."""
-        state = controller.state
-
-        def decide() -> Decision:
-            transaction, elected = collect(), dict[int, PartitionState]()
-            topic = state.existing(name)
-            for number in [] if topic.deleting else numbers:
-                old = topic.partitions[number]
-                live = [one for one in old.replicas if one in state.brokers and one != old.leader]
-                leader, epoch = live[0] if live else NO_LEADER, old.leader_epoch + 1
-                document = paths.encode_partition_state(
-                    leader, epoch, old.isr, state.controller_epoch
-                )
-                path = paths.partition_state(name, number)
-                transaction.set(path, document, old.partition_epoch)
-                elected[number] = PartitionState(
-                    leader, epoch, old.isr, old.replicas, old.partition_epoch + 1
-                )
-            changes: list[Change] = [PartitionsChanged(name, elected)] if elected else []
-            return Decision(transaction.operations, changes)
-
-        async def reread() -> list[Change]:
-            return await persistence.reread_topics(controller.store, state, [name])
-
-        decision = await controller.write(decide, reread)
-        controller.enter(decision.changes)
 
     # -- as the way of its controller to the brokers: one request under way to each, in order --
 
@@ -240,14 +186,11 @@ class Broker:
             self.failures.append(outcome.error)
         sent.answer.resolve(outcome.value, outcome.error)
 
-    def _close_links(self, state: ClusterState) -> None:
+    def set_live(self, brokers: Mapping[int, Registered]) -> None:
         """Nothing is sent to a registration that is gone."""
-        for link in self._links.values():
-            closed = [
-                one
-                for one in link
-                if not announcements.is_current(state, one.request, one.broker_id)
-            ]
+        for broker_id, link in self._links.items():
+            epoch = brokers[broker_id].epoch if broker_id in brokers else None
+            closed = [one for one in link if one.request.sender.broker_epoch != epoch]
             first = link[0] if link else None
             for one in closed:
                 link.remove(one)

@@ -130,13 +130,16 @@ class HostedPartitions:
                 self._follow(change.new)
 
     def _note_new(self, changes: ImageChanges) -> None:
-        """A partition that was not in the image before has no log in any directory."""
+        """A partition that the controller calls new has no log in any directory.
+
+        It is called so until the next change of its leader: only the first time counts.
+        """
         for topic in changes.deleted():
             self._new -= {(topic.topic_id, n) for n in range(len(topic.partitions))}
         self._new |= {
             (change.topic.topic_id, change.partition)
             for change in changes.partitions()
-            if change.is_created and self.owns(change.topic, change.partition)
+            if change.is_new and self.owns(change.topic, change.partition)
         }
 
     def _follow(self, told: PartitionImage) -> None:

@@ -35,7 +35,7 @@ def images() -> Images:
 
 
 def created(changes: ImageChanges) -> list[tuple[str, int]]:
-    found = [change for change in changes.partitions() if change.is_created]
+    found = [change for change in changes.partitions() if change.old is None]
     return [(change.topic.name, change.partition) for change in found]
 
 
@@ -119,3 +119,19 @@ def test_two_changes_as_one_keep_what_was_there_first(images: Images) -> None:
     assert created(both) == [("u", 0)]
     assert both.reconfigured() == []
     assert names(second.reconfigured()) == ["u"]
+
+
+def test_partition_is_new_once_whatever_else_of_its_topic_changes(images: Images) -> None:
+    """Its log may have been lost with its directory by then: no empty one may take its place."""
+    document = topic_document(B, [5])
+    document["partitions"][0]["is_new"] = True
+
+    first, second = images.apply(u=document), images.apply(u=document)
+    document["partitions"][0]["slot_incarnation"] += 1
+    third = images.apply(u=document)
+
+    found = [[change.is_new for change in changes.partitions()]
+             for changes in (first, second, third)]  # fmt: skip
+    assert found == [[True], [False], [True]]
+    old = topic_document(A, [0, 1])
+    assert not any(change.is_new for change in images.apply(t=old).partitions())

@@ -38,6 +38,9 @@ class Brokers:
         self.open.append((broker_id, request, Pending()))
         return self.open[-1][2]
 
+    def set_live(self, brokers: Any) -> None:
+        pass
+
     def set_configs(self, *configs: Any) -> Pending[dict[str, int]]:
         return Pending()
 
@@ -101,7 +104,9 @@ def test_what_another_client_left_is_read_and_it_is_decided_again(cluster: Clust
 
 
 def test_topic_that_another_client_made_is_entered_and_told(cluster: Cluster) -> None:
-    other = decisions.create(ClusterState(1, 2), [TOPIC._replace(topic_id=b"o" * 16)])
+    elsewhere = ClusterState(1, 2)
+    elsewhere.brokers = cluster.state.brokers
+    other = decisions.create(elsewhere, [TOPIC._replace(topic_id=b"o" * 16)])
     cluster.by_another(*other.writes)
     decided: list[bool] = []
 

@@ -55,6 +55,7 @@ class Broker:
         self.store = ensemble.connect()
         self.epoch: int | None = None  # of its office
         self.failures: list[BaseException] = []
+        self.registrations: list[tuple[int, int]] = []
         self.session = Session(self.store, Registration(BrokerId(number), PLAIN, None), self)
         self.session.start()
 
@@ -64,8 +65,8 @@ class Broker:
     def sleep(self, delay_ms: int) -> Pending[None]:
         return self.ensemble.sleep(delay_ms)
 
-    def registered(self, broker_epoch: int) -> None:
-        pass
+    def registered(self, broker_epoch: int, controller_epoch: int) -> None:
+        self.registrations.append((broker_epoch, controller_epoch))
 
     def connected(self, is_connected: bool) -> None:
         pass
@@ -196,3 +197,14 @@ def test_office_that_could_not_be_taken_is_stood_for_again() -> None:
     broker.take_office = interrupted  # type: ignore[method-assign]
     ensemble.run_until(lambda: is_settled(ensemble, [broker]))
     assert (broker.epoch, broker.failures) == (2, [])
+
+
+def test_broker_knows_the_latest_controller_epoch_when_it_is_registered() -> None:
+    """So that it refuses a controller that was replaced before the broker came."""
+    ensemble = Ensemble(1, Faults())
+    session_id = ensemble.begin_session()
+    ensemble.apply([Operation("create", paths.CONTROLLER_EPOCH, b"7")], session_id)
+    broker = Broker(ensemble, 0)
+    ensemble.run_until(lambda: broker.registrations)
+    ((broker_epoch, controller_epoch),) = broker.registrations
+    assert broker_epoch > 0 and controller_epoch == 7

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support.simulated_cluster import Broker, SimulatedCluster, ignore_rejected
 
+from kbroker.controller import elections
 from kbroker.controller.topic_nodes import StoredTopic, stored_topics
 from kbroker.ipc.calls import (
     CreatePartitions,
@@ -94,11 +95,14 @@ def meddle(cluster: SimulatedCluster, name: str) -> None:
 
 
 async def elect(broker: Broker, name: str) -> None:
-    controller = broker.controller
-    assert controller is not None
-    topic = controller.state.topic(name)
-    if topic is not None and not topic.deleting:
-        await controller.events.put(partial(broker.elect, controller, name, [0]))
+    """Have the first replica of each partition lead."""
+    controller, duties = broker.controller, broker.duties
+    assert controller is not None and duties is not None
+    batch, keys = duties.writes.batch(), controller.state.keys()
+    decide = partial(elections.prefer, controller.state)
+    work = partial(duties.writes.change, [key for key in keys if key[0] == name], decide, batch)
+    await controller.events.put(work)
+    duties.writes.send(batch)
 
 
 def stored(cluster: SimulatedCluster) -> dict[str, StoredTopic]:

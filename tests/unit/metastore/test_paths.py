@@ -63,3 +63,21 @@ def test_producer_id_block_is_written_as_strings():
     }  # fmt: skip
     assert paths.decode_producer_id_block(data) == 1999
     assert paths.decode_producer_id_block(b"") is None
+
+
+def test_registration_is_read_as_it_was_written() -> None:
+    endpoints = [["PLAINTEXT", "host", 9092, "PLAINTEXT"], ["OUT", "::1", 19092, "SASL_SSL"],
+                 ["ANY", "", 9, "SSL"]]  # fmt: skip
+
+    data = paths.encode_broker(endpoints, "r1", 0)
+
+    assert paths.decode_broker(data) == (endpoints, "r1")
+    assert json.loads(data)["endpoints"][1] == "OUT://[::1]:19092"
+
+
+def test_registrations_of_older_kafkas_are_read() -> None:
+    first = b'{"version":1,"host":"h","port":9092,"jmx_port":-1,"timestamp":"1"}'
+    third = b'{"version":3,"host":"h","port":9092,"endpoints":["PLAINTEXT://h:9092"],"rack":"r"}'
+
+    assert paths.decode_broker(first) == ([["PLAINTEXT", "h", 9092, "PLAINTEXT"]], None)
+    assert paths.decode_broker(third) == ([["PLAINTEXT", "h", 9092, "PLAINTEXT"]], "r")

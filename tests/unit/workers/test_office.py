@@ -10,6 +10,7 @@ from support.controllers import EndlessRoom, resolved
 from support.simulated_cluster import SETTINGS, MemorySlots
 
 from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.duties import Duties
 from kbroker.controller.membership import Registration
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.controller.topic_requests import TopicRequests
@@ -56,7 +57,8 @@ class Process:
         requests = TopicRequests(controller.state, setting, lambda config: None, lambda: False)
         configs: Any = None
         topics = TopicAdmin(controller, requests, EndlessRoom, self.sleep, lambda: True)
-        return InOffice(controller, configs, topics)
+        duties = Duties(controller, SETTINGS.__getitem__, self.sleep)
+        return InOffice(controller, configs, topics, duties)
 
     def in_office(self, office: InOffice) -> None:
         self.entered += 1

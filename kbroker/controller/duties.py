@@ -1,0 +1,64 @@
+"""What a controller does without being asked: it follows brokers, and has partitions led.
+
+The rest of what it serves are requests (``topic_admin``, ``config_admin``); all are events of one
+queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.brokers import BrokerChanges
+from kbroker.controller.partition_writes import PartitionWrites
+from kbroker.controller.store_watch import StoreWatch
+from kbroker.ipc.pending import Pending
+
+logger = logging.getLogger(__name__)
+
+
+class Duties:
+    """Of one controller. setting: the present value of a broker setting."""
+
+    def __init__(
+        self,
+        controller: ActiveController,
+        setting: Callable[[str], Any],
+        sleep: Callable[[int], Pending[None]],
+    ) -> None:
+        self._controller = controller
+        self.watch = StoreWatch(controller.store, controller.events, sleep)
+        self.writes = PartitionWrites(controller, setting)
+        self.brokers = BrokerChanges(self.writes, self.watch)
+        controller.heard = self.brokers.heard
+
+    def start(self) -> None:
+        """Tell every broker all there is, and then do what there is to do.
+
+        What was loaded may be old by now: it is read again once it is watched.
+        """
+        self._controller.start()
+        self.writes.put(self._begin)
+
+    async def _begin(self) -> None:
+        await self.brokers.start()
+        await self.brokers.look()
+        await self.settle_all()
+
+    async def settle_all(self) -> None:
+        """Elect leaders wherever one is missing, also for partitions that nobody has led yet."""
+        batch = self.writes.batch()
+        try:
+            await self.writes.settle(self.writes.state.keys(), batch)
+        finally:
+            self.writes.send(batch)
+
+    def connected(self) -> None:
+        """The store can be asked again: what a watch would have reported is not known."""
+        self.watch.look_at_all()
+
+    def stop(self) -> None:
+        """Another controller goes on."""
+        self.watch.stop()

@@ -1,0 +1,150 @@
+"""Writes what is decided of many partitions, and has the brokers told at the end of the event."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from kbroker.cluster.control_requests import NO_LEADER, PartitionKey
+from kbroker.controller import decisions, elections, persistence
+from kbroker.controller.active_controller import ActiveController, Answered
+from kbroker.controller.announcements import Batch
+from kbroker.controller.decisions import Decide
+from kbroker.controller.events import Work
+from kbroker.controller.state import Change, PartitionsChanged, PartitionState, TopicState
+from kbroker.ipc.pending import Pending
+from kbroker.metastore.settled import Fenced
+from kbroker.metastore.store import BadVersion, NodeExists, NoNode
+
+logger = logging.getLogger(__name__)
+
+# Partitions that are written in one transaction.
+GROUP = 50
+UNCLEAN = "unclean.leader.election.enable"
+
+Changed = dict[PartitionKey, PartitionState]
+
+
+class PartitionWrites:
+    """Of one controller. setting: the present value of a broker setting."""
+
+    def __init__(self, controller: ActiveController, setting: Callable[[str], Any]) -> None:
+        self._controller = controller
+        self._setting = setting
+        self.state = controller.state
+        self.store = controller.store
+
+    def put(self, work: Work[None]) -> None:
+        """Have that done as an event of its own; it is lost with the office."""
+        self._controller.events.put(work).then(_ended)
+
+    def set_live(self) -> None:
+        self._controller.set_live()
+
+    def batch(self) -> Batch:
+        """What an event has brokers told; to be sent at its end."""
+        return Batch(self.state)
+
+    def send(self, batch: Batch) -> Pending[list[Answered]]:
+        return self._controller.send(batch.requests())
+
+    async def change(self, keys: Iterable[PartitionKey], decide: Decide, batch: Batch) -> Changed:
+        """Have partitions be what is decided of each; those that changed, as they are now.
+
+        A partition that others keep changing is left as it is.
+        """
+        changed: Changed = {}
+        rest = iter(keys)
+        while group := list(islice(rest, GROUP)):
+            changed |= await self._change_group(group, decide, batch)
+        return changed
+
+    async def _change_group(
+        self, keys: Sequence[PartitionKey], decide: Decide, batch: Batch
+    ) -> Changed:
+        try:
+            return await self._write(keys, decide, batch)
+        except (BadVersion, NodeExists, NoNode) as error:
+            if len(keys) == 1:
+                text = "cannot write the state of %s-%d: another client keeps changing %s"
+                logger.error(text, *keys[0], error.path)
+                return {}
+        changed: Changed = {}
+        for key in keys:
+            changed |= await self._change_group([key], decide, batch)
+        return changed
+
+    async def _write(self, keys: Sequence[PartitionKey], decide: Decide, batch: Batch) -> Changed:
+        state, store = self.state, self.store
+
+        async def reread() -> list[Change]:
+            changes = await persistence.reread_states(store, state, keys)
+            await persistence.ensure_partition_nodes(store, state, keys)
+            return changes
+
+        await persistence.ensure_partition_nodes(store, state, keys)
+        decision = await self._controller.write(
+            partial(decisions.change_partitions, state, keys, decide), reread
+        )
+        before = {key: state.partition(key) for key in keys}
+        self._controller.note(decision.changes)
+        batch.add(decision.changes)
+        changed = {
+            (change.name, number): partition
+            for change in decision.changes
+            if isinstance(change, PartitionsChanged)
+            for number, partition in change.partitions.items()
+        }
+        for key, partition in changed.items():
+            say(key, before[key], partition)
+        return changed
+
+    async def settle(self, keys: Iterable[PartitionKey], batch: Batch) -> Changed:
+        """Have each be led by somebody who lives, without those who do not."""
+
+        def decide(key: PartitionKey, old: PartitionState) -> PartitionState | None:
+            topic = self.state.existing(key[0])
+            return elections.settle(self.state, key, old, may_be_unclean=self.is_unclean(topic))
+
+        return await self.change(self.needing(keys, decide), decide, batch)
+
+    def needing(self, keys: Iterable[PartitionKey], decide: Decide) -> list[PartitionKey]:
+        """Those of which something is decided, as far as is known: most partitions need nothing."""
+        return [
+            key
+            for key in keys
+            if (old := self.state.partition(key)) is not None and decide(key, old) is not None
+        ]
+
+    def is_unclean(self, topic: TopicState) -> bool:
+        """Whether a replica that is not in sync may lead rather than nobody."""
+        text = topic.config.get(UNCLEAN)
+        return bool(self._setting(UNCLEAN)) if text is None else text.strip().lower() == "true"
+
+
+def _ended(outcome: Pending[None]) -> None:
+    error = outcome.error
+    if error is not None and not isinstance(error, Fenced):
+        logger.error("an event of the controller failed: %s", error, exc_info=error)
+
+
+def say(key: PartitionKey, old: PartitionState | None, new: PartitionState) -> None:
+    """INFO for every change of leader and in-sync replicas, but for first states."""
+    if old is None or not old.is_stored:
+        return
+    if new.leader == NO_LEADER:
+        text = "%s-%d has no leader: none of its in-sync replicas %s is there (epoch %d)"
+        logger.warning(text, *key, new.isr, new.leader_epoch)
+        return
+    if new.leader != old.leader:
+        text = "%s-%d is now led by broker %d instead of %d, in sync: %s (epoch %d)"
+        logger.info(text, *key, new.leader, old.leader, new.isr, new.leader_epoch)
+    else:
+        text = "%s-%d: in sync with leader %d are now %s (epoch %d)"
+        logger.info(text, *key, new.leader, new.isr, new.leader_epoch)
+    if new.leader not in old.isr:
+        text = "%s-%d: broker %d was not in sync; what only brokers %s had is lost"
+        logger.warning(text, *key, new.leader, old.isr)

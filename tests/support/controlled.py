@@ -1,0 +1,151 @@
+"""A controller with its duties on a simulated store, and brokers that take what they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from support.controllers import resolved
+
+from kbroker.cluster.control_requests import (
+    ControlAnswer,
+    ControlRequest,
+    LeaderAndIsr,
+    StopReplica,
+    UpdateMetadata,
+)
+from kbroker.controller import persistence
+from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.duties import Duties
+from kbroker.controller.state import Broker, ClusterState, PartitionState
+from kbroker.ipc.pending import Pending, run
+from kbroker.metastore import paths
+from kbroker.metastore.settled import SettledStore
+from kbroker.metastore.simulated import Faults, SimulatedEnsemble
+from kbroker.metastore.store import Operation
+
+SETTINGS: dict[str, Any] = {
+    "unclean.leader.election.enable": False,
+    "delete.topic.enable": True,
+}
+
+
+class Controlled:
+    """``start`` puts the controller in office. ``answers``: what brokers say of a request."""
+
+    def __init__(self) -> None:
+        self.ensemble = SimulatedEnsemble(1, Faults(delay_max_ms=5))
+        self.session_id = self.ensemble.begin_session()
+        self.apply(*[Operation("create", path) for path in paths.PERSISTENT_PATHS])
+        self.sessions: dict[int, int] = {}
+        self.sent: list[tuple[int, ControlRequest]] = []
+        self.live: list[Mapping[int, Broker]] = []
+        self.answers: Callable[[int, ControlRequest], ControlAnswer] = lambda *_: ControlAnswer()
+        self.settings = dict(SETTINGS)
+        self.configs: list[tuple[Any, ...]] = []
+        self._connected = self.ensemble.connect()
+        self.store = SettledStore(self._connected)
+
+    # -- the store --
+
+    def apply(self, *operations: Operation) -> None:
+        """As another client."""
+        self.ensemble.apply(list(operations), self.session_id)
+
+    def register(self, *broker_ids: int, host: str = "host") -> None:
+        for broker_id in broker_ids:
+            session = self.sessions[broker_id] = self.ensemble.begin_session()
+            document = paths.encode_broker([["P", host, 9092, "PLAINTEXT"]], None, 0)
+            created = Operation("create", paths.broker(broker_id), document, ephemeral=True)
+            self.ensemble.apply([created], session)
+
+    def leave(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            self.ensemble.end_session(self.sessions.pop(broker_id))
+
+    def create_topic(
+        self, name: str, *replicas: list[int], states: Mapping[int, PartitionState] | None = None
+    ) -> None:
+        """As Kafka's tools do, and with states as an earlier controller has left them."""
+        assignment = dict(enumerate(replicas))
+        created = [Operation("create", paths.topic_config(name), paths.encode_config({}))]
+        document = paths.encode_topic(b"t" * 16, assignment)
+        created.append(Operation("create", paths.topic(name), document))
+        if states:
+            created.append(Operation("create", paths.topic_partitions(name)))
+        for number, state in (states or {}).items():
+            created.append(Operation("create", paths.partition(name, number)))
+            data = paths.encode_partition_state(state.leader, state.leader_epoch, state.isr, 0)
+            created.append(Operation("create", paths.partition_state(name, number), data))
+        self.apply(*created)
+
+    def stored(self, name: str = "t", number: int = 0) -> tuple[int, int, list[int]]:
+        """Leader, leader epoch, in-sync replicas."""
+        node = self.ensemble.tree.get(paths.partition_state(name, number))
+        return paths.decode_partition_state(node.data)
+
+    # -- the controller --
+
+    def start(self) -> None:
+        self.ensemble.run_until(lambda: self._connected.session_id != 0)
+        self.state = ClusterState(0, 5)
+        loaded = self.run(persistence.load(self.store, self.state))
+        assert loaded.error is None, loaded.error
+        self.controller = ActiveController(self.state, self.store, self, self)
+        self.duties = Duties(self.controller, self.settings.__getitem__, self.ensemble.sleep)
+        self.duties.start()
+        self.settle()
+
+    def run(self, work: Any) -> Pending[Any]:
+        """Until it is done."""
+        outcome = run(work)
+        self.ensemble.run_until(lambda: outcome.done)
+        return outcome
+
+    def settle(self, within_ms: int = 400) -> None:
+        """Let some time pass."""
+        waited = self.ensemble.sleep(within_ms)
+        self.ensemble.run_until(lambda: waited.done)
+
+    # -- the brokers --
+
+    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
+        self.sent.append((broker_id, request))
+        return resolved(self.answers(broker_id, request))
+
+    def set_live(self, brokers: Mapping[int, Broker]) -> None:
+        self.live.append(dict(brokers))
+
+    def set_configs(self, *configs: Any) -> Pending[dict[str, int]]:
+        self.configs.append(configs)
+        return resolved({})
+
+    def told(self, broker_id: int, kind: type) -> list[Any]:
+        """The requests of that kind that the broker was sent since the last ``forget``."""
+        return [request for to, request in self.sent if to == broker_id and type(request) is kind]
+
+    def leaders(self, broker_id: int) -> dict[tuple[str, int], tuple[int, list[int], bool]]:
+        """What LeaderAndIsr has told it last: leader, in-sync replicas, whether it is new."""
+        return {
+            row.key: (row.leader, row.isr, row.is_new)
+            for request in self.told(broker_id, LeaderAndIsr)
+            for row in request.partitions
+        }
+
+    def known(self, broker_id: int) -> dict[tuple[str, int], tuple[int, list[int]]]:
+        """What UpdateMetadata has told it last: leader, offline replicas."""
+        return {
+            row.key: (row.leader, list(row.offline_replicas))
+            for request in self.told(broker_id, UpdateMetadata)
+            for row in request.partitions
+        }
+
+    def stopped(self, broker_id: int) -> list[tuple[tuple[str, int], bool]]:
+        return [
+            (row.key, row.delete)
+            for request in self.told(broker_id, StopReplica)
+            for row in request.partitions
+        ]
+
+    def forget(self) -> None:
+        self.sent.clear()

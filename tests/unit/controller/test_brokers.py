@@ -1,0 +1,171 @@
+"""What the controller does when brokers come, go and change, and what each broker is told of it."""
+
+from __future__ import annotations
+
+import pytest
+from support.controlled import Controlled
+
+from kbroker.cluster.control_requests import (
+    ControlAnswer,
+    ControlRequest,
+    LeaderAndIsr,
+    UpdateMetadata,
+)
+from kbroker.controller.partition_writes import GROUP
+from kbroker.controller.state import PartitionState
+from kbroker.errors import ErrorCode
+from kbroker.metastore import paths
+from kbroker.metastore.store import Operation
+
+pytestmark = pytest.mark.unit
+
+KEY = ("t", 0)
+
+
+@pytest.fixture
+def cluster() -> Controlled:
+    """Brokers 0, 1 and 2; a topic with replicas on all, which broker 0 leads."""
+    made = Controlled()
+    made.register(0, 1, 2)
+    made.create_topic("t", [0, 1, 2], states={0: PartitionState(0, 3, [0, 1, 2], [0, 1, 2])})
+    made.start()
+    return made
+
+
+def test_all_brokers_are_told_all_there_is_at_the_start(cluster: Controlled) -> None:
+    for broker_id in (0, 1, 2):
+        first, *_, last = [type(request) for to, request in cluster.sent if to == broker_id]
+        assert (first, last) == (UpdateMetadata, UpdateMetadata)
+        assert cluster.leaders(broker_id) == {KEY: (0, [0, 1, 2], False)}
+        assert cluster.known(broker_id) == {KEY: (0, [])}
+        request = cluster.told(broker_id, UpdateMetadata)[-1]
+        assert sorted(request.live_brokers) == [0, 1, 2]
+        assert request.sender.broker_epoch == cluster.state.brokers[broker_id].epoch
+    assert sorted(cluster.live[-1]) == [0, 1, 2]
+
+
+def test_leader_that_is_gone_is_replaced_and_all_are_told(cluster: Controlled) -> None:
+    cluster.forget()
+    cluster.leave(0)
+    cluster.settle()
+    assert cluster.stored() == (1, 4, [1, 2])
+    assert not cluster.told(0, LeaderAndIsr)
+    assert cluster.leaders(1) == cluster.leaders(2) == {KEY: (1, [1, 2], False)}
+    assert cluster.known(2) == {KEY: (1, [0])}
+    assert sorted(cluster.told(1, UpdateMetadata)[-1].live_brokers) == [1, 2]
+    assert sorted(cluster.live[-1]) == [1, 2]
+
+
+def test_broker_that_returns_is_told_of_all_its_partitions(cluster: Controlled) -> None:
+    cluster.leave(2)
+    cluster.settle()
+    cluster.forget()
+    cluster.register(2)
+    cluster.settle()
+    assert cluster.leaders(2) == {KEY: (0, [0, 1], False)}
+    assert cluster.known(2) == cluster.known(0) == {KEY: (0, [])}
+    assert not cluster.told(0, LeaderAndIsr)  # nothing is new to it but the broker
+
+
+def test_broker_that_has_registered_again_is_not_in_sync(cluster: Controlled) -> None:
+    """Nobody may have seen it gone; its log may have lost its end."""
+    cluster.leave(0)
+    cluster.register(0)
+    cluster.settle()
+    assert cluster.stored() == (1, 4, [1, 2])
+    epoch = cluster.state.brokers[0].epoch
+    sent = [r for r in cluster.told(0, LeaderAndIsr) if r.sender.broker_epoch == epoch]
+    assert [(row.leader, row.isr) for row in sent[-1].partitions] == [(1, [1, 2])]
+
+
+def test_last_replica_in_sync_leads_again_when_it_returns(cluster: Controlled) -> None:
+    cluster.leave(1, 2)
+    cluster.settle()
+    cluster.leave(0)
+    cluster.register(1)
+    cluster.settle()
+    assert cluster.stored() == (-1, 5, [0])
+    assert cluster.known(1)[KEY] == (-1, [0, 2])
+    cluster.register(0)
+    cluster.settle()
+    assert cluster.stored() == (0, 6, [0])
+
+
+def test_unclean_election_only_where_the_topic_allows_it(cluster: Controlled) -> None:
+    cluster.create_topic("u", [0, 1], states={0: PartitionState(0, 0, [0], [0, 1])})
+    document = paths.encode_config({"unclean.leader.election.enable": "true"})
+    cluster.apply(Operation("set", paths.topic_config("u"), document))
+    cluster.start()
+    cluster.leave(0)
+    cluster.settle()
+    assert cluster.stored("u") == (1, 1, [1])
+
+
+def test_other_endpoints_are_told_to_all(cluster: Controlled) -> None:
+    cluster.forget()
+    document = paths.encode_broker([["P", "elsewhere", 9093, "PLAINTEXT"]], "r", 0)
+    cluster.apply(Operation("set", paths.broker(1), document))
+    cluster.settle()
+    (request,) = cluster.told(2, UpdateMetadata)
+    assert request.live_brokers[1].endpoints == [["P", "elsewhere", 9093, "PLAINTEXT"]]
+    assert request.live_brokers[1].rack == "r"
+    assert cluster.live[-1][1].live == request.live_brokers[1]
+
+
+def test_registration_that_nobody_can_read_is_ignored(
+    cluster: Controlled, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = cluster.ensemble.begin_session()
+    damaged = Operation("create", paths.broker(7), b"{", ephemeral=True)
+    cluster.ensemble.apply([damaged], session)
+    cluster.settle()
+    assert sorted(cluster.state.brokers) == [0, 1, 2]
+    assert paths.broker(7) in caplog.text
+
+
+def test_states_are_written_many_at_a_time() -> None:
+    cluster = Controlled()
+    cluster.register(0, 1)
+    count = GROUP * 2 + 1
+    states = {n: PartitionState(0, 0, [0, 1], [0, 1]) for n in range(count)}
+    cluster.create_topic("t", *[[0, 1]] * count, states=states)
+    cluster.start()
+    written: list[int] = []
+    apply = cluster.ensemble.apply
+
+    def counting(operations: list[Operation], session_id: int) -> list[str]:
+        written.append(len(operations))
+        return apply(operations, session_id)
+
+    cluster.ensemble.apply = counting  # type: ignore[method-assign]
+    cluster.forget()
+    cluster.leave(0)
+    cluster.settle(5_000)
+    assert written == [GROUP, GROUP, 1]
+    assert len(cluster.told(1, LeaderAndIsr)) == 1  # of one event
+    assert len(cluster.leaders(1)) == count
+
+
+def test_state_that_another_client_changed_is_read_and_decided_on_again(
+    cluster: Controlled,
+) -> None:
+    """A leader of an older kind has taken broker 1 out of the in-sync replicas, unseen."""
+    document = paths.encode_partition_state(0, 3, [0, 2], 5)
+    cluster.apply(Operation("set", paths.partition_state(*KEY), document))
+    cluster.leave(0)
+    cluster.settle()
+    assert cluster.stored() == (2, 4, [2])
+
+
+def test_failed_log_directory_of_a_leader_has_another_lead(cluster: Controlled) -> None:
+    def answer(broker_id: int, request: ControlRequest) -> ControlAnswer:
+        if broker_id == 0 and isinstance(request, LeaderAndIsr):
+            return ControlAnswer(partitions={KEY: ErrorCode.KAFKA_STORAGE_ERROR})
+        return ControlAnswer()
+
+    cluster.answers = answer
+    cluster.leave(2)  # has LeaderAndIsr sent
+    cluster.settle()
+    assert cluster.stored() == (1, 5, [1])
+    assert cluster.known(1)[KEY] == (1, [0, 2])
+    assert cluster.stopped(0) == [(KEY, False)]
