@@ -1,8 +1,8 @@
-"""The summary of a log's dirty section that compaction works with: key hash to last offset (offset_map.pxd).
+"""The offset map of compaction: key hash to last offset in a log's dirty section (see offset_map.pxd).
 
-Two keys with the same hash would cost one of them its value, so the hash has 128 bits and a secret of this map: SipHash
-2-4, which stands up to keys that were chosen to collide. Memory comes zeroed from the system and is touched only where
-keys land, in huge pages where there are any; it goes back when the object does.
+If two keys had the same hash, one of them would lose its value. So the hash has 128 bits and a secret key per map:
+SipHash-2-4, which resists keys that are chosen to collide. The memory comes zeroed from the system and is only touched
+where keys land, in huge pages if available; it is freed with the object.
 """
 import os
 
@@ -65,12 +65,12 @@ ENTRY_BYTES = sizeof(MapEntry)
 
 
 cdef class OffsetMap:
-    """Used by one thread at a time. ``put`` keeps the latest offset that it is given for a key."""
+    """Used by one thread at a time. ``put`` replaces the offset of a key that is already in the map."""
 
     def __cinit__(self, int64_t bytes_max, double load_factor, int64_t keys_max=INT64_MAX):
-        """bytes_max: memory it may take. keys_max: no more keys will come; a map for them may be smaller.
+        """bytes_max: memory that it may take. keys_max: upper bound of the number of keys; the map may be smaller then.
 
-        Raises ValueError when bytes_max does not hold one key, MemoryError.
+        Raises ValueError if not even one key fits in bytes_max; MemoryError.
         """
         cdef bytes secret = os.urandom(sizeof(self.secret))
         self.entries = NULL
@@ -92,20 +92,20 @@ cdef class OffsetMap:
         free(self.entries)
 
     cdef void ask_for_huge_pages(self) noexcept nogil:
-        """Keys land anywhere in it: with small pages each costs two page faults at first, and a walk of the page table
-        ever after. A hint, which the system may pass over."""
+        """Keys land anywhere in the map: with small pages, each costs two page faults at first and a page table walk
+        every time later. This is a hint that the system may ignore."""
         cdef size_t first = (<size_t>self.entries + HUGE_PAGE_BYTES - 1) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
         cdef size_t end = (<size_t>self.entries + <size_t>self.capacity * sizeof(MapEntry)) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
         if end > first:
             madvise(<void*>first, end - first, MADV_HUGEPAGE)
 
     cdef MapEntry* find(self, const uint8_t* key, Py_ssize_t size, uint64_t* hash) noexcept nogil:
-        """The key's entry, or the empty one that it would take."""
+        """Return the key's entry, or the empty one that it would take."""
         cdef MapEntry* entry
         cdef MapEntry* end = self.entries + self.capacity
         kb_siphash128(key, <size_t>size, self.secret, hash)
         entry = self.entries + kb_place(hash[0], <uint64_t>self.capacity)
-        # BOUND: limit < capacity, so an empty entry is met.
+        # BOUND: limit < capacity, so the loop reaches an empty entry.
         while entry.next_offset != 0 and (entry.hash[0] != hash[0] or entry.hash[1] != hash[1]):
             entry += 1
             if entry == end:

@@ -1,8 +1,8 @@
-"""Offset commit records of ``__consumer_offsets``: written, read, and replayed in bulk at load.
+"""Offset commit records of ``__consumer_offsets``: written, read, and replayed in bulk when loading.
 
-WIRE: a key is an int16 (0 or 1, both alike), then group, topic and partition; a value is an int16
+WIRE: a key is an int16 (0 or 1, same format), then group, topic and partition; a value is an int16
 version, then its fields (``kbroker.coordinator.records.offsets_topic`` has both, and is the oracle
-of what is accepted here). Measured: ``perf`` has the records a second of a load.
+for what is accepted here). ``perf`` has the records per second of a load.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -39,7 +39,7 @@ cdef enum:
     LEGACY_KEY = 0
     KEY = 1
     VALUE_VERSION = 3              # COMPAT: the newest that every Kafka since 2.7 reads
-    EXPIRING_VALUE_VERSION = 1     # the only one with an expiry of its own
+    EXPIRING_VALUE_VERSION = 1     # the only one with an expire timestamp
     VALUE_VERSION_MAX = 4
     FIRST_FLEXIBLE = 4
     TOPIC_ID_TAG = 0
@@ -47,7 +47,7 @@ cdef enum:
 
 cdef enum RecordStatus:
     RECORD_OK = 0
-    RECORD_OTHER = 1               # of another type, or of a newer broker
+    RECORD_OTHER = 1               # of another type, or written by a newer broker
     RECORD_DAMAGED = 2
 
 
@@ -103,7 +103,7 @@ cdef bint read_tags(Reader* r, Commit* commit):
     cdef const uint8_t* data = NULL
     if read_uvarint(r, &fields) != READ_OK:
         return False
-    # BOUND: a turn consumes two bytes or returns.
+    # BOUND: each iteration consumes two bytes or returns.
     while fields > 0:
         if read_uvarint(r, &tag) != READ_OK or read_uvarint(r, &size) != READ_OK:
             return False
@@ -143,7 +143,7 @@ cdef RecordStatus read_value(const uint8_t* p, Py_ssize_t n, bint is_legacy, Com
     return RECORD_OK if r.pos == r.end else RECORD_DAMAGED
 
 
-# Take one record into the store, unless it is of another type or damaged; value NULL: a tombstone.
+# Apply one record to the store, unless it is of another type or damaged; value NULL: a tombstone.
 cdef int take(
     OffsetStore store,
     int64_t log_offset,
@@ -162,7 +162,7 @@ cdef int take(
     if value == NULL:
         store.drop(commit.group, commit.topic, commit.partition)
         return RECORD_OK
-    # SAFETY: the key was long enough to hold its type.
+    # SAFETY: the key is long enough to contain its type.
     status = read_value(value, value_size, key[1] == LEGACY_KEY, &commit)
     if status == RECORD_OK:
         store.put(&commit, log_offset, producer_id)
@@ -176,7 +176,7 @@ def replay_record(
     bytes key not None,
     bytes value,
 ) -> bool:
-    """Take one record into the store; False, and nothing is changed, if it is no offset commit."""
+    """Apply one record to the store; False, without any change, if it is not an offset commit."""
     cdef const uint8_t* data = NULL
     cdef Py_ssize_t size = 0
     if value is not None:
@@ -195,8 +195,8 @@ def replay_record(
 
 # ---- loading -------------------------------------------------------------------------------------
 
-# Take all records of a batch; False: one of them is for somebody else, or damaged. What was taken
-# up to there does no harm, the whole batch can be replayed again.
+# Apply all records of a batch; False: one of them is of another type, or damaged. The records before
+# it do no harm: the whole batch can be replayed again.
 cdef bint take_records(
     OffsetStore store, const uint8_t* p, Py_ssize_t size, const BatchInfo* info
 ) except *:
@@ -211,8 +211,8 @@ cdef bint take_records(
         const uint8_t* value
     if info.attributes & ATTRIBUTE_TRANSACTIONAL:
         producer_id = info.producer_id
-    # SAFETY: read_plain_batch has found every length in order, so no read here can fail; they
-    # are checked reads all the same.
+    # SAFETY: read_plain_batch has checked every length, so no read here can fail; they are
+    # bounds-checked anyway.
     for i in range(info.record_count):
         key = value = NULL
         read_varint(&r, &length)
@@ -236,11 +236,11 @@ cdef bint take_records(
 
 
 def replay_chunk(OffsetStore store not None, bytes data not None, Py_ssize_t position) -> tuple:
-    """Take whole batches of offset commits from ``data``, which come from a log, in order.
+    """Apply complete batches of offset commits in ``data``, which come from a log, in order.
 
-    Returns (position of the first batch not taken, records taken, offset after the last batch taken
-    or -1). It ends at a batch that is cut short, damaged or compressed, at a marker, and at one
-    that holds anything but offset commits in order.
+    Returns (position of the first batch not applied, records applied, offset after the last batch
+    applied or -1). Stops at a batch that is incomplete, damaged or compressed, at a marker, and at
+    one that contains anything other than valid offset commits.
     """
     cdef:
         const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
@@ -282,7 +282,7 @@ cdef inline uint8_t* store_text(uint8_t* p, Text text) noexcept:
 
 
 def encode_key(str group not None, str topic not None, int32_t partition) -> bytes:
-    """The key of a partition's offset."""
+    """Encode the key of a partition's offset."""
     cdef Text group_text = text_of(group)
     cdef Text topic_text = text_of(topic)
     cdef bytes key = PyBytes_FromStringAndSize(NULL, 10 + group_text.size + topic_text.size)
@@ -301,10 +301,10 @@ def encode_value(
     int64_t commit_timestamp,
     int64_t expire_timestamp=-1,
 ) -> bytes:
-    """The value of a commit. With an expiry of its own it has no leader epoch."""
+    """Encode the value of a commit. With an expire timestamp it has no leader epoch."""
     cdef Text text = text_of(metadata)
     cdef bint is_expiring = expire_timestamp != -1
-    # WIRE: the extra field is the leader epoch, or the expiry at the end.
+    # WIRE: the extra field is the leader epoch, or the expire timestamp at the end.
     cdef Py_ssize_t size = 20 + text.size + (8 if is_expiring else 4)
     cdef bytes value = PyBytes_FromStringAndSize(NULL, size)
     cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(value)

@@ -1,4 +1,4 @@
-# Reading OffsetCommit requests and writing their records and answers, with no object for a partition.
+# Reads OffsetCommit requests and writes their records and responses, without an object per partition.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -24,7 +24,7 @@ cdef enum:
     FIRST_VERSION = 2
     LAST_VERSION = 9
     RETENTION_LAST = 4             # versions 2 to 4 have a retention time
-    THROTTLE_FIRST = 3             # answers from here on have a throttle time
+    THROTTLE_FIRST = 3             # responses from here on have a throttle time
     LEADER_EPOCH_FIRST = 6
     INSTANCE_FIRST = 7
     FLEXIBLE_FIRST = 8
@@ -81,7 +81,7 @@ cdef inline int32_t size_of(const Text* text) noexcept:
 
 
 cdef inline uint8_t* store_text(uint8_t* p, Text text) noexcept:
-    # A null one becomes an empty one.
+    # A null string is stored as an empty one.
     cdef int32_t size = size_of(&text)
     store_i16(p, <int16_t>size)
     if size:
@@ -106,7 +106,7 @@ cdef inline uint8_t* store_value(uint8_t* p, const Partition* partition, int64_t
     return p + 8
 
 
-# ---- answers -----------------------------------------------------------------------------------------------------
+# ---- responses ---------------------------------------------------------------------------------------------------
 
 cdef inline uint8_t* store_count(uint8_t* p, int32_t count, bint flexible) noexcept:
     if flexible:
@@ -129,7 +129,7 @@ cdef inline uint8_t* store_outcome(uint8_t* p, int32_t partition, int16_t code, 
     return store_end(p + 6, flexible)
 
 
-# The tagged fields at the end of a structure: none.
+# Store the end of a structure: no tagged fields.
 cdef inline uint8_t* store_end(uint8_t* p, bint flexible) noexcept:
     if flexible:
         p[0] = 0

@@ -1,9 +1,9 @@
-# The committed offsets of one partition of `__consumer_offsets`, and those that open transactions
-# hold back.
+# The committed offsets of one partition of `__consumer_offsets`, and those pending in open
+# transactions.
 #
-# An offset is an Entry of 72 bytes in one array, found by an index; what few offsets
-# have (metadata, an expiry of their own, a topic id) lies in a block of its own. Names of groups and
-# topics are kept once. Index 0 of every array means "none". One thread; nothing is shared.
+# An offset is an Entry of 72 bytes in one array, found by an index; fields that few offsets have
+# (metadata, an expire timestamp, a topic id) are in a separate block. Names of groups and topics are
+# stored once. Index 0 of every array means "none". For one thread; nothing is shared.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -16,17 +16,17 @@ cdef struct Commit:
     Text group
     Text topic
     Text metadata
-    const uint8_t* topic_id        # 16 bytes; NULL: not known
+    const uint8_t* topic_id        # 16 bytes; NULL: unknown
     int64_t offset
     int64_t commit_timestamp
     int64_t expire_timestamp       # -1: the broker's retention decides
     int32_t partition
-    int32_t leader_epoch           # -1: not known
+    int32_t leader_epoch           # -1: unknown
 
 
 cdef struct Extra:
     int64_t expire_timestamp
-    uint8_t topic_id[16]           # zeros: not known
+    uint8_t topic_id[16]           # zeros: unknown
     int32_t metadata_size
     uint8_t metadata[1]            # metadata_size bytes
 
@@ -34,13 +34,13 @@ cdef struct Extra:
 cdef struct Entry:
     int64_t offset
     int64_t commit_timestamp
-    int64_t log_offset             # of the record; decides between a commit and a transaction's
-    Extra* extra                   # owned; NULL when all of it has its default
+    int64_t log_offset             # of the record; the later of a plain and a transactional commit wins
+    Extra* extra                   # owned; NULL if all its fields have their defaults
     int32_t leader_epoch
     int32_t partition
     uint32_t group
     uint32_t topic
-    uint32_t transaction           # row of the transaction that holds it back; 0: committed
+    uint32_t transaction           # row of the transaction in which it is pending; 0: committed
     uint32_t next                  # in the group's list, or in the list of free entries
     uint32_t previous
     uint32_t transaction_next      # in the transaction's list
@@ -49,7 +49,7 @@ cdef struct Entry:
 
 cdef struct Transaction:
     int64_t producer_id
-    uint32_t first                 # list of its entries; free rows: the next one
+    uint32_t first                 # list of its entries; of a free row: the next free row
     uint32_t count
 
 
@@ -58,7 +58,7 @@ cdef class OffsetStore:
         Names groups
         Names topics
         Entry* entries
-        IndexTable index           # counts those that are committed and those held back
+        IndexTable index           # of committed and pending offsets
         uint32_t capacity
         uint32_t end
         uint32_t free_entry
@@ -69,11 +69,11 @@ cdef class OffsetStore:
         dict transaction_of        # producer id -> row
         readonly Py_ssize_t committed_count
         readonly Py_ssize_t pending_count
-        public int64_t log_end     # after the last record of this store that was replayed
+        public int64_t log_end     # offset after the last record replayed into this store
 
-    # Take a commit record; producer_id: of a transactional one, else -1.
+    # Apply a commit record; producer_id: of a transactional one, otherwise -1.
     cdef int put(self, const Commit* commit, int64_t log_offset, int64_t producer_id) except -1
-    # Take a tombstone: the offset goes, and those that transactions hold back for the partition.
+    # Apply a tombstone: removes the partition's committed offset and its pending ones.
     cdef int drop(self, Text group, Text topic, int32_t partition) except -1
     cdef uint32_t find(self, Text group, Text topic, int32_t partition) noexcept
 

@@ -1,7 +1,7 @@
 """Committed offsets in memory; see the .pxd for the layout.
 
-Runs in io workers, one store for each partition of ``__consumer_offsets`` that is led there.
-Measured (1,000,000 offsets of 10,000 groups): see ``perf`` for bytes and time per offset.
+Runs in io workers, one store for each partition of ``__consumer_offsets`` that is led there. ``perf``
+has bytes and time per offset (1,000,000 offsets of 10,000 groups).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -36,7 +36,7 @@ cdef Text text_of(str value) except *:
     cdef Py_ssize_t size = 0
     text.data = <const uint8_t*>PyUnicode_AsUTF8AndSize(value, &size)
     if size > INT32_MAX:
-        raise OverflowError(f"{size} bytes are no name")
+        raise OverflowError(f"a name of {size} bytes is too long")
     text.size = <int32_t>size
     return text
 
@@ -48,7 +48,7 @@ cdef inline object str_of(const uint8_t* data, int32_t size):
 # ---- the store -----------------------------------------------------------------------------------
 
 cdef Extra* make_extra(const Commit* commit) except? NULL:
-    # NULL (without an exception) when the commit has nothing but defaults.
+    # NULL (without an exception) if all fields have their defaults.
     cdef Extra* extra
     if commit.metadata.size == 0 and commit.expire_timestamp == -1 and commit.topic_id == NULL:
         return NULL
@@ -132,7 +132,7 @@ cdef class OffsetStore:
         drop_row(&self.index, hash_of(&self.entries[index]), index)
 
     cdef int reserve(self) except -1:
-        # Room for one more entry.
+        # Make room for one more entry.
         reserve_row(&self.index)
         if self.free_entry == 0 and self.end >= self.capacity:
             widen(&self.entries, &self.capacity, sizeof(Entry))
@@ -142,7 +142,7 @@ cdef class OffsetStore:
         return 0
 
     cdef void link(self, uint32_t index) noexcept:
-        # Into the lists of its group and its transaction.
+        # Add it to the lists of its group and its transaction.
         cdef Entry* entry = &self.entries[index]
         cdef Name* group = &self.groups.rows[entry.group]
         cdef Transaction* transaction
@@ -192,7 +192,7 @@ cdef class OffsetStore:
     cdef uint32_t add(
         self, const Commit* commit, uint32_t group, uint32_t topic, uint32_t transaction
     ) except 0:
-        # A new entry; group and topic are 0 when they are not known yet.
+        # Add an entry; group and topic are 0 if they are new.
         cdef uint32_t index
         cdef Entry* entry
         self.reserve()
@@ -223,7 +223,7 @@ cdef class OffsetStore:
         return index
 
     cdef void remove(self, uint32_t index) noexcept:
-        # The caller releases its transaction when that was the last entry of it.
+        # The caller releases the transaction if this was its last entry.
         cdef Entry* entry = &self.entries[index]
         cdef uint32_t group = entry.group
         cdef uint32_t topic = entry.topic
@@ -298,7 +298,7 @@ cdef class OffsetStore:
         cdef Entry* entry
         if group_row == 0 or topic_row == 0:
             return 0
-        # The last removal ends the group's row: what the walk needs of it is read before.
+        # The last removal frees the group's row, so read from it before.
         following = self.groups.rows[group_row].first_pending
         index = self.find_entry(group_row, topic_row, partition, 0)
         if index:
@@ -314,9 +314,9 @@ cdef class OffsetStore:
         return 0
 
     def end_transaction(self, int64_t producer_id, bint commit) -> int:
-        """A marker: the producer's offsets become committed, or go. Returns how many there were.
+        """Apply a marker: the producer's pending offsets become committed or are dropped. Returns their number.
 
-        COMPAT: one that a later commit has overtaken does not replace it.
+        COMPAT: a pending offset does not replace one that was committed later.
         """
         cdef uint32_t row, index, present
         cdef Entry* entry
@@ -368,10 +368,10 @@ cdef class OffsetStore:
         int64_t log_offset,
         int64_t producer_id,
     ) -> None:
-        """Take a commit record. topic_id: 16 bytes, zeros if it is not known."""
+        """Apply a commit record. topic_id: 16 bytes, zeros if unknown."""
         cdef Commit commit
         if PyBytes_GET_SIZE(topic_id) != 16:
-            raise ValueError(f"{topic_id!r} is no topic id")
+            raise ValueError(f"{topic_id!r} is not a topic id")
         commit.group = text_of(group)
         commit.topic = text_of(topic)
         commit.metadata = text_of(metadata)
@@ -386,10 +386,10 @@ cdef class OffsetStore:
         self.put(&commit, log_offset, producer_id)
 
     def delete(self, str group not None, str topic not None, int32_t partition) -> None:
-        """Take a tombstone; also what transactions hold back for the partition goes."""
+        """Apply a tombstone; it removes the pending offsets of the partition as well."""
         self.drop(text_of(group), text_of(topic), partition)
 
-    # -- questions -------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self.committed_count
@@ -406,12 +406,12 @@ cdef class OffsetStore:
         )
 
     def get(self, str group not None, str topic not None, int32_t partition):
-        """(offset, leader epoch, metadata, topic id or None) of what is committed, or None."""
+        """Return (offset, leader epoch, metadata, topic id or None) of the committed offset, or None."""
         cdef uint32_t index = self.find(text_of(group), text_of(topic), partition)
         return self.committed(&self.entries[index]) if index else None
 
     def timestamps(self, str group not None, str topic not None, int32_t partition):
-        """(commit timestamp, expire timestamp or -1) of what is committed, or None."""
+        """Return (commit timestamp, expire timestamp or -1) of the committed offset, or None."""
         cdef uint32_t index = self.find(text_of(group), text_of(topic), partition)
         cdef Entry* entry
         if index == 0:
@@ -420,11 +420,11 @@ cdef class OffsetStore:
         return entry.commit_timestamp, -1 if entry.extra == NULL else entry.extra.expire_timestamp
 
     def has_group(self, str group not None) -> bool:
-        """Whether it has an offset that is committed or held back."""
+        """Whether the group has a committed or pending offset."""
         return find_name(&self.groups, text_of(group)) != 0
 
     def group_ids(self) -> list:
-        """Every group with an offset that is committed or held back."""
+        """Return every group with a committed or pending offset."""
         cdef uint32_t index
         return [
             str_of(self.groups.rows[index].text, self.groups.rows[index].size)
@@ -433,7 +433,7 @@ cdef class OffsetStore:
         ]
 
     def of_group(self, str group not None) -> list:
-        """[(topic, partition, what ``get`` says)...] of a group, in no order."""
+        """Return [(topic, partition, as from ``get``)...] of a group, in no particular order."""
         cdef uint32_t index = find_name(&self.groups, text_of(group))
         cdef Entry* entry
         cdef Name* topic
@@ -447,7 +447,7 @@ cdef class OffsetStore:
         return found
 
     def pending_of(self, str group not None) -> set:
-        """{(topic, partition)...} for which open transactions hold an offset back."""
+        """Return {(topic, partition)...} with pending offsets in open transactions."""
         cdef uint32_t index = find_name(&self.groups, text_of(group))
         cdef Entry* entry
         cdef Name* topic
@@ -461,14 +461,14 @@ cdef class OffsetStore:
         return found
 
     def has_pending(self, str group not None) -> bool:
-        """Whether an open transaction holds offsets of the group back."""
+        """Whether an open transaction has pending offsets of the group."""
         cdef uint32_t index = find_name(&self.groups, text_of(group))
         return index != 0 and self.groups.rows[index].first_pending != 0
 
     def keys_of(self, str group not None, int64_t log_end, int limit) -> list:
-        """[(topic, partition)...] of a group, committed and held back; at most ``limit``.
+        """Return [(topic, partition)...] of a group's committed and pending offsets, at most ``limit``.
 
-        log_end: only of records below this offset. A partition may come twice.
+        log_end: only of records below this offset. A partition may occur twice.
         """
         cdef uint32_t row = find_name(&self.groups, text_of(group))
         cdef uint32_t index
@@ -487,7 +487,7 @@ cdef class OffsetStore:
         return found
 
     def committed_of(self, str group not None) -> int:
-        """How many committed offsets a group has."""
+        """Return the number of committed offsets of a group."""
         cdef uint32_t index = find_name(&self.groups, text_of(group))
         cdef Py_ssize_t found = 0
         index = self.groups.rows[index].first if index else 0
@@ -499,10 +499,10 @@ cdef class OffsetStore:
     def expired(
         self, str group not None, int64_t now_ms, int64_t retention_ms, int64_t idle_since_ms
     ) -> list:
-        """[(topic, partition)...] of a group's offsets whose time is over.
+        """Return [(topic, partition)...] of a group's expired offsets.
 
-        idle_since_ms: when retention began; -1: with the commit. An offset with an expiry of its
-        own goes by that.
+        idle_since_ms: when the retention time began; -1: at the commit. An expire timestamp takes
+        precedence.
         """
         cdef uint32_t index = find_name(&self.groups, text_of(group))
         cdef int64_t since, latest = now_ms - retention_ms
@@ -527,10 +527,10 @@ cdef class OffsetStore:
     def of_topic(
         self, str topic not None, int64_t log_end, uint32_t start, int limit
     ) -> tuple:
-        """([(group, partition)...], where to go on or 0) of a topic, committed and held back.
+        """Return ([(group, partition)...], where to continue or 0) of a topic's committed and pending offsets.
 
-        log_end: only of records below this offset. start: 0, then what the last call returned;
-        offsets may come and go between calls. A partition may come twice.
+        log_end: only of records below this offset. start: 0, then the value from the last call;
+        offsets may change between calls. A partition may occur twice.
         """
         cdef uint32_t row = find_name(&self.topics, text_of(topic))
         cdef uint32_t index

@@ -1,12 +1,12 @@
 """The loop of an io worker: read the lanes, append, and at the end of a turn publish and respond.
 
-``read_lane`` takes PRODUCE messages, whose batches ``produce_intake`` appends, and requests to coordinators. Nothing is
-answered before ``end_turn``. That syncs the logs which have reached flush.messages, once for all waiters (group commit),
+``read_lane`` takes PRODUCE messages, whose batches ``produce_intake`` appends, and requests to coordinators. Responses
+are sent by ``end_turn``: it syncs the logs that have reached flush.messages, once for all waiters (group commit),
 publishes the slots, completes what is now committed (``committed_queue``), and sends responses and wake-ups. It is the
 counterpart of ``net_loop``.
 
-The bytes of a batch stay in the arena of its network process until there is a result. When a network process is gone, its
-batches are dropped before anything looks at those bytes again.
+The bytes of a batch stay in the arena of its network process until there is a result. When a network process dies, its
+batches are dropped before anything reads those bytes again.
 """
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
@@ -27,9 +27,9 @@ from kbroker._ext.shared.partition_table cimport WAIT_ALL, PartitionTable
 from kbroker.errors import ErrorCode, StorageError, WireError
 
 cdef enum:
-    # BOUND: batches appended before the loop publishes and answers, so that one lane does not delay the others.
+    # BOUND: batches appended before the loop publishes and responds, so that one lane does not delay the others.
     TURN_BATCHES = 1024
-    # BOUND: how often a turn publishes; commits may lead to further appends. The rest is left to the next turn.
+    # BOUND: how often a turn publishes; commits may lead to further appends. The rest is left for the next turn.
     PASSES_MAX = 8
     EVENTS_MAX = 64
 
@@ -48,11 +48,11 @@ cdef class IoLoop:
     cdef ProduceIntake _produce
     cdef readonly TxnVerification verification
     cdef object _on_failure
-    cdef list _ready                  # (function, arguments) of those who were told that something is committed
-    cdef list _waiting                # logs of which something was not committed with the turn that appended it
-    # on_request(network index, message): takes what else comes over the lanes, a MSG_REQUEST.
+    cdef list _ready                  # (function, arguments): callbacks to run, as something is committed
+    cdef list _waiting                # logs with appends that were not committed at the end of their turn
+    # on_request(network index, message): takes the other messages from the lanes, MSG_REQUEST.
     cdef public object on_request
-    # Takes what it can of them before; None: nothing.
+    # Serves the requests that it can before on_request gets the rest; None: none of them.
     cdef public CommitPath commit_path
 
     def __cinit__(self, PartitionTable table, list arenas, list lanes, on_failure):
@@ -164,7 +164,7 @@ cdef class IoLoop:
         return None
 
     cdef int note_restart(self, Lane lane) except -1:
-        """Forget the responses to a network process that is gone: its tokens mean other requests to the next one."""
+        """Forget the responses to a network process that has died: to the next one, its tokens mean other requests."""
         if lane.peer_renewed():
             self._results.forget(lane.peer_index)
             if self.commit_path is not None:
@@ -173,7 +173,7 @@ cdef class IoLoop:
         return 0
 
     cdef int note_restarts(self) except -1:
-        """Forget the batches of a network process that is gone: its arena now belongs to the next one."""
+        """Forget the batches of a network process that has died: its arena now belongs to the next one."""
         cdef Lane lane
         for lane in self._lanes:
             self.note_restart(lane)
@@ -197,7 +197,7 @@ cdef class IoLoop:
         self._produce.ask_again(monotonic_ms() + after_ms)
 
     def expire_held(self, int64_t after_ms=0):
-        """Give an error to the batches that have waited too long. Call it now and then.
+        """Reject the batches that have waited too long. Call it now and then.
 
         after_ms: as if it were so much later.
         """
@@ -237,7 +237,7 @@ cdef class IoLoop:
                 return others
 
     def end_turn(self):
-        """Sync, publish, then send the answers and the wake-ups, and tell the process what is committed.
+        """Sync, publish, then send the responses and wake-ups, and run the callbacks for what is committed.
 
         True when something could not be sent yet because a lane is full: come back soon.
         """
@@ -298,7 +298,7 @@ cdef class IoLoop:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody waits for a commit beyond the turn: ``expire_waiting`` has to be called now and then."""
+        """Whether there are waiters for a commit after the turn: then ``expire_waiting`` must be called now and then."""
         return bool(self._waiting)
 
     def expire_waiting(self, int64_t now_ms) -> list:
@@ -316,11 +316,11 @@ cdef class IoLoop:
 
     @property
     def has_news(self) -> bool:
-        """Whether something was appended or answered since ``end_turn``."""
+        """Whether there have been appends or responses since ``end_turn``."""
         return bool(self._results.touched) or not self._results.is_empty()
 
     def touch(self, LogAppender appender):
-        """See to it that ``end_turn`` syncs and publishes what was appended outside of a produce."""
+        """Make ``end_turn`` sync and publish a log with appends other than produces."""
         self._results.touch(appender)
 
     def wake(self, int slot):

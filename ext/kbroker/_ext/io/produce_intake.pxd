@@ -18,12 +18,13 @@ cdef class ProduceIntake:
     cdef int64_t* sizes
     cdef dict appenders              # slot -> LogAppender
     cdef EarlyBatches early
-    cdef bint opening                # logs are being opened: what comes for one that is not, waits
+    cdef bint opening                # logs are being opened: batches for those that are not open yet wait
     cdef object on_failure
     cdef int64_t batches_total
     cdef int64_t bytes_total
     cdef int64_t failed_total
-    # Take the first batches, those of one log that need nothing but to be appended together; returns how many.
+    # Append the first batches with one write if they are for one log and need no special treatment, or else only the
+    # first one; returns how many were taken.
     cdef uint32_t take_run(
         self, int network_index, const ProduceDescriptor* d, uint32_t count, int64_t now_ms
     ) except 0
@@ -37,7 +38,7 @@ cdef class ProduceIntake:
         self, int network_index, const ProduceDescriptor* d, const AppendResult* result, LogAppender appender,
         object text
     ) except -1
-    # The error of a descriptor that cannot be appended at all, 0 when it can be tried.
+    # The error code of a descriptor that cannot be appended at all; 0 if it may be.
     cdef int16_t descriptor_error(self, int network_index, const ProduceDescriptor* d) except -1
     cdef bint is_intact(self, const ProduceDescriptor* d, const uint8_t* batch) except *
     cdef bint hold(
@@ -45,13 +46,13 @@ cdef class ProduceIntake:
     ) except *
     cdef int ask(self, int64_t token) except -1
     cdef bint is_void(self, HeldBatch held) except *
-    # The answer to a question: append what waits for it, or give that the error (0: none).
+    # A coordinator has responded: append the batches that wait for it, or reject them with the error (0: none).
     cdef int verified(self, int64_t token, int error_code) except -1
-    # Ask coordinators again that could not be reached. now: monotonic ms.
+    # Retry requests to coordinators that could not be reached. now: monotonic ms.
     cdef int ask_again(self, int64_t now) except -1
-    # Give an error to the batches that have waited too long.
+    # Reject the batches that have waited too long.
     cdef int expire(self, int64_t now) except -1
-    # Append what waited for a log to be opened, or give it an error if there is none.
+    # Append the batches that waited for a log to be opened, or reject them if there is no log.
     cdef int admit(self, int32_t slot) except -1
-    # Forget the batches that wait for a network process that is gone.
+    # Forget the waiting batches of a network process that has died.
     cdef int drop(self, int network_index) except -1

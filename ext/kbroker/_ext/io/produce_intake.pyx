@@ -1,11 +1,11 @@
 """The produce of an io worker: each descriptor names a record batch in a network process's arena.
 
-The batch is checked where it lies and appended by the LogAppender of its slot; the result waits in ``TurnResults`` for
-the end of the turn, or with acks=all until the batch is committed (``committed_queue``). Per batch in the steady state:
-no Python object, one pwrite for it and its neighbours of one log.
+The LogAppender of the slot checks the batch in place and appends it; the result waits in ``TurnResults`` for the end of
+the turn, or with acks=all until the batch is committed (``committed_queue``). Cost of a batch in the steady state: no
+Python object, and one pwrite together with its neighbours for the same log.
 
-``txn_verification`` holds transactional batches that have to be verified first. When this process has just been started,
-everything for a log waits until that is open (``EarlyBatches``).
+``txn_verification`` holds transactional batches that must be verified first. After the start of this process, batches
+for a log wait until that log is open (``EarlyBatches``).
 """
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
@@ -52,12 +52,12 @@ from kbroker._ext.shared.partition_table cimport (
 from kbroker.errors import StorageError
 
 cdef enum:
-    FIRST_OF_BATCHES = 3     # Produce versions that carry format 2 and nothing else
+    FIRST_OF_BATCHES = 3     # Produce versions from here on carry only format 2
     FIRST_WITH_ZSTD = 7
 
 
 cdef class ProduceIntake:
-    """Appends for the partitions of one io worker; made by its ``IoLoop``.
+    """Appends for the partitions of one io worker. Created by its ``IoLoop``.
 
     arenas: the request arena of each network process, by index.
     on_failure(slot): called when an append took the log directory of that slot offline.
@@ -105,7 +105,7 @@ cdef class ProduceIntake:
             except StorageError:
                 self.results.called_out = True
                 self.on_failure(d.slot)
-                run = 0  # from now on the log gives an error to what comes
+                run = 0  # the log rejects all appends from now on
             for i in range(run):
                 self.add_result(network_index, &d[i], &results[i], appender, None)
             if run > 0:
@@ -122,7 +122,7 @@ cdef class ProduceIntake:
             return 0
         if error == 0 and d.size >= BATCH_HEADER_BYTES:
             batch = self.bases[network_index] + d.arena_offset
-            # A damaged batch may claim anything; append_one says that it is damaged.
+            # The header of a damaged batch may say anything; append_one rejects it as damaged.
             if (
                 batch[BATCH_MAGIC_AT] >= 2
                 and load_i16(batch + BATCH_ATTRIBUTES_AT) & ATTRIBUTE_TRANSACTIONAL
@@ -135,7 +135,7 @@ cdef class ProduceIntake:
         return self.append_one(network_index, d, now_ms, NO_QUESTION, error, None)
 
     cdef bint is_intact(self, const ProduceDescriptor* d, const uint8_t* batch) except *:
-        """Whether the checksum is right; not looked at where an open transaction leaves nothing to ask."""
+        """Whether the checksum is right. Not computed if the transaction is open, as then no verification is needed."""
         cdef LogAppender appender = <LogAppender>self.appenders[d.slot]
         cdef ProducerEntry entry = appender.transactions.producers.entries.get(load_i64(batch + BATCH_PRODUCER_ID_AT))
         if d.transactional_id_size and entry is not None and entry.current_txn_first_offset >= 0:
@@ -156,9 +156,9 @@ cdef class ProduceIntake:
         result.log_append_time_ms = -1
         result.log_start_offset = -1
         if error == 0 and FIRST_OF_BATCHES <= d.api_version < FIRST_WITH_ZSTD and is_zstd(batch, d.size):
-            # COMPAT: consumers of that age know no zstd either (KIP-110).
+            # COMPAT: consumers of that age do not support zstd either (KIP-110).
             result.error_code = UNSUPPORTED_COMPRESSION_TYPE
-            text = "zstd needs version 7 of Produce"
+            text = "zstd needs version 7 or later of Produce"
         elif error == 0:
             appender = <LogAppender>self.appenders[d.slot]
             try:
@@ -215,13 +215,13 @@ cdef class ProduceIntake:
         if d.arena_offset > <uint64_t>self.sizes[network_index] or (
             d.size > <uint64_t>self.sizes[network_index] - d.arena_offset
         ):
-            raise ValueError(f"a batch at {d.arena_offset} of {d.size} bytes is outside the arena")
+            raise ValueError(f"a batch of {d.size} bytes at {d.arena_offset} is outside the arena")
         if d.transactional_id_back > d.arena_offset or d.transactional_id_size > d.transactional_id_back:
-            raise ValueError(f"a transactional id {d.transactional_id_back} bytes before {d.arena_offset} is not")
+            raise ValueError(f"no transactional id can be {d.transactional_id_back} bytes before {d.arena_offset}")
         if not self.table.read_slot(d.slot, &slot):
             return NOT_LEADER_OR_FOLLOWER
         if slot.slot_incarnation < d.slot_incarnation:
-            return NOT_LEADER_OR_FOLLOWER  # the broker has just been started, and its log is not opened yet
+            return NOT_LEADER_OR_FOLLOWER  # the broker has just started, and the log is not open yet
         if slot.slot_incarnation > d.slot_incarnation or slot.state == SLOT_FREE:
             return UNKNOWN_TOPIC_OR_PARTITION  # its topic was deleted
         if slot.state == SLOT_OFFLINE:
@@ -238,7 +238,7 @@ cdef class ProduceIntake:
     cdef bint hold(
         self, int network_index, const ProduceDescriptor* d, const uint8_t* batch, int64_t now_ms, int16_t* error
     ) except *:
-        """Whether a transactional batch waits now. If not, it is to be appended, or *error says why not."""
+        """Whether a transactional batch has to wait. If not, append it, or reject it if *error is set."""
         cdef LogAppender appender = <LogAppender>self.appenders[d.slot]
         cdef int64_t token = self.verification.hold(appender, network_index, d, batch, now_ms, error)
         if token > HELD_BEHIND:
@@ -277,25 +277,25 @@ cdef class ProduceIntake:
             text = None
             error = self.descriptor_error(held.network_index, &held.descriptor)
             if error == 0 and not error_code and (waits or self.is_void(held)):
-                # COMPAT: what came in between may be the marker of the transaction before this one: the producer began
-                # anew when that was being ended. So the answer is to be had again, and all that is behind waits, too.
+                # COMPAT: the marker may be that of the previous transaction, if the producer started this one while
+                # that was still ending. So it must be verified again, and all later batches wait, too.
                 waits = True
                 self.take_one(held.network_index, &held.descriptor, now_ms)
                 continue
             if error == 0 and error_code:
                 error = produce_error(error_code, held.descriptor.api_version)
-                text = f"the partition could not be verified to be part of the transaction (error {error_code})"
+                text = f"cannot verify that the partition is part of the transaction (error {error_code})"
             self.append_one(held.network_index, &held.descriptor, now_ms, held.verification, error, text)
         return 0
 
     cdef bint is_void(self, HeldBatch held) except *:
-        """Whether a marker was written after the question was asked."""
+        """Whether a marker has been written since the verification was requested."""
         cdef LogAppender appender = <LogAppender>self.appenders[held.descriptor.slot]
         cdef const uint8_t* batch = self.bases[held.network_index] + held.descriptor.arena_offset
         cdef Verification asked = appender.transactions.verifications.get(load_i64(batch + BATCH_PRODUCER_ID_AT))
         return held.verification > 0 and (asked is None or asked.number != held.verification)
 
-    # ---- what has waited -----------------------------------------------------------------------------------------
+    # ---- batches that have waited --------------------------------------------------------------------------------
 
     cdef int admit(self, int32_t slot) except -1:
         cdef HeldBatch held

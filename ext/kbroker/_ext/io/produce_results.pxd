@@ -1,4 +1,4 @@
-# What an io worker has for the network processes at the end of a turn. See produce_results.pyx.
+# What an io worker sends to the network processes at the end of a turn. See produce_results.pyx.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._ext.log.committed_queue cimport Sink
@@ -36,27 +36,27 @@ cdef class TurnResults(Sink):
     cdef ResultBundle* bundles    # by index of the network process
     cdef WakeBundle* wakes
     cdef list touched             # appenders with something to publish, or to sync
-    cdef bint called_out          # Python code of the process ran since `IoLoop.turns` began
-    # Where a result goes: to the end of this turn, or behind others that wait in the log's queue until `end` is committed.
+    cdef bint called_out          # Python code of the process has run since `IoLoop.turns` began
+    # Add a result to this turn, or to the log's queue of those that wait until `end` is committed.
     cdef ProduceResult* add(self, int network_index, int32_t slot) except NULL
     cdef ProduceResult* add_waiting(self, int network_index, LogTail log, int64_t end) except NULL
-    # Have the end of the turn sync and publish the log.
+    # Let the end of the turn sync and publish the log.
     cdef int touch(self, LogTail log) except -1
     # Wake the network processes of a mask because of a slot.
     cdef int wake(self, int32_t slot, uint64_t mask) except -1
-    # Send a network process its results and wake-ups; False when its lane is full.
+    # Send a network process its results and wake-ups; False if its lane is full.
     cdef bint send(self, Lane lane) except -1
     cdef bint send_results(self, Lane lane) except -1
     cdef bint send_wakes(self, Lane lane) except -1
-    # Drop the results for a network process that is gone.
+    # Drop the results for a network process that has died.
     cdef void forget(self, int network_index) noexcept
-    # The log cannot be synced: what was appended to this slot in this turn is not acknowledged.
+    # The log cannot be synced: give the batches appended to this slot in this turn an error.
     cdef void fail(self, int32_t slot, int16_t error_code) noexcept
     cdef bint is_empty(self) noexcept
 
 
 cdef ProduceResult* new_result(ResultBundle* bundle, int32_t slot) except NULL
-# The UTF-8 of an error text, behind the structs.
+# Add the error text of a result, as UTF-8; texts follow the structs.
 cdef int add_text(ResultBundle* bundle, ProduceResult* result, object text) except -1
-# The indexes of more bad records, behind its text.
+# Add the indexes of more bad records, after the result's text.
 cdef int add_indexes(ResultBundle* bundle, ProduceResult* result, list indexes) except -1

@@ -1,4 +1,4 @@
-"""What an io worker has for the network processes at the end of a turn: results, with their texts, and slots to wake.
+"""What an io worker sends to the network processes at the end of a turn: results with their error texts, and wake-ups.
 
 ``produce_intake`` adds the results, ``io_loop`` sends them. Per result in the steady state: no allocation.
 """
@@ -15,9 +15,9 @@ from kbroker._ext.shared.descriptors cimport MSG_PRODUCE_RESULT, MSG_WAKE
 from kbroker._ext.shared.lane cimport LANE_ITEMS_MAX, LANE_TEXTS_MAX
 
 cdef enum:
-    NO_SLOT = -1                 # of a result that is committed: no failure changes it any more
+    NO_SLOT = -1                 # for a result that is committed: a failed sync no longer changes it
     ERROR_TEXT_MAX = 1000
-    WAKES_MAX = 8192             # BOUND: slots of one message
+    WAKES_MAX = 8192             # BOUND: slots per message
 
 
 cdef class TurnResults:
@@ -62,7 +62,7 @@ cdef class TurnResults:
         cdef ProduceResult* out
         memcpy(&waiting, payload, sizeof(WaitingResult))
         if (<Lane>self.lanes[waiting.network]).peer_incarnation != waiting.peer:
-            return 0  # the one who asked is gone
+            return 0  # the network process that sent it has died
         out = new_result(&self.bundles[waiting.network], NO_SLOT)
         out[0] = waiting.result
         if error is not None:
@@ -159,14 +159,14 @@ cdef ProduceResult* new_result(ResultBundle* bundle, int32_t slot) except NULL:
 
 
 cdef int add_text(ResultBundle* bundle, ProduceResult* result, object text) except -1:
-    """Append the UTF-8 of an error text; it follows the structs."""
+    """Add the error text of a result, as UTF-8; texts follow the structs."""
     cdef bytes data = text.encode()[:ERROR_TEXT_MAX].decode("utf-8", "ignore").encode()
     result.error_text_size = <uint16_t>len(data)
     return add_bytes(bundle, data)
 
 
 cdef int add_indexes(ResultBundle* bundle, ProduceResult* result, list indexes) except -1:
-    """Append them behind the result's text."""
+    """Add the indexes of more bad records, after the result's text."""
     result.more_bad_records = <uint32_t>len(indexes)
     return add_bytes(bundle, struct.pack(f"={len(indexes)}i", *indexes))
 

@@ -1,9 +1,9 @@
 """Offset and time index of a segment: append and search in mapped memory (see offset_index.pxd).
 
-The owner of a log appends; network processes search through ``OffsetIndexReader``. An index file is allocated in
-steps that double, from one page to ``segment.index.bytes``: allocating the maximum at once, as a sparse file would
-pretend to, costs real blocks (20 MiB a partition with the defaults). A file is trimmed when its segment is sealed.
-An index is redundant: whatever looks wrong with it, it is rebuilt from the log.
+The owner of a log appends; network processes search with ``OffsetIndexReader``. An index file is allocated in steps
+that double in size, from one page to ``segment.index.bytes``: allocating the maximum at once would take real blocks
+(20 MiB per partition with the defaults). A file is trimmed when its segment is sealed. An index is redundant: if
+anything looks wrong with it, it is rebuilt from the log.
 """
 import os
 
@@ -47,7 +47,7 @@ cdef enum:
     STEP_BYTES = 4096
 
 NO_TIMESTAMP = -1
-# For bytes_max: the index is only looked at. Its file must exist and never changes, whatever is done to the index.
+# For bytes_max: open the index only for reading. Its file must exist and is never changed, even by calls that write.
 LOOK_ONLY = 0
 
 
@@ -119,7 +119,7 @@ cdef class MappedIndex:
         try:
             size = os.fstat(fd).st_size
             if size % entry_size:
-                raise CorruptIndexError(f"{self.path}: size {size} is no multiple of {entry_size}")
+                raise CorruptIndexError(f"{self.path}: size {size} is not a multiple of {entry_size}")
             if size > 0:
                 self.data = <uint8_t*>map_as(
                     fd, size, PROT_READ | PROT_WRITE, MAP_PRIVATE if look_only else MAP_SHARED)
@@ -132,8 +132,8 @@ cdef class MappedIndex:
         return (self.entry_count + 1) * self.entry_size > self.bytes_max
 
     cdef int reserve(self) except -1:
-        """Make room for one more entry. INDEX_NO_ROOM leaves everything as it was: the disk is full, or the process out
-        of descriptors or maps.
+        """Make room for one more entry. INDEX_NO_ROOM changes nothing: the disk is full, or the process has run out of
+        file descriptors or maps.
         """
         cdef Py_ssize_t wanted
         if (self.entry_count + 1) * self.entry_size <= self.mapped_bytes:
@@ -177,7 +177,7 @@ cdef class MappedIndex:
         return self.is_full()
 
     def raw_entries(self) -> bytes:
-        """The written entries as they are in the file."""
+        """Return the written entries as they are in the file."""
         if self.data == NULL:
             return b""
         return PyBytes_FromStringAndSize(<char*>self.data, self.entry_count * self.entry_size)
@@ -187,9 +187,9 @@ cdef class MappedIndex:
         self.bytes_max = bytes_max - bytes_max % self.entry_size
 
     def seal(self, bint sync=False, bint in_place=False) -> None:
-        """Trim the file to what is written and unmap it. Readers that mapped the old file keep it whole.
+        """Trim the file to its entries and unmap it. Readers that have mapped the old file keep it complete.
 
-        in_place: nobody else has it mapped, so it may shrink. That is ten times as fast.
+        in_place: no other process has mapped it, so the file itself may shrink, which is ten times as fast.
         """
         cdef Py_ssize_t size = self.entry_count * self.entry_size
         cdef bint is_long = size != self.mapped_bytes
@@ -211,7 +211,7 @@ cdef class MappedIndex:
                     os.close(fd)
                 os.rename(temporary, self.path)
             except OSError as error:
-                # On a full disk the zeros stay at the end of the file; every reader stops at them.
+                # If the disk is full, the zeros stay at the end of the file; every reader stops at them.
                 if not may_do_without(error):
                     raise
                 try:
@@ -228,7 +228,7 @@ cdef class MappedIndex:
             self.mapped_bytes = 0
 
     def clear(self) -> None:
-        """Forget every entry. In place: other processes may have the file mapped."""
+        """Remove all entries, in place, as other processes may have the file mapped."""
         self.drop_from(0)
 
     cdef int drop_from(self, Py_ssize_t keep) except -1:
@@ -247,7 +247,7 @@ cdef class MappedIndex:
 cdef class OffsetIndex(MappedIndex):
     """Maps the last offset of a batch to the batch's position, about every ``index.interval.bytes``.
 
-    Raises CorruptIndexError when the size is impossible; ``verify`` looks at every entry.
+    Raises CorruptIndexError if the size is impossible; ``verify`` checks every entry.
     """
 
     def __init__(self, path, int64_t base_offset, Py_ssize_t bytes_max):
@@ -256,7 +256,7 @@ cdef class OffsetIndex(MappedIndex):
             self.entry_count = search_offset(self.data, self.mapped_bytes // OFFSET_ENTRY, 0x7FFFFFFF) + 1
 
     cdef int append(self, int64_t offset, int64_t position) except -1:
-        """INVARIANT: offsets and positions rise, and fit 31 bits relative to the segment (the caller rolls)."""
+        """INVARIANT: offsets and positions increase, and fit in 31 bits relative to the segment (the caller rolls)."""
         cdef int status = self.reserve()
         cdef unsigned long long entry
         if status != INDEX_APPENDED:
@@ -289,7 +289,7 @@ cdef class OffsetIndex(MappedIndex):
         )
 
     def verify(self, int64_t log_bytes) -> None:
-        """Check that entries rise and point into a log of ``log_bytes``; CorruptIndexError otherwise."""
+        """Check that entries are ascending and point into a log of ``log_bytes``; CorruptIndexError otherwise."""
         cdef int64_t last_offset = 0, last_position = 0
         cdef int32_t offset, position
         cdef Py_ssize_t at
@@ -323,7 +323,7 @@ cdef class TimeIndex(MappedIndex):
         self.remember_last()
 
     cdef Py_ssize_t count_entries(self) noexcept nogil:
-        # Timestamps rise, so an entry of zeros behind the first marks the end.
+        # Timestamps increase, so an entry of zeros after the first one marks the end.
         cdef Py_ssize_t low = 0, high = self.mapped_bytes // TIME_ENTRY, middle
         cdef const uint8_t* p
         while low < high:
@@ -351,7 +351,7 @@ cdef class TimeIndex(MappedIndex):
         return (self.entry_count + 2) * self.entry_size > self.bytes_max
 
     cdef int maybe_append(self, int64_t timestamp, int64_t offset, bint final) except -1:
-        """Append when ``timestamp`` is above the last entry's. final: the sealing entry may use the last place."""
+        """Append if ``timestamp`` is above the last entry's. final: it seals the index and may use the last place."""
         cdef int status
         cdef uint8_t* p
         if timestamp <= self.last_timestamp or offset < self.last_offset:
@@ -377,14 +377,14 @@ cdef class TimeIndex(MappedIndex):
         return self.maybe_append(timestamp, offset, final)
 
     def seal_in_place(self, int64_t timestamp, int64_t offset) -> None:
-        """The last entry of a clean stop, if it says something new, then ``seal``; nobody else has the file mapped."""
+        """Append the final entry if it is new, then ``seal`` in place: no other process may have the file mapped."""
         cdef int fd
         cdef uint8_t[TIME_ENTRY] entry
         if self.data != NULL:
             if timestamp > self.last_timestamp:
                 self.append_entry(timestamp, offset, True)
         elif timestamp > self.last_timestamp:
-            # An empty file: to map a step of it for one entry and cut that again is slower.
+            # The file is empty: mapping a step of it for one entry and trimming it again would be slower.
             store_i64(entry, timestamp)
             store_i32(entry + 8, <int32_t>(offset - self.base_offset))
             fd = -1
@@ -414,7 +414,7 @@ cdef class TimeIndex(MappedIndex):
     def lookup(self, int64_t timestamp) -> tuple[int, int]:
         """(timestamp, offset) of the last entry at or below ``timestamp``, (-1, base_offset) if there is none.
 
-        Every record in front of that offset is older than ``timestamp``, unless it equals the entry's.
+        Every record below that offset is older than ``timestamp``, unless ``timestamp`` equals the entry's.
         """
         cdef Py_ssize_t low = 0, high = self.entry_count, middle
         while low < high:
@@ -426,7 +426,7 @@ cdef class TimeIndex(MappedIndex):
         return self.entry(low - 1) if low else (NO_TIMESTAMP, self.base_offset)
 
     def verify(self, int64_t end_offset) -> None:
-        """Check that entries rise and stay below ``end_offset``; CorruptIndexError otherwise."""
+        """Check that entries are ascending and below ``end_offset``; CorruptIndexError otherwise."""
         cdef int64_t last_timestamp = -1, timestamp
         cdef int32_t last_offset = 0, offset
         cdef Py_ssize_t at
@@ -458,8 +458,8 @@ cdef class TimeIndex(MappedIndex):
 cdef class OffsetIndexReader:
     """Read-only map of the ``.index`` of a sealed or active segment, for a process that does not own the log.
 
-    The owner replaces the file when it seals the segment (the old map stays valid) and lengthens it while it is
-    active; open anew to see more. A missing or empty file maps nothing and every lookup gives (base_offset, 0).
+    The owner extends the file while the segment is active and replaces it when the segment is sealed (the old map stays
+    valid); open it again to see more. If the file is missing or empty, every lookup returns (base_offset, 0).
     """
 
     def __cinit__(self, path, int64_t base_offset):
@@ -499,7 +499,7 @@ cdef class OffsetIndexReader:
 
     @property
     def room_for_entries(self) -> int:
-        """Entries the map could hold, written or not."""
+        """Number of entries that fit in the map, written or not."""
         return self.mapped_bytes // OFFSET_ENTRY
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-# What a log remembers of each idempotent producer: epoch and the last five batches, for duplicate and order checks.
+# The state of each idempotent producer of a log: its epoch and last five batches, to detect duplicates and gaps.
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kbroker._ext.shared.partition_table cimport LogEnd
@@ -18,7 +18,7 @@ cdef struct ProducerBatch:
     int64_t last_offset
     int64_t timestamp
     int32_t last_sequence
-    int32_t offset_delta         # last offset - first offset, and so for the sequence
+    int32_t offset_delta         # last offset - first offset; the same for sequence numbers
 
 
 cdef class ProducerEntry:
@@ -29,7 +29,7 @@ cdef class ProducerEntry:
     cdef readonly int16_t producer_epoch
     cdef int batch_count
     cdef ProducerBatch[BATCHES_KEPT] batches         # oldest first
-    # Where the first batch of the open transaction lies, or the log start if that has passed it. Segment -1: not known.
+    # Place of the first batch of the open transaction, or the log start if that is above it. Segment -1: unknown.
     cdef LogEnd transaction_place
     cdef void add_batch(self, int16_t epoch, const ProducerBatch* batch) noexcept nogil
     cdef bint has_ended(self, const ProducerBatch* batch) noexcept nogil
@@ -38,8 +38,8 @@ cdef class ProducerEntry:
 
 cdef class ProducerState:
     cdef readonly dict entries                       # producer id -> ProducerEntry
-    cdef readonly int64_t end_offset                 # first offset this state knows nothing of
-    cdef readonly bint abridged                      # of a snapshot: earlier batches of its producers may be in the log
+    cdef readonly int64_t end_offset                 # the state covers all offsets below it
+    cdef readonly bint abridged                      # from a snapshot, which has only the last batch of each producer
     cdef dict open_transactions                      # producer id -> ProducerEntry, in order of their first offsets
     cdef int check(
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t offset_delta, ProducerBatch* found
@@ -51,7 +51,7 @@ cdef class ProducerState:
     cdef int end_transaction(
         self, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t timestamp
     ) except -1
-    # The oldest open transaction, None when there is none.
+    # The producer with the oldest open transaction; None if there is none.
     cdef ProducerEntry oldest_open(self)
-    # First offset of the oldest open transaction of anybody else, `otherwise` when there is none.
+    # First offset of the oldest open transaction of any other producer; `otherwise` if there is none.
     cdef int64_t stable_without(self, int64_t producer_id, int64_t otherwise) except -2

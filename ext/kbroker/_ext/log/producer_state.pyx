@@ -1,6 +1,6 @@
 """Producer state of a log and its ``.snapshot`` bytes (docs/formats/producer-snapshot.md).
 
-Runs in the io worker that owns the log. One dict look-up per batch that carries a producer id; nothing is made except
+Runs in the io worker that owns the log. Costs one dict lookup per batch with a producer id; an object is created only
 for a producer's first batch.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -27,7 +27,7 @@ class CorruptSnapshotError(ValueError):
 
 
 cdef inline int32_t sequence_after(int32_t sequence, int32_t increment) noexcept nogil:
-    # Sequences run from 0 to 2^31-1 and start over.
+    # Sequence numbers wrap from 2^31-1 to 0.
     if sequence > SEQUENCE_MAX - increment:
         return increment - (SEQUENCE_MAX - sequence) - 1
     return sequence + increment
@@ -40,7 +40,7 @@ cdef inline int32_t sequence_before(int32_t sequence, int32_t decrement) noexcep
 
 
 cdef class ProducerEntry:
-    """One producer. Changed by ``ProducerState`` alone."""
+    """One producer. Only ``ProducerState`` changes it."""
 
     def __cinit__(self, int64_t producer_id):
         self.producer_id = producer_id
@@ -62,7 +62,7 @@ cdef class ProducerEntry:
         self.batch_count += 1
         self.last_timestamp = batch.timestamp
 
-    # Whether the batch is of a transaction that a marker has ended.
+    # Whether the batch belongs to a transaction that a marker has ended.
     cdef bint has_ended(self, const ProducerBatch* batch) noexcept nogil:
         if self.coordinator_epoch < 0:
             return False
@@ -73,7 +73,7 @@ cdef class ProducerEntry:
 
     @property
     def last_sequence_number(self) -> int:
-        """Of the last batch, -1 when none is remembered."""
+        """Last sequence number of the last batch; -1 without one."""
         return self.last_sequence()
 
     @property
@@ -102,13 +102,13 @@ cdef class ProducerState:
     cdef int check(
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t offset_delta, ProducerBatch* found
     ) except -1:
-        """Whether a client's batch may follow; a SequenceCheck. Changes nothing.
+        """Check whether a client's batch may follow; returns a SequenceCheck. Changes nothing.
 
-        COMPAT: a producer that is not known may start at any sequence (its records may have been deleted), a known one
-        must start over at 0 with a new epoch, and in one epoch sequences follow each other. Other than for Apache
-        Kafka, what has the sequences of a transaction that has ended is no duplicate: a producer has nothing to repeat
-        when it ends one. librdkafka 2.16 gives numbers of records that it dropped in an abort, and that had arrived,
-        to those of the next transaction, which must not be told that they are written.
+        COMPAT: an unknown producer may start at any sequence number (its records may have been deleted), a known one
+        must start at 0 with a new epoch, and within an epoch sequence numbers are consecutive. Unlike in Apache Kafka,
+        a batch with sequence numbers of an ended transaction is not a duplicate: a producer has nothing to retry once
+        it has ended a transaction. librdkafka 2.16 drops records in an abort that may have arrived, and reuses their
+        sequence numbers in the next transaction; treating those as duplicates would lose them.
         """
         cdef ProducerEntry entry = self.entries.get(producer_id)
         cdef int i
@@ -137,7 +137,7 @@ cdef class ProducerState:
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t offset_delta, int64_t last_offset,
         int64_t timestamp, bint transactional, const LogEnd* place
     ) except -1:
-        """Remember a batch that is in the log. place: where it begins, NULL if that is not known.
+        """Note a batch that has been appended. place: where it begins, NULL if unknown.
 
         base_sequence: -1 for a batch of a coordinator, which has none.
         """
@@ -156,14 +156,14 @@ cdef class ProducerState:
             entry.transaction_place.segment_base_offset = -1
             if place != NULL:
                 entry.transaction_place = place[0]
-            # INVARIANT: batches come in order of their offsets, so the newest transaction is the last of the dict.
+            # INVARIANT: batches are noted in offset order, so the newest transaction is the last one in the dict.
             self.open_transactions[producer_id] = entry
         return 0
 
     cdef int end_transaction(
         self, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t timestamp
     ) except -1:
-        """Remember a transaction marker that is in the log."""
+        """Note a transaction marker that has been appended."""
         cdef ProducerEntry entry = self.entries.get(producer_id)
         if entry is None:
             entry = ProducerEntry.__new__(ProducerEntry, producer_id)
@@ -194,7 +194,7 @@ cdef class ProducerState:
         self.end_offset = end_offset
 
     def complete(self, ProducerState walked not None) -> None:
-        """Take over the batches of each producer that a walk up to the end of the log has met. Done once."""
+        """Take over the batches that a walk up to the log end has found for each producer. Called once."""
         cdef ProducerEntry entry, met
         cdef int i
         self.abridged = False
@@ -215,7 +215,7 @@ cdef class ProducerState:
     def expire(self, int64_t now_ms, int64_t expiration_ms) -> int:
         """Forget producers without a batch for ``producer.id.expiration.ms``; returns how many.
 
-        One with an open transaction stays. COMPAT: age counts from the last batch's timestamp, as in Kafka.
+        Those with an open transaction stay. COMPAT: age counts from the last batch's timestamp, as in Kafka.
         """
         cdef ProducerEntry entry
         gone = []
@@ -227,17 +227,17 @@ cdef class ProducerState:
         return len(gone)
 
     def first_open_transaction(self) -> int | None:
-        """First offset of the oldest open transaction."""
+        """Return the first offset of the oldest open transaction."""
         cdef ProducerEntry entry = self.oldest_open()
         return None if entry is None else entry.current_txn_first_offset
 
     def late_transactions(self, int64_t before_ms) -> list[ProducerEntry]:
-        """Those that are open and have had no batch since ``before_ms``."""
+        """Return the producers with an open transaction that has had no batch since ``before_ms``."""
         cdef ProducerEntry entry
         return [entry for entry in self.open_transactions.values() if entry.last_timestamp < before_ms]
 
     def unplaced_transactions(self) -> list[tuple[int, int]]:
-        """(producer id, first offset) of open transactions whose first batch is not known to lie anywhere."""
+        """Return (producer id, first offset) of the open transactions whose first batch has an unknown place."""
         cdef ProducerEntry entry
         return [
             (entry.producer_id, entry.current_txn_first_offset)
@@ -248,7 +248,7 @@ cdef class ProducerState:
     def place_transaction(
         self, int64_t producer_id, int64_t offset, int64_t segment_base_offset, int64_t position
     ) -> None:
-        """The producer's open transaction begins here, as far as readers are concerned."""
+        """Set where the producer's open transaction begins for readers."""
         cdef ProducerEntry entry = self.open_transactions[producer_id]
         entry.transaction_place.offset = offset
         entry.transaction_place.segment_base_offset = segment_base_offset
@@ -276,7 +276,7 @@ cdef class ProducerState:
         return self.check(producer_id, epoch, base_sequence, offset_delta, &found), found.last_offset
 
     def to_snapshot(self) -> bytes:
-        """The bytes of a ``.snapshot`` file: only the last batch of each producer is kept."""
+        """Return the bytes of a ``.snapshot`` file, which has only the last batch of each producer."""
         cdef Py_ssize_t size = HEADER_BYTES + len(self.entries) * ENTRY_BYTES
         cdef bytes out = PyBytes_FromStringAndSize(NULL, size)
         cdef uint8_t* start = <uint8_t*>PyBytes_AS_STRING(out)
@@ -304,7 +304,7 @@ cdef class ProducerState:
 
     @staticmethod
     def from_snapshot(bytes data not None, int64_t end_offset):
-        """Read ``.snapshot`` bytes; CorruptSnapshotError when anything about them is wrong."""
+        """Read the bytes of a ``.snapshot`` file; CorruptSnapshotError if anything is wrong with them."""
         cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
         cdef const uint8_t* p = start + HEADER_BYTES
         cdef Py_ssize_t size = len(data)
@@ -313,7 +313,7 @@ cdef class ProducerState:
         cdef ProducerBatch batch
         cdef int32_t count, i
         if size < HEADER_BYTES or load_i16(start) != SNAPSHOT_VERSION:
-            raise CorruptSnapshotError(f"{size} bytes that are no version {SNAPSHOT_VERSION} snapshot")
+            raise CorruptSnapshotError(f"{size} bytes that are not a snapshot of version {SNAPSHOT_VERSION}")
         if load_u32(start + 2) != crc32c(start + CRC_FROM, <size_t>(size - CRC_FROM)):
             raise CorruptSnapshotError("wrong checksum")
         count = load_i32(start + CRC_FROM)

@@ -1,8 +1,8 @@
-"""What a follower appends: batches as they come from the leader (see replica_append.pxd).
+"""Appends of a follower: batches as they come from the leader (see replica_append.pxd).
 
-Runs in the io worker that owns the partition. A batch costs its checksum, and a share of one ``pwrite`` with its neighbours;
-no Python object unless it has a producer id, begins a leader epoch or a segment. Nothing is trusted: the bytes come
-from another machine, over a network, off a disk that may be bad.
+Runs in the io worker that owns the partition. A batch costs its checksum and a share of one ``pwrite``; no Python
+object unless it has a producer id or starts a leader epoch or a segment. Nothing is trusted: the bytes come from another
+machine, over a network, from a disk that may be bad.
 """
 from libc.stdint cimport int16_t
 
@@ -43,7 +43,7 @@ EPOCH_BACK = FETCHED_EPOCH_BACK
 EPOCH_AHEAD = FETCHED_EPOCH_AHEAD
 
 
-# Check the batch at `data`. FETCHED_ALL with a *size of 0: there is no whole batch; out.needed says how long it is.
+# Check the batch at `data`. FETCHED_ALL with a *size of 0: it is incomplete; out.needed is its size.
 cdef FetchedFault check_fetched(
     const uint8_t* data, Py_ssize_t left, int64_t next_offset, int32_t last_epoch, int32_t leader_epoch,
     BatchInfo* info, Py_ssize_t* size, Fetched* out
@@ -62,7 +62,7 @@ cdef FetchedFault check_fetched(
     if whole < BATCH_HEADER_BYTES:
         return FETCHED_BAD_LENGTH
     out.needed = <Py_ssize_t>whole
-    # What the header alone gives away is told before the rest is waited for.
+    # Faults in the header are reported before the rest of the batch has arrived.
     if left < BATCH_HEADER_BYTES:
         return FETCHED_ALL
     peek_batch_header(data, BATCH_HEADER_BYTES, info)
@@ -87,24 +87,25 @@ cdef FetchedFault check_fetched(
     return FETCHED_ALL
 
 
-# Room for a batch in the active segment, and its place behind a gap. None, or why there is none.
+# Make room for a batch in the active segment, if need be after a gap. Returns None, or why there is no room.
 cdef object make_room(LogAppender log, const BatchInfo* info, Py_ssize_t size, int64_t now_ms):
     cdef int64_t last_offset = info.base_offset + info.last_offset_delta
     if info.base_offset > log.next_offset and log.gapless:
-        # INVARIANT: recovery knows that there are gaps before there is one.
+        # INVARIANT: recovery knows that there may be gaps before there is one.
         text = log.log.expect_gaps()
         if text is not None:
             return text
     if not log.roll_due(size, last_offset, info.max_timestamp, now_ms):
         return None
     if last_offset - log.next_offset > RELATIVE_OFFSET_MAX:
-        # Compaction left a gap that no segment can span: the log ends behind it.
+        # Compaction has left a gap that no segment can span: the new segment begins after it.
         log.next_offset = info.base_offset
         log.transactions.producers.end_offset = info.base_offset
     return log.log.roll(now_ms)
 
 
-# The batch is in the file: the log's ends, epochs, producers and indexes follow. None, or why there is no room.
+# Note a batch that has been written: updates the log's ends, epochs, producers and indexes. Returns None, or why there
+# is no room.
 cdef object note_fetched(LogAppender log, const uint8_t* data, Py_ssize_t size, BatchInfo* info, int32_t* last_epoch):
     cdef int32_t coordinator_epoch = -1
     cdef bint is_abort = False
@@ -115,7 +116,7 @@ cdef object note_fetched(LogAppender log, const uint8_t* data, Py_ssize_t size, 
         entry = log.transactions.producers.entries.get(info.producer_id)
         is_abort = is_abort and entry is not None and entry.current_txn_first_offset >= 0
         if is_abort:
-            # INVARIANT: before the last stable offset passes the aborted records their entry can be read.
+            # INVARIANT: the entry can be read before the last stable offset passes the aborted records.
             text = log.log.add_aborted(
                 info.producer_id, entry.current_txn_first_offset, info.base_offset + info.last_offset_delta,
                 log.transactions.producers.stable_without(
@@ -168,7 +169,7 @@ cdef int append_fetched(
                 &infos[count], &sizes[count], out)
             if out.fault != FETCHED_ALL or sizes[count] == 0:
                 break
-            # The first of a segment decides when that is full, and goes there alone.
+            # The first batch of a segment decides when the segment is full, so it is written alone.
             gap = infos[count].base_offset > end_offset and log.gapless
             end_offset = infos[count].base_offset + infos[count].last_offset_delta + 1
             if count > 0 and (
@@ -190,7 +191,7 @@ cdef int append_fetched(
     return 0
 
 
-# Write these batches and note them. out.taken follows, and out.fault when not all of them are in the log.
+# Write these batches and note them. Updates out.taken, and out.fault if not all of them could be appended.
 cdef int write_run(
     LogAppender log, const uint8_t* data, BatchInfo* infos, const Py_ssize_t* sizes, int count, Py_ssize_t total,
     int32_t* last_epoch, Fetched* out

@@ -1,9 +1,9 @@
-"""Whose transactional batches may be appended: what transaction coordinators are asked, and what waits for it (KIP-890).
+"""Verification of transactions: batches that wait until a transaction coordinator confirms them (KIP-890).
 
-The first batch of a transaction in a log is held until the transaction coordinator has said that the partition belongs
-to the transaction; what follows it from the same producer waits behind it. The bytes stay in the arena: the network
-process keeps them until there is a result. Runs in an io worker; ``produce_intake`` appends what waits no longer. A
-transaction that is open in a log costs a look-up of its producer and no question.
+The first batch of a transaction in a log is held until the transaction coordinator has confirmed that the partition
+belongs to the transaction; later batches of the same producer wait behind it. The bytes stay in the arena: the network
+process keeps them until there is a result. Runs in an io worker; ``produce_intake`` appends the released batches. If
+the transaction is already open in the log, a batch costs one lookup of its producer and no request.
 """
 import logging
 
@@ -34,9 +34,9 @@ from kbroker._ext.record.record_batch cimport (
 logger = logging.getLogger(__name__)
 
 cdef enum:
-    # BOUND: batches that wait for a transaction coordinator; more get a retriable error.
+    # BOUND: batches that wait for a transaction coordinator; further ones get a retriable error.
     HELD_MAX = 10000
-    # How long a coordinator that cannot be reached is asked again, and how often.
+    # How long requests to an unreachable coordinator are retried, and the time between attempts.
     PATIENCE_MS = 10000
     ASK_AGAIN_MS = 20
     FIRST_ABORTABLE = 11     # Produce versions whose clients know TRANSACTION_ABORTABLE,
@@ -44,7 +44,7 @@ cdef enum:
 
 
 cdef class TxnVerification:
-    """The questions of one io worker, made by its ``ProduceIntake``."""
+    """The verifications of one io worker. Created by its ``ProduceIntake``."""
 
     def __cinit__(self):
         self._on_verify = None
@@ -54,18 +54,19 @@ cdef class TxnVerification:
         self.patience_ms = PATIENCE_MS
 
     def set_verifier(self, on_verify, bint verify_all=True):
-        """on_verify(slot, producer_id, producer_epoch, transactional_id, api_version, token) is asked whether, or from
-        Produce version 12 on has to see to it that, the partition belongs to the producer's transaction. The answer is
-        ``IoLoop.verified(token, error_code)``, at once or later, always.
+        """Set the function that asks a transaction coordinator; None: nothing is verified.
 
-        verify_all: ask for every version (``transaction.partition.verification.enable``). None: ask nobody.
+        on_verify(slot, producer_id, producer_epoch, transactional_id, api_version, token): verifies that the partition
+        belongs to the producer's transaction; from Produce version 12 on it also adds it. It always responds, at once
+        or later, with ``IoLoop.verified(token, error_code)``.
+        verify_all: verify for every Produce version (``transaction.partition.verification.enable``).
         """
         self._on_verify = on_verify
         self._verify_all = verify_all
 
     @property
     def next_ask_ms(self) -> int | None:
-        """When ``IoLoop.ask_again`` has something to do, on the monotonic clock."""
+        """When ``IoLoop.ask_again`` is due next, on the monotonic clock."""
         return self._asked_again[0][0] if self._asked_again else None
 
     cdef int64_t hold(
@@ -91,7 +92,7 @@ cdef class TxnVerification:
             return NOT_HELD
         held = held_batch(network_index, d, batch)
         held.producer_epoch = epoch
-        # Without a question of its own its transaction must still be open when its turn comes.
+        # If it needs no verification itself, its transaction must still be open when it is appended.
         held.verification = NOT_ASKED if verification == NO_QUESTION else verification
         if question is not None:
             question.batches.append(held)
@@ -123,7 +124,7 @@ cdef class TxnVerification:
             self._on_verify(
                 slot, producer_id, question.producer_epoch, question.transactional_id, question.api_version, token)
         except Exception:
-            logger.exception("asking whether a transaction of producer %d goes on failed", producer_id)
+            logger.exception("cannot request the verification of a transaction of producer %d", producer_id)
             return False
         return True
 
@@ -142,7 +143,7 @@ cdef class TxnVerification:
         if question is None:
             return None
         if question.batches and is_unreachable(error_code) and monotonic_ms() < question.give_up_ms:
-            # It is being started again or loads its log. Whoever is told so would have to send everything once more.
+            # It is restarting or loading its log. With an error, the producer would have to send everything again.
             self._asked_again.append((monotonic_ms() + ASK_AGAIN_MS, token))
             return None
         del self._questions[token]
@@ -179,7 +180,7 @@ cdef class TxnVerification:
 
 
 cdef bint is_unreachable(int error_code) noexcept nogil:
-    """Whether a coordinator could not be asked, or not yet."""
+    """Whether the error means that the coordinator cannot be reached, or is not ready yet."""
     return (
         error_code == NETWORK_EXCEPTION
         or error_code == REQUEST_TIMED_OUT
@@ -198,6 +199,6 @@ cdef int16_t produce_error(int error_code, int16_t version) noexcept nogil:
     ):
         return INVALID_TXN_STATE
     if is_unreachable(error_code) or (error_code == CONCURRENT_TRANSACTIONS and version < FIRST_ADDING):
-        # Retriable, and older clients do not look for the partition's leader anew because of it.
+        # Retriable, and does not make older clients look up the partition's leader again.
         return NOT_ENOUGH_REPLICAS
     return <int16_t>error_code

@@ -1,4 +1,4 @@
-# The network side of a produce: request bytes -> descriptors, results -> response bytes.
+# The network side of a produce: request bytes to descriptors, results to response bytes.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._ext.base.wire cimport Reader
@@ -18,8 +18,8 @@ cdef struct Bundle:
 
 cdef class ProducePath:
     cdef Arena arena
-    cdef bint may_write_internal        # the client of the request at hand
-    cdef Verdicts access                # and what else it may do
+    cdef bint may_write_internal        # whether the client of the current request may write to internal topics
+    cdef Verdicts access                # what else it may do
     cdef TopicRegistry topics
     cdef RequestTable requests
     cdef int worker_count
@@ -36,11 +36,11 @@ cdef class ProducePath:
     cdef int add_descriptor(self, int worker, const ProduceDescriptor* descriptor) except -1
     cdef int send_bundles(self, list lanes) except -1
     cdef void drop_bundle(self, int worker) noexcept nogil
-    # Describe the open partitions of one io worker to its next incarnation; False if some cannot be, which have failed.
+    # Describe the open partitions of one io worker to its next incarnation; False if some had to fail instead.
     cdef bint repeat(self, Request* request, int worker) except *
-    # One io worker does not answer any more: its open partitions have failed.
+    # Fail the open partitions of one io worker, which will not respond any more.
     cdef void fail(self, Request* request, int worker, int16_t error_code) noexcept nogil
-    # The open partitions are answered with REQUEST_TIMED_OUT, whatever comes of them.
+    # Give the open partitions REQUEST_TIMED_OUT, whatever their results will be.
     cdef void note_timeout(self, Request* request) noexcept nogil
     cdef bint has_numbers(self, const ProducePart* part) noexcept nogil
     cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL

@@ -1,9 +1,9 @@
 """The network side of a produce.
 
-``start`` walks a Produce request (versions 0 to 13) where it lies in the arena and queues one descriptor per partition
-for the io worker that owns it; ``take_result`` gathers the answers; ``encode`` writes the response. No bytes of records
-are copied or looked at here. They stay as they came until all partitions have answered, so they can be described once
-more to the next incarnation of an io worker. Python per request: one dict lookup per topic. Runs in a network process.
+``start`` walks a Produce request (versions 0 to 13) in place in the arena and queues one descriptor per partition for
+the io worker that owns it; ``take_result`` collects the results; ``encode`` writes the response. The bytes of records
+are neither copied nor read here. They stay unchanged until all partitions have a result, so they can be described again
+to the next incarnation of an io worker. Python cost of a request: one dict lookup per topic. Runs in a network process.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport calloc, free, malloc
@@ -77,17 +77,17 @@ cdef enum:
     FIRST_WITH_APPEND_TIME = 2
     FIRST_WITH_THROTTLE = 1
 
-    # BOUND: partitions (and topics) of one request; each costs 96 bytes here and 48 in a bundle.
+    # BOUND: partitions (and topics) per request; each takes 96 bytes here and 48 in a bundle.
     PARTS_MAX = 100000
 
-    # Below the size of a batch header, or of a message of format 0, there is nothing to append.
+    # The smallest message of format 0; anything smaller than that, or than a batch header, cannot be appended.
     MESSAGE_BYTES_MIN = 26
 
     ERROR_NONE = 0
 
 
 class ProduceDecodeError(ValueError):
-    """The bytes are not a Produce request of their version; the connection is to be closed."""
+    """The bytes are not a Produce request of their version; the connection must be closed."""
 
 
 cdef inline void fail_part(Request* request, ProducePart* part, int16_t error_code) noexcept nogil:
@@ -117,7 +117,7 @@ cdef class ProducePath:
             free(self.bundles)
 
     cdef int start(self, Request* request, Reader* body) except -1:
-        """Queue the descriptors of a request whose header was read. parts_left may be 0 afterwards: answer at once."""
+        """Queue the descriptors of a request whose header has been read. If parts_left is 0 then, respond at once."""
         cdef:
             const uint8_t* text = NULL
             int32_t size = 0
@@ -140,7 +140,7 @@ cdef class ProducePath:
             raise
 
     cdef void take_back(self, const Request* request) noexcept nogil:
-        """Remove what a request has put into the bundles of this turn: it is rejected as a whole."""
+        """Remove a request from the bundles of this turn: it is rejected as a whole."""
         cdef uint64_t token = token_of(request)
         cdef Bundle* bundle
         cdef int i
@@ -151,7 +151,7 @@ cdef class ProducePath:
                 self.queued -= 1
 
     cdef int16_t transaction_error(self, const Request* request) except? -1:
-        """The error of a whole request: its client may not use the transactional id."""
+        """Return the error of the whole request if its client may not use the transactional id."""
         cdef bytes transactional_id
         if request.transactional_id_size <= 0:
             return ERROR_NONE
@@ -163,12 +163,12 @@ cdef class ProducePath:
         return TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
     cdef int16_t topic_error(self, Topic known, const ProduceTopic* topic) except? -1:
-        """The error of a topic that the client may not write to, whether it is known here or not."""
+        """Return the error of a topic that the client may not write to, whether the topic exists or not."""
         cdef bytes name
         if known is not None:
             name = known.name
         elif topic.topic_id != NULL:
-            return ERROR_NONE  # an id that nobody knows
+            return ERROR_NONE  # an unknown topic id
         else:
             name = PyBytes_FromStringAndSize(<const char*>topic.name, topic.name_size)
         return ERROR_NONE if self.access.may(MAY_WRITE_TOPIC, name) else TOPIC_AUTHORIZATION_FAILED
@@ -224,7 +224,7 @@ cdef class ProducePath:
                 raise ProduceDecodeError("bad tagged fields")
         if flexible and skip_tagged_fields(r) != READ_OK:
             raise ProduceDecodeError("bad tagged fields")
-        return 0  # COMPAT: bytes behind a request are ignored, as Kafka does
+        return 0  # COMPAT: bytes after a request are ignored, as in Kafka
 
     cdef int read_partition(self, Request* request, Reader* r, object topic, int16_t error_code) except -1:
         cdef:
@@ -263,7 +263,7 @@ cdef class ProducePath:
         return self.describe(request, request.part_count - 1)
 
     cdef int describe(self, const Request* request, int32_t ordinal) except -1:
-        """Queue the descriptor of a partition that waits for its io worker: the first time, or once more."""
+        """Queue the descriptor of a partition that waits for its io worker, for the first time or again."""
         cdef const ProducePart* part = &request.parts[ordinal]
         cdef ProduceDescriptor descriptor
         descriptor.request = token_of(request)
@@ -283,8 +283,8 @@ cdef class ProducePath:
         return self.add_descriptor(part.worker, &descriptor)
 
     cdef bint repeat(self, Request* request, int worker) except *:
-        """What is in the log already is recognised by its sequence number. A batch without one may be there, or not, and
-        nobody can tell: it is answered with an error.
+        """A batch that is already in the log is recognised by its sequence number. A batch without one may or may not be
+        in the log, which cannot be determined, so it gets an error.
         """
         cdef bint is_whole = True
         cdef int32_t i
@@ -311,7 +311,7 @@ cdef class ProducePath:
                 request.parts[i].error_code = REQUEST_TIMED_OUT
 
     cdef bint has_numbers(self, const ProducePart* part) noexcept nogil:
-        """Whether its log recognises the batch if it is there already: by producer id and sequence number."""
+        """Whether the log can recognise the batch as a duplicate: by producer id and sequence number."""
         return (
             part.size >= BATCH_HEADER_BYTES
             and part.records[BATCH_MAGIC_AT] == 2
@@ -328,7 +328,7 @@ cdef class ProducePath:
         return 0
 
     cdef int send_bundles(self, list lanes) except -1:
-        """Send what this turn has collected; what a full lane does not take stays for the next turn."""
+        """Send the descriptors of this turn; those that a full lane does not take stay for the next turn."""
         cdef int worker
         cdef uint32_t sent, part
         cdef Bundle* bundle
@@ -349,12 +349,12 @@ cdef class ProducePath:
         return 0
 
     cdef void drop_bundle(self, int worker) noexcept nogil:
-        """Forget what was not sent yet to an io worker that is gone."""
+        """Forget what has not been sent yet to an io worker that has died."""
         self.queued -= self.bundles[worker].count
         self.bundles[worker].count = 0
 
     cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL:
-        """Note one partition's answer; the request when this was its last, else NULL."""
+        """Note the result of one partition; returns the request if it was the last one, otherwise NULL."""
         cdef Request* request = self.requests.find(result.request)
         cdef ProducePart* part
         if request == NULL or result.ordinal >= <uint32_t>request.part_count:
@@ -379,7 +379,7 @@ cdef class ProducePath:
         return request if request.parts_left == 0 else NULL
 
     cdef int encode(self, Request* request, int32_t throttle_ms) except -1:
-        """Write the whole response, length prefix and header included, into the request's response buffer."""
+        """Write the complete response, including length prefix and header, to the request's response buffer."""
         cdef:
             bint flexible = request.api_version >= FIRST_FLEXIBLE
             Py_ssize_t size = 64

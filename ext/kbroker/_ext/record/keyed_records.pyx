@@ -1,7 +1,6 @@
-"""The last records of each key of a compacted topic, found in bulk when it is loaded.
+"""Finds the last records of each key of a compacted topic, in bulk, when the topic is loaded.
 
-Of a key that is written often only the last records matter; the others are walked over, checked and
-left out.
+Only the last records of a key matter; the others are checked and skipped.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -24,8 +23,8 @@ cdef bint add_records(dict found, int keep, const uint8_t* p, const BatchInfo* i
         bytes key
         object value
         list rows
-    # SAFETY: read_plain_batch has found every length in order, so no read here can fail; they
-    # are checked reads all the same.
+    # SAFETY: read_plain_batch has checked every length, so no read here can fail; they are
+    # bounds-checked anyway.
     for i in range(info.record_count):
         read_varint(&r, &length)
         record = make_reader(r.pos, length)
@@ -54,11 +53,11 @@ cdef bint add_records(dict found, int keep, const uint8_t* p, const BatchInfo* i
 
 
 def latest_records(bytes data not None, Py_ssize_t position, int keep) -> tuple:
-    """Take whole batches of ``data``, which come from a log, in order, from ``position`` on.
+    """Read complete batches of ``data``, which come from a log, in order, from ``position`` on.
 
-    Returns (position of the first batch not taken, records taken, offset after the last batch taken
-    or -1, {key: the last ``keep`` of its (offset, value), in order}). It ends at a batch that is
-    cut short, damaged or compressed, at a marker, and at one with a record that has no key.
+    Returns (position of the first batch not read, records read, offset after the last batch read or
+    -1, {key: the last ``keep`` of its (offset, value), in order}). Stops at a batch that is
+    incomplete, damaged or compressed, at a marker, and at one with a record without a key.
     """
     cdef:
         const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
@@ -71,7 +70,7 @@ def latest_records(bytes data not None, Py_ssize_t position, int keep) -> tuple:
     if position < 0 or position > size:
         raise IndexError(f"position {position} is outside {size} bytes")
     if keep < 1:
-        raise ValueError(f"cannot keep {keep} records of a key")
+        raise ValueError(f"cannot keep {keep} records per key")
     while position < size:
         batch_size = read_plain_batch(start + position, size - position, &info)
         if batch_size == 0 or not add_records(found, keep, start + position + BATCH_HEADER_BYTES, &info):

@@ -1,4 +1,4 @@
-# Message sets of formats 0 and 1: read, checked, and turned into a batch of format 2.
+# Message sets of formats 0 and 1: reading, checking and converting them to a batch of format 2.
 #
 # WIRE: offset int64, size int32, crc int32, magic int8, attributes int8, [timestamp int64, format 1], key bytes,
 # value bytes. A message with a codec in its attributes is a wrapper: its value is a compressed message set.
@@ -26,11 +26,11 @@ cdef enum MessageStatus:
     MESSAGE_BAD_SIZE = 2
     MESSAGE_BAD_MAGIC = 3
     MESSAGE_BAD_CRC = 4
-    MESSAGE_BAD_FIELDS = 5           # key and value do not add up to the message
-    MESSAGE_BAD_OFFSET = 6           # not behind the message before it
+    MESSAGE_BAD_FIELDS = 5           # key and value do not fill the message
+    MESSAGE_BAD_OFFSET = 6           # not above that of the message before it
 
 
-# One message where it lies.
+# One message, in place.
 cdef struct Message:
     int64_t offset
     int64_t timestamp                # -1 in format 0
@@ -45,21 +45,21 @@ cdef struct Message:
 
 cdef uint32_t crc32(const uint8_t* data, size_t size) noexcept nogil
 
-# The message at p, checksum and all.
+# Read and check the message at p, including its checksum.
 cdef MessageStatus read_message(const uint8_t* p, const uint8_t* end, Message* message) noexcept nogil
 
-# What a client sent as message set, as one batch of format 2 with its records in order: base offset 0, no producer.
-# codec: that of the batch, -1 for the set's own; level: None or of that codec. Fills `info` as check_produced_batch does.
-# Raises MessageSetRejected. BOUND: entries above message_bytes_max are rejected before their checksum is looked at,
-# nothing is decompressed beyond decompressed_max, and wrappers in wrappers are rejected.
+# Convert a client's message set to one batch of format 2 with its records in order: base offset 0, no producer id.
+# codec: compression codec of the batch, -1: the set's own; level: compression level of that codec, or None. Fills `info`
+# as check_produced_batch does. Raises MessageSetRejected. BOUND: entries above message_bytes_max are rejected before
+# their checksum is computed, nothing is decompressed beyond decompressed_max, and wrappers in wrappers are rejected.
 cdef bytearray batch_of_message_set(
     const uint8_t* data, Py_ssize_t size, int64_t message_bytes_max, int64_t decompressed_max, int codec, object level,
     BatchInfo* info,
 )
 
-# The header checksum of the LZ4 frame at `data` as clients of format 0 compute it (over the frame's magic number, too) or
-# as the format's description has it. False when these bytes are no frame.
+# Set the header checksum of the LZ4 frame at `data`: broken: as clients of format 0 compute it (including the frame's
+# magic number), otherwise as the LZ4 frame format specifies. False if these bytes are not a frame.
 cdef bint set_lz4_checksum(uint8_t* data, Py_ssize_t size, bint broken) noexcept nogil
 
-# The message set in a wrapper. Raises MessageSetRejected for what cannot be decompressed within decompressed_max.
+# The message set in a wrapper. Raises MessageSetRejected if it cannot be decompressed within decompressed_max.
 cdef bytes unwrapped(const Message* wrapper, int64_t decompressed_max)

@@ -1,9 +1,9 @@
-"""Message formats 0 and 1 on their way in: a message set becomes one record batch of format 2.
+"""Up-conversion: a message set of format 0 or 1 becomes one record batch of format 2.
 
 Runs in io workers, for Produce versions 0 to 2. One pass over the bytes for the checksums, one that writes the records;
 a wrapper is decompressed into at most ``decompressed_max`` bytes and its records are compressed again with the same
-codec. No Python object a message. The offsets that a client sends are ignored, because the broker assigns them: clients
-of format 0 mostly send zeros. In a wrapper of format 1 they must rise.
+codec. No Python object per message. The offsets sent by a client are ignored, because the broker assigns them: clients
+of format 0 mostly send zeros. In a wrapper of format 1 they must increase.
 
 Oracle: ``tests/support/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31, KIP-32; KIP-57 for the header
 checksum of LZ4 frames.
@@ -67,20 +67,20 @@ cdef extern from *:
     bint __builtin_sub_overflow(int64_t a, int64_t b, int64_t* difference) noexcept nogil
 
 
-# MessageStatus -> what is wrong with the message
+# MessageStatus -> error message
 cdef dict WORDS = {
     MESSAGE_TRUNCATED: "the message set ends within a message",
     MESSAGE_BAD_SIZE: "the size of a message is impossible",
-    MESSAGE_BAD_MAGIC: "a message of a format that does not belong here",
+    MESSAGE_BAD_MAGIC: "a message has a format that is not allowed here",
     MESSAGE_BAD_CRC: "a message does not match its checksum",
-    MESSAGE_BAD_FIELDS: "the lengths of a message do not add up",
+    MESSAGE_BAD_FIELDS: "the lengths in a message are inconsistent",
 }
 
 crc32_init()
 
 
 class MessageSetRejected(Exception):
-    """A message set that a client may not write. ``args``: error code, what is wrong, the message at fault or -1."""
+    """A message set is rejected. ``args``: error code, error message, index of the message at fault or -1."""
 
 
 cdef uint32_t crc32(const uint8_t* data, size_t size) noexcept nogil:
@@ -131,7 +131,7 @@ cdef MessageStatus read_message(const uint8_t* p, const uint8_t* end, Message* m
 
 # ---- the records of format 2 -------------------------------------------------------------------------------------
 
-# Records that are being written, and what is known of them.
+# The records being written, and their properties so far.
 cdef struct Records:
     uint8_t* start
     uint8_t* pos
@@ -140,12 +140,12 @@ cdef struct Records:
     int64_t first_timestamp
     int64_t max_timestamp
     int64_t max_timestamp_offset_delta
-    int64_t min_timestamp              # but for -1
+    int64_t min_timestamp              # except -1
     bint bad_timestamp
 
 
-# SAFETY: a record takes at most 32 bytes beyond its key and value, where its message took at least 26; room for that is
-# what records_bound() says.
+# SAFETY: a record takes at most 32 bytes in addition to its key and value, and its message took at least 26; so
+# records_bound() is enough.
 cdef inline Py_ssize_t records_bound(Py_ssize_t message_set_bytes) noexcept nogil:
     return message_set_bytes + message_set_bytes // 4 + 64
 
@@ -174,7 +174,7 @@ cdef void put_record(Records* out, const Message* message) noexcept nogil:
     if message.timestamp != -1 and message.timestamp < out.min_timestamp:
         out.min_timestamp = message.timestamp
     out.keyless_count += message.key_size < 0
-    # Attributes and a count of no headers: a byte each.
+    # The attributes and the header count of 0 take a byte each.
     size = 2 + varlong_size(delta) + varint_size(out.count) + varint_size(message.key_size)
     size += varint_size(message.value_size)
     size += <int64_t>(message.key_size if message.key_size > 0 else 0)
@@ -190,8 +190,8 @@ cdef void put_record(Records* out, const Message* message) noexcept nogil:
     out.count += 1
 
 
-# Write the records of a set that holds no wrappers. inner: of a wrapper of format `magic`, else magic is ignored.
-# *code is 0, or the error code of what is wrong with message number out.count.
+# Write the records of a set without wrappers. inner: the content of a wrapper of format `magic`; otherwise magic is
+# ignored. *code: 0, or the error code for message number out.count.
 cdef MessageStatus put_messages(
     const uint8_t* p, const uint8_t* end, bint inner, int8_t magic, int64_t message_bytes_max, Records* out, int* code
 ) noexcept nogil:
@@ -232,13 +232,14 @@ cdef object rejection(MessageStatus status, int code, bint inner, int32_t index,
         return MessageSetRejected(code, f"a message is larger than max.message.bytes of the topic, {message_bytes_max}", -1)
     if code == INVALID_TIMESTAMP:
         return MessageSetRejected(
-            code, "a timestamp out of range, or a producer that sets log append time", index)
+            code, "a timestamp is out of range, or the producer has set log append time", index)
     if status == MESSAGE_BAD_OFFSET:
-        return MessageSetRejected(code, "offsets of compressed messages do not rise", index)
+        return MessageSetRejected(code, "offsets of compressed messages do not increase", index)
     if code == INVALID_RECORD and inner:
-        return MessageSetRejected(code, "a compressed message of another format, or compressed itself", index)
+        return MessageSetRejected(
+            code, "a compressed message contains one of another format, or one that is compressed itself", index)
     if code == INVALID_RECORD:
-        return MessageSetRejected(code, "a compressed message must be the only one of its set", -1)
+        return MessageSetRejected(code, "a compressed message must be the only one in its set", -1)
     return MessageSetRejected(code, WORDS[status], -1)
 
 
@@ -266,11 +267,12 @@ cdef bytes unwrapped(const Message* wrapper, int64_t decompressed_max):
     cdef bytearray copy
     cdef bytes content
     if codec > CODEC_LZ4:
-        raise MessageSetRejected(UNSUPPORTED_COMPRESSION_TYPE, "message formats 0 and 1 do not have this compression", -1)
+        raise MessageSetRejected(
+            UNSUPPORTED_COMPRESSION_TYPE, "message formats 0 and 1 do not support this compression type", -1)
     if wrapper.value_size < 0:
-        raise MessageSetRejected(INVALID_RECORD, "a compressed message without a value", -1)
+        raise MessageSetRejected(INVALID_RECORD, "a compressed message has no value", -1)
     if codec == CODEC_LZ4 and wrapper.magic == 0:
-        # COMPAT: as Kafka, whatever a client of format 0 has for a header checksum is taken.
+        # COMPAT: as in Kafka, any header checksum is accepted from a client of format 0.
         copy = PyByteArray_FromStringAndSize(<const char*>wrapper.value, wrapper.value_size)
         value = <const uint8_t*>PyByteArray_AS_STRING(copy)
         set_lz4_checksum(<uint8_t*>PyByteArray_AS_STRING(copy), wrapper.value_size, False)
@@ -308,7 +310,7 @@ cdef bytearray batch_of_message_set(
         data = <const uint8_t*>PyBytes_AS_STRING(inner)
         size = PyBytes_GET_SIZE(inner)
         if size == 0:
-            raise MessageSetRejected(INVALID_RECORD, "a compressed message that holds none", -1)
+            raise MessageSetRejected(INVALID_RECORD, "a compressed message contains no messages", -1)
     batch = PyByteArray_FromStringAndSize(NULL, BATCH_HEADER_BYTES + records_bound(size))
     memset(&records, 0, sizeof(records))
     records.start = records.pos = <uint8_t*>PyByteArray_AS_STRING(batch) + BATCH_HEADER_BYTES
@@ -330,7 +332,7 @@ cdef bytearray batch_of_message_set(
     return batch
 
 
-# Put the header before the records, compressed if they are to be.
+# Complete the batch: compress the records if required, and write the header.
 cdef bytearray finished(bytearray batch, Records* records, int codec, object level):
     cdef uint8_t* p
     cdef Py_ssize_t size = BATCH_HEADER_BYTES + (records.pos - records.start)
@@ -362,7 +364,7 @@ cdef bytearray finished(bytearray batch, Records* records, int codec, object lev
 # ---- Python's view, for tests ------------------------------------------------------------------------------------
 
 def crc32_of(data) -> int:
-    """CRC-32 as of messages."""
+    """CRC-32, as messages have it."""
     cdef bytes whole = bytes(data)
     return crc32(<const uint8_t*>PyBytes_AS_STRING(whole), <size_t>len(whole))
 
@@ -370,7 +372,7 @@ def crc32_of(data) -> int:
 def to_batch(
     data, *, int64_t message_bytes_max=1048588, int64_t decompressed_max=1 << 26, int codec=-1, level=None
 ) -> bytearray:
-    """The batch of format 2 with the messages of a set. Raises MessageSetRejected."""
+    """Convert a message set to a batch of format 2. Raises MessageSetRejected."""
     cdef bytes whole = bytes(data)
     cdef BatchInfo info
     return batch_of_message_set(
@@ -378,7 +380,7 @@ def to_batch(
 
 
 def with_right_lz4_checksum(data) -> bytes:
-    """An LZ4 frame with the header checksum of the format's description, whatever it had."""
+    """Return an LZ4 frame with the header checksum that the frame format specifies, whatever it had before."""
     cdef bytearray copy = bytearray(data)
     set_lz4_checksum(<uint8_t*>PyByteArray_AS_STRING(copy), len(copy), False)
     return bytes(copy)

@@ -1,5 +1,5 @@
-"""The batch of an operation of a coordinator: not compressed, one time for all records; and its
-reader when it is loaded.
+"""Writes the batch of a coordinator's operation: not compressed, with one timestamp for all records;
+and reads it when the coordinator is loaded.
 
 Twin: ``kbroker.record.builder.BatchBuilder``, which also compresses.
 """
@@ -66,7 +66,7 @@ cdef inline uint64_t signed(Py_ssize_t n) noexcept:
 
 
 cdef Py_ssize_t body_size(Py_ssize_t delta, bytes key, bytes value) except -1:
-    # Of a record behind its length: attributes, two deltas, key, value, no headers.
+    # Size of a record after its length: attributes, two deltas, key, value, no headers.
     if key is None:
         raise TypeError("a record of a compacted topic needs a key")
     cdef Py_ssize_t size = 3 + uvarlong_size(signed(delta))
@@ -102,9 +102,9 @@ cdef void end_batch(uint8_t* start, Py_ssize_t size) noexcept:
 def build_batch(
     list records not None, int64_t timestamp, int64_t producer_id=-1, int16_t producer_epoch=-1
 ) -> bytes:
-    """One batch of [(key, value or None)...], at least one.
+    """Build one batch of [(key, value or None)...], which must not be empty.
 
-    producer_id: makes the batch transactional; -1: it is not.
+    producer_id: makes the batch transactional; -1: not transactional.
     """
     cdef:
         Py_ssize_t size = BATCH_HEADER_BYTES
@@ -121,7 +121,7 @@ def build_batch(
         size += body + uvarlong_size(signed(body))
     # BOUND: all lengths and counts of the format are 32 bits.
     if size > INT32_MAX:
-        raise OverflowError(f"{size} bytes are no batch")
+        raise OverflowError(f"a batch cannot have {size} bytes")
     batch = PyBytes_FromStringAndSize(NULL, size)
     start = <uint8_t*>PyBytes_AS_STRING(batch)
     begin_batch(start, size, count, timestamp, producer_id, producer_epoch)

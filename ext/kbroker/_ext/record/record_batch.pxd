@@ -1,9 +1,9 @@
-# Record batches of message format 2, checked where they lie. docs: protocol guide, "Record Batch".
+# Record batches of message format 2, checked in place. Source: protocol guide, "Record Batch".
 #
 # A batch is a header of 61 bytes and its records; bytes 0..7 (base offset) and 12..15 (leader
-# epoch) lie outside the checksum, which is what lets a broker stamp both without touching the rest.
-# Nothing here keeps a pointer. A status other than BATCH_OK leaves in `info` what was read up to
-# then.
+# epoch) are not covered by the checksum, so a broker can stamp both without touching the rest.
+# Nothing here keeps a pointer. If the status is not BATCH_OK, `info` has the fields that were read
+# before the error.
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -40,11 +40,11 @@ cdef enum BatchStatus:
     BATCH_OK = 0
     BATCH_TRUNCATED = 1                 # the bytes end before the batch does
     BATCH_BAD_LENGTH = 2                # batch_length smaller than a header
-    BATCH_BAD_MAGIC = 3                 # not format 2; info.magic says what it claims to be
+    BATCH_BAD_MAGIC = 3                 # not format 2; info.magic is the claimed format
     BATCH_BAD_CRC = 4
     BATCH_BAD_RECORD_COUNT = 5          # not positive, not last_offset_delta + 1, or too many
     BATCH_BAD_OFFSET_DELTA = 6          # a record whose offset delta is not its index
-    BATCH_BAD_RECORD = 7                # a record whose lengths, varints or headers do not add up
+    BATCH_BAD_RECORD = 7                # a record with inconsistent lengths, varints or headers
     BATCH_BAD_TIMESTAMP = 8             # overflows an int64, or a client claims append time
     BATCH_UNKNOWN_CODEC = 9
     BATCH_DECOMPRESS_FAILED = 10
@@ -52,7 +52,7 @@ cdef enum BatchStatus:
     BATCH_TRAILING_BYTES = 12           # bytes after the last record, or after the batch
     BATCH_CONTROL_FROM_CLIENT = 13      # only brokers write control batches
     BATCH_BAD_SEQUENCE = 14             # a producer id without a sequence number or epoch
-    BATCH_BAD_BASE_OFFSET = 15          # not 0, as if the producer knew where it will lie
+    BATCH_BAD_BASE_OFFSET = 15          # not 0, although the broker assigns offsets
 
 
 cdef struct BatchInfo:
@@ -71,50 +71,50 @@ cdef struct BatchInfo:
     int32_t base_sequence
     int32_t record_count
     # Results of the walk.
-    int64_t walked_max_timestamp                # -1 of a batch without records
-    int64_t walked_max_timestamp_offset_delta   # of the first record that has it; -1 of none
-    int64_t walked_min_timestamp                # smallest but for -1 ("no timestamp")
+    int64_t walked_max_timestamp                # -1 without records
+    int64_t walked_max_timestamp_offset_delta   # of the first record that has it, -1 without records
+    int64_t walked_min_timestamp                # smallest except -1 ("no timestamp")
     int32_t keyless_count                       # null keys, which compacted topics reject
     int64_t uncompressed_bytes                  # of the records, after decompression
 
 
-# Header fields of the batch at `data`. `size` must hold the whole batch, or the answer is
-# BATCH_TRUNCATED; bytes after it are not looked at. No checksum.
+# Read the header fields of the batch at `data`. BATCH_TRUNCATED if the whole batch does not fit in
+# `size`; bytes after it are ignored. Does not check the checksum.
 cdef BatchStatus read_batch_header(
     const uint8_t* data, Py_ssize_t size, BatchInfo* info
 ) noexcept nogil
 
-# The same for the first 61 bytes alone: the records may lie beyond `size` (a header read from a
-# file).
+# The same if only the first 61 bytes are there: the records may be beyond `size` (a header read
+# from a file).
 cdef BatchStatus peek_batch_header(
     const uint8_t* data, Py_ssize_t size, BatchInfo* info
 ) noexcept nogil
 
-# Checksum of the batch whose header `info` holds, as read_batch_header left it.
+# Check the checksum of the batch whose header read_batch_header has read into `info`.
 cdef BatchStatus check_crc(const uint8_t* data, const BatchInfo* info) noexcept nogil
 
 # Walk the uncompressed records of a produced batch: each length, varint and header, offset deltas
 # 0, 1, 2, ..., as many records as the header says and no byte more. Fills the walk's results in
-# `info`. On an error *bad_index is the record it was found in (record_count for trailing bytes),
-# else -1.
+# `info`. On an error, *bad_index is the index of the record at fault (record_count for trailing
+# bytes), otherwise -1.
 cdef BatchStatus walk_records(
     const uint8_t* records, Py_ssize_t size, BatchInfo* info, int32_t* bad_index
 ) noexcept nogil
 
-# The same for records read back from a log: compaction leaves gaps, so offset deltas need only rise
+# The same for records read from a log: compaction leaves gaps, so offset deltas need only increase
 # and stay within last_offset_delta, and a batch may be empty.
 cdef BatchStatus walk_stored_records(
     const uint8_t* records, Py_ssize_t size, BatchInfo* info, int32_t* bad_index
 ) noexcept nogil
 
-# Header rules for what a client may send, those that need no records: counts, no control batch,
-# sequence present, known codec, create time. `size` must be exactly the batch.
+# Check the header of a client's batch as far as that is possible without its records: counts, no
+# control batch, sequence number present, known codec, create time. `size`: exactly the batch.
 cdef BatchStatus check_produced_header(const BatchInfo* info, Py_ssize_t size) noexcept nogil
 
-# Everything a broker checks before it appends what a client sent: exactly one batch in `size`
-# bytes, checksum, header rules, records, compressed ones decompressed to at most decompressed_max
-# bytes. Time limits and sequence order are the caller's. BATCH_PYTHON_ERROR (an exception is set)
-# only when memory or a codec's module is missing.
+# All checks of a client's batch before an append: exactly one batch in `size` bytes, checksum,
+# header, records, which are decompressed to at most decompressed_max bytes. The caller checks
+# timestamp limits and sequence numbers. BATCH_PYTHON_ERROR (an exception is set) only if memory or
+# the module of a codec is missing.
 cdef BatchStatus check_produced_batch(
     const uint8_t* data,
     Py_ssize_t size,
@@ -129,8 +129,8 @@ cdef object raise_corrupt(BatchStatus status, int32_t bad_index)
 # The records of a compressed batch as a new bytes object, or None with *status set.
 cdef bytes decompressed(const uint8_t* data, const BatchInfo* info, int64_t decompressed_max, BatchStatus* status)
 
-# What recovery and tools check of a batch read back from a log: checksum, then the records by
-# walk_stored_records. Control batches, append time and bytes after the batch are fine here.
+# The checks of recovery and tools for a batch read from a log: checksum, then the records by
+# walk_stored_records. Control batches, append time and bytes after the batch are allowed.
 cdef BatchStatus check_stored_batch(
     const uint8_t* data,
     Py_ssize_t size,
@@ -139,12 +139,12 @@ cdef BatchStatus check_stored_batch(
     int32_t* bad_index,
 ) except? BATCH_PYTHON_ERROR
 
-# Stamp the base offset and the leader epoch; outside the checksum. 61 bytes at `data`.
+# Stamp the base offset and the leader epoch, which the checksum does not cover. 61 bytes at `data`.
 cdef void patch_for_append(uint8_t* data, int64_t base_offset, int32_t leader_epoch) noexcept nogil
 
-# Turn a batch into one of append time: the type bit, max timestamp = now, new checksum. The first
-# timestamp stays (COMPAT: as in Kafka; readers of append-time batches ignore it). The header is
-# changed; `size` bytes of `records` are what follows it, wherever that is.
+# Give a batch log append time: the type bit, max timestamp = now, new checksum. The first timestamp
+# stays (COMPAT: as in Kafka; readers of append-time batches ignore it). Changes the header;
+# `records`: the `size` bytes that follow it, which may be elsewhere in memory.
 cdef void patch_log_append_time(
     uint8_t* header, const uint8_t* records, Py_ssize_t size, int64_t now_ms
 ) noexcept nogil
@@ -158,7 +158,7 @@ cdef void patch_max_timestamp(
 
 # ---- varints of records --------------------------------------------------------------------------
 
-# A varint and the byte after it, returned in two registers; `next` is NULL if there is none within
+# A varint and the byte after it, returned in two registers; `next` is NULL if no varint ends within
 # bounds.
 cdef struct Varint:
     uint64_t raw
@@ -169,8 +169,8 @@ cdef Varint varint_long_form(const uint8_t* p, const uint8_t* end) noexcept nogi
 cdef Varint varlong_long_form(const uint8_t* p, const uint8_t* end) noexcept nogil
 
 
-# One and two bytes, which is nearly all there are, are read here; `wide` (a constant at each call)
-# allows 64 bits.
+# Varints of one or two bytes, which nearly all are, are read inline; `wide` (a constant at each
+# call) allows 64 bits.
 cdef inline Varint varint_at(const uint8_t* p, const uint8_t* end, bint wide) noexcept nogil:
     cdef Varint found
     if end - p >= 2:

@@ -2,8 +2,8 @@
 
 Runs in io workers (produce, replica append, recovery) and in tools. One pass over the bytes for the
 checksum, one over the records; no allocation and no copy, except for compressed batches, whose
-records are decompressed into at most ``decompressed_max`` bytes: LZ4 into a buffer that is used
-again, the others into a bytes object. All but that needs no GIL. Oracle: ``kbroker.record._pure``.
+records are decompressed into at most ``decompressed_max`` bytes: LZ4 into a buffer that is reused,
+the others into a bytes object. Only that needs the GIL. Oracle: ``kbroker.record._pure``.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -46,7 +46,7 @@ cdef enum:
     # Length, attributes, timestamp delta, offset delta, key length, value length, header count: a
     # byte each.
     RECORD_BYTES_MIN = 7
-    # BOUND: what is kept for the records of the next LZ4 batch. A batch of producers' default sizes holds a megabyte.
+    # BOUND: size of the buffer kept for the next LZ4 batch. Batches of producers' default size have up to a megabyte.
     SPARE_BYTES_MAX = 4194304
 
 
@@ -61,7 +61,7 @@ cdef BatchStatus peek_batch_header(
     info.walked_min_timestamp = -1
     if size <= BATCH_MAGIC_AT:
         return BATCH_TRUNCATED
-    # Up to the magic byte all formats look alike.
+    # All formats have the same layout up to the magic byte.
     info.base_offset = load_i64(data)
     info.batch_length = load_i32(data + 8)
     info.partition_leader_epoch = load_i32(data + BATCH_LENGTH_END)
@@ -150,15 +150,15 @@ cdef Varint varlong_long_form(const uint8_t* p, const uint8_t* end) noexcept nog
     return found
 
 
-# The byte after `count` headers that start at p, or NULL. A key is a length and bytes, a value may
-# be null.
+# The byte after `count` headers that start at p; NULL if they are malformed. A value may be null, a
+# key may not.
 cdef const uint8_t* skip_headers(
     const uint8_t* p, const uint8_t* end, int64_t count
 ) noexcept nogil:
     cdef:
         Varint v
         int64_t n
-    # BOUND: a turn consumes two bytes or returns, so a false count costs no more than the record.
+    # BOUND: each iteration consumes two bytes or returns, so a wrong count costs no more than the record's size.
     while count > 0:
         v = varint_at(p, end, False)
         n = unzigzag(v.raw)
@@ -173,7 +173,7 @@ cdef const uint8_t* skip_headers(
     return p
 
 
-# What the walk needs of one record. `next` is the byte after it, NULL if it is malformed.
+# What the walk needs to know of one record. `next` is the byte after it, NULL if it is malformed.
 # WIRE: length, attributes (unused), timestamp delta, offset delta, key, value, headers.
 cdef struct Fields:
     const uint8_t* next
@@ -221,7 +221,8 @@ cdef Fields careful_fields(const uint8_t* p, const uint8_t* end) noexcept nogil:
     return found
 
 
-# A varint of one or two bytes at p, both of which the caller knows to exist; else `next` is NULL.
+# Read a varint of one or two bytes at p; `next` is NULL if it is longer. The caller knows that two
+# bytes are readable.
 cdef inline Varint short_varint(const uint8_t* p) noexcept nogil:
     cdef Varint found
     found.raw = p[0]
@@ -232,8 +233,8 @@ cdef inline Varint short_varint(const uint8_t* p) noexcept nogil:
     return found
 
 
-# The same for the common shape: lengths and deltas of one or two bytes, fewer than 64 headers. NULL
-# means "look carefully" and says nothing about the record. Takes half as long.
+# The same for the common case: lengths and deltas of one or two bytes, fewer than 64 headers. NULL
+# means "use careful_fields" and says nothing about the record. Takes half as long.
 cdef inline Fields quick_fields(const uint8_t* p, const uint8_t* end) noexcept nogil:
     cdef:
         Fields found
@@ -245,8 +246,8 @@ cdef inline Fields quick_fields(const uint8_t* p, const uint8_t* end) noexcept n
         return found
     v = short_varint(p)
     n = <int64_t>(v.raw >> 1)
-    # SAFETY: eight bytes of body hold the attributes and three short varints, so those need no
-    # further check; `end` becomes the record's own.
+    # SAFETY: eight bytes of body have room for the attributes and three short varints, so those need
+    # no further check; `end` becomes the end of the record.
     if v.next == NULL or v.raw & 1 or n < 8 or n > end - v.next:
         return found
     end = v.next + n
@@ -376,8 +377,8 @@ cdef uint8_t* _spare = NULL
 cdef int64_t _spare_size = 0
 
 
-# Decode and walk the records of an LZ4 batch without a Python object. False: nothing is known, and the general way,
-# which also finds the words for what is wrong, has to look at it.
+# Decode and walk the records of an LZ4 batch without a Python object. False: this was not possible; the general path,
+# which also knows what is wrong, must be used.
 cdef bint walked_lz4(
     const uint8_t* data, BatchInfo* info, Py_ssize_t decompressed_max, bint stored, BatchStatus* status,
     int32_t* bad_index
@@ -392,7 +393,7 @@ cdef bint walked_lz4(
     bound = plain_lz4_bound(data + BATCH_HEADER_BYTES, size)
     if decode_block == NULL or bound < 0 or bound > decompressed_max:
         return False
-    # Taken while the GIL is held, so another thread makes a buffer of its own.
+    # Taken while the GIL is held, so another thread allocates its own buffer.
     buffer, capacity = _spare, _spare_size
     _spare = NULL
     if buffer == NULL or capacity < bound:
@@ -458,7 +459,7 @@ cdef BatchStatus check_stored_batch(
     if info.last_offset_delta < 0 or info.record_count < 0:
         return BATCH_BAD_RECORD_COUNT
     size = info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
-    # A batch that compaction emptied has no compressed stream either.
+    # A batch that compaction has emptied has no compressed stream.
     if info.attributes & ATTRIBUTE_CODEC_MASK == CODEC_NONE or info.record_count + size == 0:
         return walk_stored_records(data + BATCH_HEADER_BYTES, size, info, bad_index)
     if info.attributes & ATTRIBUTE_CODEC_MASK > CODEC_ZSTD:
@@ -530,9 +531,9 @@ cdef object summary(const BatchInfo* info):
 def check_batch(data, Py_ssize_t decompressed_max, *, bint stored=False):
     """Check one batch in full and return its BatchSummary. Raises CorruptBatchError.
 
-    data: any contiguous buffer; exactly one batch, unless ``stored``, when more may follow it.
-    stored: by the rules for a batch read back from a log (control batches, compaction's gaps),
-        not those for one that a client sent.
+    data: any contiguous buffer; exactly one batch, or with ``stored`` one followed by anything.
+    stored: apply the rules for a batch read from a log (control batches, gaps left by compaction),
+        not those for a client's batch.
     """
     cdef:
         Py_buffer view
@@ -555,9 +556,9 @@ def check_batch(data, Py_ssize_t decompressed_max, *, bint stored=False):
 
 
 def read_header(data, Py_ssize_t offset=0):
-    """BatchSummary of the batch that starts at ``offset``; its records need not be in ``data``.
+    """Return the BatchSummary of the batch that starts at ``offset``; its records need not be in ``data``.
 
-    The walk's fields hold what they do for a batch without records. Raises CorruptBatchError.
+    The fields of the walk are as for a batch without records. Raises CorruptBatchError.
     """
     cdef:
         Py_buffer view

@@ -1,6 +1,6 @@
-"""Records of format 2 as Python objects: decoded, and encoded one by one.
+"""Decodes records of format 2 to Python objects, and encodes them one by one.
 
-For tools, coordinators and lookups; produces and fetches never make an object of a record. Oracle:
+For tools, coordinators and lookups; produce and fetch never create objects for records. Oracle:
 ``kbroker.record._pure``.
 """
 
@@ -27,7 +27,7 @@ cdef object bytes_or_none(const uint8_t* p, int64_t n):
 
 
 cdef object headers_at(const uint8_t* p, const uint8_t* end, int64_t count):
-    # Called on walked bytes only, so every varint is there and every length fits.
+    # Only called for walked bytes, so every varint is complete and every length fits.
     cdef:
         Varint v
         int64_t n
@@ -44,9 +44,9 @@ cdef object headers_at(const uint8_t* p, const uint8_t* end, int64_t count):
 
 
 def decode_records(records, int32_t count, int32_t last_offset_delta, int64_t first_timestamp):
-    """Uncompressed records as a list of (offset delta, timestamp, key, value, headers).
+    """Decode uncompressed records to a list of (offset delta, timestamp, key, value, headers).
 
-    Copies every key and value. Walks the bytes first, under the rules for stored batches. Raises
+    Copies every key and value. Walks the bytes first, with the rules for stored batches. Raises
     CorruptBatchError.
     """
     cdef:
@@ -71,7 +71,7 @@ def decode_records(records, int32_t count, int32_t last_offset_delta, int64_t fi
         status = walk_stored_records(p, view.len, &info, &bad_index)
         if status != BATCH_OK:
             raise_corrupt(status, bad_index)
-        # SAFETY: the walk above proved every length below to lie within its record.
+        # SAFETY: the walk above has proved that every length below stays within its record.
         for _ in range(count):
             v = varint_at(p, end, False)
             record_end = v.next + unzigzag(v.raw)
@@ -96,16 +96,16 @@ def decode_records(records, int32_t count, int32_t last_offset_delta, int64_t fi
 
 
 cdef Py_ssize_t sized_bytes(bytes field) except -1:
-    # Encoded size of a key or value with its length; None is null.
+    # Encoded size of a key or value including its length; None is null.
     if field is None:
         return 1
     if PyBytes_GET_SIZE(field) > INT32_MAX:
-        raise OverflowError(f"{PyBytes_GET_SIZE(field)} bytes do not fit a record")
+        raise OverflowError(f"{PyBytes_GET_SIZE(field)} bytes do not fit in a record")
     return varint_size(<int32_t>PyBytes_GET_SIZE(field)) + PyBytes_GET_SIZE(field)
 
 
 cdef uint8_t* store_sized(uint8_t* p, bytes field) noexcept:
-    # Unchecked: sized_bytes(field) bytes are free at p. Returns the byte after.
+    # Unchecked: p has room for sized_bytes(field) bytes. Returns the byte after.
     cdef Py_ssize_t n
     if field is None:
         return store_uvarlong(p, zigzag32(-1))
@@ -118,7 +118,7 @@ cdef uint8_t* store_sized(uint8_t* p, bytes field) noexcept:
 def encode_record(
     int32_t offset_delta, int64_t timestamp_delta, bytes key, bytes value, tuple headers not None
 ) -> bytes:
-    """One record as it lies in a batch, length included; None is null.
+    """Encode one record as it is in a batch, including its length; None is null.
 
     headers: ((key, value or None), ...).
     """
@@ -131,10 +131,10 @@ def encode_record(
     size += sized_bytes(key) + sized_bytes(value) + varint_size(<int32_t>len(headers))
     for header_key, header_value in headers:
         if header_key is None:
-            raise TypeError("a header's key is never null")
+            raise TypeError("the key of a header cannot be null")
         size += sized_bytes(header_key) + sized_bytes(header_value)
     if size > INT32_MAX:
-        raise OverflowError(f"{size} bytes do not fit a record")
+        raise OverflowError(f"{size} bytes do not fit in a record")
     record = PyBytes_FromStringAndSize(NULL, size + varint_size(<int32_t>size))
     p = store_uvarlong(<uint8_t*>PyBytes_AS_STRING(record), zigzag32(<int32_t>size))
     p[0] = 0

@@ -1,6 +1,6 @@
-"""How many records, and how many bytes of keys and values, fall into each bucket of time.
+"""Counts records, and the bytes of their keys and values, by time buckets.
 
-One pass over the records' headers; keys, values and headers are not touched.
+One pass over the records; keys, values and headers are not read.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -34,20 +34,20 @@ cdef enum:
 
 cdef struct Bucket:
     int64_t start
-    int64_t records      # 0: the place is free
+    int64_t records      # 0: the bucket is unused
     int64_t size
 
 
 cdef class RecordCounter:
-    """Counts the records ``[start, end)`` of the record sets it is given, by their timestamps.
+    """Counts the records with offsets in ``[start, end)`` in record sets, by their timestamps.
 
-    bucket_ms: width of a bucket. Records without a timestamp have a bucket of their own, -1.
+    bucket_ms: width of a bucket. Records without a timestamp have their own bucket, -1.
     """
 
     cdef:
         RecordCursor _cursor
         int64_t _bucket_ms
-        Bucket* _buckets          # by hash, a power of two, at most half full
+        Bucket* _buckets          # a hash table: _room is a power of two, at most half of it is used
         int64_t _room, _used
         Bucket* _last
 
@@ -55,7 +55,7 @@ cdef class RecordCounter:
         self, int64_t start, int64_t end, int64_t bucket_ms, *, int64_t decompressed_max=1 << 30, bint check_crcs=True
     ):
         if bucket_ms < 1:
-            raise ValueError("a bucket has a width")
+            raise ValueError("a bucket must be at least 1 ms wide")
         self._bucket_ms = bucket_ms
         self._cursor = RecordCursor(start, end, decompressed_max, check_crcs)
         self._room = 64
@@ -71,7 +71,7 @@ cdef class RecordCounter:
         return min(self._cursor.next_offset, self._cursor.end)
 
     def count(self, records, aborted=()) -> None:
-        """Count what is in a record set. Raises RecordsDamaged."""
+        """Count the records in a record set. Raises RecordsDamaged."""
         cdef Counted status
         self._cursor.load(records, aborted)
         try:
@@ -153,7 +153,7 @@ cdef class RecordCounter:
             past = timestamp % self._bucket_ms
             if past < 0:
                 past += self._bucket_ms
-            # What is further back than any bucket begins counts in the first one there is.
+            # Timestamps further in the past get buckets of their own, as the subtraction could overflow.
             start = timestamp - past if timestamp >= -(<int64_t>1 << 62) else timestamp
         if self._last != NULL and self._last.start == start:
             return self._last
@@ -180,7 +180,7 @@ cdef class RecordCounter:
         return True
 
 
-# Where a bucket is, or is to be put.
+# The place of a bucket, or the free place for it.
 cdef Bucket* place_of(Bucket* buckets, int64_t room, int64_t start) noexcept nogil:
     cdef uint64_t at = (<uint64_t>start * <uint64_t>0x9E3779B97F4A7C15) >> 20
     while True:

@@ -1,8 +1,8 @@
-# Records one after the other, out of fetched record sets of any format, for readers in Cython.
+# Reads the records of fetched record sets of any format one by one, for callers in Cython.
 #
 # A RecordCursor walks the batches of a set (range, checksum, codec, control and aborted batches) and
-# opens the records of one batch at a time as a Run; next_row reads them. Pointers of a Row lie in the
-# set or in the cursor's buffer: they are good until the next run is opened.
+# opens the records of one batch at a time as a Run; next_row reads them. The pointers in a Row point
+# into the set or the cursor's buffer and are valid until the next run is opened.
 
 from cpython.buffer cimport Py_buffer
 from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t
@@ -21,11 +21,11 @@ cdef extern from *:
     bint __builtin_add_overflow(int64_t a, int64_t b, int64_t* sum) noexcept nogil
 
 cdef enum RunStatus:
-    RUN_DAMAGED = -1      # cursor.damage says what, cursor.damaged_at where
-    RUN_NONE = 0          # the set is used up
+    RUN_DAMAGED = -1      # cursor.damage says what is wrong, cursor.damaged_at where
+    RUN_NONE = 0          # the end of the set
     RUN_READY = 1
-    RUN_END = 2           # the range is read
-    RUN_NEEDS_GIL = 3     # RecordCursor.open_run has to decompress
+    RUN_END = 2           # the end of the range
+    RUN_NEEDS_GIL = 3     # call RecordCursor.open_run, which decompresses
 
 cdef enum RowStatus:
     ROW_DAMAGED = -1
@@ -50,22 +50,22 @@ cdef struct Run:
     const uint8_t* end
     int32_t left                 # format 2: records still to be read
     int32_t last_offset_delta
-    int64_t base_offset          # format 1: added to the offset of each message; 0 when they are absolute
-    int64_t previous_offset      # offsets rise
+    int64_t base_offset          # format 1: added to the offset of each message; 0 if those are absolute
+    int64_t previous_offset      # offsets must increase
     int64_t first_timestamp
-    int64_t append_time          # timestamp of all, if timestamp_type is 1
+    int64_t append_time          # the timestamp of all records if timestamp_type is 1
     int64_t next_offset          # first offset after the batch
     int8_t magic
     int8_t timestamp_type        # -1: format 0 has none; 0: create time; 1: append time
 
-# One record where it lies. Timestamp in milliseconds, -1 for none. A size of -1 is null.
+# One record, in place. Timestamp in milliseconds, -1 without one. A size of -1 is null.
 cdef struct Row:
     int64_t offset
     int64_t timestamp
     const uint8_t* start
     const uint8_t* key
     const uint8_t* value
-    const uint8_t* headers       # of a key length each, to headers_end
+    const uint8_t* headers       # the encoded headers, up to headers_end
     const uint8_t* headers_end
     int32_t key_size
     int32_t value_size
@@ -102,7 +102,7 @@ cdef inline RowStatus next_record(Run* run, Row* row) noexcept nogil:
     n = unzigzag(v.raw)
     if v.next == NULL or n < 0 or n > run.last_offset_delta:
         return ROW_DAMAGED
-    # SAFETY: base_offset + last_offset_delta was seen not to overflow.
+    # SAFETY: base_offset + last_offset_delta has been checked not to overflow.
     row.offset = run.base_offset + n
     if row.offset <= run.previous_offset:
         return ROW_DAMAGED
@@ -120,7 +120,7 @@ cdef inline RowStatus next_record(Run* run, Row* row) noexcept nogil:
     row.value_size = <int32_t>n
     v = varint_at(v.next + (n if n > 0 else 0), end, False)
     n = unzigzag(v.raw)
-    # A header takes two bytes at least.
+    # A header takes at least two bytes.
     if v.next == NULL or n < 0 or 2 * n > end - v.next or (n == 0 and v.next != end):
         return ROW_DAMAGED
     row.headers = v.next
@@ -133,7 +133,7 @@ cdef inline RowStatus next_record(Run* run, Row* row) noexcept nogil:
 
 
 cdef inline RowStatus next_message(Run* run, Row* row) noexcept nogil:
-    # The same of formats 0 and 1.
+    # The same for formats 0 and 1.
     cdef Message message
     if run.pos == run.end:
         return ROW_NONE
@@ -162,14 +162,14 @@ cdef inline RowStatus next_row(Run* run, Row* row) noexcept nogil:
     return next_record(run, row) if run.magic == 2 else next_message(run, row)
 
 
-# Have next_row read `row`, the last one it read, again.
+# Make next_row return `row` again, which must be the last one it returned.
 cdef inline void unread(Run* run, const Row* row) noexcept nogil:
     run.pos = row.start
     run.previous_offset = row.offset - 1
     run.left += 1
 
 
-# Read one header and advance p[0]; False when it is malformed.
+# Read one header and advance p[0]; False if it is malformed.
 cdef inline bint next_header(
     const uint8_t** p, const uint8_t* end, const uint8_t** key, int32_t* key_size, const uint8_t** value,
     int32_t* value_size
@@ -192,18 +192,18 @@ cdef inline bint next_header(
 
 cdef class RecordCursor:
     cdef:
-        Run run                       # what next_run or open_run has opened
-        int64_t next_offset           # all below it is read or skipped; rows below it are not to be taken
+        Run run                       # opened by next_run or open_run
+        int64_t next_offset           # everything below has been read or skipped; ignore rows below it
         int64_t end                   # of the range, exclusive
         Damage damage
         int64_t damaged_at            # offset
         int64_t batches               # opened so far
 
-        Py_buffer _view               # the set; holds its buffer
+        Py_buffer _view               # the set; keeps its buffer alive
         bint _loaded
         const uint8_t* _pos
         const uint8_t* _limit
-        const uint8_t* _batch         # to be decompressed
+        const uint8_t* _batch         # the current batch or message
         BatchInfo _info
         Message _wrapper
         bytes _content                # decompressed by Python
@@ -211,15 +211,15 @@ cdef class RecordCursor:
         int64_t _scratch_size
         int64_t _decompressed_max
         bint _check_crcs
-        Aborted* _aborted             # by first offset
+        Aborted* _aborted             # ordered by first offset
         Py_ssize_t _aborted_count
-        Py_ssize_t _aborted_at        # those before it have begun
+        Py_ssize_t _aborted_at        # the walk has reached those before it
         int64_t* _active              # producers whose transaction is aborted; room for _aborted_count
         Py_ssize_t _active_count
 
-    # Open the next batch's records in `run`. Call finish_run when they are read.
+    # Open the next batch's records as `run`. Call finish_run after reading them.
     cdef RunStatus next_run(self) noexcept nogil
-    # What RUN_NEEDS_GIL asks for; then `run` is open. False: the batch is damaged.
+    # Open `run` after RUN_NEEDS_GIL. False: the batch is damaged.
     cdef bint open_run(self) except -1
     cdef void finish_run(self) noexcept nogil
     cdef RunStatus _damaged(self, Damage damage, int64_t offset) noexcept nogil

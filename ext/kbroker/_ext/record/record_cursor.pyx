@@ -1,9 +1,9 @@
-"""Walks fetched record sets batch by batch, for whatever turns records into columns or counts.
+"""Walks fetched record sets batch by batch, for code that turns records into columns or counts.
 
-Runs in clients. What a fetch returns is more than was asked for: it begins with the batch that holds
-the offset asked for, holds control records and, for readers of committed records, aborted ones, and
-ends within a batch. Here that is cut away. All but decompression by a Python package runs without
-the GIL. Nothing is believed of the bytes: each length is compared with what is left.
+Runs in clients. A fetch response has more than the requested records: it begins with the batch that
+has the fetch offset, contains control records and, for read_committed, aborted records, and may end
+within a batch. The cursor skips all of that. Only decompression by a Python package needs the GIL.
+The bytes are not trusted: each length is compared with what is left.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -43,36 +43,36 @@ from kbroker._ext.record.record_batch cimport (
 )
 
 cdef enum:
-    # A message of format 0 in an entry; a batch is longer.
+    # The size of an entry with an empty message of format 0; a batch is larger.
     ENTRY_BYTES_MIN = MESSAGE_0_BYTES_MIN
-    # BOUND: what is kept for the records of the next LZ4 batch.
+    # BOUND: size of the buffer kept for the next LZ4 batch.
     SCRATCH_BYTES_MAX = 33554432
 
 WORDS = {
     DAMAGE_LENGTH: "a length is impossible",
     DAMAGE_MAGIC: "the format is unknown",
     DAMAGE_CRC: "the checksum does not match",
-    DAMAGE_HEADER: "the header of a batch contradicts itself",
-    DAMAGE_RECORD: "the fields of a record do not add up",
-    DAMAGE_CODEC: "the compression is unknown",
+    DAMAGE_HEADER: "the header of a batch is inconsistent",
+    DAMAGE_RECORD: "the fields of a record are inconsistent",
+    DAMAGE_CODEC: "the compression type is unknown",
     DAMAGE_COMPRESSED: "the records cannot be decompressed",
     DAMAGE_TOO_LARGE: "the records decompress to more than the limit",
     DAMAGE_ORDER: "its offsets are not above those of the batch before it",
 }
 
-# liblz4's decoder of a block, NULL where the lz4 package does not show it; looked up with the first LZ4 batch.
+# liblz4's block decoder, NULL if the lz4 package does not expose it; looked up for the first LZ4 batch.
 cdef Lz4DecodeBlock _decode_block = NULL
 cdef bint _decode_block_known = False
 
 
 class RecordsDamaged(ValueError):
-    """Fetched records break their format. ``args``: the offset of their batch, what is wrong."""
+    """Fetched records are damaged. ``args``: the offset of their batch, error message."""
 
 
 cdef class RecordCursor:
-    """Records of ``[start, end)`` out of the sets that ``load`` is given, in order.
+    """Reads the records with offsets in ``[start, end)`` from the sets passed to ``load``, in order.
 
-    decompressed_max: BOUND, bytes of one batch's records.
+    decompressed_max: BOUND: decompressed bytes per batch.
     """
 
     def __cinit__(self, int64_t start, int64_t end, int64_t decompressed_max, bint check_crcs):
@@ -105,11 +105,11 @@ cdef class RecordCursor:
         self._content = None
 
     def load(self, records, aborted=()):
-        """Go on with a fetched record set.
+        """Continue with a fetched record set.
 
-        records: any contiguous buffer, which is not to change until the set is read. It may begin below
-            ``next_offset`` and end within a batch.
-        aborted: (producer id, first offset) of the aborted transactions in it; for all records, empty.
+        records: any contiguous buffer, which must not change until the set has been read. It may begin
+            below ``next_offset`` and end within a batch.
+        aborted: (producer id, first offset) of the aborted transactions in it; empty: read all records.
         """
         cdef Py_ssize_t n = 0
         self._unload()
@@ -132,7 +132,7 @@ cdef class RecordCursor:
         self._limit = self._pos + self._view.len
 
     def unload(self):
-        """Let go of the set."""
+        """Release the set."""
         self._unload()
 
     cdef RunStatus _damaged(self, Damage damage, int64_t offset) noexcept nogil:
@@ -175,7 +175,7 @@ cdef class RecordCursor:
 
     # ---- format 2
 
-    # RUN_NONE: nothing of the batch is wanted.
+    # RUN_NONE: the batch has no wanted records.
     cdef RunStatus _next_batch(self, const uint8_t* p) noexcept nogil:
         cdef BatchInfo* info = &self._info
         cdef int64_t last
@@ -203,7 +203,7 @@ cdef class RecordCursor:
             return RUN_NONE
         return self._open_batch()
 
-    # Whether the batch in _info belongs to an aborted transaction. INVARIANT: asked for each batch, in order.
+    # Whether the batch in _info belongs to an aborted transaction. INVARIANT: called for each batch, in order.
     cdef bint _is_aborted(self) noexcept nogil:
         cdef:
             int64_t last = self._info.base_offset + self._info.last_offset_delta
@@ -212,7 +212,7 @@ cdef class RecordCursor:
         if self._aborted_count == 0:
             return False
         while self._aborted_at < self._aborted_count and self._aborted[self._aborted_at].first_offset <= last:
-            # SAFETY: each entry is put in once, and there is room for all.
+            # SAFETY: each entry is added once, and there is room for all.
             self._active[self._active_count] = self._aborted[self._aborted_at].producer_id
             self._active_count += 1
             self._aborted_at += 1
@@ -221,7 +221,7 @@ cdef class RecordCursor:
         for i in range(self._active_count):
             if self._active[i] == producer_id:
                 if self._info.attributes & ATTRIBUTE_CONTROL:
-                    # Its marker: what the producer writes from here on is another transaction.
+                    # The abort marker: later batches of this producer belong to another transaction.
                     self._active_count -= 1
                     self._active[i] = self._active[self._active_count]
                 return True
@@ -257,7 +257,7 @@ cdef class RecordCursor:
         run.timestamp_type = 1 if info.attributes & ATTRIBUTE_LOG_APPEND_TIME else 0
         self.batches += 1
 
-    # Decode into the scratch buffer; RUN_NEEDS_GIL for a frame that the package has to judge.
+    # Decode into the scratch buffer; RUN_NEEDS_GIL for a frame that only the Python package can decode.
     cdef RunStatus _open_lz4(self) noexcept nogil:
         cdef:
             const uint8_t* p = self._batch + BATCH_HEADER_BYTES
@@ -324,7 +324,7 @@ cdef class RecordCursor:
         self._open_messages()
         return RUN_READY
 
-    # What is the same for a message and for a set in a wrapper.
+    # The common part of opening a message and a set in a wrapper.
     cdef void _open_messages(self) noexcept nogil:
         cdef Run* run = &self.run
         run.left = 0
@@ -356,7 +356,7 @@ cdef class RecordCursor:
         self.run.end = end
         self.run.base_offset = 0
         if self._wrapper.magic == 1:
-            # Offsets in a wrapper of format 1 are relative; its own is the absolute one of the last message.
+            # Offsets in a wrapper of format 1 are relative; the wrapper has the absolute offset of the last message.
             while end - p >= ENTRY_HEADER_BYTES:
                 last = load_i64(p)
                 size = load_i32(p + 8)
@@ -376,16 +376,16 @@ def _second(pair):
 
 
 def damage_words(int damage) -> str:
-    """What a Damage is, in words."""
+    """The error message for a Damage."""
     return WORDS[damage]
 
 
 def end_offset(records, int64_t start) -> int:
-    """The offset after the last whole batch of a record set, by headers alone; ``start`` if there is none.
+    """Find the offset after the last complete batch of a record set, from headers only; ``start`` if there is none.
 
-    What is impossible in one batch ends the walk: whoever reads the records finds out what it is. Raises
-    RecordsDamaged for a batch of format 2 that does not begin above the end of the one before: no checksum covers a
-    batch's first offset, and whoever reads would take one of the two for read already, or for not wanted.
+    An impossible header ends the walk: reading the records then reports the problem. Raises RecordsDamaged for a batch
+    of format 2 that does not begin above the end of the previous one: no checksum covers a batch's base offset, and a
+    reader would skip one of the two as already read or not wanted.
     """
     cdef:
         Py_buffer view

@@ -1,7 +1,7 @@
 """Which records of a batch compaction keeps; see record_filter.pxd.
 
-Runs in the threads of the cleaner process, without the GIL where a batch is large. Every record is looked at within its
-bounds; a batch whose records do not add up is RECORDS_BAD.
+Runs in the threads of the cleaner process, without the GIL if a batch is large. Reads stay within the bounds of each
+record; a batch with inconsistent records is RECORDS_BAD.
 """
 from libc.string cimport memcpy
 
@@ -26,7 +26,7 @@ cdef enum:
     RECORD_BYTES_MIN = 7
 
 
-# One record where it lies. WIRE: length, attributes, timestamp delta, offset delta, key, value, headers.
+# One record, in place. WIRE: length, attributes, timestamp delta, offset delta, key, value, headers.
 cdef struct RecordView:
     const uint8_t* rest          # from the offset delta on
     const uint8_t* next          # the byte after the record
@@ -136,7 +136,7 @@ cdef uint8_t* copy_records(
         view_record(p, end, &record)
         if found.keep[i]:
             if shifted:
-                # Wraps around as the readers' sum does.
+                # Wraps around, as the sum that readers compute does.
                 delta = <int64_t>(<uint64_t>record.timestamp_delta + shift)
                 rest = record.next - record.rest
                 out = store_uvarlong(out, zigzag32(<int32_t>(1 + varlong_size(delta) + rest)))
