@@ -1,7 +1,7 @@
-"""The installed commands, each a function here.
+"""The installed commands, one function each.
 
-Nothing is imported before Ctrl-C ends a command quietly: until its program is there, half a second
-for some, it would be a traceback.
+Imports come only after the handler for Ctrl-C is set: importing a command's program takes up to
+half a second, during which Ctrl-C would print a traceback.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def mirror() -> int:
 
 
 def _run(program: str, *, is_job: bool = False) -> int:
-    """Import the program and run its ``main``; its exit code.
+    """Import the program and run its ``main``; return its exit code.
 
-    is_job: SIGTERM, which is how systemd, Kubernetes and Airflow stop what they have started, ends
-    it as Ctrl-C does, but for the exit code.
+    is_job: SIGTERM, with which systemd, Kubernetes and Airflow stop a process, ends it in the same
+    way as Ctrl-C, except for the exit code.
     """
     # Some shells start what runs in the background with SIGINT ignored: that stays.
     is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -20,7 +20,7 @@ EXIT_DONE, EXIT_CRASH, EXIT_BAD_CONFIG, EXIT_CANNOT_START = 0, 1, 2, 3
 
 
 class _Row:
-    """One line of the table until ``ErrorCode`` exists; Python's class statement then names it."""
+    """A row of the table; the class statement of ``ErrorCode`` turns it into a named member."""
 
     def __init__(self, code: int, retriable: bool, message: str) -> None:
         self.columns = code, retriable, message

@@ -148,7 +148,7 @@ class LogDirectory:
             self.partitions[key] = entry.path
 
     def _passing(self) -> set[TopicPartition]:
-        """Partitions that a checkpoint may still name: deleted ones, and the metadata log."""
+        """Partitions that checkpoints may name without a log: deleted ones and the metadata log."""
         found = {("__cluster_metadata", 0)}
         for name in self.left_alone:
             key = parse_partition_dir(name.rpartition(".")[0])
@@ -201,11 +201,11 @@ def read_directories(
     was_clean: Mapping[str, bool] | None = None,
     only: Set[TopicPartition] | None = None,
 ) -> list[LogDirectory]:
-    """All of one broker's directories, which must agree. Raises Refusal, OSError.
+    """Read all log directories of one broker, which must agree. Raises Refusal, OSError.
 
-    logs_only: what has no log in it is passed over, not refused. was_clean: which a broker left in
-    order; without it the mark in each directory says so. only: the partitions to look at, all
-    if None.
+    logs_only: directories without logs are skipped instead of refused. was_clean: whether a broker
+    has shut down cleanly, by directory; None: as the marker in each directory says. only: the
+    partitions to look at; None: all.
     """
     was_clean = was_clean or {}
     found = [

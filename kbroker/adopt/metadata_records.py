@@ -209,7 +209,7 @@ def decode_record(value: bytes) -> Message | UnknownRecord:
     if cls is None:
         return UnknownRecord(kind, version)
     if not cls.VERSIONS[0] <= version <= cls.VERSIONS[1]:
-        raise DecodeError(f"version {version} of {cls.__name__}: a newer Kafka wrote it")
+        raise DecodeError(f"{cls.__name__} has version {version}, from a newer Kafka")
     return codec.decode_exact(cls, version, value, position)
 
 

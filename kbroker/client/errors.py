@@ -45,7 +45,7 @@ class RejectedError(ClientError):
 
 
 class Timeout(ClientError):
-    """A deadline passed. waited_for: what did not happen. last: the last error before it."""
+    """A deadline passed. waited_for: what did not happen. last: the last error before that."""
 
     code = ErrorCode(7)
     retriable = True

@@ -42,11 +42,10 @@ _FINAL_EPOCH = -1  # no fetch session
 class RecordSet(NamedTuple):
     """The records that one fetch returned.
 
-    records: whole batches and perhaps a part of another; the first may begin below the offset asked
-        for, the last go beyond the range. A view that the fetch after the next overwrites.
-    aborted: (producer id, first offset) of the aborted transactions among them, for readers of
-        committed records.
-    first_offset: what was asked for. next_offset: after the last whole batch.
+    records: complete batches and possibly part of another; the first may begin below the fetch
+        offset, the last may end after the range. A view, overwritten by the fetch after the next.
+    aborted: (producer id, first offset) of the aborted transactions in them, for read_committed.
+    first_offset: the fetch offset. next_offset: after the last complete batch.
     """
 
     records: memoryview

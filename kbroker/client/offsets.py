@@ -214,9 +214,11 @@ def committed(
     stable: bool = True,
     deadline: float | None = None,
 ) -> dict[TopicPartition, Committed]:
-    """What a group has committed, of all partitions without ``partitions``; those without an
-    offset are left out. Waits until offsets of open transactions are decided (KIP-447), unless
-    ``stable`` is False: then they are those of before."""
+    """The committed offsets of a group, without ``partitions`` those of all partitions.
+
+    Partitions without a committed offset are left out. Waits until the offsets of open transactions
+    are decided (KIP-447); if ``stable`` is False, returns those committed before instead.
+    """
     by_topic: dict[str, list[int]] | None = None
     if partitions is not None:
         by_topic = defaultdict(list)

@@ -60,7 +60,7 @@ def _culprit(
     own: Mapping[str, str],
     rejection: ConfigError,
 ) -> str | None:
-    """The stored setting to leave out: that which is rejected, or one that it does not go with."""
+    """The stored setting to leave out: the rejected one, or one that it conflicts with."""
     if rejection.key in own or rejection.key in default:
         return rejection.key
     for name in sorted({*own, *default}):

@@ -54,7 +54,7 @@ def create(state: ClusterState, topics: Iterable[NewTopic]) -> Decision:
 
 
 def enlarge(state: ClusterState, name: str, added: Assignment) -> Decision:
-    """More partitions for a topic, as it is known."""
+    """Add partitions to an existing topic."""
     topic = state.existing(name)
     assignment = {number: p.replicas for number, p in enumerate(topic.partitions)} | added
     transaction = collect()
@@ -101,7 +101,7 @@ def change_partitions(
 
 
 def begin_deletion(names: Iterable[str]) -> Decision:
-    """Topics that will be deleted from now on, come what may."""
+    """Mark topics for deletion, which cannot be cancelled."""
     transaction, changes = collect(), list[Change]()
     for name in names:
         transaction.create(paths.delete_topic(name))
@@ -110,7 +110,7 @@ def begin_deletion(names: Iterable[str]) -> Decision:
 
 
 def remove(state: ClusterState, names: Iterable[str], nodes: Mapping[str, list[Node]]) -> Decision:
-    """Topics without logs. nodes: what there is of each in the store, parents first."""
+    """Remove topics whose logs are deleted. nodes: of each topic in the store, parents first."""
     transaction, changes = collect(), list[Change]()
     for name in names:
         for node in reversed(nodes[name]):
@@ -123,7 +123,7 @@ def remove(state: ClusterState, names: Iterable[str], nodes: Mapping[str, list[N
 
 
 def configure(state: ClusterState, changed: ConfigsChanged) -> Decision:
-    """Replace settings."""
+    """Replace the settings of topics, brokers and groups."""
     transaction = collect()
     documents = [(paths.topic_config(name), config) for name, config in changed.topics.items()]
     documents += [(paths.broker_config(name), config) for name, config in changed.brokers.items()]

@@ -166,7 +166,7 @@ async def handle_txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommit
 
 
 def failed_deletion(topic: Any) -> Any:
-    """The entry of a topic, in the response to OffsetDelete, that the client may not read."""
+    """The entry in an OffsetDelete response for a topic that the client may not read."""
     cls = OffsetDeleteResponse
     return cls.OffsetDeleteResponseTopic(
         name=topic.name,

@@ -64,7 +64,7 @@ async def handle_offset_commit(ctx: RequestContext, request: OffsetCommitRequest
 
 
 def of_group(request: OffsetFetchRequest) -> tuple[str, ...]:
-    """The group of a request for one group, up to version 7."""
+    """The group of a request up to version 7; later versions name groups in a list."""
     return () if request.groups else (request.group_id,)
 
 

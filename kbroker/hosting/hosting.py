@@ -195,7 +195,7 @@ class Hosting:
         return ControlAnswer(partitions=refused)
 
     async def _forget(self, deleted: Mapping[PartitionKey, Replica]) -> None:
-        """Their logs are gone; one that was ordered twice was forgotten then."""
+        """Forget replicas whose logs are deleted, unless another deletion has done so already."""
         gone = [
             key
             for key, replica in deleted.items()

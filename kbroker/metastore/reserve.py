@@ -42,7 +42,7 @@ class Reserve:
             self._is_there = True
 
     def release(self) -> bool:
-        """Give the space up; whether there was any."""
+        """Free the reserved space; returns whether there was any."""
         if not self._is_there:
             return False
         self._is_there = False

@@ -73,8 +73,8 @@ class StoreFailed(Exception):
 
 
 class ConnectionLoss(Exception):
-    """The connection or its session ended while the request was under way: it took effect, or it
-    did not.
+    """The connection or its session ended during the request, which may or may not have taken
+    effect.
     """
 
 
@@ -186,21 +186,21 @@ class Store(ABC):
 
     @abstractmethod
     def get(self, path: str) -> Pending[Node]:
-        """The node; NoNode."""
+        """The node. Fails with NoNode."""
 
     @abstractmethod
     def exists(self, path: str) -> Pending[NodeStat | None]:
-        """The node's stat, None when there is no such node."""
+        """The node's stat; None if there is no such node."""
 
     @abstractmethod
     def children(self, path: str) -> Pending[list[str]]:
-        """Names (not paths) of the children, sorted; NoNode."""
+        """Names (not paths) of the children, sorted. Fails with NoNode."""
 
     @abstractmethod
     def subtree(self, path: str) -> Pending[list[Node]]:
-        """All nodes below ``path``, parents before children; none when it does not exist.
+        """All nodes below ``path``, parents before children; none if it does not exist.
 
-        No snapshot: the tree may change while it is read.
+        This is not a snapshot: the tree may change while it is read.
         """
 
     @abstractmethod

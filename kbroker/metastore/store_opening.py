@@ -69,7 +69,7 @@ class Opening:
         self._copy = copy
 
     def connect(self) -> sqlite3.Connection:
-        """The database, checked and with a session begun. Raises sqlite3.Error, StoreFailed,
+        """Open and check the database and begin a session. Raises sqlite3.Error, StoreFailed,
         OSError.
         """
         if not os.path.exists(self.path):

@@ -99,7 +99,7 @@ def read_message(data: bytes, start: int = 0) -> LegacyMessage:
 
 
 def iterate_messages(data: bytes) -> Iterator[LegacyMessage]:
-    """The messages of a set, one after another. Raises CorruptBatchError."""
+    """Iterate over the messages of a set. Raises CorruptBatchError."""
     position = 0
     while position < len(data):
         message = read_message(data, position)

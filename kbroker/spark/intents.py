@@ -94,7 +94,7 @@ class Intents:
         commit(self._cluster, self._aborted_group(write), {(self._topic, 0): (0, " ".join(newest))})
 
     def require_not_aborted(self, write: str, attempt: str) -> None:
-        """Raises RejectedError."""
+        """Raise RejectedError if the attempt has been aborted."""
         if attempt in self._aborted(write):
             raise RejectedError(
                 ErrorCode.INVALID_TXN_STATE,

@@ -42,8 +42,8 @@ _LOCK_POLL_S = 0.02
 class DataDirs:
     """The usable data directories of this run, locked until ``release``.
 
-    Nothing in them is changed before ``begin``. lost: those that were left out because they are
-    empty, and were not at the last start; nothing is written there.
+    Nothing in them is changed before ``begin``. lost: directories that are not used because they
+    are empty but were not at the last start; nothing is written there.
     """
 
     def __init__(
@@ -260,10 +260,10 @@ def _check_no_store(usable: list[str]) -> None:
 
 
 def _check_store(configured: list[str], metas: dict[str, dict[str, str]]) -> None:
-    """Refuse to start when the metadata is in a directory that cannot be used.
+    """Refuse to start if the metadata store is in a directory that cannot be used.
 
-    It would not know its topics, and have two stores when the directory comes back. Raises
-    ConfigError.
+    The broker would not know its topics, and there would be two stores once the directory is
+    usable again. Raises ConfigError.
     """
     from kbroker.metastore.store_files import FILE_NAME, holds_store
 

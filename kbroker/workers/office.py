@@ -95,10 +95,10 @@ class Office:
     def served(
         self, serve: Callable[[InOffice], Callable[[Address, Q], Coroutine[Any, Any, A]]]
     ) -> Callable[[Address, Q], Coroutine[Any, Any, A]]:
-        """A handler of requests that only the controller can serve.
+        """Wrap the handler of a request that only the controller can serve.
 
-        Others are told so, and so is everybody while the store cannot be reached: both are errors
-        after which clients ask again.
+        On another broker it gives NOT_CONTROLLER, and while the store cannot be reached
+        REQUEST_TIMED_OUT; clients retry after both.
         """
 
         async def handle(sender: Address, asked: Q) -> A:

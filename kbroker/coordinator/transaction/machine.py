@@ -172,7 +172,7 @@ class TransactionMachine:
     # -- InitProducerId ----------------------------------------------------------------------
 
     async def new_producer_id(self) -> int:
-        """A new producer id; WireError if there is none now, or the machine is closed."""
+        """Return a new producer id. WireError if there is none now or the machine is closed."""
         pending: Pending[int] = Pending()
         self._waits_for_id.add(pending)
         self._producer_ids.take().then(lambda done: pending.resolve(done.value, done.error))

@@ -29,7 +29,7 @@ Partition = tuple[str, int]
 
 
 class State(IntEnum):
-    """Of a transaction, as records number them."""
+    """The state of a transaction, as numbered in its records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -179,7 +179,7 @@ def initialized(
 def with_partitions(
     txn: Transaction, partitions: Iterable[Partition], version: int, now_ms: int
 ) -> TransactionLogValue:
-    """Partitions join the transaction, which begins with the first."""
+    """Add partitions to the transaction; the first ones begin it."""
     value = value_of(txn, State.ONGOING, now_ms)
     if txn.state != State.ONGOING:
         value.transaction_start_timestamp_ms = now_ms

@@ -42,8 +42,8 @@ class CreateTopics:
 
 @dataclass(slots=True)
 class TopicToEnlarge:
-    """count: partitions that it is to have. assignments: replicas of each new one, in order; None
-    to have them chosen.
+    """count: the new number of partitions. assignments: replicas of each new partition, in order;
+    None: the controller chooses them.
     """
 
     name: str

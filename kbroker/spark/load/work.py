@@ -116,7 +116,7 @@ def _answers_of(files: Sequence[LoadedFile], topic_id: str) -> list[dict[str, An
 
 
 def deleted(gap: Gap) -> str:
-    """A gap that a task has found, in words."""
+    """Describe a gap that a task has found."""
     return (
         f"{gap.topic} partition {gap.partition}: offsets {gap.start} to {gap.end} were deleted "
         "before they were read"

@@ -17,12 +17,15 @@ NO_RECORD = -1
 
 
 class CleanedTransactions:
-    """Fed with transactional and control batches in the order of the log."""
+    """Tracks which transactions in a log are aborted while the log is cleaned.
+
+    It must be given the transactional and control batches in the order of the log.
+    """
 
     __slots__ = ("_committed", "_next", "_open", "_waiting", "kept_aborts")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """aborted: every transaction with an abort whose records or marker will be passed."""
+        """aborted: every aborted transaction with records or a marker in the cleaned segments."""
         self._waiting = sorted(aborted, key=lambda entry: entry.first_offset)
         self._next = 0
         # Aborted transactions by producer, and whether a batch of theirs was met.

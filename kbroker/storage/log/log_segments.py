@@ -40,10 +40,10 @@ class LogSegments(Sequence[Segment]):
         self.files = ActiveSegment(loaded[-1], settings)
 
     def close(self) -> None:
-        """Safe to call twice; nothing is synced."""
+        """Close the files of the active segment without a sync. May be called twice."""
         self.files.close()
 
-    # ---- what they are ----
+    # ---- properties ----
 
     @overload
     def __getitem__(self, at: int) -> Segment: ...

@@ -310,9 +310,10 @@ class PartitionLog:
     def add_aborted(
         self, producer_id: int, first_offset: int, last_offset: int, last_stable_offset: int
     ) -> str | None:
-        """Note an aborted transaction whose marker goes to the active segment.
+        """Note an aborted transaction whose marker will be in the active segment.
 
-        A text when there is no room for it, or no descriptor. Raises StorageError.
+        Returns an error message if there is no room for the entry, or no file descriptor. Raises
+        StorageError.
         """
         aborted = self.segments.files.aborted
         is_first = aborted.is_empty

@@ -66,7 +66,7 @@ class Sweep:
         self._waiting.extend(self._logs.values())
 
     def do_slice(self, config: Settings) -> list[int]:
-        """Continue for SLICE_MS; returns the slots whose log start offset was raised."""
+        """Continue for SLICE_MS; returns the slots whose log start offset has advanced."""
         began_ms = self._clock.monotonic_ms()
         changed = []
         while self._waiting:

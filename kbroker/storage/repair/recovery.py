@@ -239,8 +239,8 @@ def _list_segments(directory: str) -> list[Segment]:
 
 
 def _load_clean_tail(loaded: LoadedLog, options: LoadOptions) -> bool:
-    """Find the log's end after the last index entry; False when anything differs from what a clean
-    stop leaves.
+    """Find the log end by walking from the last index entry; False if anything is not as a clean
+    shutdown leaves it.
     """
     active = loaded.segments[-1]
     if active.size > 0 and not os.path.exists(active.path(INDEX_SUFFIX)):

@@ -49,7 +49,7 @@ class LeaderEpochs:
 
     @property
     def newest(self) -> tuple[int, int, int]:
-        """The latest epoch, its first offset and the epoch before it; -1 where there is none."""
+        """The latest epoch, its start offset and the epoch before it; -1 for what is missing."""
         if not self._entries:
             return -1, -1, -1
         previous = self._entries[-2][0] if len(self._entries) > 1 else -1

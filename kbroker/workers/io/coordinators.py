@@ -423,7 +423,7 @@ class Coordinators:
     # -- the turn --
 
     def run_timers(self) -> None:
-        """Run what is due; called before the logs of the turn are published."""
+        """Run the timers that are due. Called before the logs of the turn are published."""
         if self.clock.monotonic_ms() >= self._next_timer_ms:
             self._run_timers()
 

@@ -211,7 +211,7 @@ class ClassicProtocol(Part):
         return self._join_new(op, call, group)
 
     def _has_room(self, group: ClassicGroup, request: Any) -> bool:
-        """Whether the member may join, or stay, under ``group.max.size``."""
+        """Whether ``group.max.size`` allows the member to join or stay."""
         largest: int = self.host.config["group.max.size"]
         member = group.members.get(
             request.member_id or group.static_members.get(request.group_instance_id, "")

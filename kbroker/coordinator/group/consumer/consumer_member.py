@@ -29,11 +29,13 @@ _EMPTY: Owned = {}
 
 
 class Member:
-    """epoch: 0 before its first assignment, -1 when only its subscription is left.
+    """A member of a consumer group.
 
-    classic: the sessions timeout and protocols of a member that speaks the classic protocol, as
-        the record has them; None for the others.
-    assigned: what it may consume. revoking: what it has to give up, and may still consume.
+    epoch: 0 before its first assignment, -1 when only its subscription is left.
+    classic: the session timeout and protocols of a member that uses the classic protocol, as in
+        its record; None for other members.
+    assigned: the partitions that it may consume. revoking: those that it must give up, but may
+        still consume.
     """
 
     __slots__ = (

@@ -128,7 +128,7 @@ def _drop_unsubscribed(
 
 
 def _owns_any(reported: Iterable[Any] | None, revoking: Owned) -> bool:
-    """Whether the member still has one of these; assumed for a member that does not report."""
+    """Whether the member still owns any of these partitions; True if it does not report them."""
     if reported is None:
         return True
     for topic in reported:
