@@ -46,13 +46,13 @@ cdef void drop_shared(Shared* shared) noexcept nogil
 cdef ArrowSchema* new_schema(const char* format, const char* name, int64_t n_children) noexcept nogil
 cdef void free_schema(ArrowSchema* schema) noexcept nogil
 
-# An array without buffers or children yet; children are to be put into ->children. NULL without memory.
+# An array without buffers or children yet; the caller puts children into ->children. NULL without memory.
 cdef ArrowArray* new_array(int64_t length, int64_t null_count, int64_t n_buffers, int64_t n_children) noexcept nogil
 # Give the array a buffer to free (own_buffer), or a share of one (share_buffer).
 cdef void own_buffer(ArrowArray* array, int index, void* data) noexcept nogil
 cdef void share_buffer(ArrowArray* array, int index, Shared* shared) noexcept nogil
 cdef void free_array(ArrowArray* array) noexcept nogil
 
-# Capsules that own what they hold, until whoever takes it sets release to NULL.
+# Capsules that own their struct, until the code that takes it sets release to NULL.
 cdef object schema_capsule(ArrowSchema* schema)
 cdef object array_capsule(ArrowArray* array)

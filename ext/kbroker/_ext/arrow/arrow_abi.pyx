@@ -1,7 +1,7 @@
 """Arrow arrays and schemas as capsules, without any Arrow library.
 
-A consumer (pyarrow among them) moves the struct out of the capsule and calls its release callback
-when nobody uses the data any more, on any thread. So nothing here needs the GIL or a Python object.
+A consumer (such as pyarrow) moves the struct out of the capsule and calls its release callback when
+the data is no longer used, on any thread. So nothing here needs the GIL or a Python object.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New

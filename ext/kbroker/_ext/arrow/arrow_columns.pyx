@@ -182,7 +182,7 @@ cdef int append_headers(HeadersColumn* column, const uint8_t* p, const uint8_t* 
         const uint8_t* value = NULL
         int32_t key_size = 0, value_size = 0, i
         int64_t row = column.rows
-    # Seen to be sound first: of a malformed row nothing may stay behind.
+    # Check first: nothing of a malformed row may be added.
     if not are_headers(p, end, count):
         return 1
     if count == 0:

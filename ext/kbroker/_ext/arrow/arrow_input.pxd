@@ -1,4 +1,4 @@
-# Columns of a record batch from somebody else, read in place.
+# Columns of an Arrow record batch created by another library, read in place.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -40,7 +40,7 @@ cdef inline bint is_valid(const uint8_t* valid, int64_t at) noexcept nogil:
     return valid == NULL or (valid[at >> 3] >> (at & 7)) & 1
 
 
-# The size of a value, -1 for null; *p is where it lies.
+# The size of a value, -1 for null; *p points to it.
 cdef inline int32_t bytes_at(const BytesInput* column, int64_t row, const uint8_t** p) noexcept nogil:
     cdef int64_t at = column.at + row
     p[0] = NULL

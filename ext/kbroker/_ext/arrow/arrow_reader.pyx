@@ -91,7 +91,7 @@ cdef class ArrowBatch:
     cdef readonly Py_ssize_t rows
 
     def __arrow_c_array__(self, requested_schema=None):
-        """(schema, array); once, since the array's owner is whoever took it."""
+        """(schema, array); only once, as the caller then owns the array."""
         if self._array is None:
             raise ValueError("the batch has already been taken")
         taken, self._array = self._array, None

@@ -1,4 +1,4 @@
-"""Which aborted transactions lie in the records of a read_committed fetch (docs/formats/segment.md, ".txnindex").
+"""Finds the aborted transactions in the records of a read_committed fetch (docs/formats/segment.md, ".txnindex").
 
 Runs in network processes, which only read. An index is read once for as long as the list of segments is the same, but
 for that of the active segment, which grows when the slot's ``aborted_version`` changes. A partition where nothing was
@@ -70,7 +70,7 @@ cdef class AbortedIndex:
         cdef int fd = cache.open_path(path)
         if fd < 0:
             if fd == -ENOENT and self.count == 0:
-                return FIND_OK  # nothing was aborted in this segment, unless the segment is gone
+                return FIND_OK  # nothing was aborted in this segment, unless the segment has been deleted
             if fd == -EMFILE or fd == -ENFILE:
                 report_shortage(-fd)
                 return FIND_NO_PLACE
@@ -239,7 +239,7 @@ cdef int64_t upper_bound(LogFiles log, int32_t number, const LogEnd* end, const 
     if fstat(fd, &facts) < 0:
         return bound
     high = facts.st_size // OFFSET_ENTRY_SIZE
-    while low < high:  # the first entry at or behind the end of the range; padding (zeros) is behind
+    while low < high:  # find the first entry at or after the end of the range; padding (zeros) counts as after
         middle = (low + high) // 2
         if not read_fully(fd, entry, OFFSET_ENTRY_SIZE, middle * OFFSET_ENTRY_SIZE):
             return bound

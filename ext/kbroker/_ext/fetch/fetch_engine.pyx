@@ -214,7 +214,7 @@ cdef class FetchEngine:
     # ---- responses ---------------------------------------------------------------------------------------------------
 
     cdef FetchReply finish(self, FetchSession session, FetchTerms* terms):
-        """Encode ``results`` and end the request; the session remembers what its client has been told."""
+        """Encode ``results`` and end the request; the session remembers what the response says."""
         cdef FetchReply reply
         cdef FetchPartition* entry
         cdef int32_t number

@@ -13,7 +13,7 @@ cdef enum FetchKind:
 cdef struct FetchTerms:
     uint64_t token
     int32_t correlation_id
-    int32_t session_epoch    # that the session must still have when the answer is written
+    int32_t session_epoch    # that the session must still have when the response is written
     int32_t bytes_min
     int32_t bytes_max
     int16_t version

@@ -1,4 +1,4 @@
-# Reads the partitions of one fetch: errors, offsets, and where their bytes lie.
+# Reads the partitions of one fetch: errors, offsets, and the places of their bytes.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint64_t
 from libc.string cimport memset
 

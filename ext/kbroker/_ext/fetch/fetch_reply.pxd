@@ -32,7 +32,7 @@ cdef struct PartitionAnswer:
     int64_t position
     int64_t size
     const uint8_t* records   # not NULL: the `size` bytes are these, and no file has them
-    int32_t aborted_count    # -1: null, as read_uncommitted is answered
+    int32_t aborted_count    # -1: null, as for read_uncommitted
     const AbortedTransaction* aborted
 
 

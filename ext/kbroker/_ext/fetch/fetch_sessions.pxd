@@ -23,7 +23,7 @@ cdef struct FetchPartition:
     int64_t fetch_offset
     int64_t told_high_watermark       # in the last response of the session, -1: must be sent again
     int64_t told_log_start_offset
-    int64_t segment_base_offset       # where fetch_offset lies, -1: not known
+    int64_t segment_base_offset       # of the segment with fetch_offset, -1: unknown
     int64_t position
 
 

@@ -2,7 +2,7 @@
 
 A FetchSession is the list of partitions a fetch is about. A full or sessionless request fills one for itself; one that
 is admitted to the SessionCache lives on, and the requests that follow name only what changed. Entries are C structs in
-order of service: those that were answered with records move to the end, so that none starves.
+order of service: those whose records have been returned move to the end, so that none starves.
 """
 
 import os
@@ -116,7 +116,7 @@ cdef class FetchSession:
             key = topic.topic_id if self.by_id else topic.name
             fresh = (registry.by_id if self.by_id else registry.by_name).get(key)
             if fresh is None:
-                # topic_for() must find the same object for this key as long as nobody knows it.
+                # topic_for() must find the same object for this key as long as the topic is unknown.
                 if self.placeholders is None:
                     self.placeholders = {}
                 fresh = self.placeholders.setdefault(key, topic)
@@ -158,7 +158,7 @@ cdef class FetchSession:
         return topic
 
     cdef int32_t add(self, Topic topic, const RequestPartition* wanted) except -1:
-        """Append an entry; it must not be there yet (a full request may name one twice: both are answered)."""
+        """Append an entry, which must be new (if a full request names a partition twice, it gets two entries)."""
         cdef int32_t number = self.free_head
         cdef FetchPartition* entry
         if number != NO_ENTRY:

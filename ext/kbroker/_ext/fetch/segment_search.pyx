@@ -82,7 +82,7 @@ cdef inline bint is_after(const uint8_t* entry, int64_t number, int64_t relative
 cdef int32_t last_at_or_before(
     const uint8_t* entries, int32_t count, int64_t first_number, int64_t relative_offset, int64_t limit
 ) noexcept nogil:
-    # Number within the block of the last entry that is not after the wanted offset; -1 if all are.
+    # Number (within the block) of the last entry that is not after the wanted offset; -1 if all are after it.
     cdef int32_t low = -1
     cdef int32_t high = count
     cdef int32_t middle

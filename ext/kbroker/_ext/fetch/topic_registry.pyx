@@ -8,7 +8,7 @@ from libc.stdlib cimport free, malloc
 
 
 cdef class Topic:
-    """A topic and the partition-table slots of its partitions here; or one nobody knows (``alive`` False)."""
+    """A topic and the partition-table slots of its partitions here; or an unknown one (``alive`` False)."""
 
     def __cinit__(self, bytes name, bytes topic_id, list slots, list incarnations):
         self.name = name
@@ -22,7 +22,7 @@ cdef class Topic:
         free(self.incarnations)
 
     def set_slots(self, list slots not None, list incarnations):
-        """Slot by partition, -1 where this broker has no replica. The files of a changed slot are found anew."""
+        """slots: by partition, -1 where this broker has no replica. The files of a changed slot are looked up again."""
         cdef int32_t count = <int32_t>len(slots)
         cdef int32_t index, slot
         cdef int32_t* fresh = <int32_t*>malloc(<size_t>max(count, 1) * sizeof(int32_t))
@@ -50,7 +50,7 @@ cdef class Topic:
         self.alive = True
 
     def retire(self):
-        """The topic is deleted, or was created anew under its name."""
+        """Mark a topic that has been deleted, and possibly recreated with the same name."""
         self.alive = False
         self.close_logs(self.logs)
         self.logs = [None] * self.partition_count

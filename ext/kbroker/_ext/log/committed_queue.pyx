@@ -11,7 +11,7 @@ B. The high watermark reaches its end (``reach``).
        NOT_ENOUGH_REPLICAS_AFTER_APPEND, for the others it is committed.
 C. This broker cannot commit it (``fail``): it is no longer the leader, the log directory failed, or the partition was
    deleted. The records may still be committed elsewhere; the waiter has to find out.
-D. Its source is gone, such as a coordinator that is loaded again (``fail`` with its sink).
+D. Its source no longer exists, such as a coordinator that is being reloaded (``fail`` with its sink).
 E. It has waited too long (``expire``). An operation stays in the queue in case it is committed after all.
 
 The ``Sink`` knows where to send the response. Per waiter: no Python object; in a log with one replica the queue is empty

@@ -301,7 +301,7 @@ cdef class OffsetIndex(MappedIndex):
             last_offset, last_position = offset, position
         for at in range(self.entry_count * OFFSET_ENTRY, self.mapped_bytes):
             if self.data[at]:
-                raise CorruptIndexError(f"{self.path}: byte {at} behind the last entry is not zero")
+                raise CorruptIndexError(f"{self.path}: byte {at}, after the last entry, is not zero")
 
     def truncate_to(self, int64_t offset) -> None:
         """Drop entries of batches that end at or above ``offset``."""
@@ -440,7 +440,7 @@ cdef class TimeIndex(MappedIndex):
             last_timestamp, last_offset = timestamp, offset
         for at in range(self.entry_count * TIME_ENTRY, self.mapped_bytes):
             if self.data[at]:
-                raise CorruptIndexError(f"{self.path}: byte {at} behind the last entry is not zero")
+                raise CorruptIndexError(f"{self.path}: byte {at}, after the last entry, is not zero")
 
     def truncate_to(self, int64_t offset) -> None:
         """Drop entries at or above ``offset``."""

@@ -1,9 +1,9 @@
-"""How answers leave a network process: several short ones in one write, long ones a piece at a time.
+"""How responses leave a network process: several short ones in one write, long ones a piece at a time.
 
-Whoever has an answer marks it ``ready``; at the end of the turn the loop sends what has become ready, in the order of
-the requests of each connection. Long answers (of files) share a turn with short ones: while somebody else is sent short
-answers, all long ones together have SHARED_TURN_BYTES of a turn, and between two turns the io workers and clients on
-this core run first.
+Code that has written a response marks it ``ready``; at the end of the turn the loop sends the ready ones, in the order
+of the requests of each connection. Long responses (from files) share a turn with short ones: while short responses are
+being sent to other connections, all long ones together get SHARED_TURN_BYTES of a turn, and between two turns the io
+workers and clients on this core run first.
 """
 from kbroker._ext.base.socket_api cimport iovec, monotonic_ns, sched_yield
 from kbroker._ext.fetch.fetch_reply cimport FetchReply
@@ -17,25 +17,25 @@ from kbroker._ext.fetch.fetch_send cimport (
 from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED
 
 cdef enum:
-    # BOUND: bytes of an answer sent to one connection in one turn.
+    # BOUND: bytes of a long response sent to one connection in one turn.
     TURN_BYTES = 262144
-    # So long after a short answer the next one is expected.
+    # For this long after a short response, another one is expected.
     SHORT_ANSWERS_MS = 25
-    # A core that comes back later than that went to somebody with more to do than we wanted to wait for; it is not left
-    # again for YIELD_SHARE times as long.
+    # If a yield takes longer than this, another process had more to do than is worth waiting for; then the core is not
+    # yielded again for YIELD_SHARE times as long.
     YIELD_LONG_NS = 1000000
     YIELD_SHARE = 8
     GATHER_MAX = 64
 
 
 cdef class Answers:
-    """The answers of one network process."""
+    """The responses of one network process."""
 
     def __cinit__(self):
         self.dirty = []
 
     cdef int let_others_run(self) except -1:
-        """Between the pieces of long answers: io workers and clients on this core that somebody waits for."""
+        """Yield the core between the pieces of long responses, to io workers and clients that others wait for."""
         cdef int64_t begun = monotonic_ns()
         self.long_bytes = 0
         if begun >= self.yield_at_ns:

@@ -37,7 +37,7 @@ cdef struct Request:
 # Precedes a response whose records are not committed yet.
 cdef struct WaitingAnswer:
     int64_t started_ns
-    uint32_t peer                # incarnation of the network process that asked
+    uint32_t peer                # incarnation of the network process that sent the request
     int32_t network
 
 

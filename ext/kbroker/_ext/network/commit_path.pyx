@@ -367,7 +367,7 @@ cdef class ShardCommits:
     cdef int put_answer(self, const WaitingAnswer* head, const uint8_t* answer, Py_ssize_t size) except -1:
         cdef Bytes* outbox = &self.path.outboxes[head.network]
         if (<Lane>self.path.lanes[head.network]).peer_incarnation != head.peer:
-            return 0  # the network process that asked is gone
+            return 0  # the network process that sent the request has died
         reserve(outbox, size)
         memcpy(outbox.data + outbox.size, answer, <size_t>size)
         outbox.size += size
@@ -434,7 +434,7 @@ cdef class CommitPath:
         return commits
 
     def close(self, int slot) -> None:
-        """The shard is gone; its waiting commits have been completed with an error."""
+        """Forget a closed shard; its waiting commits have been completed with an error."""
         self.shards.pop(slot, None)
 
     cdef LogAppender take(self, Lane lane, const uint8_t* part, Py_ssize_t size, int64_t now_ms):

@@ -65,7 +65,7 @@ cdef struct Route:
     int16_t first_version
     int16_t last_version
     int16_t first_flexible
-    int16_t first_throttled    # answers from here on begin with the throttle time
+    int16_t first_throttled    # responses from here on begin with the throttle time
     bint repeats               # idempotent: may be sent again (lane_calls.REPEATED)
 
 
@@ -169,7 +169,7 @@ cdef class ExpressPath:
         )
 
     cdef bint may_repeat(self, int16_t api_key) noexcept nogil:
-        """Whether a request that was forwarded and not answered may be forwarded again."""
+        """Whether a forwarded request without a response may be forwarded again."""
         return ROUTES[api_key].repeats
 
     cdef bint start(self, Connection c, Request* request, const uint8_t* frame, int32_t size, list lanes) except -1:
@@ -262,7 +262,7 @@ cdef class ExpressPath:
         return sent
 
     cdef void drop_bundle(self, int worker) noexcept nogil:
-        """The io worker is gone: fail the requests that wait for it."""
+        """Forget what has not been sent yet to an io worker that has died."""
         self.bundles[worker].size = 0
         self.bundles[worker].count = 0
 

@@ -1,4 +1,4 @@
-# The load generator of perf/saturate.py: sends ready-made Produce frames, checks every answer.
+# The load generator of perf/saturate.py: sends prebuilt Produce frames and checks every response.
 #
 # A benchmark tool; no broker process imports it. One thread, one epoll set, N non-blocking sockets
 # that Python connected. Per request: one share of an epoll_wait, one recv, one send, no Python
@@ -86,7 +86,7 @@ cdef struct Connection:
     Py_ssize_t send_at         # unsent bytes of the current burst: frames[send_at:send_end]
     Py_ssize_t send_end
     int32_t next_sent          # correlation id of the next request
-    int32_t next_answered      # correlation id of the next answer
+    int32_t next_answered      # correlation id of the next response
     int64_t* sent_at_ns        # ring of in_flight entries by correlation id
     const uint8_t* prefix      # what stands between correlation id and error code
     Py_ssize_t prefix_size
@@ -114,7 +114,7 @@ def latency_bucket(int64_t value_ns) -> int:
 
 
 class LoadError(RuntimeError):
-    """The run cannot go on: the broker closed a connection, answered nonsense, or not at all."""
+    """The run cannot continue: the broker closed a connection, sent a bad response, or none at all."""
 
 
 @cython.final
@@ -125,7 +125,7 @@ cdef class LoadGenerator:
         Connection* connections
         int count
         int32_t in_flight
-        bint answered              # False with acks=0: no answer ever comes
+        bint answered              # False with acks=0: there are no responses
         int epoll_fd
         int failed_connection
         int failed_errno
@@ -207,7 +207,7 @@ cdef class LoadGenerator:
             PyMem_Free(self.connections)
 
     def run(self, double seconds, double drain_seconds=30.0):
-        """Load the broker for `seconds`, then wait up to `drain_seconds` for the last answers.
+        """Load the broker for `seconds`, then wait up to `drain_seconds` for the last responses.
 
         Returns a dict: requests (answered, or sent with acks=0), elapsed_ns, codes {error code:
         count}, histogram (a list of counts by `latency_bucket`), max_ns, sum_ns. Raises LoadError;
@@ -408,7 +408,7 @@ cdef class LoadGenerator:
             memmove(c.received, c.received + pos, <size_t>c.received_size)
         return RUN_OK
 
-    # One answer of at least 4 + prefix_size + 2 bytes: correlation id, prefix, error code.
+    # One response of at least 4 + prefix_size + 2 bytes: correlation id, prefix, error code.
     cdef Status _check(self, Connection* c, const uint8_t* answer, int64_t now) noexcept nogil:
         cdef:
             uint32_t wire
@@ -450,7 +450,7 @@ cdef extern from *:
 
 @cython.final
 cdef class DeliveryCounter:
-    """Counts librdkafka's delivery reports: errors, and latency from produce call to answer.
+    """Counts librdkafka's delivery reports: errors, and latency from produce call to response.
 
     `latency_address` is that of rd_kafka_message_latency, or of another function of its type.
     """

@@ -47,7 +47,7 @@ def stamp_batch(
     store_i16(p + BATCH_PRODUCER_EPOCH_AT, producer_epoch)
     store_i32(p + BATCH_BASE_SEQUENCE_AT, sequence)
     with nogil:
-        # SAFETY: nobody else has the batch before it is sent.
+        # SAFETY: no other code has the batch before it is sent.
         crc = crc32c(p + BATCH_CRC_FROM, <size_t>(size - BATCH_CRC_FROM))
     store_u32(p + BATCH_CRC_AT, crc)
     return info.record_count

@@ -177,7 +177,7 @@ cdef inline uint32_t rotated(uint32_t value, int bits) noexcept nogil:
     return (value << bits) | (value >> (32 - bits))
 
 
-# The checksum byte behind a frame's descriptor: bits 8-15 of its xxHash-32 (seed 0, fewer than 16 bytes).
+# The checksum byte after a frame's descriptor: bits 8-15 of its xxHash-32 (seed 0, fewer than 16 bytes).
 cdef uint8_t lz4_header_checksum(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     cdef uint32_t hashed = <uint32_t>374761393 + <uint32_t>size
     cdef uint32_t word
@@ -230,7 +230,7 @@ cdef int64_t decode_lz4_blocks(
     r.pos = data + 4 + descriptor_size + 1
     r.end = data + size
     while take(&r, 4, &block):
-        # SAFETY: scan_lz4 has seen that each block lies within the frame.
+        # SAFETY: scan_lz4 has checked that each block is within the frame.
         block_size = <Py_ssize_t>(block & 0x7FFFFFFF)
         if block_size == 0:
             return written

@@ -21,9 +21,9 @@ cdef class DownConverter:
     cdef Bytes raw           # what was read last
     cdef Bytes inner         # the message set of a wrapper
     cdef bint has_headers    # a record had some, since this was set to False
-    # Append the messages of the batches in a file range; a batch that the range cuts short is left out. *next_offset is
-    # the offset behind the last batch that was taken or left out as it holds no messages. Returns an error code; with
-    # one nothing was appended.
+    # Append the messages of the batches in a file range, except for an incomplete last batch. *next_offset is the offset
+    # after the last batch that was converted, or skipped because it has no messages. Returns an error code; on an error
+    # nothing is appended.
     cdef int16_t convert_range(
         self, int fd, int64_t position, int64_t size, const Wish* wish, int64_t* next_offset
     ) except -2

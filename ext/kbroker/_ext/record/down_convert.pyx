@@ -172,7 +172,7 @@ cdef struct Written:
     bint has_headers
 
 
-# Write the records from from_offset on as messages; relative: offsets count from the first of them. Stops behind the
+# Write the records from from_offset on as messages; relative: offsets count from the first of them. Stops after the
 # message that reaches bytes_max. False for damaged records.
 # SAFETY: the caller has reserved the size of the records and MESSAGE_1_BYTES_MIN for each.
 cdef bint put_records(
@@ -462,7 +462,7 @@ cdef class DownConverter:
             self.out.size = written.end - self.out.data
             return 0
         if codec == CODEC_LZ4 and wish.magic == 0:
-            # COMPAT: clients of format 0 look for this checksum (KIP-57). `packed` is nobody else's yet.
+            # COMPAT: clients of format 0 expect this checksum (KIP-57). No other code has a reference to `packed` yet.
             set_lz4_checksum(<uint8_t*>PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed), True)
         if info.attributes & ATTRIBUTE_LOG_APPEND_TIME and wish.magic > 0:
             attributes |= MESSAGE_LOG_APPEND_TIME

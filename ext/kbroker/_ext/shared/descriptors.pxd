@@ -7,10 +7,10 @@ cdef enum MessageKind:
     MSG_CALL = 1            # JSON request
     MSG_REPLY = 2           # JSON response
     MSG_PRODUCE = 3         # count x ProduceDescriptor
-    MSG_PRODUCE_RESULT = 4  # count x ProduceResult, then what each has behind the structs, in their order
+    MSG_PRODUCE_RESULT = 4  # count x ProduceResult, then the error text and record indexes of each, in order
     MSG_WAKE = 5            # count x int32 slot
     MSG_REQUEST = 6         # parts of requests to coordinators, each a size (uint32) and a RequestHead before its bytes
-    MSG_ANSWER = 7          # parts of their answers, each a size and an AnswerHead before its bytes
+    MSG_ANSWER = 7          # parts of their responses, each a size and an AnswerHead before its bytes
 
 
 cdef struct Envelope:
@@ -44,7 +44,7 @@ cdef packed struct RequestHead:
     uint16_t principal_size
 
 
-# Of a part of an answer. Behind it: the part of the response, or a text that says why there is none.
+# The head of a part of a response. After it: the part itself, or an error text.
 cdef packed struct AnswerHead:
     uint64_t token
     uint32_t total
@@ -73,9 +73,9 @@ cdef struct ProduceResult:
     uint64_t request
     uint32_t ordinal
     int16_t error_code
-    uint16_t error_text_size       # UTF-8 bytes of this result behind the structs
+    uint16_t error_text_size       # UTF-8 bytes of this result after the structs
     int64_t base_offset
     int64_t log_append_time_ms
     int64_t log_start_offset
     int32_t bad_record_index       # -1, or the first record that made the batch invalid (KIP-467)
-    uint32_t more_bad_records      # int32 indexes of the others, behind the text
+    uint32_t more_bad_records      # int32 indexes of the others, after the text

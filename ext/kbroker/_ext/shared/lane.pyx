@@ -1,7 +1,7 @@
 """Lanes: the hot links between network processes and io workers.
 
-A message is an envelope and packed structs (descriptors.pxd). The pair outlives both ends; a message from or to an
-incarnation that is gone is dropped by the receiver. Used by one thread, without an object per message.
+A message is an envelope and packed structs (descriptors.pxd). The socket pair outlives both processes; the receiver
+drops a message from or to an earlier incarnation. Used by one thread, without an object per message.
 """
 from libc.errno cimport EAGAIN, EINTR, ENOBUFS, errno
 from libc.stdlib cimport free, malloc

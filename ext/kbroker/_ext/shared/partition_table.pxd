@@ -13,7 +13,7 @@ cdef enum SlotState:
 
 # What this broker is to the partition. A slot is served to clients only if it is ONLINE and LEADER.
 cdef enum SlotRole:
-    ROLE_NONE = 0        # its log is here, and nobody has said what it is for
+    ROLE_NONE = 0        # it has a log, but the controller has not assigned a role yet
     ROLE_LEADER = 1
     ROLE_FOLLOWER = 2
 
@@ -55,7 +55,7 @@ cdef struct SlotData:
     int64_t latest_epoch_start
     int32_t previous_epoch
     uint32_t unused
-    # What lies in front of this place was not checked by the owner since it was started: a reader does it before it sends.
+    # The owner has not checked the batches before this place since its start: readers check them before sending.
     int64_t checked_segment     # base offset
     int64_t checked_position
 

@@ -142,7 +142,7 @@ cdef class PartitionTable:
         self, int slot, *, int state, uint32_t role=ROLE_NONE, uint32_t slot_incarnation=0, int leader_epoch=0,
         int partition_epoch=0, int log_dir_index=0
     ):
-        """Give the slot to a replica (or free it): every field but the segment version starts anew.
+        """Give the slot to a replica (or free it): every field except the segment version is reset.
 
         Called by the owning io worker only.
         """
@@ -193,9 +193,9 @@ cdef class PartitionTable:
         self.end_write(slot)
 
     def set_swapping(self, int slot, bint swapping):
-        """Tell readers that segment files are exchanged from now on, or no longer; owner only.
+        """Tell readers that segment files are being exchanged, or no longer. Called by the owning io worker only.
 
-        The segment version changes each time, so that nobody mistakes files of before for those of after.
+        The segment version changes each time, so that readers do not mistake old files for new ones.
         """
         cdef SlotData* data
         self.check_slot(slot)
