@@ -23,6 +23,8 @@ from typing import Any
 
 from interop.drivers import BEGINNING, CODECS, WAIT_S, ClientError, Message, Stored, numbers
 
+from perf.kafka_distribution import maven_environment
+
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "tests" / "java"
 CACHE = ROOT / ".cache" / "java"
@@ -59,7 +61,9 @@ def _libraries(home: Path, version: str, artifact: str) -> Path:
     command += ["dependency:copy-dependencies"]
     version_known = LOCAL_REPOSITORY / "org/apache/kafka" / artifact / version
     for offline in (["-o"], []) if version_known.exists() else ([],):
-        result = subprocess.run([*command, *offline], capture_output=True, text=True)
+        result = subprocess.run(
+            [*command, *offline], capture_output=True, text=True, env=maven_environment()
+        )
         if result.returncode == 0:
             done.touch()
             return home / "lib"
