@@ -1,8 +1,10 @@
-"""The ids of topics in a cluster that has none: below ``inter.broker.protocol.version`` 2.8."""
+"""The ids of topics, also where a cluster has none: ``inter.broker.protocol.version`` below 2.8."""
 
 from __future__ import annotations
 
 from hashlib import sha256
+
+from kbroker.uuids import new_uuid
 
 NO_TOPIC_ID = bytes(16)
 
@@ -13,3 +15,18 @@ def local_topic_id(cluster_id: str, name: str) -> bytes:
     A topic that is deleted and recreated has the same: slots and incarnations tell them apart.
     """
     return sha256(b"kbroker-topic" + cluster_id.encode() + name.encode()).digest()[:16]
+
+
+class TopicIds:
+    """How a controller gives topics their ids. ``local_to``: a cluster that has none."""
+
+    def __init__(self, local_to: str = "") -> None:
+        self._local_to = local_to
+
+    def new(self, name: str) -> bytes:
+        """The id of a topic that is created, or was stored without one."""
+        return local_topic_id(self._local_to, name) if self._local_to else new_uuid()
+
+    def to_store(self, topic_id: bytes) -> bytes | None:
+        """What the topic's node has of it."""
+        return None if self._local_to else topic_id

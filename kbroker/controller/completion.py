@@ -14,6 +14,7 @@ from kbroker.controller.topic_nodes import all_in_sync, create_partitions, creat
 from kbroker.controller.topics import NewTopic
 from kbroker.metastore import paths
 from kbroker.metastore.node_file import NodeFile
+from kbroker.metastore.store import WrongCluster
 
 # More than could be given in the seconds between two copies of the store: a block costs a sync.
 PRODUCER_IDS_SKIPPED = 100_000_000
@@ -26,10 +27,6 @@ class Adopted(NamedTuple):
 
     topic: NewTopic
     leader_epochs: dict[int, int]
-
-
-class WrongCluster(Exception):
-    """The store belongs to another cluster than the log directories."""
 
 
 def is_empty(file: NodeFile) -> bool:
@@ -70,7 +67,7 @@ def complete(
         config = file.exists(paths.topic_config(topic.name))
         version = None if config is None else config.version
         states = all_in_sync(topic.assignment, leader_epochs)
-        create_topic(transaction, topic, version, states, NO_CONTROLLER_EPOCH)
+        create_topic(transaction, topic, version, states, NO_CONTROLLER_EPOCH, topic.topic_id)
     if transaction.operations:
         transaction.commit()
 

@@ -47,7 +47,8 @@ def create(state: ClusterState, topics: Iterable[NewTopic]) -> Decision:
     for new in topics:
         version = state.config_versions.get(paths.topic_config(new.name))
         states = first_states(state, new.name, new.assignment)
-        create_topic(transaction, new, version, states, state.controller_epoch)
+        topic_id = state.topic_ids.to_store(new.topic_id)
+        create_topic(transaction, new, version, states, state.controller_epoch, topic_id)
         partitions = [states[number] for number in sorted(states)]
         changes.append(TopicCreated(TopicState(new.name, new.topic_id, partitions, new.config)))
     return Decision(transaction.operations, changes)
@@ -58,7 +59,7 @@ def enlarge(state: ClusterState, name: str, added: Assignment) -> Decision:
     topic = state.existing(name)
     assignment = {number: p.replicas for number, p in enumerate(topic.partitions)} | added
     transaction = collect()
-    document = paths.encode_topic(topic.topic_id, assignment)
+    document = paths.encode_topic(state.topic_ids.to_store(topic.topic_id), assignment)
     transaction.set(paths.topic(name), document, topic.document_version)
     states = first_states(state, name, added)
     create_partitions(transaction, name, states, state.controller_epoch)

@@ -8,11 +8,12 @@ elected changes nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
-from kbroker.metastore.store import BadVersion, NodeExists, NoNode, Operation
+from kbroker.metastore.store import BadVersion, NodeExists, NoNode, Operation, foreign_cluster
 from kbroker.types import BrokerId
 
 
@@ -22,6 +23,7 @@ class Registration(NamedTuple):
     broker_id: BrokerId
     endpoints: list[list[Any]]
     rack: str | None
+    cluster_id: str = ""  # of the log directories; empty: nobody else uses the store
 
 
 class Registered(NamedTuple):
@@ -42,8 +44,31 @@ class Elected(NamedTuple):
     fence: Operation
 
 
-async def register(store: SettledStore, me: Registration, now_ms: int) -> Registered:
-    """Enter the broker for as long as the session lasts. AlreadyRegistered."""
+async def join_cluster(store: SettledStore, cluster_id: str) -> None:
+    """See that the store is of this cluster, and has the nodes that others stand below.
+
+    WrongCluster.
+    """
+    try:
+        node = await store.get(paths.CLUSTER_ID)
+    except NoNode:
+        raise foreign_cluster(None, cluster_id) from None
+    found = paths.decode_cluster_id(node.data)
+    if found != cluster_id:
+        raise foreign_cluster(found, cluster_id)
+    for path in paths.PERSISTENT_PATHS:
+        if await store.exists(path) is None:
+            with suppress(NodeExists):
+                await store.multi().create(path).commit()
+
+
+async def register(
+    store: SettledStore, me: Registration, session_id: int, now_ms: int
+) -> Registered:
+    """Enter the broker for as long as the session lasts. AlreadyRegistered.
+
+    session_id: the store's session; one that was resumed has the registration already.
+    """
     path = paths.broker(me.broker_id)
     document = paths.encode_broker(me.endpoints, me.rack, now_ms)
     while True:
@@ -51,6 +76,11 @@ async def register(store: SettledStore, me: Registration, now_ms: int) -> Regist
             await store.multi().create(path, document, ephemeral=True).commit()
             node = await store.get(path)
         except NodeExists as error:
+            stat = await store.exists(path)
+            if stat is None:
+                continue
+            if stat.owner_session == session_id:
+                return Registered(stat.created_id, session_id)
             text = f"broker {me.broker_id} is registered by another session"
             raise AlreadyRegistered(text) from error
         except NoNode as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from kbroker.cluster.control_requests import LiveBroker, PartitionKey
+from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller.state import (
     Broker,
     Change,
@@ -24,7 +25,6 @@ from kbroker.errors import InvariantError
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import BadVersion, Node, NodeExists, NoNode
-from kbroker.uuids import new_uuid
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ async def load(store: SettledStore, state: ClusterState) -> None:
         state.config_versions[node.path] = node.stat.version
     for stored in stored_topics(await store.subtree(paths.BROKER_TOPICS)):
         config = topic_configs.get(stored.name, {})
-        state.add_topic(await _topic_with_id(store, stored, config))
+        state.add_topic(await _topic_with_id(store, state.topic_ids, stored, config))
     marked = await store.children(paths.DELETE_TOPICS)
     unfinished = [name for name in marked if state.topic(name)]
     state.mark_deleting(unfinished)
@@ -61,12 +61,15 @@ async def load(store: SettledStore, state: ClusterState) -> None:
 
 
 async def _topic_with_id(
-    store: SettledStore, stored: StoredTopic, config: dict[str, str]
+    store: SettledStore, ids: TopicIds, stored: StoredTopic, config: dict[str, str]
 ) -> TopicState:
-    """The topic; one of a Kafka that knew no topic ids is given one, for good."""
+    """The topic; one of a Kafka that knew no topic ids is given one, for good where topics have
+    ids.
+    """
     topic_id, version = stored.topic_id, stored.document.stat.version
-    if topic_id is None:
-        topic_id = new_uuid()
+    if topic_id is None or ids.to_store(topic_id) is None:
+        topic_id = ids.new(stored.name)
+    if stored.topic_id is None and ids.to_store(topic_id) is not None:
         document = paths.encode_topic(topic_id, stored.assignment)
         await store.multi().set(stored.document.path, document, version).commit()
         version += 1
@@ -102,7 +105,7 @@ async def reread_topics(
         if known is not None and known.config != config:
             changes.append(ConfigsChanged(topics={name: config}))
         for stored in stored_topics(await _topic_tree(store, name)):
-            found = await _topic_with_id(store, stored, config)
+            found = await _topic_with_id(store, state.topic_ids, stored, config)
             found.deleting = name in marked
             changes += [TopicCreated(found)] if known is None else _differences(known, found)
         if name in marked and known is not None and not known.deleting:

@@ -17,6 +17,7 @@ from kbroker.controller.membership import (
     Elected,
     Registration,
     elect,
+    join_cluster,
     latest_controller_epoch,
     register,
 )
@@ -108,9 +109,12 @@ class Session:
         await self._stand()
 
     async def _register(self) -> None:
+        if self._me.cluster_id:
+            await join_cluster(self._plain, self._me.cluster_id)
         while True:
+            session_id, now_ms = self._store.session_id, self._host.now_ms()
             try:
-                registered = await register(self._plain, self._me, self._host.now_ms())
+                registered = await register(self._plain, self._me, session_id, now_ms)
             except AlreadyRegistered as error:
                 logger.warning("%s; waiting for it to end", error)
                 await self._host.sleep(RETRY_MS)

@@ -16,6 +16,7 @@ from kbroker.cluster.control_requests import (
     LiveBroker,
     PartitionKey,
 )
+from kbroker.cluster.topic_ids import TopicIds
 from kbroker.metastore import paths
 from kbroker.metastore.store import Operation
 from kbroker.types import BrokerId
@@ -140,8 +141,11 @@ class Broker(NamedTuple):
 class ClusterState:
     """Of one controller, which has ``controller_epoch``, on broker ``broker_id``."""
 
-    def __init__(self, broker_id: int, controller_epoch: int = 0) -> None:
+    def __init__(
+        self, broker_id: int, controller_epoch: int = 0, topic_ids: TopicIds | None = None
+    ) -> None:
         self.broker_id = BrokerId(broker_id)
+        self.topic_ids = topic_ids or TopicIds()
         self.controller_epoch = controller_epoch
         self.brokers: dict[int, Broker] = {}
         # Of the brokers that are there: those that have asked to have their leaderships taken.

@@ -17,14 +17,18 @@ def create_topic(
     config_version: int | None,
     partitions: Mapping[int, PartitionState],
     controller_epoch: int,
+    topic_id: bytes | None,
 ) -> None:
-    """Add a topic's nodes. config_version: of the settings that a topic of that name left."""
+    """Add a topic's nodes. topic_id: what they have of it.
+
+    config_version: of the settings that a topic of that name left.
+    """
     path, config = paths.topic_config(topic.name), paths.encode_config(topic.config)
     if config_version is None:
         transaction.create(path, config)
     else:
         transaction.set(path, config, config_version)
-    document = paths.encode_topic(topic.topic_id, topic.assignment)
+    document = paths.encode_topic(topic_id, topic.assignment)
     transaction.create(paths.topic(topic.name), document)
     transaction.create(paths.topic_partitions(topic.name))
     create_partitions(transaction, topic.name, partitions, controller_epoch)

@@ -30,7 +30,6 @@ from kbroker.ipc.calls import (
     TopicToDelete,
     TopicToEnlarge,
 )
-from kbroker.uuids import new_uuid
 
 # What the settings of an internal topic start with.
 INTERNAL_PREFIXES = {
@@ -142,7 +141,8 @@ class TopicRequests:
             "replication_factor": self._setting("default.replication.factor"),
         }
         new = plan_topic(
-            self._state, request, defaults, self._validate_config, new_uuid,
+            self._state, request, defaults, self._validate_config,
+            lambda: self._state.topic_ids.new(name),
             self._cordoned(), room.check,
         )  # fmt: skip
         other = earlier.get(metric_name(name))

@@ -13,6 +13,7 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from kbroker.metastore import paths
+from kbroker.metastore.store import foreign_cluster
 from kbroker.metastore.zookeeper_client import acl_of, make_chroot, new_client
 from kbroker.metastore.zookeeper_settings import ZooKeeperSettings
 from kbroker.uuids import new_uuid, uuid_text
@@ -31,17 +32,6 @@ class Identity(NamedTuple):
         return self.broker_id >= 0 and self.cluster_id != ""
 
 
-class ForeignCluster(Exception):
-    """ZooKeeper belongs to another cluster than the log directories."""
-
-    def __init__(self, connect: str, found: str | None, expected: str) -> None:
-        known = f"is of cluster {found}" if found else "knows no cluster id"
-        super().__init__(
-            f"the ZooKeeper at {connect} {known}, the log directories are of cluster {expected}. "
-            "Check zookeeper.connect, its path too, or start with log directories of that cluster"
-        )
-
-
 class NotAsked(Exception):
     """ZooKeeper could not be asked, or did not let itself be."""
 
@@ -51,7 +41,7 @@ def settle_identity(
 ) -> Identity:
     """Fill in what is not known yet. ``client``: a started kazoo client.
 
-    Raises ForeignCluster, KazooException.
+    Raises WrongCluster, KazooException.
     """
     for path in (paths.CLUSTER, paths.BROKERS, paths.BROKER_SEQUENCE):
         client.ensure_path(path, acl_of(path, settings))
@@ -70,14 +60,14 @@ def _cluster_id(client: Any, settings: ZooKeeperSettings, expected: str) -> str:
             data, _ = client.get(paths.CLUSTER_ID)
         except NoNodeError:
             if expected:
-                raise ForeignCluster(settings.connect, None, expected) from None
+                raise foreign_cluster(None, expected) from None
             document = paths.encode_cluster_id(uuid_text(new_uuid()))
             with suppress(NodeExistsError):  # another broker was first
                 client.create(paths.CLUSTER_ID, document, acl_of(paths.CLUSTER_ID, settings))
             continue
         found = paths.decode_cluster_id(data)
         if expected and found != expected:
-            raise ForeignCluster(settings.connect, found, expected)
+            raise foreign_cluster(found, expected)
         return found
 
 
@@ -86,7 +76,7 @@ def ask_zookeeper(
 ) -> Identity:
     """As ``settle_identity``, over a connection for it alone. Blocks; not before a fork.
 
-    Raises ForeignCluster, NotAsked after ``connection_timeout_ms`` without a connection.
+    Raises WrongCluster, NotAsked after ``connection_timeout_ms`` without a connection.
     """
     try:
         make_chroot(settings)

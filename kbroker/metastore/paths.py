@@ -164,12 +164,14 @@ def _url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def encode_topic(topic_id: bytes, assignment: Assignment) -> bytes:
-    """Version 3: replicas of every partition, and the topic id."""
+def encode_topic(topic_id: bytes | None, assignment: Assignment) -> bytes:
+    """Version 3: replicas of every partition, and the topic id. Without an id: version 2."""
+    identity = (
+        {"version": 2} if topic_id is None else {"version": 3, "topic_id": uuid_text(topic_id)}
+    )
     return _dump(
         {
-            "version": 3,
-            "topic_id": uuid_text(topic_id),
+            **identity,
             "partitions": {str(number): replicas for number, replicas in assignment.items()},
             "adding_replicas": {},
             "removing_replicas": {},

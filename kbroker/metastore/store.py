@@ -72,6 +72,10 @@ class StoreFailed(Exception):
     """The store cannot be read or written at all; the message names file, cause and remedy."""
 
 
+class WrongCluster(Exception):
+    """The store belongs to another cluster than the log directories; the message names both."""
+
+
 class ConnectionLoss(Exception):
     """The connection or its session ended during the request, which may or may not have taken
     effect.
@@ -253,6 +257,16 @@ class Store(ABC):
     def delete(self, path: str, version: int = ANY_VERSION) -> Pending[list[str]]:
         """Delete a node without children. NoNode, BadVersion, NotEmpty."""
         return self.apply([Operation("delete", path, b"", version)])
+
+
+def foreign_cluster(found: str | None, expected: str) -> WrongCluster:
+    """Of a shared store, whose cluster is ``found``, if it knows one."""
+    known = f"is of cluster {found}" if found else "knows no cluster id"
+    return WrongCluster(
+        f"the ZooKeeper of zookeeper.connect {known}, the log directories are of cluster "
+        f"{expected}. Check the setting, its path too, or start with log directories of that "
+        "cluster"
+    )
 
 
 def parent_of(path: str) -> str:

@@ -53,11 +53,12 @@ def _answer(writer: int, config: BrokerConfig, known: Identity) -> None:
 
 
 def _ask(config: BrokerConfig, known: Identity) -> dict[str, object]:
-    from kbroker.metastore.cluster_identity import ForeignCluster, NotAsked, ask_zookeeper
+    from kbroker.metastore.cluster_identity import NotAsked, ask_zookeeper
+    from kbroker.metastore.store import WrongCluster
     from kbroker.metastore.zookeeper_settings import settings_of
 
     try:
         identity = ask_zookeeper(settings_of(config), known, config["reserved.broker.max.id"])
-    except (ForeignCluster, NotAsked, ConfigError, OSError, ValueError, KeyError) as error:
+    except (WrongCluster, NotAsked, ConfigError, OSError, ValueError, KeyError) as error:
         return {"error": str(error)}
     return identity._asdict()

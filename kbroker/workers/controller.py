@@ -13,10 +13,10 @@ from typing import Any
 
 from kbroker._ext.shared.partition_table import PartitionTable, region_size
 from kbroker.adopt.errors import Refusal
+from kbroker.cluster.topic_ids import TopicIds
 from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController
-from kbroker.controller.completion import WrongCluster
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.duties import Duties
 from kbroker.controller.events import EventQueue
@@ -34,7 +34,7 @@ from kbroker.ipc import calls
 from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore.settled import SettledStore
-from kbroker.metastore.store import StoreFailed
+from kbroker.metastore.store import StoreFailed, WrongCluster
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
 from kbroker.protocol import codec
 from kbroker.workers.base import Worker, raise_failure
@@ -56,7 +56,9 @@ class ControllerWorker(Worker):
     def setup(self) -> None:
         self._started_ns = time.monotonic_ns()
         self._failure: BaseException | None = None
-        self._waiting_for_office: list[Pending[None]] = []
+        # Whether a controller has told this broker anything, and processes that wait for that.
+        self._is_told = False
+        self._waiting_for_image: list[Pending[None]] = []
         self._is_set_up = False
         codec.allow_elements(ELEMENTS_PARTITIONS)
         context = self.context
@@ -71,8 +73,11 @@ class ControllerWorker(Worker):
         self.hosting = Hosting(context.broker_id, context.cluster_id, self.slots)
         self.publisher = Publisher(self.rpc, self.processes, self.hosting.image)
         self.hosting.publish_to(self.publisher)
-        me = Registration(context.broker_id, endpoints, self.config["broker.rack"])
-        self.office = Office(self.store, me, self.hosting, self)
+        self.hosting.on_told = self.on_told
+        joined = context.cluster_id if self.store.is_shared else ""
+        me = Registration(context.broker_id, endpoints, self.config["broker.rack"], joined)
+        topic_ids = TopicIds("" if self.config.has_topic_ids else context.cluster_id)
+        self.office = Office(self.store, me, self.hosting, self, topic_ids)
         self._serve()
         self.office.start()
         self._is_set_up = True
@@ -131,19 +136,34 @@ class ControllerWorker(Worker):
         for name in self.slots.topics():
             if self.hosting.replicas.topic(name) is None:
                 self.slots.release(name)
-        waiting, self._waiting_for_office = self._waiting_for_office, []
-        for pending in waiting:
-            pending.resolve()
-        self._take_over()
-        self.ready()
+        self._told()
         took_ms = (time.monotonic_ns() - self._started_ns) / 1e6
         state = office.controller.state
         logger.info("controller epoch %d: %d topics loaded in %.1f ms",
                     state.controller_epoch, len(state.topics()), took_ms)  # fmt: skip
 
+    def on_told(self, controller_id: int) -> None:
+        """A controller has told this broker where everything is."""
+        # One's own goes on at once with what this broker leads; ``in_office`` follows.
+        if controller_id != self.context.broker_id and not self._is_told:
+            logger.info("broker %d is the controller", controller_id)
+            self._told()
+
+    def _told(self) -> None:
+        self._is_told = True
+        waiting, self._waiting_for_image = self._waiting_for_image, []
+        for pending in waiting:
+            pending.resolve()
+        self._take_over()
+        self.ready()
+
     def failed(self, error: BaseException) -> None:
         if not self._is_set_up:
             self._failure = error
+            return
+        if isinstance(error, WrongCluster):
+            logger.error("this broker cannot join the cluster: %s", error)
+            self.exit_code, self.stopping = EXIT_CANNOT_START, True
             return
         logger.error("the controller ends", exc_info=error)
         self.exit_code, self.stopping = EXIT_CRASH, True
@@ -154,14 +174,14 @@ class ControllerWorker(Worker):
 
     def _take_over(self) -> None:
         """Publish to the processes that an earlier controller process served."""
-        if self.context.incarnation > 1 and self.office.present is not None:
+        if self.context.incarnation > 1 and self._is_told:
             self.publisher.take_over()
 
     async def hello(self, sender: Address, _: calls.Nothing) -> calls.ImageDocument:
         """A process asks for the image, and for all changes from now on."""
-        if self.office.present is None:
+        if not self._is_told:
             first: Pending[None] = Pending()
-            self._waiting_for_office.append(first)
+            self._waiting_for_image.append(first)
             await first
         self.publisher.subscribe(sender)
         return self.hosting.image.snapshot(for_io_worker=sender.kind == ProcessKind.IO_WORKER)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
 from kbroker.cluster.control_requests import ControlAnswer, ControlRequest
+from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.config_admin import ConfigAdmin
@@ -80,7 +81,15 @@ class LocalBroker:
 class Office:
     """Of one broker. ``present``: the controller, None while another broker has the office."""
 
-    def __init__(self, store: Store, me: Registration, hosting: Hosting, process: Process) -> None:
+    def __init__(
+        self,
+        store: Store,
+        me: Registration,
+        hosting: Hosting,
+        process: Process,
+        topic_ids: TopicIds | None = None,
+    ) -> None:
+        self._topic_ids = topic_ids
         self.present: InOffice | None = None
         self._is_connected = False
         self._me = me
@@ -130,7 +139,7 @@ class Office:
 
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
         """Load all that the store has, and tell it."""
-        state = ClusterState(self._me.broker_id, elected.epoch)
+        state = ClusterState(self._me.broker_id, elected.epoch, self._topic_ids)
         await persistence.load(store, state)
         controller = ActiveController(state, store, LocalBroker(self._hosting), self._hosting)
         self.present = self._process.put_in_office(controller)

@@ -7,12 +7,20 @@ from typing import Any
 
 import pytest
 
-from kbroker.controller.membership import AlreadyRegistered, Elected, Registration, elect, register
+from kbroker.controller.membership import (
+    AlreadyRegistered,
+    Elected,
+    Registered,
+    Registration,
+    elect,
+    join_cluster,
+    register,
+)
 from kbroker.ipc.pending import run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import Operation, WrongCluster
 from kbroker.types import BrokerId
 
 pytestmark = pytest.mark.unit
@@ -40,14 +48,20 @@ def me(number: int) -> Registration:
     return Registration(BrokerId(number), PLAIN, None)
 
 
+async def registered(ensemble: SimulatedEnsemble, number: int) -> Registered:
+    """In a session of its own."""
+    store = ensemble.connect()
+    return await register(SettledStore(store), me(number), store.session_id, 5)
+
+
 def test_broker_epoch_grows_with_each_registration() -> None:
     ensemble = cluster()
     first = ensemble.connect()
-    epoch, session_id = finish(ensemble, register(SettledStore(first), me(0), 5))
+    epoch, session_id = finish(ensemble, register(SettledStore(first), me(0), first.session_id, 5))
     assert session_id == first.session_id
-    other = finish(ensemble, register(SettledStore(ensemble.connect()), me(1), 5))
+    other = finish(ensemble, registered(ensemble, 1))
     finish(ensemble, until_closed(first))
-    again = finish(ensemble, register(SettledStore(ensemble.connect()), me(0), 5))
+    again = finish(ensemble, registered(ensemble, 0))
     assert 0 < epoch < other.epoch < again.epoch
 
 
@@ -57,9 +71,46 @@ async def until_closed(store: Any) -> None:
 
 def test_id_of_another_session_is_rejected() -> None:
     ensemble = cluster()
-    finish(ensemble, register(SettledStore(ensemble.connect()), me(0), 5))
+    finish(ensemble, registered(ensemble, 0))
     with pytest.raises(AlreadyRegistered, match="broker 0"):
-        finish(ensemble, register(SettledStore(ensemble.connect()), me(0), 6))
+        finish(ensemble, registered(ensemble, 0))
+
+
+def test_session_that_was_resumed_has_its_registration_already() -> None:
+    ensemble = cluster()
+    store = ensemble.connect()
+    before = finish(ensemble, register(SettledStore(store), me(0), store.session_id, 5))
+    assert finish(ensemble, register(SettledStore(store), me(0), store.session_id, 6)) == before
+
+
+@pytest.mark.parametrize(
+    ("stored", "says"), [(None, "knows no cluster id"), ("other", "is of cluster other")]
+)
+def test_store_of_another_cluster_is_not_joined(stored: str | None, says: str) -> None:
+    ensemble = SimulatedEnsemble(0)
+    session_id = ensemble.begin_session()
+    if stored is not None:
+        document = paths.encode_cluster_id(stored)
+        operations = [
+            Operation("create", paths.CLUSTER),
+            Operation("create", paths.CLUSTER_ID, document),
+        ]
+        ensemble.apply(operations, session_id)
+    with pytest.raises(WrongCluster, match=f"{says}.*of cluster mine"):
+        finish(ensemble, join_cluster(SettledStore(ensemble.connect()), "mine"))
+
+
+def test_cluster_that_is_joined_has_every_node_that_others_stand_below() -> None:
+    ensemble = SimulatedEnsemble(0)
+    store, session_id = ensemble.connect(), ensemble.begin_session()
+    operations = [
+        Operation("create", paths.CLUSTER),
+        Operation("create", paths.CLUSTER_ID, paths.encode_cluster_id("mine")),
+    ]
+    ensemble.apply(operations, session_id)
+    finish(ensemble, join_cluster(SettledStore(store), "mine"))
+    for path in paths.PERSISTENT_PATHS:
+        assert finish(ensemble, SettledStore(store).exists(path)) is not None
 
 
 def test_next_controller_has_the_next_epoch_and_fences_the_one_before() -> None:

@@ -153,9 +153,9 @@ def simulate(seed: int) -> SimulatedCluster:
         cluster.run_until(lambda waited=waited: waited.done)
         befall(cluster) if cluster.random.random() < 0.4 else want(cluster)
     cluster.faults, cluster.answers_lost = Faults(), 0.0
-    office = cluster.in_office()
-    if office is not None:
-        office.store.expire()  # what other clients wrote without a word, the next one reads
+    cluster.run_until(lambda: cluster.in_office() is not None)
+    for broker in cluster.brokers:  # one that was replaced may not know it
+        broker.store.expire()  # what other clients wrote without a word, the next one reads
     cluster.run_until(lambda: is_settled(cluster), within_ms=300_000)
     assert cluster.failures() == []
     return cluster
