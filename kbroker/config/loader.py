@@ -70,9 +70,6 @@ _OPEN = (
 _REFUSED = {
     "authorizer.class.name": _OPEN,
     "super.users": _OPEN,
-    "zookeeper.connect": "no value: this broker keeps its metadata in its own data directory and "
-    "joins no cluster. Remove this line; kbroker-adopt --zookeeper takes over what Kafka has there "
-    "(docs/migration.md)",
 }
 
 

@@ -8,9 +8,11 @@ elected changes nothing.
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from kbroker.config.protocol_version import ProtocolVersion
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import BadVersion, NodeExists, NoNode, Operation, foreign_cluster
@@ -24,6 +26,7 @@ class Registration(NamedTuple):
     endpoints: list[list[Any]]
     rack: str | None
     cluster_id: str = ""  # of the log directories; empty: nobody else uses the store
+    protocol: ProtocolVersion = ProtocolVersion.V2_7_IV2
 
 
 class Registered(NamedTuple):
@@ -70,19 +73,24 @@ async def register(
     session_id: the store's session; one that was resumed has the registration already.
     """
     path = paths.broker(me.broker_id)
-    document = paths.encode_broker(me.endpoints, me.rack, now_ms)
+    document = paths.encode_broker(me.endpoints, me.rack, now_ms, me.protocol)
     while True:
         try:
             await store.multi().create(path, document, ephemeral=True).commit()
             node = await store.get(path)
-        except NodeExists as error:
-            stat = await store.exists(path)
-            if stat is None:
+        except NodeExists:
+            try:
+                node = await store.get(path)
+            except NoNode:
+                continue  # its session ended in between
+            if node.stat.owner_session != session_id:
+                raise AlreadyRegistered(_holder(me.broker_id, node.data)) from None
+            # Of the process before this one, whose session was resumed: to others, no broker has
+            # gone or come.
+            try:
+                await store.multi().set(path, document, node.stat.version).commit()
+            except (NoNode, BadVersion):
                 continue
-            if stat.owner_session == session_id:
-                return Registered(stat.created_id, session_id)
-            text = f"broker {me.broker_id} is registered by another session"
-            raise AlreadyRegistered(text) from error
         except NoNode as error:
             if error.path != path:
                 raise
@@ -96,6 +104,14 @@ async def latest_controller_epoch(store: SettledStore) -> int:
         return int((await store.get(paths.CONTROLLER_EPOCH)).data)
     except NoNode:
         return 0
+
+
+def _holder(broker_id: BrokerId, document: bytes) -> str:
+    try:
+        places = ", ".join(json.loads(document)["endpoints"])
+    except (ValueError, KeyError, TypeError):
+        places = "unknown addresses"
+    return f"broker {broker_id} is registered by another session ({places})"
 
 
 async def elect(store: SettledStore, broker_id: BrokerId, now_ms: int) -> Elected | None:

@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from kbroker import __version__
+from kbroker.config.protocol_version import ProtocolVersion
 from kbroker.uuids import parse_uuid, uuid_text
 
 BROKERS = "/brokers"
@@ -122,19 +124,29 @@ def decode_gone_topic(data: bytes) -> set[bytes]:
     return {parse_uuid(text) for text in json.loads(data)["topic_ids"]}
 
 
-def encode_broker(endpoints: list[list[Any]], rack: str | None, timestamp_ms: int) -> bytes:
-    """Version 5. ``endpoints`` as in the cluster image: listener, host, port, security protocol."""
+def encode_broker(
+    endpoints: list[list[Any]],
+    rack: str | None,
+    timestamp_ms: int,
+    protocol: ProtocolVersion = ProtocolVersion.V2_7_IV2,
+) -> bytes:
+    """Version 5, or 4 for a protocol before 2.7; with a key for other kbrokers.
+
+    ``endpoints`` as in the cluster image: listener, host, port, security protocol.
+    """
     plain = next((e for e in endpoints if e[3] == "PLAINTEXT"), None)
     document = {
-        "version": 5,
+        "version": 5 if protocol >= ProtocolVersion.V2_7_IV0 else 4,
         "host": plain[1] if plain else None,
         "port": plain[2] if plain else -1,
         "jmx_port": -1,
         "timestamp": str(timestamp_ms),
         "endpoints": [f"{name}://{_url_host(host)}:{port}" for name, host, port, _ in endpoints],
         "listener_security_protocol_map": {name: protocol for name, _, _, protocol in endpoints},
-        "features": {},
+        "kbroker": {"version": __version__, "features": {}, "suspect": False},
     }
+    if protocol >= ProtocolVersion.V2_7_IV0:
+        document["features"] = {}
     if rack is not None:
         document["rack"] = rack
     return _dump(document)

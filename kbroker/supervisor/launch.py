@@ -229,7 +229,8 @@ def launch(
                 "data directory %s%s", path, "" if clean else " (recovered before it serves)"
             )
         logger.info("durability: %s", durability(config))
-        logger.info("metadata store: %s", config["metadata.store"])
+        place = f"ZooKeeper {config['zookeeper.connect']}" if config.uses_zookeeper else "embedded"
+        logger.info("metadata store: %s", place)
         if broker.metrics_socket is not None:
             logger.info("metrics at http://%s:%d/metrics", *broker.metrics_socket.getsockname()[:2])
         logger.debug("set up in %.0f ms", (time.monotonic() - started_at) * 1000)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import select
+import socket
 import time
 from typing import Any
 
@@ -37,12 +39,13 @@ from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import StoreFailed, WrongCluster
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
 from kbroker.protocol import codec
-from kbroker.workers.base import Worker, raise_failure
+from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.office import InOffice, Office
 from kbroker.workers.store_start import has_all_directories, open_store
 
 logger = logging.getLogger(__name__)
 
+CLOSE_MS = 1000  # how long a stop waits for the store to end the session
 START_FAILURES = (StoreFailed, WrongCluster, NoFreeSlot, Refusal, OSError)
 # What documents raise that nobody wrote.
 DAMAGED = (ValueError, KeyError, TypeError)
@@ -65,6 +68,8 @@ class ControllerWorker(Worker):
         try:
             self.slots = self._slot_assignments()
             endpoints = advertised_endpoints(self.config, self._bound_ports())
+            if self.config.uses_zookeeper:
+                endpoints = registered_endpoints(self.config, endpoints)
             self.store = open_store(context)
         except (*START_FAILURES, *DAMAGED) as error:
             raise cannot_start(error) from error
@@ -74,11 +79,18 @@ class ControllerWorker(Worker):
         self.publisher = Publisher(self.rpc, self.processes, self.hosting.image)
         self.hosting.publish_to(self.publisher)
         self.hosting.on_told = self.on_told
-        joined = context.cluster_id if self.store.is_shared else ""
-        me = Registration(context.broker_id, endpoints, self.config["broker.rack"], joined)
+        me = Registration(
+            context.broker_id,
+            endpoints,
+            self.config["broker.rack"],
+            context.cluster_id if self.store.is_shared else "",
+            self.config.protocol_version,
+        )
         topic_ids = TopicIds("" if self.config.has_topic_ids else context.cluster_id)
         self.office = Office(self.store, me, self.hosting, self, topic_ids)
         self._serve()
+        if self.store.fd is not None:
+            self.add_reader(self.store.fd, self.store.drain)
         self.office.start()
         self._is_set_up = True
         if self._failure is not None:
@@ -211,7 +223,18 @@ class ControllerWorker(Worker):
 
     def shutdown(self) -> None:
         self.slots.close()
-        self.store.close().then(raise_failure)
+        closed, until = self.store.close(), now_ms() + CLOSE_MS
+        if self.store.fd is not None:
+            with select.epoll() as poll:
+                poll.register(self.store.fd, select.EPOLLIN)
+                while not closed.done and now_ms() < until:
+                    poll.poll((until - now_ms()) / 1000)
+                    self.store.drain()
+        if not closed.done:
+            logger.warning(
+                "ZooKeeper cannot be told that this broker stops; its session ends later"
+            )
+        closed.then(raise_failure)
 
     def _slot_assignments(self) -> SlotAssignments:
         region, context = self.context.partition_table, self.context
@@ -226,9 +249,7 @@ class ControllerWorker(Worker):
         return SlotAssignments(context.runtime_dir, capacity, self.config["num.io.threads"])
 
     def _bound_ports(self) -> dict[str, int]:
-        return {
-            listener.name: socket.getsockname()[1] for listener, socket in self.context.listeners
-        }
+        return {listener.name: bound.getsockname()[1] for listener, bound in self.context.listeners}
 
 
 def cannot_start(error: BaseException) -> SystemExit:
@@ -260,3 +281,15 @@ def advertised_endpoints(config: BrokerConfig, bound_ports: dict[str, int]) -> l
          listener.security_protocol]
         for listener in config.listeners
     ]  # fmt: skip
+
+
+def registered_endpoints(config: BrokerConfig, endpoints: list[list[Any]]) -> list[list[Any]]:
+    """What brokers of a cluster tell each other's clients: every endpoint has a host.
+
+    As in Kafka: the one that the listener binds, or else the full name of this machine.
+    """
+    bound = {listener.name: listener.host for listener in config.listeners}
+    return [
+        [name, host or bound.get(name) or socket.getfqdn(), port, protocol]
+        for name, host, port, protocol in endpoints
+    ]

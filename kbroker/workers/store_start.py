@@ -1,4 +1,4 @@
-"""The embedded metadata store at start: opened, and completed from what is on disk."""
+"""The metadata store at start: in ZooKeeper, or embedded and completed from what is on disk."""
 
 from __future__ import annotations
 
@@ -11,14 +11,30 @@ from kbroker.adopt.unknown_logs import UnknownLogs, look_at_unknown
 from kbroker.controller import completion
 from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.node_file import NodeFile
-from kbroker.metastore.store import StoreFailed
+from kbroker.metastore.store import Store, StoreFailed
 from kbroker.metastore.store_files import FILE_NAME, holds_store, places_of_store
 from kbroker.workers.base import ProcessContext
 
 logger = logging.getLogger(__name__)
 
 
-def open_store(context: ProcessContext) -> EmbeddedStore:
+def open_store(context: ProcessContext) -> Store:
+    """The store that the configuration names.
+
+    Raises what ``_embedded_store`` raises, and ConfigError.
+    """
+    if not context.config.uses_zookeeper:
+        return _embedded_store(context)
+    # kazoo takes long to import, and is not installed everywhere.
+    from kbroker.metastore.session_file import SessionFile
+    from kbroker.metastore.zookeeper import ZooKeeperStore
+    from kbroker.metastore.zookeeper_settings import settings_of
+
+    settings = settings_of(context.config)
+    return ZooKeeperStore(settings, SessionFile(context.runtime_dir, settings.connect))
+
+
+def _embedded_store(context: ProcessContext) -> EmbeddedStore:
     """The store, with all that it must hold; what it lacks is completed from what is on disk.
 
     Raises StoreFailed, WrongCluster, Refusal, OSError, and ValueError, KeyError or TypeError for

@@ -6,7 +6,6 @@ from kbroker.config.key import (
     BOOLEAN,
     HIGH,
     INT,
-    LATER,
     LIST,
     LONG,
     LONG_MAX,
@@ -20,11 +19,11 @@ from kbroker.config.key import (
 
 # fmt: off
 ZOOKEEPER = (
-    Key("zookeeper.connect", STRING, None, HIGH, status=LATER,
+    Key("zookeeper.connect", STRING, None, HIGH,
         doc=
             "Addresses of a ZooKeeper ensemble, host:port separated by commas, with an optional "
-            "path at the end. Until this is built, the broker keeps its metadata in its own data "
-            "directory.",
+            "path at the end, which is created. Unset: the broker keeps its metadata in its own "
+            "data directory, and is alone.",
         deviation="optional; without it the embedded store is used (Kafka: required)"),
     Key("zookeeper.session.timeout.ms", INT, 18_000, HIGH,
         doc="ZooKeeper session timeout; a broker without contact for longer is considered dead."),

@@ -118,7 +118,6 @@ def test_sample_of_kafka_loads_and_knows_every_key(text):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("zookeeper.connect=localhost:2181", "kbroker-adopt"),
         (
             "authorizer.class.name=kafka.security.authorizer.AclAuthorizer",
             "authorization is not built",

@@ -76,13 +76,6 @@ def test_id_of_another_session_is_rejected() -> None:
         finish(ensemble, registered(ensemble, 0))
 
 
-def test_session_that_was_resumed_has_its_registration_already() -> None:
-    ensemble = cluster()
-    store = ensemble.connect()
-    before = finish(ensemble, register(SettledStore(store), me(0), store.session_id, 5))
-    assert finish(ensemble, register(SettledStore(store), me(0), store.session_id, 6)) == before
-
-
 @pytest.mark.parametrize(
     ("stored", "says"), [(None, "knows no cluster id"), ("other", "is of cluster other")]
 )
@@ -111,6 +104,16 @@ def test_cluster_that_is_joined_has_every_node_that_others_stand_below() -> None
     finish(ensemble, join_cluster(SettledStore(store), "mine"))
     for path in paths.PERSISTENT_PATHS:
         assert finish(ensemble, SettledStore(store).exists(path)) is not None
+
+
+def test_registration_of_a_resumed_session_is_kept() -> None:
+    """The process before this one made it: to others, no broker has gone or come."""
+    ensemble = cluster()
+    store = ensemble.connect()
+    before = finish(ensemble, register(SettledStore(store), me(0), store.session_id, 5))
+    moved = me(0)._replace(rack="r2")
+    assert finish(ensemble, register(SettledStore(store), moved, store.session_id, 6)) == before
+    assert b'"rack":"r2"' in ensemble.tree.get(paths.broker(0)).data
 
 
 def test_next_controller_has_the_next_epoch_and_fences_the_one_before() -> None:

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from kbroker import __version__
+from kbroker.config.protocol_version import ProtocolVersion
 from kbroker.metastore import paths
 
 pytestmark = pytest.mark.unit
@@ -28,12 +30,16 @@ def test_persistent_paths_list_parents_first():
 def test_broker_document_names_the_plain_endpoint_for_old_clients():
     endpoints = [["EXTERNAL", "e", 9093, "SASL_SSL"], ["INTERNAL", "i", 9092, "PLAINTEXT"]]
     document = json.loads(paths.encode_broker(endpoints, "r1", 1600000000000))
+    assert document.pop("kbroker") == {"version": __version__, "features": {}, "suspect": False}
     assert document == {
         "version": 5, "host": "i", "port": 9092, "jmx_port": -1, "timestamp": "1600000000000",
         "endpoints": ["EXTERNAL://e:9093", "INTERNAL://i:9092"], "rack": "r1", "features": {},
         "listener_security_protocol_map": {"EXTERNAL": "SASL_SSL", "INTERNAL": "PLAINTEXT"},
     }  # fmt: skip
     assert "rack" not in json.loads(paths.encode_broker(endpoints, None, 0))
+    older = json.loads(paths.encode_broker(endpoints, None, 0, ProtocolVersion.V2_6_IV0))
+    assert older["version"] == 4
+    assert "features" not in older
 
 
 def test_topic_document_roundtrips_with_its_id():

@@ -1,0 +1,143 @@
+"""A broker whose metadata is in a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from support.zookeeper import ZooKeeperServer
+
+from kbroker.testing import Broker, wait_until
+
+pytestmark = pytest.mark.integration
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+class Nodes:
+    """What is in ZooKeeper below a path."""
+
+    def __init__(self, connect: str) -> None:
+        self.client = KazooClient(connect)
+        self.client.start()
+
+    def json(self, path: str) -> Any:
+        try:
+            return json.loads(self.client.get(path)[0])
+        except NoNodeError:
+            return None
+
+    def created_id(self, path: str) -> int:
+        found = self.client.exists(path)
+        return 0 if found is None else int(found.czxid)
+
+
+@pytest.fixture
+def nodes(zookeeper: ZooKeeperServer) -> Iterator[Nodes]:
+    """Of a cluster that is not there yet."""
+    nodes = Nodes(f"{zookeeper.connect}/cluster-{next(_numbers)}")
+    yield nodes
+    nodes.client.stop()
+    nodes.client.close()
+
+
+def broker(zookeeper: ZooKeeperServer, nodes: Nodes, **settings: object) -> Broker:
+    return Broker(zookeeper_connect=zookeeper.connect + nodes.client.chroot, **settings)
+
+
+def produce(broker: Broker, topic: str, value: bytes) -> None:
+    # An id would be of a block that ZooKeeper gives out.
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, enable_idempotence=False)
+    producer.send(topic, value).get(60)
+    producer.close()
+
+
+def values(broker: Broker, topic: str, count: int) -> list[bytes]:
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest"
+    )
+    found: list[bytes] = []
+
+    def is_complete() -> bool:
+        for records in consumer.poll(200).values():
+            found.extend(record.value for record in records)
+        return len(found) >= count
+
+    wait_until(is_complete, 30)
+    consumer.close()
+    return found
+
+
+def test_broker_is_registered_until_it_stops_and_its_topics_stay(
+    zookeeper: ZooKeeperServer, nodes: Nodes
+) -> None:
+    with broker(zookeeper, nodes, broker_rack="r1") as one:
+        host, _, port = one.bootstrap.rpartition(":")
+        document = nodes.json("/brokers/ids/0")
+        assert document.pop("timestamp").isdigit()
+        assert document.pop("kbroker")["suspect"] is False
+        assert document == {
+            "version": 5,
+            "host": host,
+            "port": int(port),
+            "jmx_port": -1,
+            "endpoints": [f"PLAINTEXT://{one.bootstrap}"],
+            "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
+            "rack": "r1",
+            "features": {},
+        }
+        produce(one, "t", b"1")
+        one.stop()
+        assert nodes.json("/brokers/ids/0") is None
+        assert nodes.json("/controller") is None
+        one.start()
+        produce(one, "t", b"2")
+        assert values(one, "t", 2) == [b"1", b"2"]
+        assert nodes.json("/controller_epoch") == 2
+
+
+def test_older_protocol_registers_as_older_kafkas_do(
+    zookeeper: ZooKeeperServer, nodes: Nodes
+) -> None:
+    with broker(zookeeper, nodes, inter_broker_protocol_version="2.6"):
+        document = nodes.json("/brokers/ids/0")
+        assert document["version"] == 4
+        assert "features" not in document
+
+
+def test_controller_process_that_dies_keeps_the_registration(
+    zookeeper: ZooKeeperServer, nodes: Nodes
+) -> None:
+    with broker(zookeeper, nodes) as one:
+        produce(one, "t", b"1")
+        broker_epoch = nodes.created_id("/brokers/ids/0")
+        one.kill("controller", 0)
+        wait_until(lambda: nodes.json("/controller_epoch") == 2, 30)
+        produce(one, "u", b"2")
+        assert nodes.created_id("/brokers/ids/0") == broker_epoch
+
+
+def test_service_goes_on_while_zookeeper_is_away(tmp_path: Path) -> None:
+    with ZooKeeperServer(tmp_path) as own:
+        with Broker(zookeeper_connect=own.connect, zookeeper_session_timeout_ms=10_000) as one:
+            produce(one, "t", b"1")
+            own.kill()
+            wait_until(lambda: "connection to ZooKeeper" in one.log_text, 30)
+            produce(one, "t", b"2")
+            own.start()
+            wait_until(lambda: one.log_text.count(": connected, session 0x") == 2, 30)
+            produce(one, "new", b"3")
+            assert values(one, "t", 2) == [b"1", b"2"]
