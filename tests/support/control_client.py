@@ -36,6 +36,7 @@ class Controller:
         self.topic = topic
         self.here = int(broker.config["broker.id"])
         self.broker = LiveBroker([["PLAINTEXT", broker.host, broker.port, "PLAINTEXT"]], None)
+        self.others: dict[int, LiveBroker] = {}
         self.versions = VERSIONS
 
     def say(self, request: ControlRequest) -> ControlAnswer:
@@ -63,7 +64,7 @@ class Controller:
         replicas = sorted({self.here, max(who, 0)})
         epoch = self.sender.controller_epoch
         told = KnownPartition(self.topic, 0, epoch, who, leader_epoch, replicas, 0, replicas)
-        brokers = {self.here: self.broker}
+        brokers = {self.here: self.broker, **self.others}
         return self.say(UpdateMetadata(self.sender, [told], {}, brokers)).error
 
     def stop(self, leader_epoch: int, *, delete: bool) -> ErrorCode:
