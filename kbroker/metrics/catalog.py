@@ -96,6 +96,17 @@ SEGMENTS_DAMAGED = _row(
     "Segments of open logs with damaged or missing batches; the log names each in an ERROR line.",
 )
 
+# -- replication, in io workers
+FOLLOWED = _row("kbroker_followed_partitions", GAUGE, "Partitions that follow another broker.")
+FOLLOWED_FAILED = _row(
+    "kbroker_followed_partitions_failed",
+    GAUGE,
+    "Followed partitions that are not copied for now; the log names each in an ERROR line.",
+)
+FOLLOWED_BYTES = _row(
+    "kbroker_followed_bytes_total", COUNTER, "Bytes of record batches copied from leaders."
+)
+
 # -- transactions, in io workers
 TRANSACTIONS_OPEN = _row(
     "kbroker_transactions_open", GAUGE, "Transactions begun and not yet complete."

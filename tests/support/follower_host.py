@@ -42,15 +42,9 @@ class FollowerHost:
     ) -> None:
         self.store = store or LogStore(path / "follower", slots=max(16, partitions))
         self.clock = self.store.clock
-        self.config = BrokerConfig(
-            {
-                k: str(v)
-                for k, v in {
-                    **SETTINGS,
-                    **{a.replace("_", "."): b for a, b in settings.items()},
-                }.items()
-            }
-        )
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        self.settings = {name: str(value) for name, value in {**SETTINGS, **named}.items()}
+        self.config = BrokerConfig(self.settings)
         self.rpc = Rpc(NOBODY, NOBODY, self.store.clock.monotonic_ms)
         self.epoll = select.epoll()
         self.readers: dict[int, Callable[[], None]] = {}

@@ -243,10 +243,6 @@ class Followers:
 
     # -- the loop --
 
-    @property
-    def has_links(self) -> bool:
-        return bool(self._links)
-
     def publish(self) -> None:
         """Have the end of this turn publish what was appended; comes before it."""
         for link in self._links.values():

@@ -24,6 +24,9 @@ from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics.catalog import (
     COORDINATORS_LOADING,
+    FOLLOWED,
+    FOLLOWED_BYTES,
+    FOLLOWED_FAILED,
     LOG_DIRS_OFFLINE,
     LOGS,
     MESSAGES_DROPPED,
@@ -261,6 +264,9 @@ class IoWorker(Worker):
             (PRODUCE_BATCHES, lambda: loop.batches_total),
             (PRODUCE_FAILURES, lambda: loop.failed_total),
             (LOGS, lambda: len(self.logs.logs())),
+            (FOLLOWED, lambda: self.followers.count),
+            (FOLLOWED_FAILED, lambda: self.followers.failed_count),
+            (FOLLOWED_BYTES, lambda: self.followers.bytes_total),
             (SEGMENTS_DAMAGED, lambda: self.logs.check.damaged_count),
             (LOG_DIRS_OFFLINE, lambda: len(self.logs.dirs.failures())),
             (

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.follower_host import LEADER, ME, FollowerHost
+from support.log_store import break_file
 from support.scripted_leader import ScriptedLeader, cut_points
 
 from kbroker._ext.shared.partition_table import FOLLOWER
+from kbroker.config.loader import BrokerConfig
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.replication.following import State
@@ -319,6 +322,62 @@ def test_first_batch_that_begins_below_the_leaders_start_is_kept(
     follower.run_until(lambda: follower.log().log_start_offset == 8)
 
 
+# ---- disks and settings ----
+
+
+def test_full_disk_pauses_the_partition_until_there_is_room(
+    host: Make, leader: ScriptedLeader
+) -> None:
+    follower = host()
+    leader.log().append([b"x" * 30_000])
+    follower.publish()
+    kept = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, kept[1]))
+    try:
+        follower.run_until(lambda: state(follower) is State.BACKOFF)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, kept)
+    assert not follower.failed
+    follower.run_until(in_step(follower, leader))
+    assert follower.bytes_of() == leader.log().data()
+
+
+def test_failing_disk_ends_following_of_its_partitions(host: Make, leader: ScriptedLeader) -> None:
+    follower = host(partitions=2)
+    leader.log("t", 0).append(1)
+    leader.log("t", 1).append(1)
+    follower.publish()
+    for slot in (0, 1):
+        follower.run_until(in_step(follower, leader, slot))
+    break_file(follower.log(1))
+    leader.log("t", 1).append(1)
+    leader.publish()
+    follower.run_until(lambda: follower.failed == [1])
+    assert follower.followers.count == 0  # all are in the one directory
+    follower.turn()
+
+
+def test_partitions_are_spread_over_the_links_of_the_settings(
+    host: Make, leader: ScriptedLeader
+) -> None:
+    follower = host(partitions=4, num_replica_fetchers=2)
+    for n in range(4):
+        leader.log("t", n).append(1)
+    follower.publish()
+    for n in range(4):
+        follower.run_until(in_step(follower, leader, n))
+    full = [f for f in leader.fetches if f.session_epoch == 0]
+    assert [sum(len(t.partitions) for t in f.topics) for f in full] == [2, 2]
+
+    follower.config = BrokerConfig({**follower.settings, "num.replica.fetchers": "1"})
+    follower.followers.take_settings()
+    leader.log("t", 3).append(1)
+    for n in range(4):
+        follower.run_until(in_step(follower, leader, n))
+    assert follower.followers.count == 4
+    assert follower.followers.bytes_total == sum(len(leader.log("t", n).data()) for n in range(4))
+
+
 # ---- leaders that are wrong ----
 
 
@@ -341,6 +400,7 @@ def test_corrupt_batch_is_not_copied_and_is_named(
     leader.spoil = spoil
     follower.publish()
     follower.run_until(lambda: state(follower) is State.FAILED)
+    assert follower.followers.failed_count == 1
     assert follower.log().log_end_offset == 1
     assert f"the batch at offset 1 from leader {LEADER} does not match its checksum" in caplog.text
     leader.spoil = None
