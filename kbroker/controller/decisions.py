@@ -59,7 +59,7 @@ def enlarge(state: ClusterState, name: str, added: Assignment) -> Decision:
     topic = state.existing(name)
     assignment = {number: p.replicas for number, p in enumerate(topic.partitions)} | added
     transaction = collect()
-    document = paths.encode_topic(state.topic_ids.to_store(topic.topic_id), assignment)
+    document = paths.encode_topic(state.topic_ids.to_store(topic.topic_id), assignment, topic.rest)
     transaction.set(paths.topic(name), document, topic.document_version)
     states = first_states(state, name, added)
     create_partitions(transaction, name, states, state.controller_epoch)

@@ -12,26 +12,38 @@ from typing import Any
 
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.brokers import BrokerChanges
+from kbroker.controller.isr_requests import IsrRequests
+from kbroker.controller.leader_elections import LeaderElections
 from kbroker.controller.partition_writes import PartitionWrites
+from kbroker.controller.shutdowns import Shutdowns
 from kbroker.controller.store_watch import StoreWatch
+from kbroker.controller.topic_changes import TopicChanges
 from kbroker.ipc.pending import Pending
 
 logger = logging.getLogger(__name__)
 
 
 class Duties:
-    """Of one controller. setting: the present value of a broker setting."""
+    """Of one controller.
+
+    setting: the present value of a broker setting. finish_deletions: ``TopicAdmin``'s.
+    """
 
     def __init__(
         self,
         controller: ActiveController,
         setting: Callable[[str], Any],
         sleep: Callable[[int], Pending[None]],
+        finish_deletions: Callable[[list[str]], None],
     ) -> None:
         self._controller = controller
         self.watch = StoreWatch(controller.store, controller.events, sleep)
         self.writes = PartitionWrites(controller, setting)
         self.brokers = BrokerChanges(self.writes, self.watch)
+        self.topics = TopicChanges(controller, self.writes, self.watch, setting, finish_deletions)
+        self.in_sync = IsrRequests(self.writes, controller.events)
+        self.shutdowns = Shutdowns(self.writes, controller.events)
+        self.elections = LeaderElections(self.writes, controller.events)
         controller.heard = self.brokers.heard
 
     def start(self) -> None:
@@ -45,6 +57,7 @@ class Duties:
     async def _begin(self) -> None:
         await self.brokers.start()
         await self.brokers.look()
+        await self.topics.start()
         await self.settle_all()
 
     async def settle_all(self) -> None:

@@ -122,6 +122,11 @@ def among(
     return None
 
 
+def renew(old: PartitionState) -> PartitionState:
+    """The same once more, in a new leader epoch: its leader is told what holds."""
+    return _next(old, old.leader, old.isr)
+
+
 def _next(old: PartitionState, leader: int, isr: list[int]) -> PartitionState:
     return old._replace(leader=leader, leader_epoch=old.leader_epoch + 1, isr=isr)
 

@@ -54,7 +54,9 @@ class PartitionWrites:
     async def change(self, keys: Iterable[PartitionKey], decide: Decide, batch: Batch) -> Changed:
         """Have partitions be what is decided of each; those that changed, as they are now.
 
-        A partition that others keep changing is left as it is.
+        All replicas are told of a change that begins a leader epoch; of others, which their leader
+        has asked for, brokers are told as metadata. A partition that others keep changing is left
+        as it is.
         """
         changed: Changed = {}
         rest = iter(keys)
@@ -91,7 +93,6 @@ class PartitionWrites:
         )
         before = {key: state.partition(key) for key in keys}
         self._controller.note(decision.changes)
-        batch.add(decision.changes)
         changed = {
             (change.name, number): partition
             for change in decision.changes
@@ -99,7 +100,12 @@ class PartitionWrites:
             for number, partition in change.partitions.items()
         }
         for key, partition in changed.items():
-            say(key, before[key], partition)
+            old = before[key]
+            if old is None or old.leader_epoch != partition.leader_epoch:
+                batch.lead(key, is_new=old is not None and not old.is_stored)
+            else:
+                batch.refresh([key])
+            say(key, old, partition)
         return changed
 
     async def settle(self, keys: Iterable[PartitionKey], batch: Batch) -> Changed:

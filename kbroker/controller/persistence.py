@@ -20,7 +20,7 @@ from kbroker.controller.state import (
     TopicEnlarged,
     TopicState,
 )
-from kbroker.controller.topic_nodes import StoredTopic, stored_topics
+from kbroker.controller.topic_nodes import DAMAGED, StoredTopic, stored_topics
 from kbroker.errors import InvariantError
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 PRODUCER_ID_BLOCK_SIZE = 1000
 # Others write to a store that is shared: what they changed in between is looked at again.
 ATTEMPTS = 3
-# What a document raises that is not what a broker writes.
-DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
 
 
 async def load(store: SettledStore, state: ClusterState) -> None:
@@ -50,7 +48,8 @@ async def load(store: SettledStore, state: ClusterState) -> None:
     for node in await store.subtree(paths.GROUP_CONFIGS):
         state.set_group_config(paths.group_of_config(node.path), paths.decode_config(node.data))
         state.config_versions[node.path] = node.stat.version
-    for stored in stored_topics(await store.subtree(paths.BROKER_TOPICS)):
+    nodes = await store.subtree(paths.BROKER_TOPICS)
+    for stored in stored_topics(nodes, ignore_damaged=store.is_shared):
         config = topic_configs.get(stored.name, {})
         state.add_topic(await _topic_with_id(store, state.topic_ids, stored, config))
     marked = await store.children(paths.DELETE_TOPICS)
@@ -70,10 +69,12 @@ async def _topic_with_id(
     if topic_id is None or ids.to_store(topic_id) is None:
         topic_id = ids.new(stored.name)
     if stored.topic_id is None and ids.to_store(topic_id) is not None:
-        document = paths.encode_topic(topic_id, stored.assignment)
+        document = paths.encode_topic(topic_id, stored.assignment, stored.rest)
         await store.multi().set(stored.document.path, document, version).commit()
         version += 1
-    return TopicState(stored.name, topic_id, stored.partitions(), config, version)
+    topic = TopicState(stored.name, topic_id, stored.partitions(), config, version)
+    topic.rest = stored.rest
+    return topic
 
 
 async def registrations(store: SettledStore) -> dict[int, Broker]:
@@ -104,7 +105,8 @@ async def reread_topics(
         config = await _reread_config(store, state, paths.topic_config(name))
         if known is not None and known.config != config:
             changes.append(ConfigsChanged(topics={name: config}))
-        for stored in stored_topics(await _topic_tree(store, name)):
+        nodes = await _topic_tree(store, name)
+        for stored in stored_topics(nodes, ignore_damaged=store.is_shared):
             found = await _topic_with_id(store, state.topic_ids, stored, config)
             found.deleting = name in marked
             changes += [TopicCreated(found)] if known is None else _differences(known, found)
@@ -119,17 +121,28 @@ def _differences(known: TopicState, found: TopicState) -> list[Change]:
         return []
     changes: list[Change] = []
     count = len(known.partitions)
-    changed = {
-        number: partition
-        for number, partition in enumerate(found.partitions[:count])
-        if partition != known.partitions[number]
-    }
+    changed = {}
+    for number, partition in enumerate(found.partitions[:count]):
+        present = known.partitions[number]
+        # As in Kafka: replicas change by reassignment only.
+        partition = partition._replace(replicas=present.replicas)
+        if partition != present and (partition.is_stored or not present.is_stored):
+            changed[number] = partition
     if changed:
         changes.append(PartitionsChanged(known.name, changed))
     if found.document_version != known.document_version:
         added = found.partitions[count:]
         changes.append(TopicEnlarged(known.name, added, found.document_version))
     return changes
+
+
+def names_in(changes: Iterable[Change]) -> set[str]:
+    """The topics that have changed in anything but their settings."""
+    return {
+        change.topic.name if isinstance(change, TopicCreated) else change.name
+        for change in changes
+        if not isinstance(change, ConfigsChanged)
+    }
 
 
 async def reread_configs(

@@ -54,6 +54,7 @@ class TopicState:
         "document_version",
         "name",
         "partitions",
+        "rest",
         "stopped",
         "topic_id",
     )
@@ -74,6 +75,7 @@ class TopicState:
         self.stopped = False  # its logs are deleted
         # Of the topic's node in the store, which this was read from or written to.
         self.document_version = document_version
+        self.rest: Mapping[str, Any] = {}  # of its document, which others may have added to
 
 
 class TopicCreated(NamedTuple):

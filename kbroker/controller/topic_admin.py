@@ -254,9 +254,10 @@ class TopicAdmin:
 
     def resume_deletions(self) -> None:
         """Finish what an earlier controller began. Called once, at the start."""
-        self._resume([topic.name for topic in self._state.topics() if topic.deleting])
+        self.finish_deletions([topic.name for topic in self._state.topics() if topic.deleting])
 
-    def _resume(self, names: list[str]) -> None:
+    def finish_deletions(self, names: list[str]) -> None:
+        """Of topics that somebody else has marked."""
         if names:
             logger.info("finishing the deletion of %s", Whole(", ".join(names)))
             run(self._finish_deletion(names)).then(_ended)
@@ -357,7 +358,7 @@ class TopicAdmin:
         return changes
 
     async def _resume_later(self, names: list[str]) -> None:
-        self._resume(names)
+        self.finish_deletions(names)
 
     async def _wait(self, awaited: Pending[Any], within_ms: int) -> bool:
         """Whether it came about in time; it goes on by itself if not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -9,6 +10,8 @@ from kbroker.controller.state import PartitionState, without_state
 from kbroker.controller.topics import Assignment, NewTopic
 from kbroker.metastore import paths
 from kbroker.metastore.store import Node, Transaction
+
+logger = logging.getLogger(__name__)
 
 
 def create_topic(
@@ -60,6 +63,10 @@ def all_in_sync(
     }
 
 
+# What a document raises that is not what a broker writes.
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
+
+
 class StoredTopic(NamedTuple):
     """A topic as the store has it."""
 
@@ -68,6 +75,7 @@ class StoredTopic(NamedTuple):
     topic_id: bytes | None  # None: written by a Kafka that knew no topic ids
     assignment: Assignment
     states: dict[int, Node]  # of partitions that have one
+    rest: dict[str, Any]  # of the document, to be kept when it is rewritten
 
     def partitions(self) -> list[PartitionState]:
         """In order of number; those without a state have nobody who leads."""
@@ -83,8 +91,11 @@ class StoredTopic(NamedTuple):
         return partitions
 
 
-def stored_topics(nodes: Iterable[Node]) -> list[StoredTopic]:
-    """The topics of these nodes, which are all or a part of what is below ``/brokers/topics``."""
+def stored_topics(nodes: Iterable[Node], *, ignore_damaged: bool = False) -> list[StoredTopic]:
+    """The topics of these nodes, which are all or a part of what is below ``/brokers/topics``.
+
+    ignore_damaged: leave out, with an ERROR line, those that nobody can read.
+    """
     documents: dict[str, Node] = {}
     states: dict[str, dict[int, Node]] = {}
     for node in nodes:
@@ -93,7 +104,19 @@ def stored_topics(nodes: Iterable[Node]) -> list[StoredTopic]:
             documents[parts[3]] = node
         elif len(parts) == 7 and parts[6] == "state":
             states.setdefault(parts[3], {})[int(parts[5])] = node
-    return [
-        StoredTopic(name, node, *paths.decode_topic(node.data), states.get(name, {}))
-        for name, node in documents.items()
-    ]
+    topics = []
+    for name, node in documents.items():
+        try:
+            topic_id, assignment = paths.decode_topic(node.data)
+            rest = paths.rest_of_topic(node.data)
+            topic = StoredTopic(name, node, topic_id, assignment, states.get(name, {}), rest)
+            if sorted(assignment) != list(range(len(assignment))):
+                raise ValueError(f"partitions {sorted(assignment)}")
+            topic.partitions()
+        except DAMAGED as error:
+            if not ignore_damaged:
+                raise
+            logger.error("ignoring topic %s of the store: %s: %r", name, node.path, error)
+        else:
+            topics.append(topic)
+    return topics

@@ -7,7 +7,7 @@ padding. Readers accept older versions of a document; writers write the one name
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kbroker import __version__
@@ -176,19 +176,27 @@ def _url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def encode_topic(topic_id: bytes | None, assignment: Assignment) -> bytes:
-    """Version 3: replicas of every partition, and the topic id. Without an id: version 2."""
-    identity = (
-        {"version": 2} if topic_id is None else {"version": 3, "topic_id": uuid_text(topic_id)}
-    )
-    return _dump(
-        {
-            **identity,
-            "partitions": {str(number): replicas for number, replicas in assignment.items()},
-            "adding_replicas": {},
-            "removing_replicas": {},
-        }
-    )
+def encode_topic(
+    topic_id: bytes | None, assignment: Assignment, rest: Mapping[str, Any] = {}
+) -> bytes:
+    """Replicas of every partition. Version 3 has a topic id, version 2 none.
+
+    rest: what else the document had (``rest_of_topic``).
+    """
+    document: dict[str, Any] = {"version": 2, "partitions": {}}
+    if topic_id is not None:
+        document["topic_id"] = uuid_text(topic_id)
+    document |= {"adding_replicas": {}, "removing_replicas": {}} | dict(rest)
+    if "topic_id" in document:
+        document["version"] = 3
+    document["partitions"] = {str(number): replicas for number, replicas in assignment.items()}
+    return _dump(document)
+
+
+def rest_of_topic(data: bytes) -> dict[str, Any]:
+    """What a topic's document has beside the partitions, those that nobody here knows included."""
+    document: dict[str, Any] = json.loads(data)
+    return {key: value for key, value in document.items() if key not in ("version", "partitions")}
 
 
 def decode_topic(data: bytes) -> tuple[bytes | None, Assignment]:

@@ -139,7 +139,12 @@ class ControllerWorker(Worker):
             self.rpc.sleep,
             lambda: has_all_directories(context),
         )
-        duties = Duties(controller, lambda name: configs.config[name], self.rpc.sleep)
+        duties = Duties(
+            controller,
+            lambda name: configs.config[name],
+            self.rpc.sleep,
+            topics.finish_deletions,
+        )
         return InOffice(controller, configs, topics, duties)
 
     def in_office(self, office: InOffice) -> None:

@@ -14,6 +14,7 @@ from kbroker.cluster.control_requests import (
     StopReplica,
     UpdateMetadata,
 )
+from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.duties import Duties
@@ -42,6 +43,7 @@ class Controlled:
         self.live: list[Mapping[int, Broker]] = []
         self.answers: Callable[[int, ControlRequest], ControlAnswer] = lambda *_: ControlAnswer()
         self.settings = dict(SETTINGS)
+        self.deletions: list[str] = []  # that are to be finished
         self.configs: list[tuple[Any, ...]] = []
         self._connected = self.ensemble.connect()
         self.store = SettledStore(self._connected)
@@ -69,7 +71,7 @@ class Controlled:
         """As Kafka's tools do, and with states as an earlier controller has left them."""
         assignment = dict(enumerate(replicas))
         created = [Operation("create", paths.topic_config(name), paths.encode_config({}))]
-        document = paths.encode_topic(b"t" * 16, assignment)
+        document = paths.encode_topic(None, assignment)
         created.append(Operation("create", paths.topic(name), document))
         if states:
             created.append(Operation("create", paths.topic_partitions(name)))
@@ -84,15 +86,24 @@ class Controlled:
         node = self.ensemble.tree.get(paths.partition_state(name, number))
         return paths.decode_partition_state(node.data)
 
+    def lose(self, outage_ms: int) -> None:
+        """The controller's connection."""
+        self._connected.lose(outage_ms)
+
     # -- the controller --
 
     def start(self) -> None:
         self.ensemble.run_until(lambda: self._connected.session_id != 0)
-        self.state = ClusterState(0, 5)
+        self.state = ClusterState(0, 5, TopicIds("cluster"))
         loaded = self.run(persistence.load(self.store, self.state))
         assert loaded.error is None, loaded.error
         self.controller = ActiveController(self.state, self.store, self, self)
-        self.duties = Duties(self.controller, self.settings.__getitem__, self.ensemble.sleep)
+        self.duties = Duties(
+            self.controller,
+            self.settings.__getitem__,
+            self.ensemble.sleep,
+            self.deletions.extend,
+        )
         self.duties.start()
         self.settle()
 

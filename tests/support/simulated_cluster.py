@@ -134,7 +134,12 @@ class Broker:
         self.topics = TopicAdmin(
             self.controller, requests, EndlessRoom, self.cluster.sleep, lambda: True
         )
-        self.duties = Duties(self.controller, SETTINGS.__getitem__, self.cluster.sleep)
+        self.duties = Duties(
+            self.controller,
+            SETTINGS.__getitem__,
+            self.cluster.sleep,
+            self.topics.finish_deletions,
+        )
         self.duties.start()
         self.topics.resume_deletions()
 

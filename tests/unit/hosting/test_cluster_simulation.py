@@ -8,13 +8,12 @@ each of its replicas and for nothing else. KBROKER_SIMULATION_SEEDS says how man
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import Any
 
 import pytest
 from support.simulated_cluster import Broker, SimulatedCluster, ignore_rejected
 
-from kbroker.controller import elections
+from kbroker.controller.isr_requests import WantedIsr
 from kbroker.controller.topic_nodes import StoredTopic, stored_topics
 from kbroker.ipc.calls import (
     CreatePartitions,
@@ -58,7 +57,7 @@ def want(cluster: SimulatedCluster) -> None:
         return
     name = cluster.random.choice(NAMES)
     work: Any
-    kinds = ("create", "create", "enlarge", "delete", "elect", "elect", "other", "other")
+    kinds = ("create", "create", "enlarge", "delete", "elect", "shrink", "leave", "other", "other")
     match cluster.random.choice(kinds):
         case "create":
             topics = [TopicToCreate(name, cluster.random.randint(1, 3), 2)]
@@ -71,6 +70,10 @@ def want(cluster: SimulatedCluster) -> None:
         case "other":
             meddle(cluster, name)
             return
+        case "shrink":
+            work = shrink(cluster, broker, name)
+        case "leave":
+            work = leave(cluster, broker)
         case _:
             work = elect(broker, name)
     ignore_rejected(broker, work)
@@ -79,7 +82,7 @@ def want(cluster: SimulatedCluster) -> None:
 def meddle(cluster: SimulatedCluster, name: str) -> None:
     """Another client of the store writes what a decision of the controller may rest on."""
     operations = []
-    match cluster.random.choice(("config", "mark", "state")):
+    match cluster.random.choice(("config", "mark", "state", "topic")):
         case "config":
             path, config = paths.topic_config(name), paths.encode_config({"a": "1"})
             kind = "create" if cluster.tree.exists(path) is None else "set"
@@ -90,19 +93,44 @@ def meddle(cluster: SimulatedCluster, name: str) -> None:
             # A leader of an older kind changes the replicas in sync, not the leader.
             node = cluster.tree.get(paths.partition_state(name, 0))
             operations = [Operation("set", node.path, node.data, node.stat.version)]
+        case "topic" if cluster.tree.exists(paths.topic(name)) is None:
+            document = paths.encode_topic(None, {0: [2, 0], 1: [1, 2, 0]})
+            operations = [Operation("create", paths.topic(name), document)]
     if operations:
         cluster.apply(operations, session_id=1)
 
 
 async def elect(broker: Broker, name: str) -> None:
     """Have the first replica of each partition lead."""
-    controller, duties = broker.controller, broker.duties
-    assert controller is not None and duties is not None
-    batch, keys = duties.writes.batch(), controller.state.keys()
-    decide = partial(elections.prefer, controller.state)
-    work = partial(duties.writes.change, [key for key in keys if key[0] == name], decide, batch)
-    await controller.events.put(work)
-    duties.writes.send(batch)
+    assert broker.duties is not None
+    keys = [(name, number) for number in range(3)]
+    await broker.duties.elections.elect(keys, unclean=False)
+
+
+async def shrink(cluster: SimulatedCluster, broker: Broker, name: str) -> None:
+    """A leader says that it alone is in sync, or all replicas; of what it knows."""
+    assert broker.duties is not None
+    leader = cluster.random.choice(cluster.brokers)
+    wanted = [
+        WantedIsr(*told.key, told.leader_epoch, isr, told.partition_epoch)
+        for replica in leader.hosting.replicas
+        if (told := replica.told).leader == leader.number and told.topic == name
+        for isr in ([leader.number], told.replicas)
+    ]
+    for one in wanted:
+        epoch = leader.hosting.broker_epoch
+        await broker.duties.in_sync.alter(leader.number, epoch, [one])
+
+
+async def leave(cluster: SimulatedCluster, broker: Broker) -> None:
+    """A broker shuts down, and is started again."""
+    assert broker.duties is not None
+    leaving = cluster.random.choice(cluster.brokers)
+    try:
+        await broker.duties.shutdowns.shut_down(leaving.number, leaving.hosting.broker_epoch)
+    finally:
+        if cluster.brokers[leaving.number] is leaving:
+            cluster.restart(leaving.number)
 
 
 def stored(cluster: SimulatedCluster) -> dict[str, StoredTopic]:
@@ -153,9 +181,6 @@ def simulate(seed: int) -> SimulatedCluster:
         cluster.run_until(lambda waited=waited: waited.done)
         befall(cluster) if cluster.random.random() < 0.4 else want(cluster)
     cluster.faults, cluster.answers_lost = Faults(), 0.0
-    cluster.run_until(lambda: cluster.in_office() is not None)
-    for broker in cluster.brokers:  # one that was replaced may not know it
-        broker.store.expire()  # what other clients wrote without a word, the next one reads
     cluster.run_until(lambda: is_settled(cluster), within_ms=300_000)
     assert cluster.failures() == []
     return cluster

@@ -57,7 +57,7 @@ class Process:
         requests = TopicRequests(controller.state, setting, lambda config: None, lambda: False)
         configs: Any = None
         topics = TopicAdmin(controller, requests, EndlessRoom, self.sleep, lambda: True)
-        duties = Duties(controller, SETTINGS.__getitem__, self.sleep)
+        duties = Duties(controller, SETTINGS.__getitem__, self.sleep, topics.finish_deletions)
         return InOffice(controller, configs, topics, duties)
 
     def in_office(self, office: InOffice) -> None:

@@ -1,0 +1,126 @@
+"""AlterIsr: a leader says which of its replicas are in sync, and the controller has it so, or not.
+
+COMPAT: a leader of Kafka 2.7 goes on after three errors of a partition only, and even then its
+in-sync replicas stay as they are until it is told of a new leader epoch. So there are no others,
+and after a change that is based on something old, a new leader epoch is begun.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from kbroker.cluster.control_requests import PartitionKey
+from kbroker.controller import elections
+from kbroker.controller.events import EventQueue
+from kbroker.controller.partition_writes import PartitionWrites
+from kbroker.controller.state import PartitionState
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.pending import Pending
+
+logger = logging.getLogger(__name__)
+
+
+class WantedIsr(NamedTuple):
+    """What a leader wants of a partition. ``partition_epoch``: of the state it is based on."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    isr: list[int]
+    partition_epoch: int
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic, self.partition
+
+
+class IsrAnswer(NamedTuple):
+    """``state``: what holds now, if there is no error."""
+
+    error: ErrorCode
+    state: PartitionState | None = None
+
+
+class IsrRequests:
+    """Of one controller."""
+
+    def __init__(self, writes: PartitionWrites, events: EventQueue) -> None:
+        self._writes = writes
+        self._events = events
+        self._state = writes.state
+
+    def alter(
+        self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> Pending[list[IsrAnswer]]:
+        """An answer to each, in order. STALE_BROKER_EPOCH if that is not the broker that is
+        registered.
+        """
+        return self._events.put(lambda: self._alter(broker_id, broker_epoch, wanted))
+
+    async def _alter(
+        self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> list[IsrAnswer]:
+        broker = self._state.brokers.get(broker_id)
+        if broker is None or broker.epoch != broker_epoch:
+            text = f"Broker {broker_id} is not registered with epoch {broker_epoch}."
+            raise WireError(ErrorCode.STALE_BROKER_EPOCH, text)
+        errors: dict[PartitionKey, ErrorCode] = {}
+        asked = {one.key: one for one in wanted}
+
+        def decide(key: PartitionKey, old: PartitionState) -> PartitionState | None:
+            one = asked[key]
+            errors[key] = self._error_of(broker_id, one, old)
+            if errors[key] is not ErrorCode.NONE or one.isr == old.isr:
+                return None
+            return old._replace(isr=list(one.isr))
+
+        batch = self._writes.batch()
+        written = await self._writes.change(asked, decide, batch)
+        self._writes.send(batch)
+        old = [key for key, code in errors.items() if code is ErrorCode.INVALID_UPDATE_VERSION]
+        if old:
+            self._writes.put(partial(self._renew, broker_id, old))
+        return [self._answer(one, errors, one.key in written) for one in wanted]
+
+    def _error_of(self, broker_id: int, one: WantedIsr, present: PartitionState) -> ErrorCode:
+        if present.leader != broker_id or one.leader_epoch != present.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if one.isr == present.isr:
+            return ErrorCode.NONE  # it was done before, and the answer was lost
+        if one.partition_epoch != present.partition_epoch:
+            return ErrorCode.INVALID_UPDATE_VERSION
+        added = [b for b in one.isr if b not in present.isr]
+        is_possible = (
+            broker_id in one.isr
+            and len(set(one.isr)) == len(one.isr)
+            and all(b in present.replicas and self._state.is_live(b, one.key) for b in added)
+            and set(one.isr) <= set(present.replicas)
+        )
+        if is_possible:
+            return ErrorCode.NONE
+        text = "broker %d wants %s in sync for %s-%d: not all of them live and have a replica"
+        logger.warning(text, broker_id, one.isr, *one.key)
+        return ErrorCode.INVALID_UPDATE_VERSION
+
+    def _answer(
+        self, one: WantedIsr, errors: dict[PartitionKey, ErrorCode], is_written: bool
+    ) -> IsrAnswer:
+        present = self._state.partition(one.key)
+        error = errors.get(one.key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if error is ErrorCode.NONE and present is not None and not is_written:
+            # Others changed it all the time, or it is so already.
+            error = ErrorCode.NONE if present.isr == one.isr else ErrorCode.INVALID_UPDATE_VERSION
+        return IsrAnswer(error, present if error is ErrorCode.NONE else None)
+
+    async def _renew(self, broker_id: int, keys: Sequence[PartitionKey]) -> None:
+        """Its in-sync replicas are frozen otherwise."""
+
+        def decide(_: PartitionKey, old: PartitionState) -> PartitionState | None:
+            return elections.renew(old) if old.leader == broker_id else None
+
+        batch = self._writes.batch()
+        await self._writes.change(keys, decide, batch)
+        self._writes.send(batch)

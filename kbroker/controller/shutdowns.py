@@ -1,0 +1,73 @@
+"""ControlledShutdown: a broker that is about to stop hands on what it leads, and follows nobody."""
+
+from __future__ import annotations
+
+import logging
+
+from kbroker.cluster.control_requests import NO_BROKER_EPOCH, PartitionKey
+from kbroker.controller import elections
+from kbroker.controller.events import EventQueue
+from kbroker.controller.partition_writes import PartitionWrites
+from kbroker.controller.state import PartitionState
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.pending import Pending
+
+logger = logging.getLogger(__name__)
+
+
+class Shutdowns:
+    """Of one controller."""
+
+    def __init__(self, writes: PartitionWrites, events: EventQueue) -> None:
+        self._writes = writes
+        self._events = events
+        self._state = writes.state
+
+    def shut_down(self, broker_id: int, broker_epoch: int) -> Pending[list[PartitionKey]]:
+        """What it still leads and others have replicas of; it asks again until that is nothing, or
+        it has asked often enough.
+
+        BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
+        """
+        return self._events.put(lambda: self._shut_down(broker_id, broker_epoch))
+
+    async def _shut_down(self, broker_id: int, broker_epoch: int) -> list[PartitionKey]:
+        state = self._state
+        broker = state.brokers.get(broker_id)
+        if broker is None:
+            text = f"Broker {broker_id} is not registered."
+            raise WireError(ErrorCode.BROKER_NOT_AVAILABLE, text)
+        if NO_BROKER_EPOCH != broker_epoch < broker.epoch:
+            text = f"Broker {broker_id} has registered again, with epoch {broker.epoch}."
+            raise WireError(ErrorCode.STALE_BROKER_EPOCH, text)
+        state.shutting_down.add(broker_id)
+        keys = [key for key in state.keys_on([broker_id]) if self._is_shared(key)]
+        followed = [key for key in keys if not self._leads(broker_id, key)]
+
+        def decide(key: PartitionKey, old: PartitionState) -> PartitionState | None:
+            return elections.hand_over(state, key, old, state.shutting_down)
+
+        batch = self._writes.batch()
+        batch.refresh(keys)
+        try:
+            await self._writes.change(self._writes.needing(keys, decide), decide, batch)
+            for key in followed:
+                partition = state.partition(key)
+                if partition is not None:
+                    batch.stop(broker_id, key, partition.leader_epoch, delete=False)
+        finally:
+            self._writes.send(batch)
+        remaining = [key for key in keys if self._leads(broker_id, key)]
+        text = "broker %d is shutting down; of %d partitions it shares it still leads %d"
+        logger.info(text, broker_id, len(keys), len(remaining))
+        return remaining
+
+    def _is_shared(self, key: PartitionKey) -> bool:
+        """Whether another broker could lead it."""
+        partition = self._state.partition(key)
+        topic = self._state.existing(key[0])
+        return partition is not None and len(partition.replicas) > 1 and not topic.deleting
+
+    def _leads(self, broker_id: int, key: PartitionKey) -> bool:
+        partition = self._state.partition(key)
+        return partition is not None and partition.leader == broker_id

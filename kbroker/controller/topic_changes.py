@@ -1,0 +1,135 @@
+"""Topics that others change in the store: Kafka's tools with ``--zookeeper``, and other brokers.
+
+Any broker may create a topic, give it partitions or mark it for deletion; only the controller has
+its partitions led, and its logs deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from kbroker.controller import persistence
+from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.partition_writes import PartitionWrites
+from kbroker.controller.state import (
+    Change,
+    DeletionBegun,
+    TopicCreated,
+    TopicRemoved,
+)
+from kbroker.controller.store_watch import StoreWatch
+from kbroker.logcontext import Whole
+from kbroker.metastore import paths
+from kbroker.metastore.store import NoNode
+
+logger = logging.getLogger(__name__)
+
+
+class TopicChanges:
+    """Of one controller. finish_deletions: of topics that are marked and known to be."""
+
+    def __init__(
+        self,
+        controller: ActiveController,
+        writes: PartitionWrites,
+        watch: StoreWatch,
+        setting: Callable[[str], Any],
+        finish_deletions: Callable[[list[str]], None],
+    ) -> None:
+        self._controller = controller
+        self._writes = writes
+        self._watch = watch
+        self._setting = setting
+        self._finish_deletions = finish_deletions
+        self._state = writes.state
+        self._store = writes.store
+
+    async def start(self) -> None:
+        """Follow all topics; what has changed since they were loaded is taken in."""
+        if not self._store.is_shared:
+            return
+        await self._watch.follow(paths.BROKER_TOPICS, self.look)
+        await self._watch.follow(paths.DELETE_TOPICS, self.look_at_deletions)
+        for topic in self._state.topics():
+            await self._follow(topic.name)
+        await self.look()
+        await self.look_at_deletions()
+
+    async def _follow(self, name: str) -> None:
+        await self._watch.follow(paths.topic(name), partial(self._look_at, [name]))
+
+    async def look(self) -> None:
+        """Topics that have come or gone."""
+        names = set(await self._store.children(paths.BROKER_TOPICS))
+        gone = [t.name for t in self._state.topics() if t.name not in names and not t.deleting]
+        for name in gone:
+            logger.warning("topic %s was removed from the store; its logs are kept", name)
+            self._controller.enter([DeletionBegun(name)])
+            self._controller.enter([TopicRemoved(name)])
+        for topic in [path.rpartition("/")[2] for path in self._followed()]:
+            if topic not in names:
+                self._watch.unfollow(paths.topic(topic))
+        come = sorted(name for name in names if self._state.topic(name) is None)
+        for name in come:
+            await self._follow(name)
+        await self._look_at(come)
+
+    def _followed(self) -> list[str]:
+        return self._watch.following(paths.BROKER_TOPICS)
+
+    async def _look_at(self, names: Iterable[str]) -> None:
+        """Topics that are new, or have more partitions."""
+        present = list(names)
+        changes = await persistence.reread_topics(self._store, self._state, present)
+        if not changes:
+            return
+        await self._take(changes)
+
+    async def _take(self, changes: list[Change]) -> None:
+        created = [change.topic for change in changes if isinstance(change, TopicCreated)]
+        for topic in created:
+            text = "topic %s was created by another client of the store, with %d partitions"
+            logger.info(text, topic.name, len(topic.partitions))
+        self._controller.note(changes)
+        batch = self._writes.batch()
+        batch.add(changes)
+        names = persistence.names_in(changes)
+        try:
+            keys = [key for key in self._state.keys() if key[0] in names]
+            await self._writes.settle(keys, batch)
+        finally:
+            self._writes.send(batch)
+        self._finish(topic.name for topic in created if topic.deleting)
+        self._finish(change.name for change in changes if isinstance(change, DeletionBegun))
+
+    def _finish(self, names: Iterable[str]) -> None:
+        marked = list(names)
+        if marked:
+            self._finish_deletions(marked)
+
+    async def look_at_deletions(self) -> None:
+        """Topics that somebody has marked. A mark of a topic that is not there is removed, and so
+        are all where topics may not be deleted.
+        """
+        marked = await self._store.children(paths.DELETE_TOPICS)
+        begun = []
+        for name in marked:
+            topic = self._state.topic(name)
+            if topic is not None and topic.deleting:
+                continue
+            if topic is not None and self._setting("delete.topic.enable"):
+                begun.append(name)
+                continue
+            if topic is None and await self._store.exists(paths.topic(name)) is not None:
+                continue  # it is looked at first, with its mark
+            logger.warning("removing the mark that has topic %s deleted", name)
+            try:
+                await self._store.multi().delete(paths.delete_topic(name)).commit()
+            except NoNode:
+                continue
+        if begun:
+            logger.info("another client has marked %s for deletion", Whole(", ".join(begun)))
+            await self._take([DeletionBegun(name) for name in begun])

@@ -1,0 +1,207 @@
+"""AlterIsr, ControlledShutdown and ElectLeaders: what is done, and what is answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.controlled import Controlled
+
+from kbroker.cluster.control_requests import LeaderAndIsr
+from kbroker.controller.isr_requests import IsrAnswer, WantedIsr
+from kbroker.controller.state import PartitionState
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.pending import Pending
+
+pytestmark = pytest.mark.unit
+
+KEY = ("t", 0)
+
+
+@pytest.fixture
+def cluster() -> Controlled:
+    """Broker 0 leads partition 0 of ``t``, broker 1 partition 1; broker 2 leads one alone."""
+    made = Controlled()
+    made.register(0, 1, 2)
+    states = {
+        0: PartitionState(0, 3, [0, 1], [0, 1, 2]),
+        1: PartitionState(1, 0, [1, 0], [1, 0]),
+        2: PartitionState(2, 0, [2], [2]),
+    }
+    made.create_topic("t", [0, 1, 2], [1, 0], [2], states=states)
+    made.start()
+    made.forget()
+    return made
+
+
+def done(cluster: Controlled, outcome: Pending[Any]) -> Any:
+    cluster.ensemble.run_until(lambda: outcome.done)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.value
+
+
+def alter(cluster: Controlled, *wanted: WantedIsr, broker_id: int = 0) -> list[IsrAnswer]:
+    epoch = cluster.state.brokers[broker_id].epoch
+    answers: list[IsrAnswer] = done(cluster, cluster.duties.in_sync.alter(broker_id, epoch, wanted))
+    return answers
+
+
+def code(cluster: Controlled, *wanted: Any, broker_id: int = 0) -> ErrorCode:
+    (answer,) = alter(cluster, WantedIsr("t", *wanted), broker_id=broker_id)
+    return answer.error
+
+
+# -- AlterIsr --
+
+
+def test_in_sync_replicas_are_what_their_leader_says(cluster: Controlled) -> None:
+    (answer,) = alter(cluster, WantedIsr("t", 0, 3, [0, 1, 2], 0))
+    assert answer.error is ErrorCode.NONE
+    assert answer.state is not None
+    assert (answer.state.isr, answer.state.leader_epoch, answer.state.partition_epoch) == (
+        [0, 1, 2],
+        3,
+        1,
+    )
+    assert cluster.stored() == (0, 3, [0, 1, 2])
+    assert cluster.told(0, LeaderAndIsr) == []  # the epoch is the same
+    assert KEY in cluster.known(2)
+
+
+def test_change_that_is_asked_for_again_is_answered_with_what_holds(cluster: Controlled) -> None:
+    """Its answer was lost; the partition epoch is old by now."""
+    wanted = WantedIsr("t", 0, 3, [0], 0)
+    first, second = alter(cluster, wanted), alter(cluster, wanted)
+    assert first == second
+    assert second[0].error is ErrorCode.NONE
+
+
+def test_only_the_leader_of_the_present_epoch_is_listened_to(cluster: Controlled) -> None:
+    assert code(cluster, 0, 2, [0], 0) is ErrorCode.FENCED_LEADER_EPOCH
+    assert code(cluster, 0, 3, [1], 0, broker_id=1) is ErrorCode.FENCED_LEADER_EPOCH
+    assert code(cluster, 9, 3, [0], 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert cluster.stored() == (0, 3, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("isr", "partition_epoch"),
+    [
+        ([0], 5),  # based on another state
+        ([0, 1, 9], 0),  # not a replica
+        ([1], 0),  # without the leader itself
+        ([0, 0], 0),
+        ([], 0),
+    ],
+)
+def test_impossible_change_is_refused_and_the_leader_is_told_what_holds(
+    cluster: Controlled, isr: list[int], partition_epoch: int
+) -> None:
+    """A Kafka 2.7 keeps its in-sync replicas frozen until a new leader epoch."""
+    assert code(cluster, 0, 3, isr, partition_epoch) is ErrorCode.INVALID_UPDATE_VERSION
+    cluster.settle()
+    assert cluster.stored() == (0, 4, [0, 1])
+    assert cluster.leaders(0) == {KEY: (0, [0, 1], False)}
+
+
+def test_broker_that_is_gone_does_not_come_back_in_sync_by_a_late_request(
+    cluster: Controlled,
+) -> None:
+    cluster.leave(2)
+    cluster.settle()
+    assert code(cluster, 0, 3, [0, 1, 2], 0) is ErrorCode.INVALID_UPDATE_VERSION
+    assert 2 not in cluster.stored()[2]
+
+
+def test_request_of_an_earlier_registration_is_refused(cluster: Controlled) -> None:
+    outcome = cluster.duties.in_sync.alter(0, 1, [WantedIsr("t", 0, 3, [0], 0)])
+    with pytest.raises(WireError) as failed:
+        done(cluster, outcome)
+    assert failed.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+# -- ControlledShutdown --
+
+
+def shut_down(cluster: Controlled, broker_id: int, epoch: int | None = None) -> Any:
+    if epoch is None:
+        epoch = cluster.state.brokers[broker_id].epoch
+    return done(cluster, cluster.duties.shutdowns.shut_down(broker_id, epoch))
+
+
+def test_broker_that_shuts_down_leads_and_follows_nothing(cluster: Controlled) -> None:
+    assert shut_down(cluster, 0) == []
+    assert cluster.stored("t", 0) == (1, 4, [1])
+    assert cluster.stored("t", 1) == (1, 1, [1])
+    assert cluster.leaders(0) == {KEY: (1, [1], False)}  # what it led it follows
+    assert cluster.stopped(0) == [(("t", 1), False)]  # what it followed it leaves alone
+    assert cluster.leaders(1) == {KEY: (1, [1], False), ("t", 1): (1, [1], False)}
+    cluster.leave(0)
+    cluster.settle()
+    assert cluster.stored("t", 0) == (1, 4, [1])  # nothing is left to do
+
+
+def test_partition_without_another_leader_remains(cluster: Controlled) -> None:
+    assert code(cluster, 0, 3, [0], 0) is ErrorCode.NONE
+    assert shut_down(cluster, 0) == [KEY]
+    assert shut_down(cluster, 2) == []  # what it leads alone does not count
+    assert cluster.stored("t", 2) == (2, 0, [2])
+
+
+def test_shutdown_of_another_registration_is_refused(cluster: Controlled) -> None:
+    with pytest.raises(WireError) as failed:
+        shut_down(cluster, 0, 1)
+    assert failed.value.code is ErrorCode.STALE_BROKER_EPOCH
+    with pytest.raises(WireError) as failed:
+        shut_down(cluster, 9, 1)
+    assert failed.value.code is ErrorCode.BROKER_NOT_AVAILABLE
+    assert shut_down(cluster, 0, -1) == []  # one that does not know its epoch is believed
+
+
+def test_broker_that_returns_may_lead_again(cluster: Controlled) -> None:
+    shut_down(cluster, 0)
+    cluster.leave(0)
+    cluster.register(0)
+    cluster.settle()
+    assert cluster.state.shutting_down == set()
+    assert code(cluster, 0, 4, [1, 0], 1, broker_id=1) is ErrorCode.NONE
+
+
+# -- ElectLeaders --
+
+
+def elect(cluster: Controlled, keys: Any, *, unclean: bool = False) -> dict[Any, Any]:
+    outcome = cluster.duties.elections.elect(keys, unclean=unclean)
+    results = done(cluster, outcome)
+    return {key: error and error.code for key, error in results.items()}
+
+
+def test_preferred_replica_is_elected_where_it_can_be(cluster: Controlled) -> None:
+    shut_down(cluster, 0)
+    cluster.state.shutting_down.clear()
+    assert elect(cluster, [KEY, ("t", 1), ("t", 9), ("u", 0)]) == {
+        KEY: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ("t", 1): ErrorCode.ELECTION_NOT_NEEDED,
+        ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert code(cluster, 0, 4, [1, 0], 1, broker_id=1) is ErrorCode.NONE
+    assert elect(cluster, None) == {KEY: None}
+    assert cluster.stored() == (0, 5, [1, 0])
+
+
+def test_unclean_election_is_for_partitions_without_a_leader(cluster: Controlled) -> None:
+    cluster.leave(0, 1)
+    cluster.settle()
+    assert cluster.stored()[0] == -1
+    assert elect(cluster, [KEY, ("t", 1), ("t", 2)], unclean=True) == {
+        KEY: None,
+        ("t", 1): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ("t", 2): ErrorCode.ELECTION_NOT_NEEDED,
+    }
+    assert (cluster.stored()[0], cluster.stored()[2]) == (2, [2])
+
+
+def test_partitions_of_a_topic_that_is_being_deleted_are_not_elected(cluster: Controlled) -> None:
+    cluster.state.mark_deleting(["t"])
+    assert elect(cluster, [KEY]) == {KEY: ErrorCode.INVALID_TOPIC_EXCEPTION}
