@@ -6,7 +6,7 @@ Read only: indexes are looked at, never repaired (the broker does that when it s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from kbroker._ext.log.log_scan import DAMAGED, END, Scan, scan_segment
@@ -130,7 +130,7 @@ def _check_time_index(path: str, base: int, end: int, following: int) -> None:
         )
 
 
-def _check_no_gaps(path: str, bases: list[int], recovery_point: int) -> None:
+def _check_no_gaps(path: str, bases: Sequence[int], recovery_point: int) -> None:
     """Raise Refusal when offsets are missing where a recovery will look.
 
     It would take that for damage and cut the log there: only compaction leaves such gaps, and
@@ -243,7 +243,7 @@ def _newest_epoch(path: str) -> int | None:
     return max((epoch for epoch, _ in epochs), default=None)
 
 
-def _newest_producer(path: str, bases: list[int]) -> int | None:
+def _newest_producer(path: str, bases: Sequence[int]) -> int | None:
     """The largest producer id that a broker would know after loading this log."""
     state = ProducerState(bases[0])
     for offset in reversed(list_snapshots(path)):

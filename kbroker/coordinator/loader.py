@@ -22,6 +22,7 @@ from kbroker.protocol.codec import DecodeError
 from kbroker.record.batch import Record, RecordBatch
 from kbroker.record.control import ABORT, COMMIT
 from kbroker.storage.formats import LOG_SUFFIX, segment_name
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from kbroker.protocol.message import Message
@@ -62,11 +63,11 @@ class Loader:
                 return
             base = min(behind)
 
-    def _size_of(self, base_offset: int) -> int:
+    def _size_of(self, base_offset: Offset) -> int:
         """The bytes of a segment that are part of the log now."""
         return next((s.size for s in self._log.segments if s.base_offset == base_offset), 0)
 
-    def _load_segment(self, base_offset: int) -> Iterator[None]:
+    def _load_segment(self, base_offset: Offset) -> Iterator[None]:
         name = segment_name(base_offset, LOG_SUFFIX)
         path = os.path.join(self._log.path, name)
         with opening(path):
@@ -95,7 +96,7 @@ class Loader:
         while True:
             position, count, next_offset = self._machine.replay_chunk(data, position)
             self.records += count
-            self._next_offset = max(self._next_offset, next_offset)
+            self._next_offset = max(self._next_offset, Offset(next_offset))
             if len(data) - position < HEADER_BYTES:
                 return position
             size = _LENGTH.unpack_from(data, position + LENGTH_AT)[0] + LENGTH_END
@@ -121,7 +122,7 @@ class Loader:
             logger.error("%s: skipping the batch at %s, after offset %d: %s",
                          self._log.name, where, self._next_offset - 1, error)  # fmt: skip
             return
-        self._next_offset = max(self._next_offset, batch.next_offset)
+        self._next_offset = max(self._next_offset, Offset(batch.next_offset))
         header = batch.header
         if batch.is_control:
             for record in records:
@@ -157,9 +158,9 @@ class Loader:
                 logger.error("%s: skipping the damaged record at offset %d: %s",
                              self._log.name, record.offset, error)  # fmt: skip
             else:
-                self._replay_one(record.offset, producer_id, key, value)
+                self._replay_one(Offset(record.offset), producer_id, key, value)
 
-    def _replay_one(self, offset: int, producer_id: int, key: Message, value: Any) -> None:
+    def _replay_one(self, offset: Offset, producer_id: int, key: Message, value: Any) -> None:
         try:
             self._machine.replay(offset, producer_id, key, value)
         except MemoryError:
@@ -175,7 +176,8 @@ class Loader:
             return
         _, kind = _CONTROL.unpack_from(record.key)
         if kind in (ABORT, COMMIT):
-            self._machine.replay_marker(record.offset, producer_id, epoch, kind == COMMIT)
+            offset = Offset(record.offset)
+            self._machine.replay_marker(offset, producer_id, epoch, kind == COMMIT)
 
     def _report(self, name: str, position: int, reason: str) -> None:
         self.skipped += 1

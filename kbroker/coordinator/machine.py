@@ -24,7 +24,7 @@ from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
 from kbroker.security.principal import ANONYMOUS, Principal
-from kbroker.types import SlotId
+from kbroker.types import Offset, SlotId
 
 if TYPE_CHECKING:
     from kbroker.cluster.changes import ImageChanges
@@ -191,7 +191,7 @@ class Machine(Protocol):
     @property
     def records(self) -> RecordTypes: ...
 
-    def replay(self, offset: int, producer_id: int, key: Message, value: Message | None) -> None:
+    def replay(self, offset: Offset, producer_id: int, key: Message, value: Message | None) -> None:
         """Apply one record to the state; live or while loading.
 
         producer_id: of a transactional record, which counts once its marker comes; else -1. Must
@@ -208,7 +208,7 @@ class Machine(Protocol):
         """
         ...
 
-    def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+    def replay_marker(self, offset: Offset, producer_id: int, epoch: int, commit: bool) -> None:
         """A transaction that wrote to this partition has ended; live or while loading."""
         ...
 

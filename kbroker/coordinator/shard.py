@@ -25,6 +25,7 @@ from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics.catalog import COORDINATOR_LOAD_TIME, COORDINATOR_LOADS
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import NONE
+from kbroker.types import Offset, offsets_from
 
 if TYPE_CHECKING:
     from kbroker._ext.network.commit_path import ShardCommits
@@ -303,7 +304,7 @@ class Shard:
         elif self.state == LOADING:
             self._changed_at_load = self._changed_at_load.then(changes)
 
-    def on_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+    def on_marker(self, offset: Offset, producer_id: int, epoch: int, commit: bool) -> None:
         """A marker was appended to this partition. While loading, the loader finds it."""
         if self.state == ACTIVE:
             self.machine.replay_marker(offset, producer_id, epoch, commit)
@@ -404,7 +405,7 @@ class Shard:
         self._process.touched(self._log)
         replay = self.machine.replay
         try:
-            for offset, (key, value) in enumerate(op.records, base_offset):
+            for (key, value), offset in zip(op.records, offsets_from(base_offset), strict=False):
                 replay(offset, producer_id, key, value)
         except Exception as error:
             logger.error("%s: a record could not be replayed", self._log.name, exc_info=error)

@@ -37,9 +37,10 @@ from kbroker.storage.formats import (
 )
 from kbroker.storage.repair.txn_recovery import parse_sums
 from kbroker.storage.segments.producer_snapshots import list_snapshots, snapshot_path
+from kbroker.types import Offset
 from kbroker.wording import counted
 
-Epochs = list[tuple[int, int]]
+Epochs = list[tuple[int, Offset]]
 _MIB = 1 << 20
 
 
@@ -134,7 +135,7 @@ class _Total:
         )
 
 
-def _read_checkpoint(directory: str, name: str, out: Output) -> dict[TopicPartition, int]:
+def _read_checkpoint(directory: str, name: str, out: Output) -> dict[TopicPartition, Offset]:
     try:
         return OffsetCheckpoint(directory, name).read() or {}
     except CorruptCheckpointError as error:

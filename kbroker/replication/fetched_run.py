@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker._ext.log import replica_append
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -66,7 +67,7 @@ class Appended(NamedTuple):
     fault: Fault
     taken: int
     needed: int
-    base_offset: int
+    base_offset: Offset
     leader_epoch: int
     stored_crc: int
     computed_crc: int
@@ -79,8 +80,8 @@ def append_fetched(
 
     leader_epoch: in which the partition is followed. Raises StorageError.
     """
-    fault, *more = replica_append.append_replica(log.appender, data, leader_epoch, now_ms)
-    return Appended(Fault(fault), *more)
+    outcome = replica_append.append_replica(log.appender, data, leader_epoch, now_ms)
+    return Appended(Fault(outcome[0]), *outcome[1:])
 
 
 def fault_text(log: PartitionLog, outcome: Appended, leader: int, leader_epoch: int) -> str:

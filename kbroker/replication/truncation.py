@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from kbroker.types import Offset
+
 UNDEFINED = -1
 
 
@@ -21,7 +23,7 @@ class EpochHistory(Protocol):
     def latest(self) -> int | None:
         """The latest epoch, None if none is known."""
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
+    def end_offset_for(self, epoch: int, log_end_offset: Offset) -> tuple[int, Offset] | None:
         """(largest known epoch <= ``epoch``, where it ended)."""
 
 
@@ -31,13 +33,13 @@ class EpochEnd(NamedTuple):
     """
 
     epoch: int
-    end_offset: int
+    end_offset: Offset
 
 
 class Cut(NamedTuple):
     """Truncate to ``offset``, at or below the log end; then follow, or ask again if not final."""
 
-    offset: int
+    offset: Offset
     is_final: bool
 
 
@@ -45,7 +47,9 @@ class WrongAnswerError(ValueError):
     """A response that no leader gives: the caller retries later, and truncates nothing."""
 
 
-def first_question(epochs: EpochHistory, log_end_offset: int, high_watermark: int) -> int | Cut:
+def first_question(
+    epochs: EpochHistory, log_end_offset: Offset, high_watermark: Offset
+) -> int | Cut:
     """The epoch to ask the leader about, or where to cut without a question: a log without epochs
     (message formats 0 and 1) keeps what is committed, as far as it knows.
     """
@@ -56,7 +60,11 @@ def first_question(epochs: EpochHistory, log_end_offset: int, high_watermark: in
 
 
 def cut_for(
-    answer: EpochEnd, asked: int, epochs: EpochHistory, log_end_offset: int, high_watermark: int
+    answer: EpochEnd,
+    asked: int,
+    epochs: EpochHistory,
+    log_end_offset: Offset,
+    high_watermark: Offset,
 ) -> Cut:
     """What follows from the leader's response for epoch ``asked``.
 

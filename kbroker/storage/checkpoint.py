@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from kbroker.storage.files import open_directory, read_if_present, replace_file
+from kbroker.types import Offset
 
 TopicPartition = tuple[str, int]
 
@@ -31,31 +32,31 @@ class CorruptCheckpointError(ValueError):
     """A checkpoint file with invalid content."""
 
 
-def parse_checkpoint(data: bytes, path: str = "checkpoint") -> dict[TopicPartition, int]:
+def parse_checkpoint(data: bytes, path: str = "checkpoint") -> dict[TopicPartition, Offset]:
     """``version``, entry count, then ``topic partition offset`` lines."""
     lines = _lines(data, path)
-    entries: dict[TopicPartition, int] = {}
+    entries: dict[TopicPartition, Offset] = {}
     for line in lines:
         fields = line.split(" ")
         if len(fields) != 3:
             raise CorruptCheckpointError(f"{path}: {line!r} is not 'topic partition offset'")
-        entries[fields[0], _int(fields[1], path)] = _int(fields[2], path)
+        entries[fields[0], _int(fields[1], path)] = Offset(_int(fields[2], path))
     return entries
 
 
-def format_checkpoint(entries: Mapping[TopicPartition, int]) -> bytes:
+def format_checkpoint(entries: Mapping[TopicPartition, Offset]) -> bytes:
     lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in entries.items()]
     return f"{VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
 
 
-def parse_epochs(data: bytes, path: str = "checkpoint") -> list[tuple[int, int]]:
+def parse_epochs(data: bytes, path: str = "checkpoint") -> list[tuple[int, Offset]]:
     """The ``epoch offset`` lines of a leader-epoch-checkpoint."""
     epochs = []
     for line in _lines(data, path):
         fields = line.split(" ")
         if len(fields) != 2:
             raise CorruptCheckpointError(f"{path}: {line!r} is not 'epoch offset'")
-        epochs.append((_int(fields[0], path), _int(fields[1], path)))
+        epochs.append((_int(fields[0], path), Offset(_int(fields[1], path))))
     return epochs
 
 
@@ -120,7 +121,7 @@ def _find(data: bytes, key: TopicPartition) -> _Line | None:
 
 
 def _edited(
-    data: bytes, values: Mapping[TopicPartition, int], removed: Collection[TopicPartition]
+    data: bytes, values: Mapping[TopicPartition, Offset], removed: Collection[TopicPartition]
 ) -> bytes | None:
     """The bytes with a few lines changed; None for a file that must be read line by line.
 
@@ -169,12 +170,12 @@ class OffsetCheckpoint:
         self.directory = directory
         self.path = os.path.join(directory, name)
 
-    def read(self) -> dict[TopicPartition, int] | None:
+    def read(self) -> dict[TopicPartition, Offset] | None:
         """None when there is no file. Raises CorruptCheckpointError, OSError."""
         data = read_if_present(self.path)
         return None if data is None else parse_checkpoint(data, self.path)
 
-    def line(self, key: TopicPartition) -> int | None:
+    def line(self, key: TopicPartition) -> Offset | None:
         """The offset of one partition, None when it has no line. Raises as ``read``."""
         data = read_if_present(self.path)
         if data is None:
@@ -183,11 +184,11 @@ class OffsetCheckpoint:
         found = None if text is None else _find(text, key)
         if text is None or found is None:
             return parse_checkpoint(data, self.path).get(key)
-        return int(text[found.start : found.end]) if found else None
+        return Offset(int(text[found.start : found.end])) if found else None
 
     def merge(
         self,
-        values: Mapping[TopicPartition, int],
+        values: Mapping[TopicPartition, Offset],
         removed: Collection[TopicPartition] = (),
         skipped: Collection[TopicPartition] = (),
     ) -> None:
@@ -209,7 +210,7 @@ class OffsetCheckpoint:
     def _rewritten(
         self,
         data: bytes | None,
-        values: Mapping[TopicPartition, int],
+        values: Mapping[TopicPartition, Offset],
         removed: Collection[TopicPartition],
     ) -> bytes:
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from kbroker.types import Offset
+
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -58,12 +60,12 @@ def segment_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:0{OFFSET_DIGITS}d}{suffix}"
 
 
-def base_offset_of(name: str) -> int | None:
+def base_offset_of(name: str) -> Offset | None:
     """The offset that starts a segment's file name, whatever its suffixes; None for other names."""
     digits = name.split(".", 1)[0]
     if len(digits) < OFFSET_DIGITS or not (digits.isascii() and digits.isdigit()):
         return None
-    return int(digits)
+    return Offset(int(digits))
 
 
 def partition_dir_name(topic: str, partition: int) -> str:

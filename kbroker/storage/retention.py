@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kbroker.types import Offset
+
 
 class SegmentView(NamedTuple):
     """What retention looks at. The last of a list is the active segment."""
 
-    base_offset: int
-    next_offset: int
+    base_offset: Offset
+    next_offset: Offset
     size: int
     largest_timestamp: int
 
@@ -33,8 +35,8 @@ def deletable_count(
     policy: RetentionPolicy,
     now_ms: int,
     *,
-    log_start_offset: int,
-    high_watermark: int,
+    log_start_offset: Offset,
+    high_watermark: Offset,
 ) -> int:
     """How many of the oldest segments may be deleted; possibly all of them, if the active one is
     not empty.

@@ -2,10 +2,11 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from kbroker._ext.base.offset_map import OffsetMap
+from kbroker.types import Offset
 
 class Transactions(Protocol):
-    def on_batch(self, producer_id: int, last_offset: int) -> bool: ...
-    def on_marker(self, producer_id: int, last_offset: int, kind: int) -> bool: ...
+    def on_batch(self, producer_id: int, last_offset: Offset) -> bool: ...
+    def on_marker(self, producer_id: int, last_offset: Offset, kind: int) -> bool: ...
 
 class BatchCleaner:
     transactions: Transactions

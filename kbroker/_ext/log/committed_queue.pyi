@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from kbroker.types import Offset
+
 class Sink: ...
 
 class CallSink(Sink):
@@ -15,7 +17,7 @@ class CallSink(Sink):
 class CommittedQueue:
     is_under_min_isr: bool
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> Offset: ...
     @property
     def count(self) -> int: ...
     def wait(self, end: int, sink: CallSink, item: object, since_ms: int = 0) -> None: ...

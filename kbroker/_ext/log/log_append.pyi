@@ -1,6 +1,7 @@
 from _typeshed import ReadableBuffer
 
 from kbroker._ext.log.log_tail import LogTail
+from kbroker.types import Offset
 
 class LogAppender(LogTail):
     error_text: str | None
@@ -24,8 +25,10 @@ class LogAppender(LogTail):
     ) -> None: ...
     def append_batch(
         self, batch: ReadableBuffer, now_ms: int, verification: int = -1
-    ) -> tuple[int, int, int, int, int]: ...
-    def append_set(self, data: ReadableBuffer, now_ms: int) -> tuple[int, int, int, int, int]: ...
+    ) -> tuple[int, Offset, int, int, int]: ...
+    def append_set(
+        self, data: ReadableBuffer, now_ms: int
+    ) -> tuple[int, Offset, int, int, int]: ...
     def append_marker(
         self,
         producer_id: int,
@@ -34,7 +37,7 @@ class LogAppender(LogTail):
         coordinator_epoch: int,
         now_ms: int,
         transaction_version: int = 0,
-    ) -> tuple[int, int]: ...
+    ) -> tuple[int, Offset]: ...
     def verify(
         self,
         producer_id: int,

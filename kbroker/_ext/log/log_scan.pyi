@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 from kbroker._ext.log.offset_index import OffsetIndex, TimeIndex
 from kbroker._ext.log.producer_state import ProducerState
+from kbroker.types import Offset
 
 END: int
 ZEROS: int
@@ -10,9 +11,9 @@ PROGRESS_BYTES: int
 
 class Scan:
     end_position: int
-    next_offset: int
+    next_offset: Offset
     max_timestamp: int
-    max_timestamp_offset: int
+    max_timestamp_offset: Offset
     first_timestamp: int
     bytes_since_index: int
     batch_count: int
@@ -20,8 +21,8 @@ class Scan:
     problem: str | None
     last_position: int
     out_of_order: bool
-    leader_epochs: list[tuple[int, int]]
-    aborted: list[tuple[int, int, int, int]]
+    leader_epochs: list[tuple[int, Offset]]
+    aborted: list[tuple[int, Offset, Offset, Offset]]
 
 class IndexCheck:
     gap_count: int
@@ -55,4 +56,4 @@ def scan_segment(
 ) -> Scan: ...
 def find_batch(
     fd: int, position: int, end: int, *, offset: int = -1, timestamp: int = -1
-) -> tuple[int, int, int, int, int] | None: ...
+) -> tuple[int, int, Offset, Offset, int] | None: ...

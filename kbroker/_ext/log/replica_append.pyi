@@ -1,6 +1,7 @@
 from _typeshed import ReadableBuffer
 
 from kbroker._ext.log.log_append import LogAppender
+from kbroker.types import Offset
 
 ALL: int
 CLOSED: int
@@ -16,4 +17,4 @@ EPOCH_AHEAD: int
 
 def append_replica(
     log: LogAppender, data: ReadableBuffer, leader_epoch: int, now_ms: int
-) -> tuple[int, int, int, int, int, int, int]: ...
+) -> tuple[int, int, int, Offset, int, int, int]: ...

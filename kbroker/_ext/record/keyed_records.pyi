@@ -1,3 +1,5 @@
+from kbroker.types import Offset
+
 def latest_records(
     data: bytes, position: int, keep: int
-) -> tuple[int, int, int, dict[bytes, list[tuple[int, bytes | None]]]]: ...
+) -> tuple[int, int, int, dict[bytes, list[tuple[Offset, bytes | None]]]]: ...

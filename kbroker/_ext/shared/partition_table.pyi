@@ -1,5 +1,7 @@
 from typing import TypedDict
 
+from kbroker.types import Offset
+
 LAYOUT_VERSION: int
 HEADER_SIZE: int
 FREE: int
@@ -13,7 +15,7 @@ FOLLOWER: int
 STATE_NAMES: dict[int, str]
 
 # offset, segment base offset, position
-End = tuple[int, int, int]
+End = tuple[Offset, Offset, int]
 
 class Slot(TypedDict):
     state: int
@@ -21,12 +23,12 @@ class Slot(TypedDict):
     segment_version: int
     leader_epoch: int
     log_dir_index: int
-    log_start_offset: int
+    log_start_offset: Offset
     log_end: End
     high_watermark: End
     last_stable: End
     aborted_version: int
-    checked_from: tuple[int, int]
+    checked_from: tuple[Offset, int]
     gapless: bool
     role: int
     partition_epoch: int

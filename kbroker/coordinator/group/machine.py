@@ -14,6 +14,7 @@ from kbroker.coordinator.machine import Handler, Host, Operation, Task
 from kbroker.coordinator.records.offsets_topic import RECORDS
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from kbroker.cluster.changes import ImageChanges
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.offsets.offsets import Offsets
 
 # (offset, producer id, key, value)
-Replayer = Callable[[int, int, Any, Any], None]
+Replayer = Callable[[Offset, int, Any, Any], None]
 
 
 class Part:
@@ -44,7 +45,7 @@ class Part:
         """While loading, take batches that hold nothing but records of this part."""
         return position, 0, -1
 
-    def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+    def replay_marker(self, offset: Offset, producer_id: int, epoch: int, commit: bool) -> None:
         """A transaction has ended."""
 
     def on_image(self, op: Operation, changes: ImageChanges) -> None:
@@ -83,7 +84,7 @@ class GroupMachine:
         self.tasks.update(part.tasks)
         self._replayers.update(part.replayers)
 
-    def replay(self, offset: int, producer_id: int, key: Message, value: Message | None) -> None:
+    def replay(self, offset: Offset, producer_id: int, key: Message, value: Message | None) -> None:
         replayer = self._replayers.get(type(key))
         if replayer is not None:
             replayer(offset, producer_id, key, value)
@@ -95,7 +96,7 @@ class GroupMachine:
                 return taken
         return position, 0, -1
 
-    def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+    def replay_marker(self, offset: Offset, producer_id: int, epoch: int, commit: bool) -> None:
         for part in self.parts:
             part.replay_marker(offset, producer_id, epoch, commit)
 

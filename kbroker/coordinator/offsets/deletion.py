@@ -18,6 +18,7 @@ from kbroker.coordinator.offsets.batches import Tombstones, fits
 from kbroker.coordinator.offsets.failures import delete_failure
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from kbroker.coordinator.offsets.offsets import Offsets
@@ -34,7 +35,7 @@ class _Job:
 
     __slots__ = ("is_group", "log_end", "name", "start")
 
-    def __init__(self, name: str, log_end: int, *, is_group: bool) -> None:
+    def __init__(self, name: str, log_end: Offset, *, is_group: bool) -> None:
         self.name = name
         self.log_end = log_end
         self.is_group = is_group

@@ -26,6 +26,7 @@ from kbroker.coordinator.records.offsets_topic import (
 from kbroker.metrics.catalog import OFFSETS
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.primitives import NO_UUID
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from kbroker.cluster.changes import ImageChanges
@@ -61,9 +62,9 @@ class Offsets(Part):
         }
 
     @property
-    def log_end(self) -> int:
+    def log_end(self) -> Offset:
         """After the last record of this part that was replayed."""
-        return self.store.log_end
+        return Offset(self.store.log_end)
 
     # -- what other parts ask --------------------------------------------------------------------
 
@@ -82,7 +83,7 @@ class Offsets(Part):
     # -- Part ------------------------------------------------------------------------------------
 
     def replay_encoded(
-        self, offset: int, producer_id: int, key: bytes, value: bytes | None
+        self, offset: Offset, producer_id: int, key: bytes, value: bytes | None
     ) -> None:
         """Apply a record that this part has appended."""
         offset_records.replay_record(self.store, offset, producer_id, key, value)
@@ -92,7 +93,7 @@ class Offsets(Part):
 
     def replay(
         self,
-        offset: int,
+        offset: Offset,
         producer_id: int,
         key: OffsetCommitKey | LegacyOffsetCommitKey,
         value: OffsetCommitValue | LegacyOffsetCommitValue | None,
@@ -125,7 +126,7 @@ class Offsets(Part):
             self.count()
         return taken
 
-    def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+    def replay_marker(self, offset: Offset, producer_id: int, epoch: int, commit: bool) -> None:
         self.store.log_end = offset + 1
         self.verification.on_marker(producer_id)
         if self.store.end_transaction(producer_id, commit):

@@ -41,6 +41,7 @@ from kbroker.protocol.message import Message
 from kbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from kbroker.protocol.messages.end_txn import EndTxnResponse
 from kbroker.protocol.messages.init_producer_id import InitProducerIdResponse
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from kbroker.cluster.changes import ImageChanges
@@ -86,7 +87,7 @@ class TransactionMachine:
 
     # -- records -----------------------------------------------------------------------------
 
-    def replay(self, offset: int, producer_id: int, key: Message, value: Any) -> None:
+    def replay(self, offset: Offset, producer_id: int, key: Message, value: Any) -> None:
         transactional_id = key.transactional_id
         txn = self.transactions.get(transactional_id)
         was_open = txn is not None and txn.state in state.OPEN
@@ -141,7 +142,7 @@ class TransactionMachine:
             self.replay(offset, state.NO_PRODUCER_ID, key, value)
         return stop, taken, next_offset
 
-    def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+    def replay_marker(self, offset: Offset, producer_id: int, epoch: int, commit: bool) -> None:
         """No transaction writes to this topic."""
 
     def loaded(self, op: Operation) -> None:

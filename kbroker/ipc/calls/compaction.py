@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kbroker.ipc.calls.base import IO_WORKER
 from kbroker.ipc.operation import Operation
-from kbroker.types import SlotId
+from kbroker.types import Offset, SlotId
 
 # The owner answers after its disk has synced a directory.
 SWAP_DEADLINE_MS = 60_000
@@ -24,8 +24,8 @@ class CleanableSegments:
 class SealedSegment(NamedTuple):
     """largest_timestamp: -1 unless it was asked for."""
 
-    base_offset: int
-    next_offset: int
+    base_offset: Offset
+    next_offset: Offset
     size: int
     largest_timestamp: int
 
@@ -51,12 +51,12 @@ class ActiveProducer(NamedTuple):
     """last_offset: of its data, -1 if there is none."""
 
     producer_id: int
-    last_offset: int
+    last_offset: Offset
     producer_epoch: int
 
 
 class ReplacedSegment(NamedTuple):
-    base_offset: int
+    base_offset: Offset
     size: int
 
 
@@ -65,7 +65,7 @@ class SwapSegments:
     """Replace segments by the cleaned one that was made from them."""
 
     slot: SlotId
-    base_offset: int
+    base_offset: Offset
     size: int
     largest_timestamp: int
     replaced: list[ReplacedSegment]

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kbroker.ipc.calls.base import IO_WORKER
 from kbroker.ipc.operation import Operation
-from kbroker.types import SlotId
+from kbroker.types import Offset, SlotId
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -81,12 +81,12 @@ class Deletion(NamedTuple):
     """Delete records below an offset."""
 
     slot: SlotId
-    offset: int
+    offset: Offset
 
 
 @dataclass(slots=True)
 class LowWatermark:
-    low_watermark: int
+    low_watermark: Offset
 
 
 class ProducersQuestion(NamedTuple):

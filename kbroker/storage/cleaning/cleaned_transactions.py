@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from kbroker.record.control import ABORT, COMMIT
 from kbroker.storage.segments.txn_index import AbortedTransaction
+from kbroker.types import Offset
 
 NO_RECORD = -1
 
@@ -34,7 +35,7 @@ class CleanedTransactions:
         # Entries for the index of the segment that is being written; the caller clears it.
         self.kept_aborts: list[AbortedTransaction] = []
 
-    def on_batch(self, producer_id: int, last_offset: int) -> bool:
+    def on_batch(self, producer_id: int, last_offset: Offset) -> bool:
         """Whether this transactional batch belongs to an aborted transaction."""
         self._advance(last_offset)
         found = self._open.get(producer_id)
@@ -46,7 +47,7 @@ class CleanedTransactions:
             self._open[producer_id] = (found[0], True)
         return True
 
-    def on_marker(self, producer_id: int, last_offset: int, kind: int) -> bool:
+    def on_marker(self, producer_id: int, last_offset: Offset, kind: int) -> bool:
         """Whether no remaining record before this control batch needs it."""
         self._advance(last_offset)
         if kind == ABORT:
@@ -63,7 +64,7 @@ class CleanedTransactions:
         # An emptied batch is no marker any more; other kinds are not ours to drop.
         return kind == NO_RECORD
 
-    def _advance(self, offset: int) -> None:
+    def _advance(self, offset: Offset) -> None:
         while self._next < len(self._waiting):
             entry = self._waiting[self._next]
             if entry.first_offset > offset:

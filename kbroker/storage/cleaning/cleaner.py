@@ -44,6 +44,7 @@ from kbroker.storage.segments.txn_index import (
     parse_entries,
     write_anew,
 )
+from kbroker.types import Offset
 
 # BOUND: read at a time at the least and, but for one larger batch, at the most.
 CHUNK_BYTES_MIN = 4096
@@ -107,7 +108,7 @@ class CleanedGroup(NamedTuple):
     changed: False when the files say just what the segment says already, and were removed.
     """
 
-    base_offset: int
+    base_offset: Offset
     size: int
     largest_timestamp: int
     changed: bool
@@ -160,7 +161,7 @@ class LogCleaning:
 
     # ---- the map ----
 
-    def build_map(self, segments: Sequence[CleanableSegment], first_dirty: int, end: int) -> int:
+    def build_map(self, segments: Sequence[CleanableSegment], first_dirty: Offset, end: int) -> int:
         """Collect the keys from ``first_dirty`` on; the offset up to which all are in the map.
 
         segments: of the log, up to ``end`` at the least. Raises UncleanableError,

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from kbroker.errors import may_do_without
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
 from kbroker.storage.formats import CLEANER_CHECKPOINT
+from kbroker.types import Offset
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ class CleanerCheckpoints:
         """Raises nothing: what cannot be read is cleaned again from the start."""
         self._files = {path: OffsetCheckpoint(path, CLEANER_CHECKPOINT) for path in log_dirs}
         # As of now; what of it the file does not say yet.
-        self._offsets: dict[str, dict[TopicPartition, int]] = {}
+        self._offsets: dict[str, dict[TopicPartition, Offset]] = {}
         self._unwritten: dict[str, set[TopicPartition]] = {path: set() for path in self._files}
         for path, file in self._files.items():
             try:
@@ -32,7 +33,7 @@ class CleanerCheckpoints:
                 logger.error("%s; continuing without it", error)
                 self._offsets[path] = {}
 
-    def get(self, log_dir: str, key: TopicPartition) -> int | None:
+    def get(self, log_dir: str, key: TopicPartition) -> Offset | None:
         """Where the last compaction ended, None if there was none.
 
         The log may have come from another directory since.
@@ -42,11 +43,11 @@ class CleanerCheckpoints:
             return known
         return next((found[key] for found in self._offsets.values() if key in found), None)
 
-    def put(self, log_dir: str, key: TopicPartition, offset: int) -> None:
+    def put(self, log_dir: str, key: TopicPartition, offset: Offset) -> None:
         """Write one line, durably, unless the file has it. Raises OSError."""
         self.put_all(log_dir, {key: offset})
 
-    def put_all(self, log_dir: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def put_all(self, log_dir: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Write lines, durably, but for those that the file has. Raises OSError."""
         known, unwritten = self._offsets[log_dir], self._unwritten[log_dir]
         news = {
@@ -59,7 +60,7 @@ class CleanerCheckpoints:
             known.update(news)
             unwritten.difference_update(news)
 
-    def put_later(self, log_dir: str, key: TopicPartition, offset: int) -> None:
+    def put_later(self, log_dir: str, key: TopicPartition, offset: Offset) -> None:
         """Add the line to the next ``write``; until then, a kill loses it."""
         if self._offsets[log_dir].get(key) != offset:
             self._offsets[log_dir][key] = offset

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kbroker.storage.topic_settings import NO_LIMIT
+from kbroker.types import FIRST_OFFSET, Offset
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 # BOUND: segments put together at a time; the owner of the log renames the files of all in one turn.
@@ -23,8 +24,8 @@ class CleanableSegment(NamedTuple):
     Timestamps are those of the newest record and of the first batch; -1 if they were not needed.
     """
 
-    base_offset: int
-    next_offset: int
+    base_offset: Offset
+    next_offset: Offset
     size: int
     index_bytes: int
     largest_timestamp: int = -1
@@ -47,8 +48,8 @@ class DirtyRange(NamedTuple):
     use.
     """
 
-    first_dirty: int
-    end: int
+    first_dirty: Offset
+    end: Offset
     clean_bytes: int
     dirty_bytes: int
     delay_ms: int
@@ -68,13 +69,13 @@ class DirtyRange(NamedTuple):
 
 def dirty_range(
     segments: Sequence[CleanableSegment],
-    checkpoint: int | None,
+    checkpoint: Offset | None,
     rules: CompactionRules,
     now_ms: int,
     *,
-    log_start_offset: int,
-    log_end_offset: int,
-    last_stable_offset: int,
+    log_start_offset: Offset,
+    log_end_offset: Offset,
+    last_stable_offset: Offset,
 ) -> DirtyRange:
     """The part of a log that may be compacted.
 
@@ -86,7 +87,7 @@ def dirty_range(
     is_reset = not log_start_offset <= first_dirty <= log_end_offset
     if is_reset:
         first_dirty = log_start_offset
-    end = 0
+    end = FIRST_OFFSET
     for segment in segments:
         end = segment.base_offset
         if segment.next_offset > last_stable_offset:

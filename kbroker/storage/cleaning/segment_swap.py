@@ -24,6 +24,7 @@ from kbroker.storage.formats import (
     segment_name,
 )
 from kbroker.storage.segments.segment import Segment
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from kbroker.storage.log.partition_log import PartitionLog
@@ -45,7 +46,7 @@ class SegmentSwap:
         self,
         log: PartitionLog,
         *,
-        base_offset: int,
+        base_offset: Offset,
         size: int,
         largest_timestamp: int,
         replaced: Sequence[Sequence[int]],

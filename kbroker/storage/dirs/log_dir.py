@@ -50,6 +50,7 @@ from kbroker.storage.formats import (
     partition_dir_name,
     segment_name,
 )
+from kbroker.types import FIRST_OFFSET, Offset
 from kbroker.uuids import uuid_text
 
 logger = logging.getLogger(__name__)
@@ -144,11 +145,11 @@ class LogDir:
         # Future replicas that an earlier run left, until their partition is opened.
         self.futures: dict[TopicPartition, list[str]] = {}
         # What the checkpoints said at start. None: the recovery points cannot be read.
-        self._recovery_points: dict[TopicPartition, int] | None = None
-        self._start_offsets: dict[TopicPartition, int] = {}
+        self._recovery_points: dict[TopicPartition, Offset] | None = None
+        self._start_offsets: dict[TopicPartition, Offset] = {}
         self._gaps_known: frozenset[TopicPartition] = frozenset()
         # None until it is asked for, which it is not where this broker has the only replica.
-        self._high_watermarks: dict[TopicPartition, int] | None = None
+        self._high_watermarks: dict[TopicPartition, Offset] | None = None
         # Partitions that were here and are gone: no checkpoint of this worker under way may bring
         # their lines back. They may be here again, as another worker's.
         self._dead: set[TopicPartition] = set()
@@ -179,7 +180,7 @@ class LogDir:
         # Of a directory that was opened, but whose manager was never closed.
         self.close()
 
-    def _read(self, name: str) -> dict[TopicPartition, int] | None:
+    def _read(self, name: str) -> dict[TopicPartition, Offset] | None:
         try:
             return self._checkpoint(name).read() or {}
         except CorruptCheckpointError as error:
@@ -197,24 +198,26 @@ class LogDir:
     def holds(self, key: TopicPartition) -> bool:
         return os.path.isdir(self.partition_path(key))
 
-    def recovery_point(self, key: TopicPartition) -> int | None:
+    def recovery_point(self, key: TopicPartition) -> Offset | None:
         """The value at the start; None when the checkpoint was unreadable."""
-        return None if self._recovery_points is None else self._recovery_points.get(key, 0)
+        return (
+            None if self._recovery_points is None else self._recovery_points.get(key, FIRST_OFFSET)
+        )
 
-    def start_offset(self, key: TopicPartition) -> int:
-        return self._start_offsets.get(key, 0)
+    def start_offset(self, key: TopicPartition) -> Offset:
+        return self._start_offsets.get(key, FIRST_OFFSET)
 
     def start_is_known(self, key: TopicPartition) -> bool:
         """Whether a checkpoint had a line for it; Kafka writes none for a log that is whole."""
         return key in self._start_offsets
 
-    def high_watermark(self, key: TopicPartition) -> int:
+    def high_watermark(self, key: TopicPartition) -> Offset:
         """What was committed by the last run, as far as the checkpoint knows; 0 when it knows
         nothing. Raises OSError.
         """
         if self._high_watermarks is None:
             self._high_watermarks = self._read(HIGH_WATERMARK_CHECKPOINT) or {}
-        return self._high_watermarks.get(key, 0)
+        return self._high_watermarks.get(key, FIRST_OFFSET)
 
     def was_compacted(self, key: TopicPartition) -> bool:
         """Whether a cleaner worked on the partition: its offsets may have gaps."""
@@ -223,7 +226,7 @@ class LogDir:
     def expect_gaps(self, key: TopicPartition) -> None:
         """Let the next starts accept gaps in the partition's offsets. Raises OSError."""
         if key not in self._gaps_known:
-            self.write_lines(key, {CLEANER_CHECKPOINT: 0})  # nothing of it is clean
+            self.write_lines(key, {CLEANER_CHECKPOINT: FIRST_OFFSET})  # nothing of it is clean
             self._gaps_known |= {key}
 
     # ---- making and removing partitions ----
@@ -339,7 +342,7 @@ class LogDir:
 
     # ---- moves from one log directory to another ----
 
-    def write_lines(self, key: TopicPartition, offsets: Mapping[str, int]) -> None:
+    def write_lines(self, key: TopicPartition, offsets: Mapping[str, Offset]) -> None:
         """Write one partition's line in all checkpoints, including the cleaner's, durably. Raises
         OSError.
 
@@ -348,7 +351,7 @@ class LogDir:
         for name, offset in offsets.items():
             self._checkpoint(name).merge({key: offset})
 
-    def line(self, name: str, key: TopicPartition) -> int | None:
+    def line(self, name: str, key: TopicPartition) -> Offset | None:
         """The partition's line in a checkpoint, as the file is now. Raises OSError."""
         try:
             return self._checkpoint(name).line(key)
@@ -419,11 +422,11 @@ class LogDir:
 
     # ---- checkpoints ----
 
-    def lower_recovery_point(self, key: TopicPartition, offset: int) -> None:
+    def lower_recovery_point(self, key: TopicPartition, offset: Offset) -> None:
         """Write one recovery point, durably. Raises OSError."""
         self._checkpoint(RECOVERY_POINT_CHECKPOINT).merge({key: offset})
 
-    def write_checkpoint(self, name: str, values: Mapping[TopicPartition, int]) -> None:
+    def write_checkpoint(self, name: str, values: Mapping[TopicPartition, Offset]) -> None:
         """Merge this worker's lines into a file. May run in another thread; touches files only.
         Raises OSError.
         """

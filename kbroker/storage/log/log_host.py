@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.errors import ShortageError
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from kbroker.storage.log.partition_log import PartitionLog
@@ -31,7 +32,7 @@ class LogHost(Protocol):
     def on_start_offset(self, log: PartitionLog) -> None:
         """The log start offset was raised and should be checkpointed soon."""
 
-    def before_cut(self, log: PartitionLog, end: int) -> None:
+    def before_cut(self, log: PartitionLog, end: Offset) -> None:
         """Finish flushes under way; write a recovery point that is lowered to ``end`` to disk.
 
         Raises OSError.

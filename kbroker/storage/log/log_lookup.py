@@ -23,15 +23,15 @@ from kbroker.protocol.messages.list_offsets import (
 from kbroker.storage.formats import NO_TIMESTAMP
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.segments.segment import Segment
+from kbroker.types import NO_OFFSET, Offset
 
-NO_OFFSET = -1
 NO_EPOCH = -1
 
 
 class Found(NamedTuple):
     """A record found by time. timestamp: its own, in ms."""
 
-    offset: int
+    offset: Offset
     timestamp: int
 
 
@@ -57,14 +57,14 @@ def list_offsets(log: PartitionLog, timestamp: int, *, committed: bool = False) 
     return _answer(log, found.offset, found.timestamp, log.epochs.epoch_for(found.offset))
 
 
-def end_offset_for_epoch(log: PartitionLog, leader_epoch: int) -> tuple[int, int]:
+def end_offset_for_epoch(log: PartitionLog, leader_epoch: int) -> tuple[int, Offset]:
     """(epoch, end offset), -1 and -1 when the epoch is not known."""
     found = log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
     return found or (NO_EPOCH, NO_OFFSET)
 
 
 def _answer(
-    _log: PartitionLog, offset: int, timestamp: int, leader_epoch: int | None
+    _log: PartitionLog, offset: Offset, timestamp: int, leader_epoch: int | None
 ) -> dict[str, int]:
     return {
         "offset": offset,
@@ -144,7 +144,8 @@ def _find_record(log: PartitionLog, batch: bytes, timestamp: int) -> Found | Non
         return _find_message(log, batch, timestamp)
     header = read_header(batch)
     if header.attributes & LOG_APPEND_TIME:
-        return Found(max(header.base_offset, log.log_start_offset), header.max_timestamp)
+        start = max(Offset(header.base_offset), log.log_start_offset)
+        return Found(start, header.max_timestamp)
     records: bytes = batch[HEADER_BYTES:]
     codec = header.attributes & CODEC_MASK
     if codec:
@@ -157,7 +158,7 @@ def _find_record(log: PartitionLog, batch: bytes, timestamp: int) -> Found | Non
     for delta, record_timestamp, _key, _value, _headers in decoded:
         offset = header.base_offset + delta
         if record_timestamp >= timestamp and offset >= log.log_start_offset:
-            return Found(offset, record_timestamp)
+            return Found(Offset(offset), record_timestamp)
     return None
 
 
@@ -167,5 +168,5 @@ def _find_message(log: PartitionLog, entry: bytes, timestamp: int) -> Found | No
 
     for message in read_message(entry).messages(log.settings.decompressed_bytes_max):
         if message.timestamp >= timestamp and message.offset >= log.log_start_offset:
-            return Found(message.offset, message.timestamp)
+            return Found(Offset(message.offset), message.timestamp)
     return None

@@ -13,6 +13,7 @@ from kbroker.storage.log.log_segments import LogSegments
 from kbroker.storage.repair.recovery import replay_segment
 from kbroker.storage.segments import producer_snapshots
 from kbroker.storage.segments.segment import Segment
+from kbroker.types import Offset
 
 # BOUND: how much of a log's end is walked for batches that are sent again after a start. A client
 # has five at most in flight, of 1 MB as a rule, and others write to the partition too.
@@ -35,7 +36,7 @@ def walk_end(segments: LogSegments, producers: ProducerState) -> None:
         replay_segment(segment, producers, segments.border_before(segment, position))
 
 
-def load_after_cut(directory: str, segments: LogSegments, end: int) -> ProducerState:
+def load_after_cut(directory: str, segments: LogSegments, end: Offset) -> ProducerState:
     """Restore the state at ``end``, where the log was truncated. Later snapshots are removed.
     Raises OSError.
     """
@@ -50,7 +51,7 @@ def load_after_cut(directory: str, segments: LogSegments, end: int) -> ProducerS
 
 
 def place_transactions(
-    producers: ProducerState, segments: LogSegments, log_start_offset: int
+    producers: ProducerState, segments: LogSegments, log_start_offset: Offset
 ) -> None:
     """Find where transactions begin that are known only from a snapshot. Raises OSError."""
     for producer_id, first_offset in producers.unplaced_transactions():

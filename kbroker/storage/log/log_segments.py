@@ -22,6 +22,7 @@ from kbroker.storage.repair import txn_recovery
 from kbroker.storage.segments.active_segment import ActiveSegment
 from kbroker.storage.segments.segment import Segment
 from kbroker.storage.topic_settings import TopicSettings
+from kbroker.types import Offset
 
 
 class LogSegments(Sequence[Segment]):
@@ -78,7 +79,7 @@ class LogSegments(Sequence[Segment]):
 
     # ---- where something is ----
 
-    def holding(self, offset: int) -> Segment:
+    def holding(self, offset: Offset) -> Segment:
         """The segment with the largest base offset at or below ``offset``; else the oldest one."""
         segments = self._measured()
         found = segments[0]
@@ -92,7 +93,7 @@ class LogSegments(Sequence[Segment]):
                 high = middle
         return found
 
-    def locate(self, offset: int) -> tuple[Segment, int]:
+    def locate(self, offset: Offset) -> tuple[Segment, int]:
         """(segment, position) of the first batch that ends at or after ``offset``.
 
         The log's end for its end offset. Raises OSError.
@@ -113,7 +114,7 @@ class LogSegments(Sequence[Segment]):
         # Compaction removed the end of the segment.
         return self._all[self._all.index(segment) + 1], 0
 
-    def place_to_cut(self, offset: int) -> tuple[Segment, int, int]:
+    def place_to_cut(self, offset: Offset) -> tuple[Segment, int, Offset]:
         """(segment, position, end): truncating there, on a batch boundary, leaves a log that ends
         at ``end``, at or below ``offset``. Raises OSError.
         """
@@ -199,7 +200,7 @@ class LogSegments(Sequence[Segment]):
         self.files.close()
         return taken
 
-    def cut_last(self, position: int, end: int, settings: TopicSettings, now_ms: int) -> None:
+    def cut_last(self, position: int, end: Offset, settings: TopicSettings, now_ms: int) -> None:
         """Truncate the last segment at ``position``, where ``end`` would be, and continue there.
         Raises OSError, DamagedLogError.
         """

@@ -20,6 +20,7 @@ from kbroker.storage.repair import txn_recovery
 from kbroker.storage.repair.recovery import LoadedLog
 from kbroker.storage.segments import producer_snapshots
 from kbroker.storage.segments.segment import Segment
+from kbroker.types import FIRST_OFFSET, Offset
 
 
 class LogSync:
@@ -67,7 +68,7 @@ class LogSync:
             self._adopt_unsynced(loaded.recovery_point)
         self._tell_appender()
 
-    def _adopt_unsynced(self, recovery_point: int) -> None:
+    def _adopt_unsynced(self, recovery_point: Offset) -> None:
         """How much of the walked segments is on disk is unknown: treat them as unsynced."""
         try:
             for segment in self._segments[:-1]:
@@ -157,7 +158,7 @@ class LogSync:
 
         sync_everything: as for ``FlushJob.run``. Raises OSError.
         """
-        job = self._with_aborted(self._unsynced.job(0, 0))
+        job = self._with_aborted(self._unsynced.job(FIRST_OFFSET, 0))
         job.run(sync_everything)
         self._unsynced.settle(job, self._segments.active.base_offset)
         self._tell_appender()

@@ -37,6 +37,7 @@ from kbroker.storage.segments.leader_epochs import LeaderEpochs
 from kbroker.storage.segments.segment import Segment
 from kbroker.storage.segments.txn_index import AbortedTransaction
 from kbroker.storage.topic_settings import TopicSettings
+from kbroker.types import Offset
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class PartitionLog:
         *,
         now_ms: int,
         leader_epoch: int | None,
-        high_watermark: int | None = None,
+        high_watermark: Offset | None = None,
         created: bool = False,
     ) -> None:
         """Open the active segment for appending. Raises OSError. No reader looks at the slot before
@@ -151,19 +152,19 @@ class PartitionLog:
         return self.topic, self.partition
 
     @property
-    def log_start_offset(self) -> int:
+    def log_start_offset(self) -> Offset:
         return self.appender.start_offset
 
     @property
-    def log_end_offset(self) -> int:
+    def log_end_offset(self) -> Offset:
         return self.appender.next_offset
 
     @property
-    def high_watermark(self) -> int:
+    def high_watermark(self) -> Offset:
         return self.appender.high_watermark_offset
 
     @property
-    def recovery_point(self) -> int:
+    def recovery_point(self) -> Offset:
         """Everything below is synced."""
         return self.appender.flushed_offset
 
@@ -203,7 +204,7 @@ class PartitionLog:
         """Publish the log's epochs in the slot, if they have changed."""
         self._table.set_epochs(self.slot, *self.epochs.newest)
 
-    def _begin_at(self, high_watermark: int) -> None:
+    def _begin_at(self, high_watermark: Offset) -> None:
         """Set the high watermark there, on a batch boundary, within the present log.
 
         INVARIANT: this comes before the first ``publish``. What lies above may be cut off again, so
@@ -214,7 +215,7 @@ class PartitionLog:
         segment, position, border = self.segments.place_to_cut(offset)
         self.appender.set_high_watermark(max(border, start), segment.base_offset, position)
 
-    def set_high_watermark(self, offset: int) -> None:
+    def set_high_watermark(self, offset: Offset) -> None:
         """Publish ``offset`` as the high watermark with the next publish, instead of the log end.
 
         Invariant: between log start and log end, on a batch's border. Raises OSError.
@@ -235,13 +236,13 @@ class PartitionLog:
     def publish(self) -> None:
         self.appender.publish_now()
 
-    def is_checked_from(self, segment_base_offset: int, position: int) -> None:
+    def is_checked_from(self, segment_base_offset: Offset, position: int) -> None:
         """Everything from that place on has been checked; publishes this at once, nothing else."""
         self.appender.set_checked_from(segment_base_offset, position)
         self._table.set_checked_from(self.slot, segment_base_offset, position, self._may_be_gapless)
 
     @property
-    def last_stable_offset(self) -> int:
+    def last_stable_offset(self) -> Offset:
         """Below it, the outcome of every transaction is known."""
         return self.appender.last_stable_offset
 
@@ -275,7 +276,7 @@ class PartitionLog:
         self.appender.reject_all()
         return StorageError(self.log_dir, cause)
 
-    def place_of(self, offset: int) -> tuple[int, int, int]:
+    def place_of(self, offset: Offset) -> tuple[int, int, int]:
         """Offset, segment and position of the batch with ``offset``. Raises StorageError."""
         try:
             segment, position = self.segments.locate(offset)
@@ -308,7 +309,11 @@ class PartitionLog:
         return None
 
     def add_aborted(
-        self, producer_id: int, first_offset: int, last_offset: int, last_stable_offset: int
+        self,
+        producer_id: int,
+        first_offset: Offset,
+        last_offset: Offset,
+        last_stable_offset: Offset,
     ) -> str | None:
         """Note an aborted transaction whose marker will be in the active segment.
 
@@ -415,7 +420,7 @@ class PartitionLog:
 
     # ---- removing from the front ----
 
-    def delete_records(self, offset: int) -> int:
+    def delete_records(self, offset: Offset) -> Offset:
         """Raise the log start to ``offset`` (at most the high watermark) and return it.
 
         Raises StorageError; ShortageError, then nothing has changed.
@@ -528,7 +533,7 @@ class PartitionLog:
 
     # ---- removing from the end ----
 
-    def truncate_to(self, offset: int, now_ms: int) -> int:
+    def truncate_to(self, offset: Offset, now_ms: int) -> Offset:
         """Cut the log so that it ends at or below ``offset``, on a batch's border; the new end.
 
         For followers, which may have what the leader has not. The lowered recovery point is on disk

@@ -17,6 +17,7 @@ from kbroker.storage.files import (
 from kbroker.storage.formats import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from kbroker.storage.segments.producer_snapshots import make_spare, snapshot_path
 from kbroker.storage.segments.segment import Segment
+from kbroker.types import Offset
 
 
 class FlushJob:
@@ -36,7 +37,7 @@ class FlushJob:
         "whole_file_system",
     )
 
-    def __init__(self, end_offset: int, messages: int, names_version: int = 0) -> None:
+    def __init__(self, end_offset: Offset, messages: int, names_version: int = 0) -> None:
         self.end_offset = end_offset
         self.messages = messages
         self.names_version = names_version
@@ -150,7 +151,12 @@ class Unsynced:
             self._sealed.remove(entry)
 
     def job(
-        self, end_offset: int, messages: int, active_fd: int | None = None, *, lends: bool = False
+        self,
+        end_offset: Offset,
+        messages: int,
+        active_fd: int | None = None,
+        *,
+        lends: bool = False,
     ) -> FlushJob:
         """A job for everything here, and for the active segment.
 
@@ -183,7 +189,7 @@ class Unsynced:
                 raise
         return job
 
-    def whole_job(self, end_offset: int, messages: int) -> FlushJob:
+    def whole_job(self, end_offset: Offset, messages: int) -> FlushJob:
         """The same without a descriptor, where ``syncfs_tells_failures``."""
         job = FlushJob(end_offset, messages, self._names_version)
         job.whole_file_system = True

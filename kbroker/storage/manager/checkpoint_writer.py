@@ -19,13 +19,14 @@ from kbroker.storage.formats import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from kbroker.storage.log.partition_log import PartitionLog
+from kbroker.types import Offset
 
 logger = logging.getLogger(__name__)
 
 # One checkpoint's lines, by directory.
-Lines = list[tuple[LogDir, dict[TopicPartition, int]]]
+Lines = list[tuple[LogDir, dict[TopicPartition, Offset]]]
 
-_VALUES: dict[str, Callable[[PartitionLog], int]] = {
+_VALUES: dict[str, Callable[[PartitionLog], Offset]] = {
     RECOVERY_POINT_CHECKPOINT: lambda log: log.recovery_point,
     LOG_START_CHECKPOINT: lambda log: log.log_start_offset,
     HIGH_WATERMARK_CHECKPOINT: lambda log: log.high_watermark,
@@ -94,7 +95,7 @@ class CheckpointWriter:
     def _lines(self, name: str) -> Lines:
         """This worker's lines in each directory's checkpoint ``name``."""
         value = _VALUES[name]
-        lines: dict[str, tuple[LogDir, dict[TopicPartition, int]]]
+        lines: dict[str, tuple[LogDir, dict[TopicPartition, Offset]]]
         lines = {log_dir.path: (log_dir, {}) for log_dir in self._dirs if log_dir.error is None}
         for log in self._logs.values():
             if log.log_dir in lines:

@@ -20,6 +20,7 @@ from kbroker.storage.files import read_if_present
 from kbroker.storage.formats import INDEX_SUFFIX, LOG_SUFFIX, segment_name
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.segments.segment import Segment
+from kbroker.types import NO_OFFSET, Offset
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ RATE_KEY = "log.check.io.max.bytes.per.second"
 SLICE_BYTES = 4 << 20
 # Of a longer pause nothing is made up for.
 SAVED_MS = 2_000
-NOWHERE = (-1, 0, 0)
+NOWHERE = (NO_OFFSET, 0, NO_OFFSET)
 ENTRY = struct.Struct(">ii")
 
 
@@ -50,7 +51,7 @@ class Walk(NamedTuple):
 
     segment: Segment
     position: int
-    next_offset: int
+    next_offset: Offset
     end: int
     size: int
     limit: int
@@ -58,7 +59,7 @@ class Walk(NamedTuple):
     is_sealed: bool
 
     @classmethod
-    def of(cls, log: PartitionLog, at: tuple[int, int, int], size: int) -> Walk:
+    def of(cls, log: PartitionLog, at: tuple[Offset, int, Offset], size: int) -> Walk:
         """About ``size`` bytes of the log's segment, position and offset ``at``."""
         base, position, next_offset = at
         segment = next(one for one in log.segments if one.base_offset == base)

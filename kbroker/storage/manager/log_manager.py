@@ -38,6 +38,7 @@ from kbroker.storage.manager.sweep import Sweep
 from kbroker.storage.moves.replica_moves import ReplicaMoves
 from kbroker.storage.shortages import Shortages
 from kbroker.storage.topic_settings import Settings, TopicConfig, TopicSettings
+from kbroker.types import Offset
 
 logger = logging.getLogger(__name__)
 
@@ -366,7 +367,7 @@ class LogManager:
     def on_start_offset(self, log: PartitionLog) -> None:
         self._checkpoints.start_was_raised = True
 
-    def before_cut(self, log: PartitionLog, end: int) -> None:
+    def before_cut(self, log: PartitionLog, end: Offset) -> None:
         # A flush or a checkpoint under way may still speak of what is about to go.
         self._background.wait()
         if end < log.recovery_point:

@@ -26,6 +26,7 @@ from kbroker.storage.manager.recovery_threads import OpenRequest, PlacedLog, loa
 from kbroker.storage.repair.recovery import LoadOptions, load_epochs
 from kbroker.storage.shortages import Shortages
 from kbroker.storage.topic_settings import TopicConfig, TopicSettings
+from kbroker.types import FIRST_OFFSET
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +181,7 @@ class LogOpening:
         key, settings = request.key, self._settings(request.topic_config)
         return LoadOptions(
             clean=self._is_clean(log_dir.path) and not log_dir.is_quarantined(key),
-            recovery_point=0 if created else log_dir.recovery_point(key),
+            recovery_point=FIRST_OFFSET if created else log_dir.recovery_point(key),
             log_start_offset=log_dir.start_offset(key),
             log_start_is_known=log_dir.start_is_known(key),
             index_bytes_max=settings.segment_index_bytes,

@@ -52,6 +52,7 @@ from kbroker.storage.moves.segment_copy import (
     copy_parts,
     syncing,
 )
+from kbroker.types import FIRST_OFFSET, Offset
 
 if TYPE_CHECKING:
     from kbroker.storage.dirs.log_dir import LogDir
@@ -94,9 +95,9 @@ class ReplicaMove:
         # Until then no flush of the log begins: only one that runs stands in the way of the switch.
         self.holds_flushes_until_ms = 0
         self._is_made = False
-        self._copies: dict[int, SegmentCopy] = {}
+        self._copies: dict[Offset, SegmentCopy] = {}
         self._seen = (log.cuts, log.exchanges)
-        self._recovery_point = 0
+        self._recovery_point = FIRST_OFFSET
         self._switch_bytes = SWITCH_BYTES
         self._passes = 0
 
@@ -174,7 +175,7 @@ class ReplicaMove:
 
         return job
 
-    def _follow_source(self) -> list[int]:
+    def _follow_source(self) -> list[Offset]:
         """Notice changes of the source's segments; returns those that are gone."""
         log = self.log
         segments = {segment.base_offset: segment for segment in log.segments}
@@ -210,7 +211,7 @@ class ReplicaMove:
                 remove_if_present(os.path.join(self.path, segment_name(base, suffix)))
         return 0
 
-    def _prepare(self, active: int) -> int:
+    def _prepare(self, active: Offset) -> int:
         """Write what recovery needs once the future directory has the partition's name.
 
         active: the base offset of the segment that was active when the job was made.
@@ -226,7 +227,7 @@ class ReplicaMove:
         self.is_prepared = True
         return 0
 
-    def _copy_small_files(self, base_offset: int, *suffixes: str) -> None:
+    def _copy_small_files(self, base_offset: Offset, *suffixes: str) -> None:
         """The files of the segment, and those of the partition."""
         for name in (
             *(segment_name(base_offset, suffix) for suffix in suffixes),
@@ -234,7 +235,7 @@ class ReplicaMove:
         ):
             self._files.copy(name, self.log.path)
 
-    def _lines(self) -> dict[str, int]:
+    def _lines(self) -> dict[str, Offset]:
         return {
             LOG_START_CHECKPOINT: self.log.log_start_offset,
             RECOVERY_POINT_CHECKPOINT: self._recovery_point,

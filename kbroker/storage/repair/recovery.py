@@ -37,6 +37,7 @@ from kbroker.storage.segments import producer_snapshots
 from kbroker.storage.segments.index_lookup import leads_to
 from kbroker.storage.segments.leader_epochs import LeaderEpochs
 from kbroker.storage.segments.segment import Segment
+from kbroker.types import FIRST_OFFSET, NO_OFFSET, Offset
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ class LoadOptions:
         self,
         *,
         clean: bool,
-        recovery_point: int | None,
-        log_start_offset: int = 0,
+        recovery_point: Offset | None,
+        log_start_offset: Offset = FIRST_OFFSET,
         log_start_is_known: bool = False,
         index_bytes_max: int = 10 << 20,
         index_interval_bytes: int = 4096,
@@ -105,23 +106,23 @@ class LoadedLog:
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
-        self.next_offset = 0
-        self.log_start_offset = 0
-        self.recovery_point = 0
+        self.next_offset = FIRST_OFFSET
+        self.log_start_offset = FIRST_OFFSET
+        self.recovery_point = FIRST_OFFSET
         self.max_timestamp = -1
-        self.max_timestamp_offset = -1
+        self.max_timestamp_offset = NO_OFFSET
         self.first_timestamp = -1
         self.bytes_since_index = 0
         self.producers = ProducerState(0)
         self.recovered = False
         # (segment base offset, position): what lies in front of it was not checked.
-        self.checked_from = (0, 0)
+        self.checked_from = (FIRST_OFFSET, 0)
         # Whether each segment has to end where the next one begins.
         self.gapless = False
         # Whether any .txnindex has an entry.
         self.has_aborted = False
         self.cut_bytes = 0
-        self.scanned_epochs: list[tuple[int, int]] = []
+        self.scanned_epochs: list[tuple[int, Offset]] = []
 
 
 def load_log(directory: str, options: LoadOptions) -> LoadedLog:
@@ -201,9 +202,9 @@ def load_epochs(directory: str, loaded: LoadedLog, leader_epoch: int | None) -> 
     return epochs
 
 
-def _start_anew(loaded: LoadedLog, directory: str, offset: int) -> LoadedLog:
+def _start_anew(loaded: LoadedLog, directory: str, offset: Offset) -> LoadedLog:
     """There is no segment: the log begins with an empty one."""
-    producer_snapshots.remove_above(directory, -1)
+    producer_snapshots.remove_above(directory, NO_OFFSET)
     loaded.segments = [Segment(directory, offset, 0, offset)]
     loaded.next_offset = loaded.log_start_offset = loaded.recovery_point = offset
     loaded.producers = ProducerState(offset)
@@ -368,7 +369,7 @@ def sealed_end(segment: Segment) -> Scan:
 
 
 def _check_segment(
-    segment: Segment, loaded: LoadedLog, expected: int, options: LoadOptions
+    segment: Segment, loaded: LoadedLog, expected: Offset, options: LoadOptions
 ) -> Scan:
     """Check every batch of one segment, rebuilding its indexes and the producer state up to the
     first bad byte.

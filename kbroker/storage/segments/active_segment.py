@@ -22,6 +22,7 @@ from kbroker.storage.segments import index_lookup
 from kbroker.storage.segments.segment import Segment
 from kbroker.storage.segments.txn_index import TxnIndexWriter
 from kbroker.storage.topic_settings import TopicSettings
+from kbroker.types import NO_OFFSET, Offset
 
 logger = logging.getLogger(__name__)
 
@@ -55,11 +56,11 @@ class ActiveSegment:
         self,
         appender: LogAppender,
         segment: Segment,
-        next_offset: int,
+        next_offset: Offset,
         created_ms: int,
         *,
         max_timestamp: int = -1,
-        max_timestamp_offset: int = -1,
+        max_timestamp_offset: Offset = NO_OFFSET,
         first_timestamp: int = -1,
         bytes_since_index: int = 0,
     ) -> None:
@@ -80,7 +81,7 @@ class ActiveSegment:
         )
 
     def attach_cut(
-        self, appender: LogAppender, segment: Segment, next_offset: int, now_ms: int
+        self, appender: LogAppender, segment: Segment, next_offset: Offset, now_ms: int
     ) -> None:
         """Like ``attach``, for a truncated segment: what the appender remembers is read again."""
         self.offsets.truncate_to(next_offset)
@@ -90,7 +91,7 @@ class ActiveSegment:
         found = find_batch(self.fd, tail, segment.size)
         while found is not None:
             if found[4] > newest:
-                newest, newest_offset = found[4], found[3]
+                newest, newest_offset = found[4], Offset(found[3])
             found = find_batch(self.fd, found[0] + found[1], segment.size)
         first = find_batch(self.fd, 0, segment.size)
         self.attach(

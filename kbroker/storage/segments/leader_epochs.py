@@ -14,6 +14,7 @@ from kbroker.errors import may_do_without
 from kbroker.storage.checkpoint import CorruptCheckpointError, format_epochs, parse_epochs
 from kbroker.storage.files import read_if_present, replace_file
 from kbroker.storage.formats import LEADER_EPOCH_CHECKPOINT
+from kbroker.types import NO_OFFSET, Offset
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ class LeaderEpochs:
     def __init__(self, directory: str) -> None:
         """Raises OSError. An invalid file is ignored with a warning: epochs return with appends."""
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
-        self._entries: list[tuple[int, int]] = []
+        self._entries: list[tuple[int, Offset]] = []
         data = read_if_present(self._path)
         if data is None:
             return
@@ -39,7 +40,7 @@ class LeaderEpochs:
             logger.warning("%s; epochs before the next append are unknown", error)
 
     @property
-    def entries(self) -> list[tuple[int, int]]:
+    def entries(self) -> list[tuple[int, Offset]]:
         """(epoch, first offset), a copy."""
         return list(self._entries)
 
@@ -48,14 +49,14 @@ class LeaderEpochs:
         return self._entries[-1][0] if self._entries else None
 
     @property
-    def newest(self) -> tuple[int, int, int]:
+    def newest(self) -> tuple[int, Offset, int]:
         """The latest epoch, its start offset and the epoch before it; -1 for what is missing."""
         if not self._entries:
-            return -1, -1, -1
+            return -1, NO_OFFSET, -1
         previous = self._entries[-2][0] if len(self._entries) > 1 else -1
         return (*self._entries[-1], previous)
 
-    def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> bool:
+    def assign(self, epoch: int, start_offset: Offset, *, write: bool = True) -> bool:
         """``epoch`` begins at ``start_offset``, unless it or a later one is known; True when it was
         new.
         """
@@ -69,7 +70,7 @@ class LeaderEpochs:
             self.write()
         return True
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
+    def end_offset_for(self, epoch: int, log_end_offset: Offset) -> tuple[int, Offset] | None:
         """(largest known epoch <= ``epoch``, the offset where it ended); None when it is not known.
 
         The end is the first offset of the next epoch, or the log end for the latest one.
@@ -86,7 +87,7 @@ class LeaderEpochs:
             return epoch, self._entries[0][1]
         return self._entries[after - 1][0], self._entries[after][1]
 
-    def epoch_for(self, offset: int) -> int | None:
+    def epoch_for(self, offset: Offset) -> int | None:
         """The epoch that wrote ``offset``."""
         found = None
         for epoch, start in self._entries:
@@ -95,7 +96,7 @@ class LeaderEpochs:
             found = epoch
         return found
 
-    def truncate_from_end(self, end_offset: int) -> None:
+    def truncate_from_end(self, end_offset: Offset) -> None:
         """Forget epochs that start at or after ``end_offset``."""
         kept = [entry for entry in self._entries if entry[1] < end_offset]
         if kept != self._entries:
@@ -105,9 +106,9 @@ class LeaderEpochs:
     def settle(
         self,
         leader_epoch: int | None,
-        log_start_offset: int,
-        end_offset: int,
-        scanned: Collection[tuple[int, int]],
+        log_start_offset: Offset,
+        end_offset: Offset,
+        scanned: Collection[tuple[int, Offset]],
     ) -> None:
         """Adjust the epochs of the file to the loaded log.
 
@@ -134,19 +135,19 @@ class LeaderEpochs:
             logger.warning("%s: dropping epochs above %d", self._path, leader_epoch)
             self._entries = kept
 
-    def truncate_from_start(self, start_offset: int) -> None:
+    def truncate_from_start(self, start_offset: Offset) -> None:
         """Forget epochs that ended at or below ``start_offset``; the one around it begins there."""
         before = self._entries
         self._forget_start(start_offset)
         self._write_if_news(before)
 
-    def _forget_start(self, start_offset: int) -> None:
+    def _forget_start(self, start_offset: Offset) -> None:
         below = [entry for entry in self._entries if entry[1] <= start_offset]
         if below:
             kept = [entry for entry in self._entries if entry[1] > start_offset]
             self._entries = [(below[-1][0], start_offset), *kept]
 
-    def _write_if_news(self, before: list[tuple[int, int]]) -> None:
+    def _write_if_news(self, before: list[tuple[int, Offset]]) -> None:
         """The start of the first epoch alone is not worth a write: it moves with the log start
         offset, and loading the log raises it (in Kafka as well). Otherwise DeleteRecords would
         write a file for each partition.

@@ -20,6 +20,7 @@ from kbroker.storage.formats import (
     base_offset_of,
     segment_name,
 )
+from kbroker.types import Offset
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ def list_snapshots(directory: str) -> list[int]:
     return sorted(found)
 
 
-def load_newest(directory: str, offset_max: int, log_start_offset: int) -> ProducerState:
+def load_newest(directory: str, offset_max: Offset, log_start_offset: Offset) -> ProducerState:
     """The newest readable snapshot at or below ``offset_max``; an empty state at
     ``log_start_offset`` without one.
 
@@ -90,7 +91,7 @@ def write_snapshot(
     return path
 
 
-def remove_above(directory: str, offset: int) -> None:
+def remove_above(directory: str, offset: Offset) -> None:
     """Remove snapshots that know of records at or above ``offset``. Raises OSError."""
     for found in list_snapshots(directory):
         if found > offset:

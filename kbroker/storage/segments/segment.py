@@ -29,6 +29,7 @@ from kbroker.storage.formats import (
     segment_name,
 )
 from kbroker.storage.segments import index_lookup
+from kbroker.types import Offset
 
 logger = logging.getLogger(__name__)
 
@@ -46,9 +47,9 @@ class Segment:
     def __init__(
         self,
         directory: str,
-        base_offset: int,
+        base_offset: Offset,
         size: int,
-        next_offset: int,
+        next_offset: Offset,
         max_timestamp: int | None = None,
     ) -> None:
         """next_offset: the base offset of the segment after it. max_timestamp: None is read when
@@ -171,7 +172,7 @@ class Segment:
         index_interval_bytes: int = 4096,
         verify: bool = False,
         contiguous: bool = False,
-        first_offset: int | None = None,
+        first_offset: Offset | None = None,
         producers: ProducerState | None = None,
         progress: Callable[[], None] | None = None,
     ) -> Scan:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from kbroker.descriptors import open_file, opening
 from kbroker.storage.files import read_if_present, remove_if_present, replace_file
 from kbroker.storage.formats import LARGEST
+from kbroker.types import Offset
 
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_BYTES = _ENTRY.size
@@ -29,9 +30,9 @@ class AbortedTransaction(NamedTuple):
     """last_offset: of the marker. last_stable_offset: of the log, with this transaction gone."""
 
     producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
+    first_offset: Offset
+    last_offset: Offset
+    last_stable_offset: Offset
 
     def to_bytes(self) -> bytes:
         return _ENTRY.pack(VERSION, *self)

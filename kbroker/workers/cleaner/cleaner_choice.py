@@ -20,6 +20,7 @@ from kbroker.config.topic_config import TopicConfig
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.cleaning.cleaner_checkpoints import CleanerCheckpoints
 from kbroker.storage.cleaning.cleaner_policy import CompactionRules, DirtyRange
+from kbroker.types import Offset
 from kbroker.workers.cleaner.cleaner_views import LogView, LogViews
 
 logger = logging.getLogger(__name__)
@@ -187,7 +188,7 @@ class LogChooser:
 
     def _write_lines(self, due: list[Chosen]) -> None:
         """Each log needs a line in the checkpoint before it is compacted: one write for all."""
-        lines: dict[str, dict[TopicPartition, int]] = {}
+        lines: dict[str, dict[TopicPartition, Offset]] = {}
         for entry, view, section in due:
             lines.setdefault(view.log_dir, {})[entry.key] = section.first_dirty
         for log_dir, offsets in lines.items():

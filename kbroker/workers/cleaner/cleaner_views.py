@@ -23,7 +23,7 @@ from kbroker.storage.cleaning.cleaner_policy import (
 )
 from kbroker.storage.formats import INDEX_SUFFIX, LOG_SUFFIX, segment_name
 from kbroker.storage.topic_settings import NO_LIMIT
-from kbroker.types import SlotId
+from kbroker.types import Offset, SlotId
 
 # BOUND: logs described in one message.
 SLOTS_PER_CALL = 128
@@ -112,7 +112,7 @@ class LogView:
 
     def dirty_range(
         self,
-        checkpoint: int | None,
+        checkpoint: Offset | None,
         rules: CompactionRules,
         wall_ms: int,
         slot: Mapping[str, Any],

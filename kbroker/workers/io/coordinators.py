@@ -41,6 +41,7 @@ from kbroker.ipc.rpc import Pending, run
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, request_class, response_class
 from kbroker.record.compression import NONE
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -249,7 +250,9 @@ class Coordinators:
         shard = self._shards.get(slot)
         return shard is not None and shard.state == LOADING
 
-    def on_marker(self, slot: int, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+    def on_marker(
+        self, slot: int, offset: Offset, producer_id: int, epoch: int, commit: bool
+    ) -> None:
         """A transaction marker was appended to a slot."""
         shard = self._shards.get(slot)
         if shard is not None:

@@ -44,6 +44,7 @@ from kbroker.protocol import codec
 from kbroker.replication.partition import Partition
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.manager.log_manager import LogManager
+from kbroker.types import Offset
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.io.coordinators import Coordinators
 from kbroker.workers.io.followers import Followers, sent_versions
@@ -203,7 +204,9 @@ class IoWorker(Worker):
         """Whether a coordinator is reading this log, and its files must stay what they are."""
         return self.coordinators.is_loading(slot)
 
-    def on_marker(self, slot: int, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+    def on_marker(
+        self, slot: int, offset: Offset, producer_id: int, epoch: int, commit: bool
+    ) -> None:
         """A marker was appended: notify the partition's coordinator, if it has one."""
         self.coordinators.on_marker(slot, offset, producer_id, epoch, commit)
 

@@ -17,7 +17,7 @@ from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
 from kbroker.storage.cleaning.segment_swap import SegmentSwap, SwapRejected
 from kbroker.storage.log.partition_log import PartitionLog
-from kbroker.types import SlotId
+from kbroker.types import NO_OFFSET, SlotId
 from kbroker.workers.base import now_ms
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class LogCleaningService:
         return [
             calls.ActiveProducer(
                 entry.producer_id,
-                entry.recent_batches[-1][3] if entry.last_sequence_number >= 0 else -1,
+                entry.recent_batches[-1][3] if entry.last_sequence_number >= 0 else NO_OFFSET,
                 entry.producer_epoch,
             )
             for entry in producers

@@ -18,6 +18,7 @@ from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
 from kbroker.metrics.catalog import TRANSACTIONS_HANGING
 from kbroker.storage.log.partition_log import PartitionLog
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from kbroker._ext.io.io_loop import IoLoop
@@ -50,7 +51,9 @@ class Process(Protocol):
     def led_log(self, slot: int) -> PartitionLog | None:
         """The log of a partition, if it is open and led here."""
 
-    def on_marker(self, slot: int, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+    def on_marker(
+        self, slot: int, offset: Offset, producer_id: int, epoch: int, commit: bool
+    ) -> None:
         """A marker was appended: notify the partition's coordinator, if it has one."""
 
     def on_storage_failure(self, slot: int) -> None:
@@ -95,7 +98,7 @@ class TransactionLog:
         self._verify = verify
         self._sink = CallSink(self._on_committed, self._on_failed)
         # Slot, producer id, epoch and first offset of transactions that are open for too long.
-        self._late: set[tuple[int, int, int, int]] = set()
+        self._late: set[tuple[int, int, int, Offset]] = set()
         self._late_check_ms = 0
         process.rpc.serve(WRITE_MARKERS, self.serve_write_markers)
         self.take_settings()

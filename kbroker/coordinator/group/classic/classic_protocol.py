@@ -43,6 +43,7 @@ from kbroker.protocol.messages.heartbeat import HeartbeatResponse
 from kbroker.protocol.messages.join_group import JoinGroupResponse
 from kbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kbroker.protocol.messages.sync_group import SyncGroupResponse
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from kbroker.coordinator.machine import Call, Operation
@@ -79,7 +80,7 @@ class ClassicProtocol(Part):
     # -- life ------------------------------------------------------------------------------------
 
     def _replay(
-        self, offset: int, producer_id: int, key: Any, value: GroupMetadataValue | None
+        self, offset: Offset, producer_id: int, key: Any, value: GroupMetadataValue | None
     ) -> None:
         group = self.machine.groups.get(key.group)
         if value is None:

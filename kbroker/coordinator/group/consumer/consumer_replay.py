@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.coordinator.group.consumer.consumer_group import ConsumerGroup, ResolvedRegex
 from kbroker.coordinator.group.consumer.consumer_member import LEAVE_EPOCH, STABLE, Member
 from kbroker.coordinator.records import offsets_topic as topic
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group.group import Group
@@ -54,7 +55,7 @@ class ConsumerReplay:
         made = self._groups[group_id] = ConsumerGroup(group_id)
         return made
 
-    def _group(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
+    def _group(self, offset: Offset, producer_id: int, key: Any, value: Any) -> None:
         group = self._find(key.group_id, value)
         if group is None:
             return
@@ -64,13 +65,13 @@ class ConsumerReplay:
             return
         group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
 
-    def _partition_metadata(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
+    def _partition_metadata(self, offset: Offset, producer_id: int, key: Any, value: Any) -> None:
         # COMPAT: until 4.0 Kafka kept the topics of a group here, now it keeps a hash of them.
         group = self._find(key.group_id, value)
         if group is not None:
             group.has_partition_metadata = value is not None
 
-    def _metadata(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
+    def _metadata(self, offset: Offset, producer_id: int, key: Any, value: Any) -> None:
         group = self._find(key.group_id, value)
         if group is None:
             return
@@ -80,13 +81,13 @@ class ConsumerReplay:
         member = group.members.get(key.member_id) or Member(key.member_id)
         group.put(member.with_metadata(value))
 
-    def _target_epoch(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
+    def _target_epoch(self, offset: Offset, producer_id: int, key: Any, value: Any) -> None:
         group = self._find(key.group_id, value)
         if group is not None:
             group.target_epoch = 0 if value is None else value.assignment_epoch
             group.target_ms = 0 if value is None else value.assignment_timestamp
 
-    def _target(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
+    def _target(self, offset: Offset, producer_id: int, key: Any, value: Any) -> None:
         group = self._find(key.group_id, value)
         if group is None:
             return
@@ -99,7 +100,7 @@ class ConsumerReplay:
             if one.partitions
         }
 
-    def _assignment(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
+    def _assignment(self, offset: Offset, producer_id: int, key: Any, value: Any) -> None:
         group = self._find(key.group_id, value)
         if group is None:
             return
@@ -117,7 +118,7 @@ class ConsumerReplay:
                 )
             )
 
-    def _regex(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
+    def _regex(self, offset: Offset, producer_id: int, key: Any, value: Any) -> None:
         group = self._find(key.group_id, value)
         if group is None:
             return
