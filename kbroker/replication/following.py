@@ -25,6 +25,7 @@ from kbroker.replication.truncation import (
     cut_for,
     first_question,
 )
+from kbroker.types import Offset
 
 logger = logging.getLogger(__name__)
 
@@ -56,16 +57,16 @@ class FollowedLog(Protocol):
     @property
     def epochs(self) -> EpochHistory: ...
     @property
-    def log_start_offset(self) -> int: ...
+    def log_start_offset(self) -> Offset: ...
     @property
-    def log_end_offset(self) -> int: ...
+    def log_end_offset(self) -> Offset: ...
     @property
-    def high_watermark(self) -> int: ...
+    def high_watermark(self) -> Offset: ...
 
-    def truncate_to(self, offset: int) -> int:
+    def truncate_to(self, offset: Offset) -> Offset:
         """End at or below ``offset``, on a batch's border; the new end."""
 
-    def restart_at(self, offset: int) -> None:
+    def restart_at(self, offset: Offset) -> None:
         """Drop every record; the next one has this offset."""
 
 
@@ -171,7 +172,7 @@ class FollowedPartition:
         else:
             self._enter(State.TRUNCATING, EpochQuestion(latest))
 
-    def on_offset(self, error: int, offset: int, now_ms: int) -> None:
+    def on_offset(self, error: int, offset: Offset, now_ms: int) -> None:
         """An answer to an OffsetQuestion; one that came too late changes nothing."""
         if self.state is not State.LOCATING or not isinstance(self.question, OffsetQuestion):
             return
@@ -291,7 +292,7 @@ class FollowedPartition:
         self._resume = State.TRUNCATING
         self.retry_at_ms = now_ms + FAILED_RETRY_MS
 
-    def _cut(self, offset: int, why: str) -> None:
+    def _cut(self, offset: Offset, why: str) -> None:
         """Truncate, or drop everything where what is left lies below the log's start."""
         log = self.log
         end, high_watermark = log.log_end_offset, log.high_watermark

@@ -212,7 +212,7 @@ class LogSegments(Sequence[Segment]):
         self.files.attach_cut(self._appender, cut, end, now_ms)
         self._all[-1] = cut
 
-    def restart_at(self, offset: int, settings: TopicSettings, now_ms: int) -> list[Segment]:
+    def restart_at(self, offset: Offset, settings: TopicSettings, now_ms: int) -> list[Segment]:
         """Have the log, which is empty, start and end at ``offset``; returns the segment that was
         left of it, whose files the caller removes. Raises OSError; then nothing has changed.
         """

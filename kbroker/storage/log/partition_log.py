@@ -37,7 +37,7 @@ from kbroker.storage.segments.leader_epochs import LeaderEpochs
 from kbroker.storage.segments.segment import Segment
 from kbroker.storage.segments.txn_index import AbortedTransaction
 from kbroker.storage.topic_settings import TopicSettings
-from kbroker.types import Offset
+from kbroker.types import FIRST_OFFSET, NO_OFFSET, Offset
 
 logger = logging.getLogger(__name__)
 
@@ -309,11 +309,7 @@ class PartitionLog:
         return None
 
     def add_aborted(
-        self,
-        producer_id: int,
-        first_offset: Offset,
-        last_offset: Offset,
-        last_stable_offset: Offset,
+        self, producer_id: int, first: Offset, last: Offset, last_stable: Offset
     ) -> str | None:
         """Note an aborted transaction whose marker will be in the active segment.
 
@@ -323,9 +319,7 @@ class PartitionLog:
         aborted = self.segments.files.aborted
         is_first = aborted.is_empty
         try:
-            aborted.append(
-                AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset)
-            )
+            aborted.append(AbortedTransaction(producer_id, first, last, last_stable))
         except OSError as error:
             if may_do_without(error):
                 return self._rejection_text(error)
@@ -568,7 +562,7 @@ class PartitionLog:
         self._host.on_first_unflushed(self)
         return end
 
-    def restart_at(self, offset: int, now_ms: int) -> None:
+    def restart_at(self, offset: Offset, now_ms: int) -> None:
         """Drop every record; the log then starts and ends at ``offset``.
 
         For followers, whose leader has nothing of it. A crash in between leaves a shorter log or an
@@ -577,10 +571,10 @@ class PartitionLog:
         self.truncate_to(self.segments[0].base_offset, now_ms)
         self._host.before_cut(self, offset)
         self.sync.lower_to(offset)
-        producer_snapshots.remove_above(self.path, -1)
+        producer_snapshots.remove_above(self.path, NO_OFFSET)
         gone = self.segments.restart_at(offset, self.settings, now_ms)
         self.cuts += 1
-        self.epochs.truncate_from_end(0)
+        self.epochs.truncate_from_end(FIRST_OFFSET)
         self._show_epochs()
         self.publish()
         self._discard(gone)

@@ -23,7 +23,7 @@ from kbroker.protocol.api import ApiKey
 from kbroker.replication.fetched_run import Appended, Fault, fault_text
 from kbroker.replication.following import FollowedPartition, State
 from kbroker.replication.partition import Partition, Role
-from kbroker.types import BrokerId
+from kbroker.types import BrokerId, Offset
 from kbroker.workers.base import now_ms
 from kbroker.workers.io.connecting import Connecting
 from kbroker.workers.io.leader_link import Follower, LeaderLink, Versions
@@ -68,21 +68,21 @@ class LogToFollow:
         return self._log.epochs
 
     @property
-    def log_start_offset(self) -> int:
+    def log_start_offset(self) -> Offset:
         return self._log.log_start_offset
 
     @property
-    def log_end_offset(self) -> int:
+    def log_end_offset(self) -> Offset:
         return self._log.log_end_offset
 
     @property
-    def high_watermark(self) -> int:
+    def high_watermark(self) -> Offset:
         return self._log.high_watermark
 
-    def truncate_to(self, offset: int) -> int:
+    def truncate_to(self, offset: Offset) -> Offset:
         return self._log.truncate_to(offset, self._clock.now_ms())
 
-    def restart_at(self, offset: int) -> None:
+    def restart_at(self, offset: Offset) -> None:
         self._log.restart_at(offset, self._clock.now_ms())
 
 
@@ -221,9 +221,9 @@ class Followers:
             self._fail(follower, value)
         else:
             assert isinstance(value, int)
-            self._on_offset(follower, what, value)
+            self._on_offset(follower, what, Offset(value))
 
-    def _on_offset(self, follower: Follower, what: int, offset: int) -> None:
+    def _on_offset(self, follower: Follower, what: int, offset: Offset) -> None:
         """The leader's high watermark or log start, which needs a look into the log."""
         log = follower.log
         try:
