@@ -38,6 +38,7 @@ from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import StoreFailed, WrongCluster
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
+from kbroker.peers.links import Links
 from kbroker.protocol import codec
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.office import InOffice, Office
@@ -87,7 +88,8 @@ class ControllerWorker(Worker):
             self.config.protocol_version,
         )
         topic_ids = TopicIds("" if self.config.has_topic_ids else context.cluster_id)
-        self.office = Office(self.store, me, self.hosting, self, topic_ids)
+        self.links = Links(context.broker_id, self.hosting, self, self.config, now_ms)
+        self.office = Office(self.store, me, self.hosting, self.links, self, topic_ids)
         self._serve()
         if self.store.fd is not None:
             self.add_reader(self.store.fd, self.store.drain)
@@ -188,6 +190,7 @@ class ControllerWorker(Worker):
     def tick(self, now: int) -> None:
         self._take_over()
         self.store.settle(now)
+        self.links.tick(now)
 
     def _take_over(self) -> None:
         """Publish to the processes that an earlier controller process served."""

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-from kbroker.cluster.control_requests import ControlAnswer, ControlRequest
 from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller import persistence
-from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.active_controller import ActiveController, Brokers
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.duties import Duties
 from kbroker.controller.membership import Elected, Registration
 from kbroker.controller.session import Session
-from kbroker.controller.state import Broker, ClusterState
+from kbroker.controller.state import ClusterState
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.hosting import Hosting
@@ -65,17 +64,11 @@ class Process(Protocol):
         """The session or the start of a controller ended with what nobody expects."""
 
 
-class LocalBroker:
-    """The way of the controller to the brokers: so far there is only its own."""
+class WayToBrokers(Brokers, Protocol):
+    """``peers.links.Links``."""
 
-    def __init__(self, hosting: Hosting) -> None:
-        self._hosting = hosting
-
-    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
-        return self._hosting.take(request)
-
-    def set_live(self, brokers: Mapping[int, Broker]) -> None:
-        """This broker is told of its registration by its session."""
+    def resign(self) -> None:
+        """Say nothing more on behalf of a controller that is none any more."""
 
 
 class Office:
@@ -86,6 +79,7 @@ class Office:
         store: Store,
         me: Registration,
         hosting: Hosting,
+        brokers: WayToBrokers,
         process: Process,
         topic_ids: TopicIds | None = None,
     ) -> None:
@@ -94,6 +88,7 @@ class Office:
         self._is_connected = False
         self._me = me
         self._hosting = hosting
+        self._brokers = brokers
         self._process = process
         self._session = Session(store, me, self)
 
@@ -141,7 +136,7 @@ class Office:
         """Load all that the store has, and tell it."""
         state = ClusterState(self._me.broker_id, elected.epoch, self._topic_ids)
         await persistence.load(store, state)
-        controller = ActiveController(state, store, LocalBroker(self._hosting), self._hosting)
+        controller = ActiveController(state, store, self._brokers, self._hosting)
         self.present = self._process.put_in_office(controller)
         self.present.duties.start()
         self._process.in_office(self.present)
@@ -150,6 +145,7 @@ class Office:
     def resign(self) -> None:
         if self.present is not None:
             self.present.duties.stop()
+            self._brokers.resign()
         self.present = None
 
     def failed(self, error: BaseException) -> None:

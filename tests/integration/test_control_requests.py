@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fault.wire_client import WireClient, batch_of
 from support.control_client import Controller
+from support.peer_loop import PeerLoop
 
 from kbroker.cluster.control_requests import (
     LEADER_DURING_DELETE,
+    ControlAnswer,
+    KnownPartition,
     LeaderAndIsr,
     LedPartition,
+    LiveBroker,
     Sender,
+    UpdateMetadata,
 )
+from kbroker.config.loader import BrokerConfig
+from kbroker.controller.state import Broker as Registration
 from kbroker.errors import ErrorCode
+from kbroker.peers.links import Links
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.record.batch import iterate_batches
 from kbroker.testing import Broker, wait_until
+from kbroker.types import BrokerId
 
 pytestmark = pytest.mark.integration
 
@@ -147,3 +157,36 @@ def test_impossible_requests_do_no_harm(broker: Broker) -> None:
     assert answer.partitions == {("harmless", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert log_dirs(broker, "harmless") == []
     assert controller.lead(0) is ErrorCode.NONE, "the broker is still there"
+
+
+def test_links_of_a_controller_outlast_the_death_of_the_process_they_tell() -> None:
+    """What was sent while nobody could answer is done when somebody can."""
+    loop = PeerLoop()
+    with Broker() as other:
+        here = LiveBroker([["PLAINTEXT", other.host, other.port, "PLAINTEXT"]], None)
+        sender = Sender(7, 1000, 2**40)
+        nobody: Any = None
+        links = Links(BrokerId(7), nobody, loop, BrokerConfig(), loop.now_ms)
+        links.set_live({0: Registration(sender.broker_epoch, here)})
+        other.kill("controller", 0)
+
+        sent = [
+            links.send(0, UpdateMetadata(sender, [], {}, {0: here})),
+            links.send(0, LeaderAndIsr(sender, [led(number) for number in range(3)], {})),
+            links.send(0, UpdateMetadata(sender, [known(n) for n in range(3)], {}, {0: here})),
+        ]
+        loop.run_until(lambda: all(one.done for one in sent), 60)
+
+        assert [one.value for one in sent] == [ControlAnswer()] * 3
+        with WireClient((other.host, other.port)) as client:
+            wait_until(lambda: produce(client, "linked", b"1") is ErrorCode.NONE, 30, "produced")
+        links.close()
+    loop.close()
+
+
+def led(number: int) -> LedPartition:
+    return LedPartition("linked", number, 1000, 0, 0, [0], 0, [0], True)
+
+
+def known(number: int) -> KnownPartition:
+    return KnownPartition("linked", number, 1000, 0, 0, [0], 0, [0])

@@ -39,9 +39,11 @@ LISTENERS = (
     Key("advertised.port", INT, None, HIGH, low=1, high=65535,
         doc="Deprecated: the port that clients are given when advertised.listeners is unset.",
         deviation="validated as a port"),
-    Key("control.plane.listener.name", STRING, None, HIGH, status=LATER,
-        doc="Listener for requests from the controller only, separate from the data plane."),
-    Key("inter.broker.listener.name", STRING, None, MEDIUM, status=LATER,
+    Key("control.plane.listener.name", STRING, None, HIGH,
+        doc=
+            "Listener by which a controller reaches brokers, if it is another one than "
+            "inter.broker.listener.name."),
+    Key("inter.broker.listener.name", STRING, None, MEDIUM,
         doc="Listener used between brokers."),
     Key("security.inter.broker.protocol", STRING, "PLAINTEXT", MEDIUM,
         one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), status=LATER,
@@ -90,8 +92,9 @@ CONNECTIONS_AND_SOCKETS = (
         doc="How long the response to a failed authentication is delayed, to slow down guessing."),
     Key("connections.max.reauth.ms", LONG, 0, MEDIUM, status=LATER,
         doc="Maximum lifetime of an authenticated session; 0 never re-authenticates."),
-    Key("socket.connection.setup.timeout.ms", LONG, 10_000, MEDIUM, status=LATER,
-        doc="First timeout for connecting to another broker; it doubles with each failure."),
+    Key("socket.connection.setup.timeout.ms", LONG, 10_000, MEDIUM, low=1,
+        doc="Timeout for connecting to another broker.",
+        deviation="does not grow with failures"),
     Key("socket.connection.setup.timeout.max.ms", LONG, 127_000, MEDIUM, status=LATER,
         doc="Maximum timeout for connecting to another broker."),
 )

@@ -71,7 +71,7 @@ REPLICATION = (
             "Kafka version whose requests brokers use among themselves. It must be the same in "
             "all brokers of a cluster, except while it is being raised.",
         deviation="versions below 1.1 are refused"),
-    Key("controller.socket.timeout.ms", INT, 30_000, MEDIUM, status=LATER,
+    Key("controller.socket.timeout.ms", INT, 30_000, MEDIUM,
         doc="Network timeout of requests from the controller to brokers."),
     Key("controller.message.queue.size", INT, INT_MAX, LOW, status=UNUSED,
         doc="Queue length of Kafka 0.8 between controller and brokers."),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kbroker._ext.io.replica_fetch import ERROR, FAULT, HIGH_WATERMARK, LOG_START, STORAGE
 from kbroker.errors import StorageError, may_do_without
+from kbroker.peers.connecting import Connecting
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
 from kbroker.replication.fetched_run import Appended, Fault, fault_text
@@ -25,7 +26,6 @@ from kbroker.replication.following import FollowedPartition, State
 from kbroker.replication.partition import Partition, Role
 from kbroker.types import BrokerId, Offset
 from kbroker.workers.base import now_ms
-from kbroker.workers.io.connecting import Connecting
 from kbroker.workers.io.leader_link import Follower, LeaderLink, Versions
 
 if TYPE_CHECKING:

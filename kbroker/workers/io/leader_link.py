@@ -33,8 +33,8 @@ from kbroker.replication.truncation import EpochEnd
 if TYPE_CHECKING:
     from kbroker.cluster.image import Endpoint
     from kbroker.config.loader import BrokerConfig
+    from kbroker.peers.connecting import Connecting
     from kbroker.storage.log.partition_log import PartitionLog
-    from kbroker.workers.io.connecting import Connecting
 
 logger = logging.getLogger(__name__)
 

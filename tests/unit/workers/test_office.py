@@ -32,6 +32,20 @@ CALLER = Address(ProcessKind.NETWORK, 0)
 ME = Registration(BrokerId(0), [["PLAINTEXT", "host", 9092, "PLAINTEXT"]], None)
 
 
+class OwnBroker:
+    """The way to the only broker there is."""
+
+    def __init__(self, hosting: Hosting) -> None:
+        self.send = lambda broker_id, request: hosting.take(request)
+        self.is_silent = False
+
+    def set_live(self, brokers: Any) -> None:
+        self.is_silent = False
+
+    def resign(self) -> None:
+        self.is_silent = True
+
+
 class Process:
     """The controller process and all others of a broker, in the test."""
 
@@ -45,7 +59,7 @@ class Process:
         self.store = self.ensemble.connect()
         self.hosting = Hosting(BrokerId(0), "c", MemorySlots())
         self.hosting.publish_to(self)
-        self.office = Office(self.store, ME, self.hosting, self)
+        self.office = Office(self.store, ME, self.hosting, OwnBroker(self.hosting), self)
         self.create = self.office.served(lambda office: office.topics.create_topics)
         self.office.start()
 

@@ -1,0 +1,121 @@
+"""Control requests that wait for one broker, in order, merged where order does not matter. Pure.
+
+A broker that does not answer for a while must not be told afterwards, one by one, what has happened
+meanwhile. An UpdateMetadata goes with one that waits already: what is known early does no harm. A
+LeaderAndIsr takes those that wait to its own place at the end: a leader must be known before it is
+followed. Nothing passes a StopReplica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+
+from kbroker.cluster.control_requests import (
+    ControlAnswer,
+    ControlRequest,
+    KnownPartition,
+    LeaderAndIsr,
+    LedPartition,
+    PartitionKey,
+    StoppedPartition,
+    StopReplica,
+    UpdateMetadata,
+)
+from kbroker.ipc.pending import Pending
+
+P = TypeVar("P", LedPartition, KnownPartition, StoppedPartition)
+
+
+class Sent(NamedTuple):
+    """What the controller has sent, and waits for."""
+
+    request: ControlRequest
+    pending: Pending[ControlAnswer]
+
+
+class Waiting(NamedTuple):
+    """``request``: what all of ``sent`` say together."""
+
+    request: ControlRequest
+    sent: list[Sent]
+
+    def resolve(self, answer: ControlAnswer) -> None:
+        """Each gets what concerns its own partitions."""
+        for request, pending in self.sent:
+            if isinstance(request, UpdateMetadata) or not answer.partitions:
+                pending.resolve(answer)
+                continue
+            keys = {one.key for one in request.partitions}
+            codes = {key: code for key, code in answer.partitions.items() if key in keys}
+            pending.resolve(ControlAnswer(answer.error, codes))
+
+
+class ControlQueue:
+    """For one registration of a broker."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Waiting] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, request: ControlRequest) -> Pending[ControlAnswer]:
+        """Resolves with the answer, once ``resolve`` is called for what it became part of."""
+        sent = Sent(request, Pending())
+        place = self._place(request)
+        if place is None:
+            self._waiting.append(Waiting(request, [sent]))
+            return sent.pending
+        earlier = self._waiting[place]
+        made = Waiting(merge(earlier.request, request), [*earlier.sent, sent])
+        if isinstance(request, LeaderAndIsr):
+            del self._waiting[place]
+            self._waiting.append(made)
+        else:
+            self._waiting[place] = made
+        return sent.pending
+
+    def _place(self, request: ControlRequest) -> int | None:
+        """Where one waits that it can be merged with."""
+        for place in range(len(self._waiting) - 1, -1, -1):
+            waits = self._waiting[place].request
+            if type(waits) is type(request):
+                return place if waits.sender == request.sender else None
+            if isinstance(waits, StopReplica) or isinstance(request, StopReplica):
+                return None
+        return None
+
+    def take(self) -> Waiting:
+        """The next; it is not merged any more."""
+        return self._waiting.pop(0)
+
+
+def merge(earlier: ControlRequest, later: ControlRequest) -> ControlRequest:
+    """One request that says what both say, one after the other."""
+    if isinstance(earlier, LeaderAndIsr) and isinstance(later, LeaderAndIsr):
+        known = {told.key: told for told in earlier.partitions}
+        partitions = [
+            told._replace(is_new=told.is_new or (told.key in known and known[told.key].is_new))
+            for told in later.partitions
+        ]
+        return later._replace(
+            partitions=_latest(earlier.partitions, partitions),
+            topic_ids={**earlier.topic_ids, **later.topic_ids},
+        )
+    if isinstance(earlier, UpdateMetadata) and isinstance(later, UpdateMetadata):
+        return later._replace(
+            partitions=_latest(earlier.partitions, later.partitions),
+            topic_ids={**earlier.topic_ids, **later.topic_ids},
+        )
+    assert isinstance(earlier, StopReplica) and isinstance(later, StopReplica)
+    # What was to be deleted stays so.
+    deleted = {one.key for one in earlier.partitions if one.delete}
+    stopped = [one._replace(delete=one.delete or one.key in deleted) for one in later.partitions]
+    return later._replace(partitions=_latest(earlier.partitions, stopped))
+
+
+def _latest(earlier: Iterable[P], later: Iterable[P]) -> list[P]:
+    by_key: dict[PartitionKey, P] = {one.key: one for one in earlier}
+    by_key |= {one.key: one for one in later}
+    return list(by_key.values())

@@ -1,0 +1,225 @@
+"""One connection to another broker: requests out, one at a time, and their responses back.
+
+It never blocks the loop it is in. Whatever goes wrong closes the connection, and the request ends
+with LinkFailed: it may or may not have been executed, and the caller decides whether to repeat it.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from kbroker.ipc.pending import Pending
+from kbroker.peers.connecting import Connecting
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey, response_class
+from kbroker.protocol.header import decode_response_header, encode_request_header
+from kbroker.protocol.message import Message
+from kbroker.protocol.primitives import DecodeError
+
+_SIZE = struct.Struct(">i")
+# BOUND: what a response may have; one about 200,000 partitions has 4 MB.
+RESPONSE_BYTES_MAX = 32 << 20
+_READ_BYTES = 64 << 10
+ANY_SIZE = -1  # of the receive buffer: the system's
+# BOUND: what is read in one turn of the loop.
+_TURN_BYTES = 1 << 20
+CORRELATION_ID_MAX = 0x7FFF_FFFF
+
+
+class LinkFailed(Exception):
+    """No response came; says why."""
+
+
+class Endpoint(NamedTuple):
+    host: str
+    port: int
+
+
+class Loop(Protocol):
+    """The process that a link is in: ``workers.base.Worker``."""
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call back whenever ``fd`` is readable."""
+
+    def watch_writable(self, fd: int, wanted: bool) -> None:
+        """Whether its reader is called back when ``fd`` can be written to, too."""
+
+    def remove_reader(self, fd: int) -> None:
+        """Called before ``fd`` is closed."""
+
+
+class Times(NamedTuple):
+    """How long a link waits for a connection, and from then on for a response."""
+
+    connect_ms: int
+    response_ms: int
+
+
+class Asked(NamedTuple):
+    """A request that has no response yet."""
+
+    api: ApiKey
+    version: int
+    correlation_id: int
+    pending: Pending[Any]
+
+
+class Link:
+    """To one broker. The connection is made when there is a request, and kept.
+
+    client_id: what this broker calls itself. now_ms: the clock of ``tick``.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        connecting: Connecting,
+        client_id: str,
+        times: Times,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._loop = loop
+        self._connecting = connecting
+        self._client_id = client_id
+        self._times = times
+        self._now_ms = now_ms
+        self._socket: socket.socket | None = None
+        self._attempt = 0  # tells the present attempt to connect from those that were given up
+        self._asked: Asked | None = None
+        self._deadline_ms = 0
+        self._next_id = 0
+        self._out = memoryview(b"")
+        self._in = bytearray()
+
+    def ask(self, endpoint: Endpoint, request: Message, version: int) -> Pending[Any]:
+        """Resolves with the response, or with LinkFailed. The one before must have ended."""
+        assert self._asked is None, "a request is under way"
+        api = type(request).API_KEY
+        assert api is not None
+        self._next_id = (self._next_id + 1) & CORRELATION_ID_MAX
+        header = encode_request_header(api, version, self._next_id, self._client_id)
+        body = bytearray(_SIZE.size) + header
+        codec.encode_into(request, version, body)
+        _SIZE.pack_into(body, 0, len(body) - _SIZE.size)
+        self._out = memoryview(body)
+        asked = self._asked = Asked(api, version, self._next_id, Pending())
+        if self._socket is not None:
+            self._deadline_ms = self._now_ms() + self._times.response_ms
+            self._exchange()
+        else:
+            self._connect(endpoint)
+        return asked.pending
+
+    def tick(self, now_ms: int) -> None:
+        """Give up what takes too long."""
+        if self._asked is not None and now_ms >= self._deadline_ms:
+            self._fail("it did not answer in time")
+
+    def close(self, reason: str = "the link is closed") -> None:
+        """A request under way ends with LinkFailed. The link may be used again."""
+        self._fail(reason)
+
+    # -- connecting --------------------------------------------------------------------------
+
+    def _connect(self, endpoint: Endpoint) -> None:
+        self._attempt += 1
+        attempt, connect_ms = self._attempt, self._times.connect_ms
+        # All addresses of a host are tried, each for so long.
+        self._deadline_ms = self._now_ms() + connect_ms + self._times.response_ms
+
+        def on_connected(outcome: socket.socket | OSError) -> None:
+            self._connected(attempt, outcome)
+
+        self._connecting.connect(*endpoint, connect_ms / 1000, ANY_SIZE, on_connected)
+
+    def _connected(self, attempt: int, outcome: socket.socket | OSError) -> None:
+        if attempt != self._attempt or self._asked is None:
+            if isinstance(outcome, socket.socket):
+                outcome.close()
+        elif isinstance(outcome, OSError):
+            self._fail(f"cannot connect: {outcome}")
+        else:
+            self._socket = outcome
+            self._deadline_ms = self._now_ms() + self._times.response_ms
+            self._loop.add_reader(outcome.fileno(), self._exchange)
+            self._exchange()
+
+    # -- bytes -------------------------------------------------------------------------------
+
+    def _exchange(self) -> None:
+        """Send and receive what can be."""
+        made = self._socket
+        assert made is not None
+        try:
+            self._send(made)
+            self._receive(made)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._fail(str(error))
+
+    def _send(self, made: socket.socket) -> None:
+        if not self._out:
+            return
+        try:
+            while self._out:
+                self._out = self._out[made.send(self._out) :]
+        finally:
+            self._loop.watch_writable(made.fileno(), bool(self._out))
+
+    def _receive(self, made: socket.socket) -> None:
+        left = _TURN_BYTES
+        while left > 0 and self._socket is made:
+            data = made.recv(_READ_BYTES)
+            if not data:
+                self._fail("it closed the connection")
+                return
+            self._in += data
+            left -= len(data)
+            self._take()
+
+    def _take(self) -> None:
+        """Take the response, when all of it is there."""
+        received, asked = self._in, self._asked
+        if asked is None or self._out:
+            self._fail("it answered what was not asked")
+            return
+        if len(received) < _SIZE.size:
+            return
+        (size,) = _SIZE.unpack_from(received)
+        if not _SIZE.size <= size <= RESPONSE_BYTES_MAX:
+            self._fail(f"it sent a frame of {size} bytes")
+        elif len(received) > _SIZE.size + size:
+            self._fail("it sent more than the response")
+        elif len(received) == _SIZE.size + size:
+            self._decode(asked, bytes(received[_SIZE.size :]))
+
+    def _decode(self, asked: Asked, frame: bytes) -> None:
+        try:
+            number, start = decode_response_header(frame, asked.api, asked.version)
+            if number != asked.correlation_id:
+                self._fail(f"it answered request {number} instead of {asked.correlation_id}")
+                return
+            response = codec.decode_exact(response_class(asked.api), asked.version, frame, start)
+        except DecodeError as error:
+            self._fail(f"its response is malformed: {error}")
+            return
+        self._in.clear()
+        self._asked = None
+        asked.pending.resolve(response)
+
+    def _fail(self, reason: str) -> None:
+        """Close the connection; whoever waits is told last, as it may ask again at once."""
+        made, self._socket = self._socket, None
+        if made is not None:
+            self._loop.remove_reader(made.fileno())
+            made.close()
+        self._attempt += 1
+        self._out = memoryview(b"")
+        self._in.clear()
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.pending.resolve(error=LinkFailed(reason))

@@ -1,0 +1,246 @@
+"""The way of a controller to the brokers: a call to its own, a connection to each other.
+
+To every broker one request is under way, in order, repeated until the broker answers or its
+registration ends. It lives in the controller process, in its loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
+
+from kbroker.cluster.control_requests import ControlAnswer, ControlRequest, LiveBroker
+from kbroker.config.loader import BrokerConfig
+from kbroker.errors import ErrorCode
+from kbroker.ipc.pending import Pending, run
+from kbroker.logcontext import RateLimit
+from kbroker.peers.connecting import Connecting
+from kbroker.peers.control_codec import API_OF, answer_from_wire, merged, sendable, to_wire
+from kbroker.peers.control_queue import ControlQueue, Waiting
+from kbroker.peers.link import Endpoint, Link, LinkFailed, Loop, Times
+from kbroker.peers.versions import sent_version
+from kbroker.protocol.codec import EncodeError
+from kbroker.types import BrokerId
+
+logger = logging.getLogger(__name__)
+
+BACKOFF_MS, BACKOFF_MAX_MS = 100, 1_000
+PLAINTEXT = "PLAINTEXT"
+
+
+class Registered(Protocol):
+    """A registration: ``controller.state.Broker``."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def live(self) -> LiveBroker: ...
+
+
+class Takes(Protocol):
+    """The own broker: ``Hosting``."""
+
+    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+        """Resolves with the answer."""
+
+
+class Process(Loop, Protocol):
+    """The controller process."""
+
+    def sleep(self, delay_ms: int) -> Pending[None]:
+        """A Pending that resolves by itself."""
+
+
+def stale() -> ControlAnswer:
+    """The answer of a registration that has ended."""
+    return ControlAnswer(ErrorCode.STALE_BROKER_EPOCH)
+
+
+def control_listener(config: BrokerConfig) -> str:
+    """The listener that controllers reach brokers by; the same name in all brokers.
+
+    COMPAT: without a name, it is the one that is called like the security protocol.
+    """
+    name: str = (
+        config["control.plane.listener.name"]
+        or config["inter.broker.listener.name"]
+        or config["security.inter.broker.protocol"]
+    )
+    return name.upper()
+
+
+def endpoint_of(broker: LiveBroker, listener: str) -> Endpoint:
+    """Raises LinkFailed when there is no such listener, or it is not plain TCP."""
+    for name, host, port, protocol in broker.endpoints:
+        if name.upper() == listener:
+            if protocol != PLAINTEXT:
+                text = f"its listener {name} speaks {protocol}, which is not built between brokers"
+                raise LinkFailed(text)
+            return Endpoint(host, port)
+    raise LinkFailed(f"it has no listener {listener}")
+
+
+class Links:
+    """Of one broker. me: its id; ``own`` takes what is for itself."""
+
+    def __init__(
+        self,
+        me: BrokerId,
+        own: Takes,
+        process: Process,
+        config: BrokerConfig,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._me = me
+        self._own = own
+        self._process = process
+        self._protocol = config.protocol_version
+        self._listener = control_listener(config)
+        self._times = Times(
+            config["socket.connection.setup.timeout.ms"], config["controller.socket.timeout.ms"]
+        )
+        self._now_ms = now_ms
+        self._connecting = Connecting()
+        process.add_reader(self._connecting.fd, self._connecting.run)
+        self._peers: dict[int, Peer] = {}
+
+    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
+        """Requests for one broker arrive in the order in which they were sent."""
+        if broker_id == self._me:
+            return self._own.take(request)
+        peer = self._peers.get(broker_id)
+        if peer is None or peer.epoch != request.sender.broker_epoch:
+            answered: Pending[ControlAnswer] = Pending()
+            answered.resolve(stale())
+            return answered
+        return peer.send(request)
+
+    def set_live(self, brokers: Mapping[int, Registered]) -> None:
+        """These are registered from now on. What was sent to another registration is answered with
+        STALE_BROKER_EPOCH.
+        """
+        others = {number: one for number, one in brokers.items() if number != self._me}
+        for number, peer in list(self._peers.items()):
+            if number not in others or others[number].epoch != peer.epoch:
+                del self._peers[number]
+                peer.end()
+        for number, registered in others.items():
+            known = self._peers.get(number)
+            if known is None:
+                self._peers[number] = self._peer(number, registered)
+            else:
+                known.move(registered.live)
+
+    def _peer(self, number: int, registered: Registered) -> Peer:
+        link = Link(self._process, self._connecting, str(self._me), self._times, self._now_ms)
+
+        def say(live: LiveBroker, request: ControlRequest) -> Coroutine[Any, None, ControlAnswer]:
+            return self._say(link, live, request)
+
+        return Peer(number, registered, link, say, self._process.sleep)
+
+    async def _say(self, link: Link, live: LiveBroker, request: ControlRequest) -> ControlAnswer:
+        """In the version of the configured protocol. Raises LinkFailed."""
+        endpoint = endpoint_of(live, self._listener)
+        version = sent_version(API_OF[type(request)], self._protocol)
+        assert version is not None, "every protocol has control requests"
+        answers = []
+        for part in sendable(request, version):
+            response = await link.ask(endpoint, to_wire(part, version), version)
+            answers.append(answer_from_wire(response, part, version))
+        return merged(answers)
+
+    def tick(self, now_ms: int) -> None:
+        """Give up requests that take too long."""
+        for peer in list(self._peers.values()):
+            peer.link.tick(now_ms)
+
+    def resign(self) -> None:
+        """The controller is none any more: nothing is sent on its behalf from now on."""
+        self.set_live({})
+
+    def close(self) -> None:
+        """The process ends."""
+        self.resign()
+        self._process.remove_reader(self._connecting.fd)
+
+
+class Peer:
+    """One registration of another broker. say: has the broker told a request."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        registered: Registered,
+        link: Link,
+        say: Callable[[LiveBroker, ControlRequest], Coroutine[Any, None, ControlAnswer]],
+        sleep: Callable[[int], Pending[None]],
+    ) -> None:
+        self.epoch = registered.epoch
+        self.link = link
+        self._broker_id = broker_id
+        self._live = registered.live
+        self._say = say
+        self._sleep = sleep
+        self._queue = ControlQueue()
+        self._under_way: Waiting | None = None
+        self._is_working = self._is_ended = False
+        self._failures = RateLimit()
+
+    def send(self, request: ControlRequest) -> Pending[ControlAnswer]:
+        """Resolves with the answer, whenever the broker gives one."""
+        pending = self._queue.put(request)
+        if not self._is_working:
+            run(self._work()).then(raise_failure)
+        return pending
+
+    def move(self, live: LiveBroker) -> None:
+        """The registration is the same, and has these endpoints."""
+        if live != self._live:
+            self._live = live
+            self.link.close("its listeners have changed")
+
+    def end(self) -> None:
+        """The registration has ended: nobody will answer for it."""
+        self._is_ended = True
+        self.link.close("its registration has ended")
+        waiting = [self._under_way] if self._under_way is not None else []
+        while self._queue:
+            waiting.append(self._queue.take())
+        for one in waiting:
+            one.resolve(stale())
+
+    async def _work(self) -> None:
+        self._is_working = True
+        while self._queue and not self._is_ended:
+            present = self._under_way = self._queue.take()
+            answer = await self._until_answered(present.request)
+            self._under_way = None
+            present.resolve(answer)
+        self._is_working = False
+
+    async def _until_answered(self, request: ControlRequest) -> ControlAnswer:
+        backoff_ms = BACKOFF_MS
+        name = type(request).__name__
+        while not self._is_ended:
+            try:
+                return await self._say(self._live, request)
+            except EncodeError:
+                logger.exception("cannot encode a %s for broker %d", name, self._broker_id)
+                return ControlAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
+            except LinkFailed as error:
+                times = 0 if self._is_ended else self._failures.due()
+                if times:
+                    text = "cannot send %s to broker %d (%d times): %s; it is sent again"
+                    logger.warning(text, name, self._broker_id, times, error)
+            await self._sleep(backoff_ms)
+            backoff_ms = min(2 * backoff_ms, BACKOFF_MAX_MS)
+        return stale()
+
+
+def raise_failure(outcome: Pending[None]) -> None:
+    """A failure that nobody expects ends the process."""
+    if outcome.error is not None:
+        raise outcome.error
