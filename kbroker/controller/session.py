@@ -50,6 +50,9 @@ class Host(Protocol):
     def resign(self) -> None:
         """Be the controller no longer."""
 
+    def not_elected(self) -> None:
+        """Another broker is the controller, or will be."""
+
     def connected(self, is_connected: bool) -> None:
         """Whether the store can be asked; while it cannot, nothing is decided."""
 
@@ -133,8 +136,11 @@ class Session:
 
     async def _stand(self) -> None:
         elected = await elect(self._plain, self._me.broker_id, self._host.now_ms())
-        if elected is None or self._registered_in != self._store.session_id:
+        if elected is None:
+            self._host.not_elected()
             return  # there is another turn once that is over
+        if self._registered_in != self._store.session_id:
+            return
         office = SettledStore(self._store, elected.fence)
         self._office, self._fence_version = office, elected.fence.version
         try:

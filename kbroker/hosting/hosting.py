@@ -8,7 +8,7 @@ is answered when the processes of this broker have it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from kbroker.cluster.control_requests import (
@@ -59,8 +59,6 @@ class Hosting:
         self._slots = slots
         self._deletions = Deletions()
         self._processes: Processes
-        # Called with the id of a controller that has sent UpdateMetadata, once that is taken.
-        self.on_told: Callable[[int], None] = lambda controller_id: None
 
     def publish_to(self, processes: Processes) -> None:
         """Who is told of changes. Called once, before anything changes."""
@@ -149,7 +147,6 @@ class Hosting:
 
     def _update_metadata(self, request: UpdateMetadata) -> Pending[ControlAnswer]:
         partitions, brokers = self.metadata.take(request)
-        self.on_told(request.sender.controller_id)
         # Of its replicas an io worker knows more than the metadata says.
         unhosted = (key for key in partitions if self.replicas.replica(key) is None)
         changes = Changes(list(topics_of(unhosted)), list(topics_of(partitions)), brokers=brokers)

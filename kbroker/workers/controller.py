@@ -60,7 +60,7 @@ class ControllerWorker(Worker):
     def setup(self) -> None:
         self._started_ns = time.monotonic_ns()
         self._failure: BaseException | None = None
-        # Whether a controller has told this broker anything, and processes that wait for that.
+        # Whether there is an image to give to processes, and those that wait for it.
         self._is_told = False
         self._waiting_for_image: list[Pending[None]] = []
         self._is_set_up = False
@@ -79,7 +79,6 @@ class ControllerWorker(Worker):
         self.hosting = Hosting(context.broker_id, context.cluster_id, self.slots)
         self.publisher = Publisher(self.rpc, self.processes, self.hosting.image)
         self.hosting.publish_to(self.publisher)
-        self.hosting.on_told = self.on_told
         me = Registration(
             context.broker_id,
             endpoints,
@@ -161,11 +160,12 @@ class ControllerWorker(Worker):
         logger.info("controller epoch %d: %d topics loaded in %.1f ms",
                     state.controller_epoch, len(state.topics()), took_ms)  # fmt: skip
 
-    def on_told(self, controller_id: int) -> None:
-        """A controller has told this broker where everything is."""
-        # One's own goes on at once with what this broker leads; ``in_office`` follows.
-        if controller_id != self.context.broker_id and not self._is_told:
-            logger.info("broker %d is the controller", controller_id)
+    def not_elected(self) -> None:
+        """Serve, with an image of nothing so far: the controller's requests come to the listeners,
+        too.
+        """
+        if not self._is_told:
+            logger.info("another broker is the controller")
             self._told()
 
     def _told(self) -> None:

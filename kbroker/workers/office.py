@@ -60,6 +60,9 @@ class Process(Protocol):
     def in_office(self, office: InOffice) -> None:
         """Everybody has been told what there is."""
 
+    def not_elected(self) -> None:
+        """Another broker is the controller, or will be."""
+
     def failed(self, error: BaseException) -> None:
         """The session or the start of a controller ended with what nobody expects."""
 
@@ -147,6 +150,9 @@ class Office:
             self.present.duties.stop()
             self._brokers.resign()
         self.present = None
+
+    def not_elected(self) -> None:
+        self._process.not_elected()
 
     def failed(self, error: BaseException) -> None:
         self._process.failed(error)

@@ -148,6 +148,9 @@ class Broker:
             self.duties.stop()
         self.controller = self.topics = self.duties = None
 
+    def not_elected(self) -> None:
+        """Whoever is elected will say all there is."""
+
     def failed(self, error: BaseException) -> None:
         self.failures.append(error)
 

@@ -54,6 +54,7 @@ class Broker:
         self.ensemble = ensemble
         self.store = ensemble.connect()
         self.epoch: int | None = None  # of its office
+        self.not_elected_count = 0
         self.failures: list[BaseException] = []
         self.registrations: list[tuple[int, int]] = []
         self.session = Session(self.store, Registration(BrokerId(number), PLAIN, None), self)
@@ -77,6 +78,9 @@ class Broker:
 
     def resign(self) -> None:
         self.epoch = None
+
+    def not_elected(self) -> None:
+        self.not_elected_count += 1
 
     def failed(self, error: BaseException) -> None:
         self.failures.append(error)

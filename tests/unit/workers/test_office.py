@@ -54,6 +54,7 @@ class Process:
         session_id = self.ensemble.begin_session()
         for path in paths.PERSISTENT_PATHS:
             self.ensemble.apply([Operation("create", path)], session_id)
+        self.not_elected_count = 0
         self.entered = 0
         self.failures: list[BaseException] = []
         self.store = self.ensemble.connect()
@@ -76,6 +77,9 @@ class Process:
 
     def in_office(self, office: InOffice) -> None:
         self.entered += 1
+
+    def not_elected(self) -> None:
+        self.not_elected_count += 1
 
     def failed(self, error: BaseException) -> None:
         self.failures.append(error)
