@@ -136,8 +136,6 @@ def test_next_controller_takes_over_when_the_first_is_gone(
     try:
         controller = json.loads(client.get("/controller")[0])["brokerid"]
         epoch = int(client.get("/controller_epoch")[0])
-        stopped = next(
-            b for b, number in zip(brokers, (1, 2, 3), strict=True) if number == controller
         numbered = dict(zip((1, 2, 3), brokers, strict=True))
         stopped = numbered[controller]
         assert stopped.stop() == 0
