@@ -16,6 +16,8 @@ from kbroker.security.operations import AclOperation
 
 # BOUND: bytes of a control request. 200,000 partitions of three replicas take 20 MB.
 CONTROL_BYTES_MAX = 32 << 20
+# The controller process is restarting, or has not answered.
+UNSERVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 BROKERS_ONLY = on_cluster(AclOperation.CLUSTER_ACTION)
 
 
@@ -39,14 +41,23 @@ async def handle_update_metadata(ctx: RequestContext, body: bytes) -> bytes | No
 
 async def pass_on(ctx: RequestContext, body: bytes) -> bytes | None:
     """Have the controller process serve the request; the body of its response. None: it cannot be
-    decoded, and the connection is closed.
+    decoded, or nobody has served it, and the connection is closed.
+
+    COMPAT: a controller takes any response for the end of its request, and repeats it only when
+    the connection is lost.
     """
     if len(body) > CONTROL_BYTES_MAX:
         text = f"A control request of {len(body)} bytes exceeds {CONTROL_BYTES_MAX}."
         raise WireError(ErrorCode.INVALID_REQUEST, text)
     with ctx.given_away():
         asked = ControlMessage(ctx.api_key, ctx.api_version, body)
-        reply = await ctx.controller(CONTROL_REQUEST, asked)
+        try:
+            reply = await ctx.controller(CONTROL_REQUEST, asked)
+        except WireError as error:
+            if error.code not in UNSERVED:
+                raise
+            ctx.connection.close_reason = f"{ApiKey(ctx.api_key).name}: {error.message}"
+            return None
     if reply.body is None:
         ctx.connection.close_reason = reply.reason
     return reply.body

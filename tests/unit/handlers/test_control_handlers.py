@@ -67,6 +67,20 @@ def test_malformed_request_closes_the_connection_as_the_controller_process_says(
     assert process.connection.close_reason == "why"
 
 
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
+def test_request_that_nobody_serves_closes_the_connection(code: ErrorCode) -> None:
+    """Its controller would take a response for the end of it, and never repeat it."""
+    process = NetworkProcess()
+
+    def is_restarting(to: Any, **args: Any) -> Any:
+        raise WireError(code, "restarting")
+
+    process.answers("control_request", is_restarting)
+
+    assert process.send(request_class(ApiKey.UPDATE_METADATA)(), 6).value is None
+    assert process.connection.close_reason == "UPDATE_METADATA: restarting"
+
+
 def test_request_that_the_controller_process_rejects_is_answered() -> None:
     process = NetworkProcess()
 
