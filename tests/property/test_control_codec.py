@@ -39,7 +39,7 @@ CLUSTER = "a-cluster"
 EPOCHS = st.integers(0, 2**31 - 1)
 BROKERS = st.lists(st.integers(0, 2**31 - 1), max_size=4, unique=True)
 KEYS = st.lists(
-    st.tuples(st.sampled_from(["a", "b", "x" * 249]), st.integers(0, 99_999)),
+    st.tuples(st.sampled_from(["a", "b", "x" * 249]), st.integers(0, 9_999)),
     unique=True,
     max_size=6,
 ).map(sorted)

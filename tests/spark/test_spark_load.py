@@ -184,7 +184,8 @@ def test_load_that_is_terminated_leaves_no_process_not_even_a_dead_one(
     _, said = process.communicate(timeout=120)
 
     assert process.returncode == 143
-    assert said.endswith("\nkbroker-load: stopped; everything that was committed is complete\n")
+    # Spark's Python worker may have something to say after that.
+    assert "\nkbroker-load: stopped; everything that was committed is complete\n" in said
     assert started and not [one for one in started if one.is_running()]
     assert places_in(tmp_path, topic) == all_places([50])
     assert not list((tmp_path / "_kbroker/staging").iterdir())
