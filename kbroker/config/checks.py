@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbroker.config.protocol_version import ALLOWED, find_version
 from kbroker.config.table.rules import core_count
 from kbroker.errors import ConfigError
 
 if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig
 
+PROTOCOL = "inter.broker.protocol.version"
 _DEDUPE_BYTES_MIN = 1 << 20
 # In cordoned.log.dirs: every directory.
 ALL_CORDONED = "*"
@@ -109,6 +111,9 @@ def _check_connections(config: BrokerConfig) -> None:
 
 
 def _check_replication(config: BrokerConfig) -> None:
+    # A broker that stands alone takes the files of later Kafkas, too.
+    if config.uses_zookeeper and find_version(config[PROTOCOL]) is None:
+        _refuse(config, PROTOCOL, ALLOWED)
     # The wait would outlive the connection, so that every idle fetch failed.
     wait_ms, timeout_ms = config["replica.fetch.wait.max.ms"], config["replica.socket.timeout.ms"]
     if wait_ms > timeout_ms:

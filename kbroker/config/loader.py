@@ -191,10 +191,12 @@ class BrokerConfig:
 
     @property
     def protocol_version(self) -> ProtocolVersion:
-        """What brokers speak among themselves: ``inter.broker.protocol.version``."""
+        """What brokers speak among themselves: ``inter.broker.protocol.version``; the newest that
+        this broker knows, if it stands alone.
+        """
         found = find_version(self._values["inter.broker.protocol.version"])
-        assert found is not None, "checked when it was parsed"
-        return found
+        assert found is not None or not self.uses_zookeeper, "checked"
+        return max(ProtocolVersion) if found is None else found
 
     @property
     def log_flush_interval_ms(self) -> int:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from kbroker.config.key import Check
-
 
 class ProtocolVersion(IntEnum):
     """The versions that are supported, numbered as Kafka numbers them.
@@ -56,7 +54,4 @@ def find_version(text: str) -> ProtocolVersion | None:
     return _BY_TEXT.get(".".join(text.split(".")[:2]))
 
 
-INTER_BROKER_PROTOCOL = Check(
-    "a version of Kafka's protocol from 1.1 to 2.7, such as 2.7 or 2.7-IV2",
-    lambda text: find_version(text) is not None,
-)
+ALLOWED = "a version of Kafka's protocol from 1.1 to 2.7, such as 2.7 or 2.7-IV2"

@@ -95,8 +95,8 @@ def test_paths_of_a_broker_are_created_below_the_chroot(
 
 
 def test_session_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
-    with ZooKeeperServer(tmp_path / "server") as server:
-        bench = ZooKeeperBench(server.connect, tmp_path, zookeeper_session_timeout_ms="10000")
+    with ZooKeeperServer(tmp_path / "server", {"tickTime": "3000"}) as server:
+        bench = ZooKeeperBench(server.connect, tmp_path, zookeeper_session_timeout_ms="60000")
         bench.wait(bench.store.create("/me", ephemeral=True))
         session_id = bench.store.session_id
         server.kill()

@@ -18,7 +18,6 @@ from kbroker.config.key import (
     UNUSED,
     Key,
 )
-from kbroker.config.protocol_version import INTER_BROKER_PROTOCOL
 
 # fmt: off
 REPLICATION = (
@@ -66,11 +65,12 @@ REPLICATION = (
         doc="How often that percentage is checked."),
     Key("eligible.leader.replicas.enable", BOOLEAN, False, HIGH, status=LATER,
         doc="Keep track of replicas that left the ISR but hold all acknowledged records."),
-    Key("inter.broker.protocol.version", STRING, "2.7-IV2", MEDIUM, check=INTER_BROKER_PROTOCOL,
+    Key("inter.broker.protocol.version", STRING, "2.7-IV2", MEDIUM,
         doc=
             "Kafka version whose requests brokers use among themselves. It must be the same in "
-            "all brokers of a cluster, except while it is being raised.",
-        deviation="versions below 1.1 are refused"),
+            "all brokers of a cluster, except while it is being raised: 1.1 to 2.7-IV2. A broker "
+            "without zookeeper.connect has no use for it.",
+        deviation="other versions are refused in a cluster"),
     Key("controller.socket.timeout.ms", INT, 30_000, MEDIUM,
         doc="Network timeout of requests from the controller to brokers."),
     Key("controller.message.queue.size", INT, INT_MAX, LOW, status=UNUSED,

@@ -55,4 +55,9 @@ def test_configured_version_counts():
 )
 def test_other_versions_are_refused_and_the_text_says_what_is_allowed(text):
     with pytest.raises(ConfigError, match=r"from 1\.1 to 2\.7"):
-        BrokerConfig({NAME: text})
+        BrokerConfig({NAME: text, "zookeeper.connect": "127.0.0.1"})
+
+
+@pytest.mark.parametrize("text", ["3.9", "3.9-IV0", "0.8.2.1"])
+def test_broker_that_stands_alone_takes_the_files_of_any_kafka(text):
+    assert BrokerConfig({NAME: text}).protocol_version is ProtocolVersion.V2_7_IV2

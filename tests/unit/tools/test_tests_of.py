@@ -33,7 +33,7 @@ def test_every_module_is_reached_by_a_test(graph):
         ("kbroker/clock.py", "tests/unit/test_clock.py"),
         ("ext/kbroker/_ext/log/committed_queue.pyx", "tests/unit/workers/test_committed_queue.py"),
         ("kbroker/handlers/acls.py", "tests/unit/handlers/test_authorization.py"),
-        ("kbroker/protocol/messages/leader_and_isr.py", "tests/unit/protocol/test_message.py"),
+        ("kbroker/protocol/messages/broker_heartbeat.py", "tests/unit/protocol/test_message.py"),
         ("kbroker/workers/acceptor.py", "tests/unit/ipc/test_calls.py"),
     ],
     ids=["imported", "extension", "found in its package", "loaded by name", "in a table"],
