@@ -67,12 +67,10 @@ def _answer(pending: Any) -> Any:
 @contextmanager
 def connected(connect: str) -> Iterator[Nodes]:
     """The nodes of ``connect`` (HOST:PORT[,...][/PATH]). Raises Refusal."""
-    try:
-        from kazoo.client import KazooClient
-        from kazoo.exceptions import KazooException
-        from kazoo.handlers.threading import KazooTimeoutError
-    except ImportError:
-        raise Refusal("ZooKeeper access needs kazoo: pip install 'kbroker[zookeeper]'") from None
+    from kazoo.client import KazooClient
+    from kazoo.exceptions import KazooException
+    from kazoo.handlers.threading import KazooTimeoutError
+
     client = KazooClient(hosts=connect)
 
     def leave() -> None:
