@@ -81,6 +81,8 @@ REQUEST_BYTES_MAX = 1_048_575
 _OVERHEAD_BYTES = 100  # of an operation, with its access list
 RESTART_MS = 5_000
 REMIND_MS = 60_000
+# How long a start is silent about it: it waits for the first connection.
+FIRST_REMIND_MS = 5_000
 
 _KINDS = {
     EventType.CREATED: CREATED,
@@ -215,10 +217,12 @@ class ZooKeeperStore(Store):
             self._remind_at_ms = now_ms + REMIND_MS
             return
         if now_ms >= self._remind_at_ms:
+            wait_ms = FIRST_REMIND_MS
             if self._remind_at_ms:
+                wait_ms = REMIND_MS
                 logger.warning("still no connection to ZooKeeper %s: %s; trying again",
                                self._settings.connect, self._connection.problem)  # fmt: skip
-            self._remind_at_ms = now_ms + REMIND_MS
+            self._remind_at_ms = now_ms + wait_ms
         if not self._is_ended:
             return
         if self._restart_at_ms is None:

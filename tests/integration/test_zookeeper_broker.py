@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from support.zookeeper import ZooKeeperServer
 
-from kbroker.testing import Broker, wait_until
+from kbroker.testing import Broker, BrokerFailed, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -141,3 +141,17 @@ def test_service_goes_on_while_zookeeper_is_away(tmp_path: Path) -> None:
             wait_until(lambda: one.log_text.count(": connected, session 0x") == 2, 30)
             produce(one, "new", b"3")
             assert values(one, "t", 2) == [b"1", b"2"]
+
+
+def test_start_that_waits_for_zookeeper_says_so(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=5\ncluster.id=abc\n")
+    waiting = Broker(
+        zookeeper_connect="127.0.0.1:1/k",
+        zookeeper_session_timeout_ms=6000,
+        log_dirs=str(tmp_path),
+        broker_id=5,
+        start_timeout=9,
+    )
+    with pytest.raises(BrokerFailed, match=r"still no connection to ZooKeeper 127\.0\.0\.1:1/k"):
+        waiting.start()
+    waiting.close()
