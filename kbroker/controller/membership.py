@@ -9,7 +9,6 @@ elected changes nothing.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kbroker.config.protocol_version import ProtocolVersion
@@ -47,11 +46,8 @@ class Elected(NamedTuple):
     fence: Operation
 
 
-async def join_cluster(store: SettledStore, cluster_id: str) -> None:
-    """See that the store is of this cluster, and has the nodes that others stand below.
-
-    WrongCluster.
-    """
+async def check_cluster(store: SettledStore, cluster_id: str) -> None:
+    """See that the store is of this cluster. WrongCluster."""
     try:
         node = await store.get(paths.CLUSTER_ID)
     except NoNode:
@@ -59,10 +55,6 @@ async def join_cluster(store: SettledStore, cluster_id: str) -> None:
     found = paths.decode_cluster_id(node.data)
     if found != cluster_id:
         raise foreign_cluster(found, cluster_id)
-    for path in paths.PERSISTENT_PATHS:
-        if await store.exists(path) is None:
-            with suppress(NodeExists):
-                await store.multi().create(path).commit()
 
 
 async def register(

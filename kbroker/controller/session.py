@@ -16,8 +16,8 @@ from kbroker.controller.membership import (
     AlreadyRegistered,
     Elected,
     Registration,
+    check_cluster,
     elect,
-    join_cluster,
     latest_controller_epoch,
     register,
 )
@@ -113,7 +113,7 @@ class Session:
 
     async def _register(self) -> None:
         if self._me.cluster_id:
-            await join_cluster(self._plain, self._me.cluster_id)
+            await check_cluster(self._plain, self._me.cluster_id)
         while True:
             session_id, now_ms = self._store.session_id, self._host.now_ms()
             try:

@@ -86,8 +86,20 @@ def _by_topic(partitions: Iterable[P]) -> dict[str, list[P]]:
     return grouped
 
 
-def _sender_fields(sender: Sender) -> dict[str, int]:
-    return sender._asdict()
+def _grouped(
+    request: LeaderAndIsr | UpdateMetadata,
+    topic_state: Callable[..., Any],
+    state: Callable[[Any], Any],
+) -> list[Any]:
+    """The states of its partitions, by topic."""
+    return [
+        topic_state(
+            topic_name=name,
+            topic_id=request.topic_ids.get(name, NO_TOPIC_ID),
+            partition_states=list(map(state, partitions)),
+        )
+        for name, partitions in _by_topic(request.partitions).items()
+    ]
 
 
 def _leader_and_isr(request: LeaderAndIsr, version: int) -> Message:
@@ -108,18 +120,11 @@ def _leader_and_isr(request: LeaderAndIsr, version: int) -> Message:
             is_new=told.is_new,
         )
 
-    made = cls(**_sender_fields(request.sender))
+    made = cls(**request.sender._asdict())
     if version < LEADER_GROUPED:
         made.ungrouped_partition_states = list(map(state, request.partitions))
     else:
-        made.topic_states = [
-            cls.LeaderAndIsrTopicState(
-                topic_name=name,
-                topic_id=request.topic_ids.get(name, NO_TOPIC_ID),
-                partition_states=list(map(state, partitions)),
-            )
-            for name, partitions in _by_topic(request.partitions).items()
-        ]
+        made.topic_states = _grouped(request, cls.LeaderAndIsrTopicState, state)
     return made
 
 
@@ -139,18 +144,11 @@ def _update_metadata(request: UpdateMetadata, version: int) -> Message:
             offline_replicas=list(told.offline_replicas),
         )
 
-    made = cls(**_sender_fields(request.sender))
+    made = cls(**request.sender._asdict())
     if version < METADATA_GROUPED:
         made.ungrouped_partition_states = list(map(state, request.partitions))
     else:
-        made.topic_states = [
-            cls.UpdateMetadataTopicState(
-                topic_name=name,
-                topic_id=request.topic_ids.get(name, NO_TOPIC_ID),
-                partition_states=list(map(state, partitions)),
-            )
-            for name, partitions in _by_topic(request.partitions).items()
-        ]
+        made.topic_states = _grouped(request, cls.UpdateMetadataTopicState, state)
     made.live_brokers = [
         _broker(number, broker, version) for number, broker in request.live_brokers.items()
     ]
@@ -178,7 +176,7 @@ def _broker(number: int, broker: LiveBroker, version: int) -> Any:
 
 def _stop_replica(request: StopReplica, version: int) -> Message:
     cls = StopReplicaRequest
-    made = cls(**_sender_fields(request.sender))
+    made = cls(**request.sender._asdict())
     if version < STOP_EPOCHS:
         (made.delete_partitions,) = {one.delete for one in request.partitions} or {False}
     if version < STOP_GROUPED:

@@ -12,8 +12,8 @@ from kbroker.controller.membership import (
     Elected,
     Registered,
     Registration,
+    check_cluster,
     elect,
-    join_cluster,
     register,
 )
 from kbroker.ipc.pending import run
@@ -90,10 +90,10 @@ def test_store_of_another_cluster_is_not_joined(stored: str | None, says: str) -
         ]
         ensemble.apply(operations, session_id)
     with pytest.raises(WrongCluster, match=f"{says}.*of cluster mine"):
-        finish(ensemble, join_cluster(SettledStore(ensemble.connect()), "mine"))
+        finish(ensemble, check_cluster(SettledStore(ensemble.connect()), "mine"))
 
 
-def test_cluster_that_is_joined_has_every_node_that_others_stand_below() -> None:
+def test_store_of_the_same_cluster_is_joined_and_left_as_it_is() -> None:
     ensemble = SimulatedEnsemble(0)
     store, session_id = ensemble.connect(), ensemble.begin_session()
     operations = [
@@ -101,9 +101,9 @@ def test_cluster_that_is_joined_has_every_node_that_others_stand_below() -> None
         Operation("create", paths.CLUSTER_ID, paths.encode_cluster_id("mine")),
     ]
     ensemble.apply(operations, session_id)
-    finish(ensemble, join_cluster(SettledStore(store), "mine"))
-    for path in paths.PERSISTENT_PATHS:
-        assert finish(ensemble, SettledStore(store).exists(path)) is not None
+    before = ensemble.tree.subtree("/")
+    finish(ensemble, check_cluster(SettledStore(store), "mine"))
+    assert ensemble.tree.subtree("/") == before
 
 
 def test_registration_of_a_resumed_session_is_kept() -> None:
