@@ -87,18 +87,19 @@ def _by_topic(partitions: Iterable[P]) -> dict[str, list[P]]:
 
 
 def _grouped(
-    request: LeaderAndIsr | UpdateMetadata,
+    partitions: Iterable[P],
+    topic_ids: Mapping[str, bytes],
     topic_state: Callable[..., Any],
-    state: Callable[[Any], Any],
+    state: Callable[[P], Any],
 ) -> list[Any]:
-    """The states of its partitions, by topic."""
+    """The states of partitions, by topic."""
     return [
         topic_state(
             topic_name=name,
-            topic_id=request.topic_ids.get(name, NO_TOPIC_ID),
-            partition_states=list(map(state, partitions)),
+            topic_id=topic_ids.get(name, NO_TOPIC_ID),
+            partition_states=list(map(state, some)),
         )
-        for name, partitions in _by_topic(request.partitions).items()
+        for name, some in _by_topic(partitions).items()
     ]
 
 
@@ -124,7 +125,9 @@ def _leader_and_isr(request: LeaderAndIsr, version: int) -> Message:
     if version < LEADER_GROUPED:
         made.ungrouped_partition_states = list(map(state, request.partitions))
     else:
-        made.topic_states = _grouped(request, cls.LeaderAndIsrTopicState, state)
+        made.topic_states = _grouped(
+            request.partitions, request.topic_ids, cls.LeaderAndIsrTopicState, state
+        )
     return made
 
 
@@ -148,7 +151,9 @@ def _update_metadata(request: UpdateMetadata, version: int) -> Message:
     if version < METADATA_GROUPED:
         made.ungrouped_partition_states = list(map(state, request.partitions))
     else:
-        made.topic_states = _grouped(request, cls.UpdateMetadataTopicState, state)
+        made.topic_states = _grouped(
+            request.partitions, request.topic_ids, cls.UpdateMetadataTopicState, state
+        )
     made.live_brokers = [
         _broker(number, broker, version) for number, broker in request.live_brokers.items()
     ]
