@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 
+from kbroker._ext.shared import session_times
 from kbroker.ipc import process_table
 
 # Absent from the fcntl module of Python 3.11; values of <linux/fcntl.h>.
@@ -51,7 +52,14 @@ def small_part_bytes(arena_bytes: int) -> int:
 class SharedRegions:
     """All regions of one broker. They live as long as a process maps them."""
 
-    __slots__ = ("arenas", "counters", "failed_log_dirs", "partition_table", "process_table")
+    __slots__ = (
+        "arenas",
+        "counters",
+        "failed_log_dirs",
+        "follower_sessions",
+        "partition_table",
+        "process_table",
+    )
 
     def __init__(
         self,
@@ -70,6 +78,10 @@ class SharedRegions:
             create_region(f"kbroker-arena-{index}", arena_bytes) for index in range(arena_count)
         ]
         self.counters = create_region("kbroker-counters", counters_bytes)
+        # When each session of a follower has sent its last request.
+        self.follower_sessions = create_region(
+            "kbroker-follower-sessions", session_times.region_size(max(arena_count, 1))
+        )
         # A byte for each log directory, not 0 for one that was left out at the start, or in which a
         # write or sync has failed.
         self.failed_log_dirs = create_region("kbroker-log-dirs", log_dir_count)

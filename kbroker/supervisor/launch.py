@@ -146,6 +146,7 @@ class Broker:
         context.arenas = self.regions.arenas
         context.counters = self.regions.counters
         context.failed_log_dirs = self.regions.failed_log_dirs
+        context.follower_sessions = self.regions.follower_sessions
         context.listeners = self.listeners
         context.metrics_socket = self.metrics_socket
         context.handoffs = self._handoffs

@@ -56,6 +56,7 @@ class ProcessContext:
         "config_path",
         "counters",
         "failed_log_dirs",
+        "follower_sessions",
         "handoffs",
         "incarnation",
         "lanes",
@@ -83,6 +84,7 @@ class ProcessContext:
     arenas: list[mmap.mmap]  # one a network process, by index
     counters: mmap.mmap
     failed_log_dirs: mmap.mmap  # by index in log.dirs; written by io workers
+    follower_sessions: mmap.mmap  # a SessionTimes; written by network processes
     listeners: list[tuple[Listener, socket.socket]]  # bound and listening; used by the acceptor
     metrics_socket: socket.socket | None  # bound and listening; used by the exporter
     handoffs: list[tuple[socket.socket, socket.socket]]  # (acceptor end, network end), by index

@@ -10,6 +10,8 @@ from kbroker._ext.shared.partition_table import PartitionTable
 class IoLoop:
     # index of the network process, message
     on_request: Callable[[int, bytes], None] | None
+    # index of the network process, FollowerProgress structs
+    on_followers: Callable[[int, bytes], None] | None
     commit_path: CommitPath | None
     @property
     def verification(self) -> TxnVerification: ...

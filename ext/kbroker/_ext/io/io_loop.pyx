@@ -20,7 +20,14 @@ from kbroker._ext.log.held_batches cimport monotonic_ms
 from kbroker._ext.log.log_append cimport LogAppender
 from kbroker._ext.log.txn_verification cimport TxnVerification
 from kbroker._ext.network.commit_path cimport CommitPath, part_size
-from kbroker._ext.shared.descriptors cimport MSG_PRODUCE, MSG_REQUEST, Envelope, ProduceDescriptor
+from kbroker._ext.shared.descriptors cimport (
+    MSG_FOLLOWER,
+    MSG_PRODUCE,
+    MSG_REQUEST,
+    Envelope,
+    FollowerProgress,
+    ProduceDescriptor,
+)
 from kbroker._ext.shared.lane cimport Lane
 from kbroker._ext.shared.partition_table cimport WAIT_ALL, PartitionTable
 
@@ -52,6 +59,8 @@ cdef class IoLoop:
     cdef list _waiting                # logs with appends that were not committed at the end of their turn
     # on_request(network index, message): takes the other messages from the lanes, MSG_REQUEST.
     cdef public object on_request
+    # on_followers(network index, entries): takes the entries of a MSG_FOLLOWER, as bytes; None: nobody leads with followers.
+    cdef public object on_followers
     # Serves the requests that it can before on_request gets the rest; None: none of them.
     cdef public CommitPath commit_path
 
@@ -123,6 +132,9 @@ cdef class IoLoop:
             if envelope.kind == MSG_REQUEST:
                 taken += self.take_requests(lane, body, size, now_ms)
                 continue
+            if envelope.kind == MSG_FOLLOWER:
+                taken += self.take_followers(lane, body, size, envelope.count)
+                continue
             if envelope.kind != MSG_PRODUCE:
                 raise ValueError(f"message kind {envelope.kind} on a lane to an io worker")
             if <Py_ssize_t>(envelope.count * sizeof(ProduceDescriptor)) > size:
@@ -155,6 +167,15 @@ cdef class IoLoop:
             size -= part
             taken += 1
         return taken
+
+    cdef uint32_t take_followers(self, Lane lane, const uint8_t* message, Py_ssize_t size, uint32_t count) except? 0:
+        """Take where followers are; returns how many entries there were."""
+        if <Py_ssize_t>(count * sizeof(FollowerProgress)) > size:
+            raise ValueError(f"{count} positions of followers in {size} bytes")
+        if self.on_followers is not None:
+            self._results.called_out = True
+            self.on_followers(lane.peer_index, (<const char*>message)[: count * sizeof(FollowerProgress)])
+        return count
 
     cdef Lane lane_of(self, int fd):
         cdef Lane lane

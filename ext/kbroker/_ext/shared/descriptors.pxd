@@ -11,6 +11,7 @@ cdef enum MessageKind:
     MSG_WAKE = 5            # count x int32 slot
     MSG_REQUEST = 6         # parts of requests to coordinators, each a size (uint32) and a RequestHead before its bytes
     MSG_ANSWER = 7          # parts of their responses, each a size and an AnswerHead before its bytes
+    MSG_FOLLOWER = 8        # count x FollowerProgress, from a network process to the owner of the slots
 
 
 cdef struct Envelope:
@@ -79,3 +80,40 @@ cdef struct ProduceResult:
     int64_t log_start_offset
     int32_t bad_record_index       # -1, or the first record that made the batch invalid (KIP-467)
     uint32_t more_bad_records      # int32 indexes of the others, after the text
+
+
+# What a FollowerProgress says; several of them in one.
+cdef enum FollowerFlag:
+    FOLLOWER_ATTACHED = 1    # the session has the partition from now on
+    FOLLOWER_PROGRESS = 2    # a fetch was read: all fields are set
+    FOLLOWER_LEFT = 4        # the session does not have the partition any more
+
+
+# Where a follower is in a partition that is led here. Sent for partitions whose offset has changed, or that a session has
+# got or lost, and for nothing else: a follower that is at the log end and keeps asking shows only in its session's cell.
+# Sent only for fetches without an error, read while the slot was led here in `leader_epoch`.
+#
+# In one lane, the entries of a partition and session come in the order of the requests; several of them may be merged
+# into one, in which the newest values are. A restarted owner gets ATTACHED | PROGRESS for every partition of its slots
+# that a session has. When a network process is restarted (`Lane.peer_renewed`), all its sessions have ended, without
+# LEFT. A follower that reconnects through another network process attaches there before, or after, it has left here: LEFT
+# is about its own session_cell only.
+cdef struct FollowerProgress:
+    int32_t slot
+    uint32_t slot_incarnation  # drop the entry if the slot has another one
+    int32_t replica_id         # as the follower says; it may be in no assignment
+    int32_t leader_epoch       # of the slot when the fetch was read; drop the entry if it is another one now. LEFT: -1
+    int64_t fetch_offset       # what the follower asked for: the end of its log. -1 without PROGRESS, as all that follow
+    int64_t log_start_offset   # of the follower's log; -1: unknown (Fetch below version 5)
+    int64_t log_end_seen       # of this log, when the fetch was read: fetch_offset >= log_end_seen is caught up
+    # Place of fetch_offset in the log: of the batch that begins there or contains it. -1: unknown. Only good while the slot's
+    # segment_version is `segment_version`.
+    int64_t segment_base_offset
+    int64_t segment_position
+    int64_t request_ms         # monotonic time of the request; LEFT: of the last request of the session
+    uint32_t segment_version
+    # Index into SessionTimes, of the time of the session's last request; -1: it has none, as fetches without a session. Then
+    # every fetch is reported, ATTACHED is never set and there will be no LEFT.
+    int32_t session_cell
+    int32_t flags              # FollowerFlag
+    uint32_t unused

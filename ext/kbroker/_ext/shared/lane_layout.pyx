@@ -6,13 +6,18 @@ from libc.stdint cimport uint64_t
 
 from kbroker._ext.shared.descriptors cimport (
     EXPRESS_BIT,
+    FOLLOWER_ATTACHED,
+    FOLLOWER_LEFT,
+    FOLLOWER_PROGRESS,
     LANE_MESSAGE_BYTES,
     MSG_ANSWER,
     MSG_CALL,
+    MSG_FOLLOWER,
     MSG_REPLY,
     MSG_REQUEST,
     AnswerHead,
     Envelope,
+    FollowerProgress,
     RequestHead,
 )
 
@@ -46,14 +51,28 @@ cdef str answer_format():
         letter(sizeof(a.error), True) + letter(sizeof(a.unused), False)
 
 
+cdef str follower_format():
+    cdef FollowerProgress p
+    return "=" + letter(sizeof(p.slot), True) + letter(sizeof(p.slot_incarnation), False) + \
+        letter(sizeof(p.replica_id), True) + letter(sizeof(p.leader_epoch), True) + \
+        letter(sizeof(p.fetch_offset), True) + letter(sizeof(p.log_start_offset), True) + \
+        letter(sizeof(p.log_end_seen), True) + letter(sizeof(p.segment_base_offset), True) + \
+        letter(sizeof(p.segment_position), True) + letter(sizeof(p.request_ms), True) + \
+        letter(sizeof(p.segment_version), False) + letter(sizeof(p.session_cell), True) + \
+        letter(sizeof(p.flags), True) + letter(sizeof(p.unused), False)
+
+
 ENVELOPE_FORMAT = envelope_format()
 REQUEST_FORMAT = request_format()
 ANSWER_FORMAT = answer_format()
+FOLLOWER_FORMAT = follower_format()
 # Bytes of each, as C has them.
 ENVELOPE_BYTES = sizeof(Envelope)
 REQUEST_BYTES = sizeof(RequestHead)
 ANSWER_BYTES = sizeof(AnswerHead)
+FOLLOWER_BYTES = sizeof(FollowerProgress)
 
-CALL, REPLY, REQUEST, ANSWER = MSG_CALL, MSG_REPLY, MSG_REQUEST, MSG_ANSWER
+CALL, REPLY, REQUEST, ANSWER, FOLLOWER = MSG_CALL, MSG_REPLY, MSG_REQUEST, MSG_ANSWER, MSG_FOLLOWER
+ATTACHED, PROGRESS, LEFT = FOLLOWER_ATTACHED, FOLLOWER_PROGRESS, FOLLOWER_LEFT
 MESSAGE_BYTES = LANE_MESSAGE_BYTES
 EXPRESS_TOKEN = <uint64_t>1 << EXPRESS_BIT

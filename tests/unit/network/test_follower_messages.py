@@ -1,0 +1,45 @@
+"""Positions of followers on a lane, at the io worker's end."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.io_loop_bench import Bench
+from support.net_loop_harness import ENVELOPE, NETWORK
+
+from kbroker._ext.shared import lane_layout
+
+pytestmark = pytest.mark.unit
+
+PROGRESS = struct.Struct(lane_layout.FOLLOWER_FORMAT)
+ONE = PROGRESS.pack(0, 1, 2, 5, 100, 0, 120, 0, 4096, 777, 3, 9, lane_layout.PROGRESS, 0)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.store.stop(clean=False)
+
+
+def send(bench: Bench, body: bytes, count: int, network: int = 1) -> None:
+    header = ENVELOPE.pack(lane_layout.FOLLOWER, NETWORK, network, bench.cells[network], 5, count)
+    bench.ends[network][1].send(header + body)
+    bench.loop.read_lane(bench.lanes[network])
+
+
+def test_owner_gets_the_entries_of_a_message(bench: Bench) -> None:
+    taken: list[tuple[int, bytes]] = []
+    bench.loop.on_followers = lambda network, entries: taken.append((network, entries))
+
+    send(bench, ONE + ONE, 2)
+
+    assert taken == [(1, ONE + ONE)]
+
+
+def test_message_with_more_entries_than_bytes_is_rejected(bench: Bench) -> None:
+    with pytest.raises(ValueError, match="2 positions of followers in 80 bytes"):
+        send(bench, ONE, 2)
