@@ -52,14 +52,14 @@ def dump_log(path: str, options: DumpOptions, out: Output) -> None:
                 return
             if found is None:
                 return
-            data = os.pread(fd, found[1], position)
-            if len(data) < found[1]:
+            data = os.pread(fd, found.size, position)
+            if len(data) < found.size:
                 out.finding(
                     path, DAMAGE, f"position {position}: the file was truncated in the meantime"
                 )
                 return
             _dump_entry(data, position, path, options, out)
-            position += found[1]
+            position += found.size
     finally:
         os.close(fd)
 

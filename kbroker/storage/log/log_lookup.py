@@ -120,22 +120,15 @@ def _find_in(log: PartitionLog, segment: Segment, timestamp: int) -> Found | Non
     position = log.segments.start_position(segment, max(from_offset, log.log_start_offset))
     fd = segment.open_log()
     try:
-        while (found := _next_batch(fd, position, segment.size, timestamp)) is not None:
-            at, size, _base, last, _newest = found
-            if last >= log.log_start_offset:
-                record = _find_record(log, os.pread(fd, size, at), timestamp)
+        while found := find_batch(fd, position, segment.size, timestamp=timestamp):
+            if found.last_offset >= log.log_start_offset:
+                record = _find_record(log, os.pread(fd, found.size, found.position), timestamp)
                 if record is not None:
                     return record if record.offset < log.high_watermark else None
-            position = at + size
+            position = found.position + found.size
     finally:
         os.close(fd)
     return None
-
-
-def _next_batch(
-    fd: int, position: int, end: int, timestamp: int
-) -> tuple[int, int, int, int, int] | None:
-    return find_batch(fd, position, end, timestamp=timestamp)
 
 
 def _find_record(log: PartitionLog, batch: bytes, timestamp: int) -> Found | None:

@@ -110,7 +110,7 @@ class LogSegments(Sequence[Segment]):
         finally:
             os.close(fd)
         if found is not None:
-            return segment, found[0]
+            return segment, found.position
         # Compaction removed the end of the segment.
         return self._all[self._all.index(segment) + 1], 0
 
@@ -124,7 +124,7 @@ class LogSegments(Sequence[Segment]):
             found = find_batch(fd, position, segment.size)
         finally:
             os.close(fd)
-        return segment, position, offset if found is None else min(offset, found[2])
+        return segment, position, offset if found is None else min(offset, found.base_offset)
 
     def start_position(self, segment: Segment, offset: int) -> int:
         """A position in ``segment`` at or before the batch that ends at or after ``offset``."""

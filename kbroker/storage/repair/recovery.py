@@ -278,7 +278,7 @@ def _load_clean_tail(loaded: LoadedLog, options: LoadOptions) -> bool:
             tail.max_timestamp,
             tail.max_timestamp_offset,
         )
-    loaded.first_timestamp = first[4] if first is not None else -1
+    loaded.first_timestamp = first.max_timestamp if first is not None else -1
     loaded.scanned_epochs = tail.leader_epochs
     loaded.checked_from = (active.base_offset, active.size)
     offsets.close()

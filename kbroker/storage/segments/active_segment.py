@@ -90,9 +90,9 @@ class ActiveSegment:
         newest, newest_offset = self.times.last_entry
         found = find_batch(self.fd, tail, segment.size)
         while found is not None:
-            if found[4] > newest:
-                newest, newest_offset = found[4], Offset(found[3])
-            found = find_batch(self.fd, found[0] + found[1], segment.size)
+            if found.max_timestamp > newest:
+                newest, newest_offset = found.max_timestamp, found.last_offset
+            found = find_batch(self.fd, found.position + found.size, segment.size)
         first = find_batch(self.fd, 0, segment.size)
         self.attach(
             appender,
@@ -101,7 +101,7 @@ class ActiveSegment:
             now_ms,
             max_timestamp=newest,
             max_timestamp_offset=newest_offset,
-            first_timestamp=first[4] if first is not None else -1,
+            first_timestamp=first.max_timestamp if first is not None else -1,
             bytes_since_index=segment.size - tail,
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from kbroker._ext.log.log_scan import find_batch
+from kbroker._ext.log.log_scan import FoundBatch, find_batch
 from kbroker._ext.log.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker.storage.formats import LARGEST, NO_TIMESTAMP
 
@@ -36,14 +36,14 @@ def offset_before(offsets: OffsetIndex, position: int) -> int:
     return offsets.entry(count - 1)[0] if count else offsets.base_offset
 
 
-def leads_to(found: tuple[int, int, int, int, int], entry_offset: int) -> bool:
+def leads_to(found: FoundBatch, entry_offset: int) -> bool:
     """Whether an index entry of that offset may name the place of the batch ``found`` there.
 
     COMPAT: Kafka makes one entry for all that it appends at a time, messages of formats 0 and 1 or
     the batches of a follower's fetch: it names the place of the first and the offset of the last.
     What is looked for lies behind that place all the same.
     """
-    return found[3] <= entry_offset
+    return found.last_offset <= entry_offset
 
 
 def time_floor(
@@ -60,7 +60,7 @@ def time_floor(
         found = find_batch(fd, start_position(fd, offsets, offset, end), end, offset=offset)
     except ValueError as error:
         raise CorruptIndexError(f"{times.path}: {error}") from error
-    if found is None or found[4] != found_timestamp:
+    if found is None or found.max_timestamp != found_timestamp:
         raise CorruptIndexError(
             f"{times.path}: no batch with {offset} has timestamp {found_timestamp}"
         )
@@ -78,6 +78,8 @@ def newest_timestamp(fd: int, offsets: OffsetIndex, times: TimeIndex, end: int) 
         found = find_batch(fd, position, end)
     except ValueError:
         return newest  # the log itself is damaged there: no other index would know more
-    if found is not None and found[4] > newest:
-        raise CorruptIndexError(f"{times.path}: no entry for {found[4]}, which {found[3]} is of")
+    if found is not None and found.max_timestamp > newest:
+        raise CorruptIndexError(
+            f"{times.path}: no entry for {found.max_timestamp}, which {found.last_offset} is of"
+        )
     return newest

@@ -98,7 +98,7 @@ class LogView:
             return -1
         finally:
             os.close(fd)
-        return -1 if found is None else found[4]
+        return -1 if found is None else found.max_timestamp
 
     def _path_of(self, base: int, suffix: str) -> str:
         return os.path.join(self.path, segment_name(base, suffix))

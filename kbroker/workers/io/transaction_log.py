@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbroker._ext.log.committed_queue import CallSink
 from kbroker.errors import ErrorCode, StorageError, WireError
@@ -37,6 +37,15 @@ LATE_CHECK_MS = 60_000
 
 # slot, producer id, producer epoch, transactional id, Produce version, token
 Verify = Callable[[int, int, int, str, int, int], None]
+
+
+class LateTransaction(NamedTuple):
+    """A transaction in a log that is open for too long."""
+
+    slot: int
+    producer_id: int
+    producer_epoch: int
+    first_offset: Offset
 
 
 class Process(Protocol):
@@ -97,8 +106,7 @@ class TransactionLog:
         self._loop = loop
         self._verify = verify
         self._sink = CallSink(self._on_committed, self._on_failed)
-        # Slot, producer id, epoch and first offset of transactions that are open for too long.
-        self._late: set[tuple[int, int, int, Offset]] = set()
+        self._late: set[LateTransaction] = set()
         self._late_check_ms = 0
         process.rpc.serve(WRITE_MARKERS, self.serve_write_markers)
         self.take_settings()
@@ -180,13 +188,23 @@ class TransactionLog:
         late = set()
         for log in self._logs.logs():
             for entry in log.appender.producers.late_transactions(before_ms):
-                first = entry.current_txn_first_offset
-                one = (log.slot, entry.producer_id, entry.producer_epoch, first)
+                one = LateTransaction(
+                    log.slot,
+                    entry.producer_id,
+                    entry.producer_epoch,
+                    entry.current_txn_first_offset,
+                )
                 late.add(one)
                 if one not in self._late:
-                    text = "%s: hanging transaction of producer %d, epoch %d, since offset %d: "
-                    text += "no batch and no marker for %d s"
-                    logger.warning(text, log.name, *one[1:], limit_ms // 1000)
+                    logger.warning(
+                        "%s: hanging transaction of producer %d, epoch %d, since offset %d: "
+                        "no batch and no marker for %d s",
+                        log.name,
+                        one.producer_id,
+                        one.producer_epoch,
+                        one.first_offset,
+                        limit_ms // 1000,
+                    )
         if late != self._late:
             self._process.count(TRANSACTIONS_HANGING, len(late) - len(self._late))
             self._late = late

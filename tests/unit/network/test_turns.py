@@ -30,6 +30,7 @@ from kbroker._ext.shared.partition_table import (
     PartitionTable,
     region_size,
 )
+from kbroker.ipc.lane_calls import MSG_REQUEST
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -161,6 +162,20 @@ def test_io_turns_end_with_a_descriptor_that_is_no_lane(io_side):
     epoll.register(ours, select.EPOLLIN)
     os.write(theirs, b"x")
     assert loop.turns(epoll.fileno(), LONG_MS) == [ours]
+
+
+def test_io_turns_end_with_a_request_that_python_serves(io_side):
+    """What the coordinator has scheduled, a call or a deadline, must not wait for the next tick."""
+    loop, epoll, network = io_side
+    asked = []
+    loop.on_request = lambda index, message: asked.append((index, message))
+    network.send(ENVELOPE.pack(MSG_REQUEST, NETWORK, 0, 3, 5, 1) + b"damaged")
+
+    began = time.monotonic()
+    others = loop.turns(epoll.fileno(), LONG_MS)
+
+    assert time.monotonic() - began < LONG_MS / 2000
+    assert (others, asked) == ([], [(0, b"damaged")])
 
 
 def test_io_turns_of_no_time_serve_what_is_there(io_side):

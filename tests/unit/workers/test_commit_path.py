@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,6 +188,28 @@ def test_timer_that_is_due_earlier_ends_the_turns_of_the_loop(bench: ShortBench)
     commit_path.timer_set = False
     bench.shard.set_timer("farther", 2000, lambda op: None)
     assert not commit_path.timer_set
+
+
+def test_commit_that_sets_a_timer_ends_the_turns_of_the_loop(real: LoopBench) -> None:
+    """The process would otherwise wait past the deadline that it did not know of."""
+
+    class Timed(FakeGroup):
+        def check_commit(self, *asked: Any, **more: Any) -> None:
+            real.shard.set_timer("soon", 1000, lambda op: None)
+
+    machine: Any = real.shard.machine
+    machine.groups["g"] = Timed("g")
+    request = commit()
+    request.member_id, request.generation_id_or_member_epoch = "m", 4
+    real.ask(request, 6)
+
+    began = time.monotonic()
+    with select.epoll() as epoll:
+        epoll.register(real.lane.fd, select.EPOLLIN)
+        assert real.loop.turns(epoll.fileno(), 60_000) == []
+
+    assert time.monotonic() - began < 30
+    assert real.coordinators.commit_path.commits == 1
 
 
 def test_shard_that_loads_or_is_closed_leaves_commits_to_the_long_way(bench: ShortBench) -> None:

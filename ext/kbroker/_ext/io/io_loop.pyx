@@ -15,7 +15,6 @@ from kbroker._ext.base.error_codes cimport KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FO
 from kbroker._ext.base.socket_api cimport epoll_event, epoll_wait, monotonic_ns, wall_clock_ms
 from kbroker._ext.io.produce_intake cimport ProduceIntake
 from kbroker._ext.io.produce_results cimport TurnResults
-from kbroker._ext.log.committed_queue cimport run_ready
 from kbroker._ext.log.held_batches cimport monotonic_ms
 from kbroker._ext.log.log_append cimport LogAppender
 from kbroker._ext.log.txn_verification cimport TxnVerification
@@ -99,8 +98,7 @@ cdef class IoLoop:
         if error_code == KAFKA_STORAGE_ERROR:
             self._results.fail(appender.slot, <int16_t>error_code)
         if appender.committed.count:
-            self._results.called_out = True
-            appender.committed.fail(WireError(ErrorCode(error_code)))
+            self._results.call_out(appender.committed.fail, (WireError(ErrorCode(error_code)),))
         return 0
 
     def set_opening(self, bint opening):
@@ -156,13 +154,9 @@ cdef class IoLoop:
             part = part_size(message, size)
             appender = None if self.commit_path is None else self.commit_path.take(lane, message, part, now_ms)
             if appender is None:
-                self._results.called_out = True
-                self.on_request(lane.peer_index, (<const char*>message)[:part])
+                self._results.call_out(self.on_request, (lane.peer_index, (<const char*>message)[:part]))
             else:
                 self._results.touch(appender)
-                if self.commit_path.timer_set:
-                    self.commit_path.timer_set = False
-                    self._results.called_out = True
             message += part
             size -= part
             taken += 1
@@ -241,6 +235,8 @@ cdef class IoLoop:
             Lane lane
             list others = []
         self._results.called_out = False
+        if self.commit_path is not None:
+            self.commit_path.timer_set = False
         while True:
             timeout_ms = <int>max(until_ms - now_ms, <int64_t>0)
             with nogil:
@@ -254,8 +250,12 @@ cdef class IoLoop:
                 else:
                     self.read_lane(lane)
             now_ms = monotonic_ns() // 1000000
-            if self.end_turn() or self._results.called_out or others or now_ms >= until_ms:
+            if self.end_turn() or self.has_scheduled() or others or now_ms >= until_ms:
                 return others
+
+    cdef bint has_scheduled(self) noexcept:
+        """Whether the process may have to do something else, or earlier, than it had when ``turns`` began."""
+        return self._results.called_out or (self.commit_path is not None and self.commit_path.timer_set)
 
     def end_turn(self):
         """Sync, publish, then send the responses and wake-ups, and run the callbacks for what is committed.
@@ -272,8 +272,8 @@ cdef class IoLoop:
                 break
             ready = self._ready
             self._ready = []
-            self._results.called_out = True
-            run_ready(ready)
+            for function, args in ready:
+                self._results.call_out(function, args)
         return held_back
 
     cdef int publish_touched(self) except -1:
@@ -294,8 +294,7 @@ cdef class IoLoop:
                     appender.sync()
                 concerned = appender.publish() if appender.dirty else 0
             except StorageError:
-                self._results.called_out = True
-                self._on_failure(appender.slot)
+                self._results.call_out(self._on_failure, (appender.slot,))
                 self.fail_log(appender, KAFKA_STORAGE_ERROR)
                 continue
             self._results.wake(appender.slot, self._table.take_waiters(appender.slot, concerned))

@@ -103,8 +103,7 @@ cdef class ProduceIntake:
             try:
                 run = appender.append_run(self.bases[network_index], d, run, now_ms, results)
             except StorageError:
-                self.results.called_out = True
-                self.on_failure(d.slot)
+                self.results.call_out(self.on_failure, (d.slot,))
                 run = 0  # the log rejects all appends from now on
             for i in range(run):
                 self.add_result(network_index, &d[i], &results[i], appender, None)
@@ -170,8 +169,7 @@ cdef class ProduceIntake:
             except StorageError:
                 result.error_code = KAFKA_STORAGE_ERROR
                 result.base_offset = -1
-                self.results.called_out = True
-                self.on_failure(d.slot)
+                self.results.call_out(self.on_failure, (d.slot,))
         return self.add_result(network_index, d, &result, appender, text)
 
     cdef int add_result(
@@ -246,8 +244,7 @@ cdef class ProduceIntake:
         return token != NOT_HELD
 
     cdef int ask(self, int64_t token) except -1:
-        self.results.called_out = True
-        if not self.verification.ask(token):
+        if not self.results.call_out(self.verification.ask, (token,)):
             self.verified(token, UNKNOWN_SERVER_ERROR)
         return 0
 

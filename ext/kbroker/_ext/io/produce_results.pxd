@@ -37,6 +37,13 @@ cdef class TurnResults(Sink):
     cdef WakeBundle* wakes
     cdef list touched             # appenders with something to publish, or to sync
     cdef bint called_out          # Python code of the process has run since `IoLoop.turns` began
+
+    # The only way to call Python code of the process during a turn. What it schedules (a call, a deadline) must be looked
+    # at before the loop waits again, so `IoLoop.turns` returns.
+    cdef inline object call_out(self, object function, tuple args):
+        self.called_out = True
+        return function(*args)
+
     # Add a result to this turn, or to the log's queue of those that wait until `end` is committed.
     cdef ProduceResult* add(self, int network_index, int32_t slot) except NULL
     cdef ProduceResult* add_waiting(self, int network_index, LogTail log, int64_t end) except NULL

@@ -57,7 +57,3 @@ cdef class CommittedQueue:
     cdef void release(self, Waiter* waiter) noexcept
     cdef int make_room(self) except -1
     cdef void tidy(self) noexcept
-
-
-# Run what sinks have put there.
-cdef int run_ready(list ready) except -1

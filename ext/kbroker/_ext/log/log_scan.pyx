@@ -469,23 +469,40 @@ def scan_segment(
     return scan
 
 
+cdef class FoundBatch:
+    """Where ``find_batch`` has found a batch, or a message of formats 0 and 1."""
+
+    cdef readonly int64_t position       # in bytes
+    cdef readonly int64_t size           # in bytes
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t last_offset
+    cdef readonly int64_t max_timestamp
+
+
 def find_batch(
     int fd, int64_t position, int64_t end, *, int64_t offset=-1, int64_t timestamp=-1
-) -> tuple[int, int, int, int, int] | None:
+) -> FoundBatch | None:
     """Find the first entry from ``position`` on that ends at or above ``offset`` and is not older than ``timestamp``.
 
-    Returns (position, size, base offset, last offset, max timestamp); None if there is none before ``end``. Reads only
-    headers; raises ValueError for bytes that are not a header, OSError if the file cannot be read.
+    None if there is none before ``end``. Reads only headers; raises ValueError for bytes that are not a header, OSError
+    if the file cannot be read.
     """
     cdef:
         SegmentReader reader = SegmentReader(fd, HEADER_CHUNK_BYTES)
         Entry entry
         BatchInfo info
+        FoundBatch found
     while position < end:
         problem = read_entry(reader, position, end, &entry, &info)
         if problem is not None:
             raise ValueError(f"position {position}: {problem}")
         if entry.last_offset >= offset and entry.max_timestamp >= timestamp:
-            return entry.position, entry.size, entry.base_offset, entry.last_offset, entry.max_timestamp
+            found = FoundBatch.__new__(FoundBatch)
+            found.position = entry.position
+            found.size = entry.size
+            found.base_offset = entry.base_offset
+            found.last_offset = entry.last_offset
+            found.max_timestamp = entry.max_timestamp
+            return found
         position += entry.size
     return None

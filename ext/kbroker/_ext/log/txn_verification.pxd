@@ -23,13 +23,11 @@ cdef class TxnVerification:
     cdef readonly int64_t asked_total
     cdef readonly int64_t failed_total
     # Whether a transactional batch has to wait: NOT_HELD (append it, or reject it if *error is set), HELD_BEHIND, or the
-    # token of a verification that the caller must request with `ask`.
+    # token of a verification that the caller must request with `ask`, which calls Python code.
     cdef int64_t hold(
         self, LogAppender appender, int network_index, const ProduceDescriptor* d, const uint8_t* batch, int64_t now_ms,
         int16_t* error
     ) except? -2
-    # Ask the coordinator; False if that is not possible: the caller must `settle` it with an error.
-    cdef bint ask(self, int64_t token) except *
     # The verifications to request again now: (token, whether batches still wait for it).
     cdef list due(self, int64_t now)
     # Take the coordinator's response; returns the verification with its batches, which no longer wait. None if the token

@@ -117,7 +117,8 @@ cdef class TxnVerification:
         self.asked_total += 1
         return self._last_token
 
-    cdef bint ask(self, int64_t token) except *:
+    def ask(self, int64_t token) -> bool:
+        """Ask the coordinator; False if that is not possible: the caller must ``settle`` it with an error."""
         cdef Question question = self._questions[token]
         slot, producer_id = question.key
         try:
