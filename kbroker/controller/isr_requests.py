@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 from kbroker.cluster.control_requests import PartitionKey
 from kbroker.controller import elections
@@ -18,30 +17,10 @@ from kbroker.controller.events import EventQueue
 from kbroker.controller.partition_writes import PartitionWrites
 from kbroker.controller.state import PartitionState
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending
 
 logger = logging.getLogger(__name__)
-
-
-class WantedIsr(NamedTuple):
-    """What a leader wants of a partition. ``partition_epoch``: of the state it is based on."""
-
-    topic: str
-    partition: int
-    leader_epoch: int
-    isr: list[int]
-    partition_epoch: int
-
-    @property
-    def key(self) -> PartitionKey:
-        return self.topic, self.partition
-
-
-class IsrAnswer(NamedTuple):
-    """``state``: what holds now, if there is no error."""
-
-    error: ErrorCode
-    state: PartitionState | None = None
 
 
 class IsrRequests:
@@ -113,7 +92,10 @@ class IsrRequests:
         if error is ErrorCode.NONE and present is not None and not is_written:
             # Others changed it all the time, or it is so already.
             error = ErrorCode.NONE if present.isr == one.isr else ErrorCode.INVALID_UPDATE_VERSION
-        return IsrAnswer(error, present if error is ErrorCode.NONE else None)
+        if error is not ErrorCode.NONE or present is None:
+            return IsrAnswer(error)
+        leader, leader_epoch, isr, _, partition_epoch = present
+        return IsrAnswer(error, IsrState(leader, leader_epoch, isr, partition_epoch))
 
     async def _renew(self, broker_id: int, keys: Sequence[PartitionKey]) -> None:
         """Its in-sync replicas are frozen otherwise."""

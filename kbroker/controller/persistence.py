@@ -22,6 +22,7 @@ from kbroker.controller.state import (
 )
 from kbroker.controller.topic_nodes import DAMAGED, StoredTopic, stored_topics
 from kbroker.errors import InvariantError
+from kbroker.ipc.calls import IsrState
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import BadVersion, Node, NodeExists, NoNode
@@ -189,6 +190,21 @@ async def reread_states(
         if found != known:
             changed.setdefault(key[0], {})[key[1]] = found
     return [PartitionsChanged(name, partitions) for name, partitions in changed.items()]
+
+
+async def read_isr(store: SettledStore, keys: Iterable[PartitionKey]) -> list[IsrState | None]:
+    """What the store has of each; None for one without a state that can be read."""
+    found: list[IsrState | None] = []
+    for key in keys:
+        try:
+            node = await store.get(paths.partition_state(*key))
+            found.append(IsrState(*paths.decode_partition_state(node.data), node.stat.version))
+        except NoNode:
+            found.append(None)
+        except DAMAGED as error:
+            logger.error("ignoring the state of %s-%d: %r", *key, error)
+            found.append(None)
+    return found
 
 
 async def ensure_partition_nodes(

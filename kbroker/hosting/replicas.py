@@ -24,6 +24,7 @@ from kbroker.cluster.control_requests import (
 )
 from kbroker.errors import ErrorCode
 from kbroker.hosting.slots import NoFreeSlot, Slot
+from kbroker.ipc.calls import IsrState
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +120,21 @@ class HostedReplicas:
             topic = self._topics[name] = HostedTopic(topic_id, {})
         for told in partitions:
             topic.replicas[told.partition] = Replica(*slots[told.partition], told)
+
+    def change_isr(self, key: PartitionKey, state: IsrState) -> None:
+        """The controller has changed the in-sync replicas, as their leader wanted.
+
+        Without effect if there was a LeaderAndIsr since, or a later change.
+        """
+        present = self.replica(key)
+        if present is None:
+            return
+        told = present.told
+        if (told.leader, told.leader_epoch) != (state.leader, state.leader_epoch):
+            return
+        if told.partition_epoch < state.partition_epoch:
+            told = told._replace(isr=state.isr, partition_epoch=state.partition_epoch)
+            self._topics[key[0]].replicas[key[1]] = present._replace(told=told)
 
     # -- StopReplica --
 

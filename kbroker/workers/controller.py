@@ -29,6 +29,7 @@ from kbroker.controller.topic_requests import TopicRequests
 from kbroker.errors import EXIT_CANNOT_START, EXIT_CRASH
 from kbroker.hosting.control_server import ELEMENTS_PARTITIONS, ControlServer
 from kbroker.hosting.hosting import Hosting
+from kbroker.hosting.isr_changes import IsrChanges
 from kbroker.hosting.publisher import Publisher
 from kbroker.hosting.room import Room
 from kbroker.hosting.slots import JOURNAL_NAME, NoFreeSlot, SlotAssignments
@@ -40,6 +41,7 @@ from kbroker.metastore.store import StoreFailed, WrongCluster
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
 from kbroker.peers.links import Links
 from kbroker.protocol import codec
+from kbroker.workers.active_controllers import ActiveControllers
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.office import InOffice, Office
 from kbroker.workers.store_start import has_all_directories, open_store
@@ -89,6 +91,10 @@ class ControllerWorker(Worker):
         topic_ids = TopicIds("" if self.config.has_topic_ids else context.cluster_id)
         self.links = Links(context.broker_id, self.hosting, self, self.config, now_ms)
         self.office = Office(self.store, me, self.hosting, self.links, self, topic_ids)
+        controllers = ActiveControllers(self.office, self.hosting, me.broker_id, self.own_store)
+        self.isr_changes = IsrChanges(
+            me.broker_id, self.hosting.replicas, controllers, self.rpc.sleep
+        )
         self._serve()
         if self.store.fd is not None:
             self.add_reader(self.store.fd, self.store.drain)

@@ -8,9 +8,9 @@ import pytest
 from support.controlled import Controlled
 
 from kbroker.cluster.control_requests import LeaderAndIsr
-from kbroker.controller.isr_requests import IsrAnswer, WantedIsr
 from kbroker.controller.state import PartitionState
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import IsrAnswer, WantedIsr
 from kbroker.ipc.pending import Pending
 
 pytestmark = pytest.mark.unit

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from support.simulated_cluster import Broker, SimulatedCluster, ignore_rejected
 
-from kbroker.controller.isr_requests import WantedIsr
 from kbroker.controller.topic_nodes import StoredTopic, stored_topics
 from kbroker.ipc.calls import (
     CreatePartitions,
@@ -22,6 +21,7 @@ from kbroker.ipc.calls import (
     TopicToCreate,
     TopicToDelete,
     TopicToEnlarge,
+    WantedIsr,
 )
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths

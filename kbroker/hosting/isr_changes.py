@@ -1,0 +1,156 @@
+"""Changes of in-sync replicas: what this broker's leaders want, taken to the active controller.
+
+Leaders ask as their followers come and go; what they ask within BATCH_MS goes in one request, and
+one request is under way at a time. It is repeated until somebody answers: the controller may have
+done what was asked before its answer was lost, so a leader counts on neither the old nor the new
+in-sync replicas until it knows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kbroker.cluster.control_requests import PartitionKey
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.pending import Pending, run
+from kbroker.logcontext import RateLimit
+
+logger = logging.getLogger(__name__)
+
+BATCH_MS = 50
+BACKOFF_MS, BACKOFF_MAX_MS = 100, 1_000
+
+
+class Controllers(Protocol):
+    """The way to whoever decides about in-sync replicas, now that it is asked."""
+
+    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrAnswer]]:
+        """An answer to each, in order. WireError if nobody has answered: then it is not known
+        whether anything has changed, and the same is asked again.
+        """
+
+    def read_isr(self, keys: Sequence[PartitionKey]) -> Pending[list[IsrState | None]]:
+        """What the metadata store has of each; None for a partition without a state."""
+
+
+class Replicas(Protocol):
+    """What this broker hosts: ``HostedReplicas``."""
+
+    def change_isr(self, key: PartitionKey, state: IsrState) -> None:
+        """The partition has these in-sync replicas now, if it still has that leader epoch."""
+
+
+class Asked:
+    """A change that nobody has answered yet, and who waits for that."""
+
+    __slots__ = ("waiting", "wanted")
+
+    def __init__(self, wanted: WantedIsr, waiting: list[Pending[IsrAnswer]]) -> None:
+        self.wanted = wanted
+        self.waiting = waiting
+
+
+class IsrChanges:
+    """Of one broker. broker_id: its own. sleep: a Pending that resolves after so many ms."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        replicas: Replicas,
+        controllers: Controllers,
+        sleep: Callable[[int], Pending[None]],
+    ) -> None:
+        self._broker_id = broker_id
+        self._replicas = replicas
+        self._controllers = controllers
+        self._sleep = sleep
+        # BOUND: one for each partition that this broker leads.
+        self._asked: dict[PartitionKey, Asked] = {}
+        self._is_working = False
+        self._failures = RateLimit()
+
+    def ask(self, wanted: WantedIsr) -> Pending[IsrAnswer]:
+        """Have the controller decide. After an error nothing has changed, and the leader waits for
+        a LeaderAndIsr.
+
+        Of a partition there is one change at a time: what was asked before, in an earlier leader
+        epoch, is not sent any more.
+        """
+        pending: Pending[IsrAnswer] = Pending()
+        present = self._asked.get(wanted.key)
+        if present is not None and present.wanted == wanted:
+            present.waiting.append(pending)
+        else:
+            before = [] if present is None else present.waiting
+            self._asked[wanted.key] = Asked(wanted, [*before, pending])
+        if not self._is_working:
+            self._is_working = True
+            run(self._work()).then(_raise_failure)
+        return pending
+
+    def pending(self) -> list[WantedIsr]:
+        """What nobody has answered yet. The controller may have done it already."""
+        return [asked.wanted for asked in self._asked.values()]
+
+    async def _work(self) -> None:
+        backoff_ms = BACKOFF_MS
+        try:
+            while self._asked:
+                await self._sleep(BATCH_MS)
+                try:
+                    await self._send(list(self._asked.values()))
+                    backoff_ms = BACKOFF_MS
+                except WireError as error:
+                    times = self._failures.due(error.code)
+                    if times:
+                        text = "in-sync replicas of %d partitions cannot be changed (%d times): %s"
+                        logger.warning(text + "; the controller is asked again",
+                                       len(self._asked), times, error)  # fmt: skip
+                    await self._sleep(backoff_ms)
+                    backoff_ms = min(2 * backoff_ms, BACKOFF_MAX_MS)
+        finally:
+            self._is_working = False
+
+    async def _send(self, batch: Sequence[Asked]) -> None:
+        """Raises WireError; who is not answered then is in the next batch."""
+        answers = await self._controllers.alter_isr([asked.wanted for asked in batch])
+        old = []
+        for asked, answer in zip(batch, answers, strict=True):
+            if answer.error is ErrorCode.INVALID_UPDATE_VERSION:
+                old.append(asked)
+            else:
+                self._settle(asked, answer)
+        if old:
+            await self._read_again(old)
+
+    async def _read_again(self, old: Sequence[Asked]) -> None:
+        """What they are based on is old. If the leader epoch is the same, the leader continues with
+        what holds now, as if that had been its wish; else a LeaderAndIsr is on its way.
+        """
+        states = await self._controllers.read_isr([asked.wanted.key for asked in old])
+        for asked, state in zip(old, states, strict=True):
+            leads = (self._broker_id, asked.wanted.leader_epoch)
+            if state is not None and (state.leader, state.leader_epoch) == leads:
+                self._settle(asked, IsrAnswer(ErrorCode.NONE, state))
+            else:
+                self._settle(asked, IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH))
+
+    def _settle(self, asked: Asked, answer: IsrAnswer) -> None:
+        key = asked.wanted.key
+        if answer.state is not None:
+            # Before anybody hears of it: a process that starts now is told of it.
+            self._replicas.change_isr(key, answer.state)
+        if self._asked.get(key) is asked:
+            del self._asked[key]
+        waiting, asked.waiting = asked.waiting, []
+        for pending in waiting:
+            pending.resolve(answer)
+
+
+def _raise_failure(outcome: Pending[None]) -> None:
+    """A failure that nobody expects ends the process."""
+    if outcome.error is not None:
+        raise outcome.error

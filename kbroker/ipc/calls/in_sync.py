@@ -1,0 +1,37 @@
+"""In-sync replicas that the leader of a partition wants to have changed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kbroker.errors import ErrorCode
+
+
+class WantedIsr(NamedTuple):
+    """What the leader of a partition wants. ``partition_epoch``: of the state it is based on."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    isr: list[int]
+    partition_epoch: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+
+class IsrState(NamedTuple):
+    """What the metadata store has of a partition."""
+
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    partition_epoch: int
+
+
+class IsrAnswer(NamedTuple):
+    """``state``: what holds now, if there is no error."""
+
+    error: ErrorCode
+    state: IsrState | None = None

@@ -1,0 +1,208 @@
+"""What leaders want of their in-sync replicas: batches, repeats, and what the answers change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kbroker.cluster.control_requests import LeaderAndIsr, LedPartition, PartitionKey, Sender
+from kbroker.errors import ErrorCode, WireError
+from kbroker.hosting.isr_changes import BACKOFF_MS, BATCH_MS, IsrChanges
+from kbroker.hosting.replicas import HostedReplicas
+from kbroker.hosting.slots import Slot
+from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.pending import Pending
+
+pytestmark = pytest.mark.unit
+
+ME = 1
+KEY = ("t", 0)
+
+
+class SlotsInOrder:
+    def assign(self, topic: str, partitions: list[int]) -> dict[int, Slot]:
+        return {number: (number, 1) for number in partitions}
+
+    def release(self, topic: str, partitions: Any = None) -> None:
+        raise AssertionError("no slot is released here")
+
+
+class Bench:
+    """The desk, with controllers and a clock in the hands of the test."""
+
+    def __init__(self) -> None:
+        self.replicas = HostedReplicas(ME, SlotsInOrder())
+        self.asked: list[tuple[list[WantedIsr], Pending[list[IsrAnswer]]]] = []
+        self.read: list[tuple[list[PartitionKey], Pending[list[IsrState | None]]]] = []
+        self.sleeping: list[tuple[int, Pending[None]]] = []
+        self.desk = IsrChanges(ME, self.replicas, self, self.sleep)
+        partitions = [
+            LedPartition("t", number, 1, ME, 4, [1, 2, 3], 7, [1, 2, 3]) for number in (0, 1)
+        ]
+        self.replicas.take(LeaderAndIsr(Sender(1, 1), partitions, {}))
+
+    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrAnswer]]:
+        self.asked.append((list(wanted), Pending()))
+        return self.asked[-1][1]
+
+    def read_isr(self, keys: Sequence[PartitionKey]) -> Pending[list[IsrState | None]]:
+        self.read.append((list(keys), Pending()))
+        return self.read[-1][1]
+
+    def sleep(self, delay_ms: int) -> Pending[None]:
+        self.sleeping.append((delay_ms, Pending()))
+        return self.sleeping[-1][1]
+
+    def wake(self) -> int:
+        delay_ms, pending = self.sleeping.pop(0)
+        pending.resolve()
+        return delay_ms
+
+    def held(self, partition: int = 0) -> tuple[list[int], int]:
+        """What a process that starts now is told of a partition."""
+        replica = self.replicas.replica(("t", partition))
+        assert replica is not None
+        return replica.told.isr, replica.told.partition_epoch
+
+
+def wanted(isr: list[int], partition: int = 0, leader_epoch: int = 4) -> WantedIsr:
+    return WantedIsr("t", partition, leader_epoch, isr, 7)
+
+
+def done(isr: list[int], partition_epoch: int = 8) -> IsrAnswer:
+    return IsrAnswer(ErrorCode.NONE, IsrState(ME, 4, isr, partition_epoch))
+
+
+def test_changes_asked_for_together_are_one_request() -> None:
+    bench = Bench()
+    first, second = bench.desk.ask(wanted([1, 2])), bench.desk.ask(wanted([1, 3], 1))
+    assert bench.asked == []
+
+    assert bench.wake() == BATCH_MS
+    [(changes, answer)] = bench.asked
+    answer.resolve([done([1, 2]), done([1, 3])])
+
+    assert changes == [wanted([1, 2]), wanted([1, 3], 1)]
+    assert (first.value, second.value) == (done([1, 2]), done([1, 3]))
+    assert bench.sleeping == []  # nothing is left to do
+
+
+def test_second_request_waits_for_the_answer_to_the_first() -> None:
+    bench = Bench()
+    bench.desk.ask(wanted([1, 2]))
+    bench.wake()
+    late = bench.desk.ask(wanted([1, 3], 1))
+    assert bench.sleeping == []
+
+    bench.asked[0][1].resolve([done([1, 2])])
+    bench.wake()
+    bench.asked[1][1].resolve([done([1, 3])])
+
+    assert bench.asked[1][0] == [wanted([1, 3], 1)]
+    assert late.value == done([1, 3])
+
+
+def test_request_that_nobody_answered_is_repeated() -> None:
+    """The controller may have done it: only an answer says what holds."""
+    bench = Bench()
+    outcome = bench.desk.ask(wanted([1, 2]))
+    bench.wake()
+    bench.asked[0][1].resolve(error=WireError(ErrorCode.NOT_CONTROLLER, "not here"))
+    assert not outcome.done
+    assert bench.desk.pending() == [wanted([1, 2])]
+
+    assert bench.wake() == BACKOFF_MS
+    assert bench.wake() == BATCH_MS
+    bench.asked[1][1].resolve([done([1, 2])])
+
+    assert bench.asked[1][0] == [wanted([1, 2])]
+    assert outcome.value == done([1, 2])
+    assert bench.desk.pending() == []
+
+
+def test_process_that_starts_is_told_what_the_controller_has_changed() -> None:
+    """Its predecessor may have died before it heard of it."""
+    bench = Bench()
+    bench.desk.ask(wanted([1, 2]))
+    assert bench.held() == ([1, 2, 3], 7)
+
+    bench.wake()
+    bench.asked[0][1].resolve([done([1, 2])])
+
+    assert bench.held() == ([1, 2], 8)
+    assert bench.held(1) == ([1, 2, 3], 7)
+
+
+def test_answer_of_an_earlier_leader_epoch_changes_nothing() -> None:
+    bench = Bench()
+    bench.desk.ask(wanted([1, 2]))
+    bench.wake()
+    later = LedPartition("t", 0, 1, ME, 5, [1, 2, 3], 9, [1, 2, 3])
+    bench.replicas.take(LeaderAndIsr(Sender(1, 1), [later], {}))
+
+    bench.asked[0][1].resolve([done([1, 2])])
+
+    assert bench.held() == ([1, 2, 3], 9)
+
+
+def test_change_of_an_earlier_leader_epoch_is_not_sent_any_more() -> None:
+    bench = Bench()
+    old, new = bench.desk.ask(wanted([1, 2])), bench.desk.ask(wanted([1], leader_epoch=5))
+    bench.wake()
+    bench.asked[0][1].resolve([IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)])
+
+    assert bench.asked[0][0] == [wanted([1], leader_epoch=5)]
+    assert old.value == new.value == IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def test_same_change_asked_for_twice_is_sent_once() -> None:
+    """An io worker asks again when its call has timed out."""
+    bench = Bench()
+    outcomes = [bench.desk.ask(wanted([1, 2])) for _ in range(2)]
+    bench.wake()
+    bench.asked[0][1].resolve([done([1, 2])])
+
+    assert len(bench.asked) == 1
+    assert [outcome.value for outcome in outcomes] == [done([1, 2])] * 2
+
+
+@pytest.mark.parametrize(
+    ("state", "answer"),
+    [
+        (IsrState(ME, 4, [1, 3], 9), IsrAnswer(ErrorCode.NONE, IsrState(ME, 4, [1, 3], 9))),
+        (IsrState(ME, 5, [1, 3], 9), IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)),
+        (IsrState(2, 4, [1, 3], 9), IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)),
+        (None, IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)),
+    ],
+)
+def test_leader_whose_state_is_old_takes_what_the_store_has_in_its_epoch(
+    state: IsrState | None, answer: IsrAnswer
+) -> None:
+    """As in Kafka a refused change would freeze the in-sync replicas until the next epoch."""
+    bench = Bench()
+    outcome = bench.desk.ask(wanted([1, 2]))
+    bench.wake()
+    bench.asked[0][1].resolve([IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)])
+    assert not outcome.done
+
+    [(keys, read)] = bench.read
+    read.resolve([state])
+
+    assert keys == [KEY]
+    assert outcome.value == answer
+    assert bench.held() == (([1, 3], 9) if answer.state else ([1, 2, 3], 7))
+
+
+def test_store_that_cannot_be_read_has_the_change_asked_for_again() -> None:
+    bench = Bench()
+    outcome = bench.desk.ask(wanted([1, 2]))
+    bench.wake()
+    bench.asked[0][1].resolve([IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)])
+    bench.read[0][1].resolve(error=WireError(ErrorCode.REQUEST_TIMED_OUT, "no store"))
+    bench.wake()
+    bench.wake()
+
+    assert not outcome.done
+    assert bench.asked[1][0] == [wanted([1, 2])]
