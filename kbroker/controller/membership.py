@@ -9,13 +9,18 @@ elected changes nothing.
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any, NamedTuple
 
+from kbroker.cluster.control_requests import LiveBroker
 from kbroker.config.protocol_version import ProtocolVersion
+from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import BadVersion, NodeExists, NoNode, Operation, foreign_cluster
 from kbroker.types import BrokerId
+
+logger = logging.getLogger(__name__)
 
 
 class Registration(NamedTuple):
@@ -96,6 +101,20 @@ async def latest_controller_epoch(store: SettledStore) -> int:
         return int((await store.get(paths.CONTROLLER_EPOCH)).data)
     except NoNode:
         return 0
+
+
+async def present_controller(store: SettledStore) -> tuple[int, LiveBroker] | None:
+    """The broker that is elected, and where it can be reached; None if there is none."""
+    try:
+        node = await store.get(paths.CONTROLLER)
+        broker_id = paths.decode_controller(node.data)
+        document = (await store.get(paths.broker(broker_id))).data
+        return broker_id, LiveBroker(*paths.decode_broker(document))
+    except NoNode:
+        return None
+    except DAMAGED as error:
+        logger.error("cannot read who the controller is: %r", error)
+        return None
 
 
 def _holder(broker_id: BrokerId, document: bytes) -> str:

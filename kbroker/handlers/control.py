@@ -1,7 +1,9 @@
 """LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): what a controller tells this broker.
+ControlledShutdown (7), AlterIsr (56): what other brokers ask it as the controller.
 
 The versions are those of Kafka 2.7. The controller process decodes and serves them
-(``hosting/control_server``); here they are authorized and passed on as they came.
+(``hosting/control_server``, ``workers/controller_server``); here they are authorized and passed on
+as they came.
 """
 
 from __future__ import annotations
@@ -39,12 +41,24 @@ async def handle_update_metadata(ctx: RequestContext, body: bytes) -> bytes | No
     return await pass_on(ctx, body)
 
 
+@api(ApiKey.CONTROLLED_SHUTDOWN, versions=(0, 3), authorize=BROKERS_ONLY, undecoded=True)
+async def handle_controlled_shutdown(ctx: RequestContext, body: bytes) -> bytes | None:
+    """Have others lead what a broker leads that is about to stop."""
+    return await pass_on(ctx, body)
+
+
+@api(ApiKey.ALTER_PARTITION, versions=(0, 0), authorize=BROKERS_ONLY, undecoded=True)
+async def handle_alter_partition(ctx: RequestContext, body: bytes) -> bytes | None:
+    """Have the in-sync replicas of partitions be what their leader says."""
+    return await pass_on(ctx, body)
+
+
 async def pass_on(ctx: RequestContext, body: bytes) -> bytes | None:
     """Have the controller process serve the request; the body of its response. None: it cannot be
     decoded, or nobody has served it, and the connection is closed.
 
-    COMPAT: a controller takes any response for the end of its request, and repeats it only when
-    the connection is lost.
+    COMPAT: whoever asks takes any response for the end of its request, and repeats it only when the
+    connection is lost.
     """
     if len(body) > CONTROL_BYTES_MAX:
         text = f"A control request of {len(body)} bytes exceeds {CONTROL_BYTES_MAX}."

@@ -52,7 +52,7 @@ class ControlServer:
         """INVALID_REQUEST for what cannot be a control request; nothing has changed then."""
         api = ApiKey(asked.api_key)
         try:
-            message = await self._decode(api, asked)
+            message = await decoded(asked, self._sleep)
             request = from_wire(message, asked.version, self._cluster_id)
         except DecodeError as error:
             return ControlReply(None, str(error))
@@ -67,13 +67,16 @@ class ControlServer:
         response = answer_to_wire(answer, request, asked.version)
         return ControlReply(codec.encode(response, asked.version), "")
 
-    async def _decode(self, api: ApiKey, asked: ControlMessage) -> Any:
-        steps = codec.decode_steps(request_class(api), asked.version, asked.body)
-        while True:
-            decoded = run_for(steps, SLICE_NS)
-            if decoded is not None:
-                return decoded[0]
-            await self._sleep(0)
+
+async def decoded(asked: ControlMessage, sleep: Callable[[int], Pending[None]]) -> Any:
+    """The message, decoded in slices: the process does its other work in between. DecodeError."""
+    api = ApiKey(asked.api_key)
+    steps = codec.decode_steps(request_class(api), asked.version, asked.body)
+    while True:
+        found = run_for(steps, SLICE_NS)
+        if found is not None:
+            return found[0]
+        await sleep(0)
 
 
 def run_for(steps: Generator[None, None, Any], duration_ns: int) -> Any:

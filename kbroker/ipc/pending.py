@@ -62,3 +62,15 @@ def run(coroutine: Coroutine[Any, None, T]) -> Pending[T]:
 
     step(None)
     return outcome
+
+
+class TooLate(Exception):
+    """The outcome did not come in time; it may still come, and nobody waits for it."""
+
+
+def within(outcome: Pending[T], timer: Pending[None]) -> Pending[T]:
+    """The same outcome, or TooLate once the timer is done."""
+    first: Pending[T] = Pending()
+    outcome.then(lambda ended: first.resolve(ended.value, ended.error))
+    timer.then(lambda _: first.resolve(error=TooLate()))
+    return first

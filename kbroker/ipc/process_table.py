@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import time
 from typing import NamedTuple
 
 from kbroker.ipc.process_kinds import ProcessKind as ProcessKind
 
 FIELDS = 8
-PID, INCARNATION, STATE, HEARTBEAT_NS, CONNECTIONS = range(5)
+# HANDED_OVER: of the controller process, that the controlled shutdown of the broker has ended.
+PID, INCARNATION, STATE, HEARTBEAT_NS, CONNECTIONS, HANDED_OVER = range(6)
 
 STARTING, READY, STOPPING = 0, 1, 2
+# From the supervisor to the controller process: have others lead what this broker leads.
+LEAVE = signal.SIGUSR1
 
 
 class Address(NamedTuple):
@@ -76,6 +80,7 @@ class ProcessTable:
         incarnation = self.incarnation(address) + 1
         self.set(address, STATE, STARTING)
         self.set(address, CONNECTIONS, 0)
+        self.set(address, HANDED_OVER, 0)
         self.set(address, HEARTBEAT_NS, time.monotonic_ns())
         self.set(address, INCARNATION, incarnation)
         return incarnation

@@ -239,6 +239,11 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
     return _dump({"version": 1, "brokerid": broker_id, "timestamp": str(timestamp_ms)})
 
 
+def decode_controller(data: bytes) -> int:
+    """The broker that is the controller."""
+    return int(json.loads(data)["brokerid"])
+
+
 def encode_cluster_id(cluster_id: str) -> bytes:
     return _dump({"version": "1", "id": cluster_id})
 

@@ -118,6 +118,11 @@ class Link:
         if self._asked is not None and now_ms >= self._deadline_ms:
             self._fail("it did not answer in time")
 
+    def give_up(self) -> None:
+        """A request under way ends with LinkFailed; without one nothing happens."""
+        if self._asked is not None:
+            self._fail("nobody waits for its answer any more")
+
     def close(self, reason: str = "the link is closed") -> None:
         """A request under way ends with LinkFailed. The link may be used again."""
         self._fail(reason)

@@ -133,8 +133,12 @@ class Links:
             else:
                 known.move(registered.live)
 
+    def link(self) -> Link:
+        """One for whoever makes it, who has it tick, and closes it before these are closed."""
+        return Link(self._process, self._connecting, str(self._me), self._times, self._now_ms)
+
     def _peer(self, number: int, registered: Registered) -> Peer:
-        link = Link(self._process, self._connecting, str(self._me), self._times, self._now_ms)
+        link = self.link()
 
         def say(live: LiveBroker, request: ControlRequest) -> Coroutine[Any, None, ControlAnswer]:
             return self._say(link, live, request)

@@ -4,7 +4,10 @@ Everything that happens to a child is decided here, in one place and one order; 
 enqueue. Processes and time are reached through ``System``, so the decisions are tested without
 either.
 
-Shutdown follows the steps of ``ipc.process_kinds``: a process stops before those it depends on, and
+A shutdown begins with a controlled one where that is wanted: the controller process has other
+brokers lead what this one leads, while all processes serve. A second signal ends it.
+
+It follows the steps of ``ipc.process_kinds``: a process stops before those it depends on, and
 the exporter is last. Each step has its share of the budget; what has not exited by then is killed.
 Io workers, whose end decides on the clean-shutdown marker, may use part of the time that is
 kept for the killed.
@@ -22,7 +25,10 @@ from typing import Protocol
 from kbroker.errors import EXIT_BAD_CONFIG, EXIT_CANNOT_START, EXIT_DONE
 from kbroker.ipc.process_kinds import STOP_ORDER
 from kbroker.ipc.process_table import (
+    CONTROLLER,
+    HANDED_OVER,
     HEARTBEAT_NS,
+    LEAVE,
     PID,
     Address,
     ProcessKind,
@@ -48,6 +54,7 @@ STALLED_STARTING_AFTER_S = (
 )
 ABORT_GRACE_S = 2.0
 POLL_WHILE_STARTING_S = 0.01
+POLL_WHILE_LEAVING_S = 0.01
 # What there is no room for when a fork fails, and what to do about it.
 NO_ROOM = {
     errno.EAGAIN: "raise the limit on processes (ulimit -u, or TasksMax= in a systemd unit)",
@@ -83,10 +90,12 @@ class Arbiter:
         *,
         policy: RestartPolicy,
         stop_budget_s: float,
+        leave_s: float = 0.0,
         on_restart: Callable[[], None] = lambda: None,
         on_end: Callable[[Address, int], None] = lambda address, incarnation: None,
     ) -> None:
-        """addresses: in start order. stop_budget_s: time for an orderly stop of all. on_end: called
+        """addresses: in start order. stop_budget_s: time for an orderly stop of all. leave_s: time
+        for a controlled shutdown before that; 0: there is none. on_end: called
         with every process that ended and its incarnation, before the process table moves on;
         on_restart: called for each restart."""
         self.children = [Child(address, policy) for address in addresses]
@@ -94,9 +103,11 @@ class Arbiter:
         self._processes = processes
         self._system = system
         self._stop_budget_s = stop_budget_s
+        self._leave_s = leave_s
         self._on_restart = on_restart
         self._on_end = on_end
         self._stop_requested = False
+        self._is_urgent = False  # whoever asked to stop has asked twice
         self._exit_code = EXIT_DONE
         self._started_at = 0.0
         self._announced_ready = False
@@ -116,6 +127,8 @@ class Arbiter:
         self.start_missing()
         while not self._stop_requested:
             self.turn()
+        if self._leave_s and self._exit_code == EXIT_DONE:
+            self.leave()
         self.shutdown()
         return self._exit_code
 
@@ -151,6 +164,7 @@ class Arbiter:
         if number in (signal.SIGTERM, signal.SIGINT):
             if not self._stop_requested:
                 logger.info("%s: stopping", signal.Signals(number).name)
+            self._is_urgent = self._stop_requested
             self._stop_requested = True
         elif number == signal.SIGHUP:
             logger.info("SIGHUP: the controller reloads the configuration")
@@ -265,6 +279,21 @@ class Arbiter:
         )
 
     # -- the end
+
+    def leave(self) -> None:
+        """Have the controller process hand over what this broker leads, and wait for its end."""
+        child = next((c for c in self.children if c.address == CONTROLLER), None)
+        if child is None or not child.pid or not self._processes.is_ready(CONTROLLER):
+            return
+        self._system.kill(child.pid, LEAVE)
+        deadline = self._system.now() + self._leave_s
+        while child.pid and not self._processes.get(CONTROLLER, HANDED_OVER):
+            if self._is_urgent or self._system.now() >= deadline:
+                logger.warning("stopping before the controlled shutdown has ended")
+                return
+            for number in self._system.wait_signals(POLL_WHILE_LEAVING_S):
+                self.on_signal(number)
+            self.reap()
 
     def shutdown(self) -> None:
         """Stop every child, dependants first, within the budget."""

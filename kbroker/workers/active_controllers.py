@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbroker.cluster.control_requests import PartitionKey
+from kbroker.cluster.controller_requests import AlterIsr, AlterIsrAnswer
 from kbroker.controller import persistence
 from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.hosting import Hosting
@@ -12,19 +13,17 @@ from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import StoreFailed
-from kbroker.workers.office import Office
+from kbroker.peers.controller_link import ControllerLink
+from kbroker.peers.link import LinkFailed
 
 
 class ActiveControllers:
-    """Of one broker: its own controller, while it has the office.
-
-    store: read without being the controller.
-    """
+    """Of one broker. link: to whichever broker is the controller. store: read without being it."""
 
     def __init__(
-        self, office: Office, hosting: Hosting, broker_id: int, store: SettledStore
+        self, link: ControllerLink, hosting: Hosting, broker_id: int, store: SettledStore
     ) -> None:
-        self._office = office
+        self._link = link
         self._hosting = hosting
         self._broker_id = broker_id
         self._store = store
@@ -34,15 +33,17 @@ class ActiveControllers:
         return run(self._alter_isr(wanted))
 
     async def _alter_isr(self, wanted: Sequence[WantedIsr]) -> list[IsrAnswer]:
-        present = self._office.present
-        if present is None:
-            raise WireError(ErrorCode.NOT_CONTROLLER, "This broker is not the controller.")
+        request = AlterIsr(self._broker_id, self._hosting.broker_epoch, wanted)
         try:
-            in_sync = present.duties.in_sync
-            return await in_sync.alter(self._broker_id, self._hosting.broker_epoch, wanted)
-        except Fenced as error:
-            text = "This broker is no longer the controller."
-            raise WireError(ErrorCode.NOT_CONTROLLER, text) from error
+            answer = await self._link.ask(request)
+        except LinkFailed as error:
+            text = f"the controller cannot be asked: {error}"
+            raise WireError(ErrorCode.NETWORK_EXCEPTION, text) from error
+        assert isinstance(answer, AlterIsrAnswer)
+        if answer.error is not ErrorCode.NONE:
+            text = f"broker {self._link.asked} has answered {answer.error.name}"
+            raise WireError(answer.error, text)
+        return [answer.partitions[one.key] for one in wanted]
 
     def read_isr(self, keys: Sequence[PartitionKey]) -> Pending[list[IsrState | None]]:
         """What the metadata store has of each; WireError if it cannot be read."""

@@ -24,7 +24,15 @@ from kbroker.errors import EXIT_CANNOT_START, EXIT_DONE, ConfigError, WireError
 from kbroker.heap import Collector
 from kbroker.ipc.calls import Nothing, Operation
 from kbroker.ipc.mailbox import Mailbox
-from kbroker.ipc.process_table import READY, STATE, STOPPING, Address, ProcessKind, ProcessTable
+from kbroker.ipc.process_table import (
+    LEAVE,
+    READY,
+    STATE,
+    STOPPING,
+    Address,
+    ProcessKind,
+    ProcessTable,
+)
 from kbroker.ipc.rpc import Pending, Rpc
 from kbroker.types import BrokerId
 
@@ -250,12 +258,17 @@ class Worker:
     def on_reload(self) -> None:
         """SIGHUP arrived; only the controller reads the file again."""
 
+    def on_leave(self) -> None:
+        """LEAVE arrived: the broker will stop; only the controller process is told."""
+
     def _drain_signals(self) -> None:
         for number in self._signals.recv(256):
             if number == signal.SIGTERM:
                 self.stopping = True
             elif number == signal.SIGHUP:
                 self.on_reload()
+            elif number == LEAVE:
+                self.on_leave()
 
     def _timeout_ms(self) -> int:
         if self._mail_is_left:
@@ -278,7 +291,7 @@ def signal_socket() -> socket.socket:
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGHUP, LEAVE):
         signal.signal(number, _noticed)
     # Blocked since the fork, so that a stop before this line was not lost and did not kill.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGHUP))

@@ -22,7 +22,7 @@ from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.duties import Duties
 from kbroker.controller.events import EventQueue
-from kbroker.controller.membership import Registration
+from kbroker.controller.membership import Registration, present_controller
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.controller.topic_requests import TopicRequests
@@ -34,15 +34,18 @@ from kbroker.hosting.publisher import Publisher
 from kbroker.hosting.room import Room
 from kbroker.hosting.slots import JOURNAL_NAME, NoFreeSlot, SlotAssignments
 from kbroker.ipc import calls
-from kbroker.ipc.pending import Pending
-from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.process_table import HANDED_OVER, Address, ProcessKind
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import StoreFailed, WrongCluster
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
-from kbroker.peers.links import Links
+from kbroker.peers.controller_link import ControllerLink
+from kbroker.peers.links import Links, control_listener
 from kbroker.protocol import codec
 from kbroker.workers.active_controllers import ActiveControllers
 from kbroker.workers.base import Worker, now_ms, raise_failure
+from kbroker.workers.controller_server import SERVED, ControllerServer
+from kbroker.workers.leaving import Leaving
 from kbroker.workers.office import InOffice, Office
 from kbroker.workers.store_start import has_all_directories, open_store
 
@@ -91,7 +94,9 @@ class ControllerWorker(Worker):
         topic_ids = TopicIds("" if self.config.has_topic_ids else context.cluster_id)
         self.links = Links(context.broker_id, self.hosting, self, self.config, now_ms)
         self.office = Office(self.store, me, self.hosting, self.links, self, topic_ids)
-        controllers = ActiveControllers(self.office, self.hosting, me.broker_id, self.own_store)
+        self._controller_server = ControllerServer(lambda: self.office.duties, self.rpc.sleep)
+        self._shutdown_link, self._isr_link = self._controller_link(), self._controller_link()
+        controllers = ActiveControllers(self._isr_link, self.hosting, me.broker_id, self.own_store)
         self.isr_changes = IsrChanges(
             me.broker_id, self.hosting.replicas, controllers, self.rpc.sleep
         )
@@ -118,8 +123,26 @@ class ControllerWorker(Worker):
         stored_offsets = StoredOffsets(self.own_events, self.own_store)
         serve(calls.COMMIT_STORED_OFFSETS, stored_offsets.commit)
         serve(calls.FETCH_STORED_OFFSETS, stored_offsets.fetch)
-        control = ControlServer(self.hosting, self.context.cluster_id, self.rpc.sleep)
-        serve(calls.CONTROL_REQUEST, control.serve)
+        self._control = ControlServer(self.hosting, self.context.cluster_id, self.rpc.sleep)
+        serve(calls.CONTROL_REQUEST, self._control_request)
+
+    async def _control_request(
+        self, sender: Address, asked: calls.ControlMessage
+    ) -> calls.ControlReply:
+        """What comes from other brokers: from their controller, or to this one."""
+        server = self._controller_server if asked.api_key in SERVED else self._control
+        return await server.serve(sender, asked)
+
+    def _controller_link(self) -> ControllerLink:
+        """A way to whoever is the controller."""
+        return ControllerLink(
+            self.context.broker_id,
+            self._controller_server.answer,
+            lambda: present_controller(self.own_store),
+            self.links.link(),
+            control_listener(self.config),
+            self.config.protocol_version,
+        )
 
     # -- the office --------------------------------------------------------------------------
 
@@ -197,6 +220,8 @@ class ControllerWorker(Worker):
         self._take_over()
         self.store.settle(now)
         self.links.tick(now)
+        for link in (self._shutdown_link, self._isr_link):
+            link.tick(now, self.hosting.metadata.controller_id)
 
     def _take_over(self) -> None:
         """Publish to the processes that an earlier controller process served."""
@@ -234,6 +259,18 @@ class ControllerWorker(Worker):
             logger.warning("the broker is not the controller, which reads the file")
             return
         office.configs.reload(self.context.config_path, self.context.overrides).then(raise_failure)
+
+    def on_leave(self) -> None:
+        """The broker will stop: have others lead what it leads, and say when that is done."""
+        leaving = Leaving(
+            self.context.broker_id, self._shutdown_link.ask, self.config, self.rpc.sleep, now_ms
+        )
+
+        def ended(outcome: Pending[bool]) -> None:
+            self.processes.set(self.address, HANDED_OVER, 1)
+            raise_failure(outcome)
+
+        run(leaving.hand_over(lambda: self.hosting.broker_epoch)).then(ended)
 
     def shutdown(self) -> None:
         self.slots.close()

@@ -95,6 +95,11 @@ class Office:
         self._process = process
         self._session = Session(store, me, self)
 
+    @property
+    def duties(self) -> Duties | None:
+        """Of the controller; None while another broker is it, or the store cannot be reached."""
+        return self.present.duties if self.present is not None and self._is_connected else None
+
     def start(self) -> None:
         """Register and stand for the controller, now and whenever it is needed again."""
         self._session.start()

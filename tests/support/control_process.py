@@ -1,13 +1,16 @@
-"""A controller process that decodes control requests, and does what any controller says."""
+"""A controller process that decodes requests between brokers, and does what they say."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from kbroker.cluster.control_requests import ControlAnswer, ControlRequest
+from kbroker.cluster.control_requests import ControlAnswer, ControlRequest, PartitionKey
+from kbroker.errors import ErrorCode
 from kbroker.hosting.control_server import ControlServer
-from kbroker.ipc.calls import ControlMessage, ControlReply
+from kbroker.ipc.calls import ControlMessage, ControlReply, IsrAnswer, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending, run
+from kbroker.workers.controller_server import SERVED, ControllerServer
 
 
 class TakesAnything:
@@ -19,13 +22,36 @@ class TakesAnything:
         return done
 
 
-CONTROL_SERVER = ControlServer(TakesAnything(), "cluster-1", lambda delay_ms: Pending())
+class GrantsAnything:
+    """The duties of a controller without scruples."""
+
+    def __init__(self) -> None:
+        self.shutdowns = self.in_sync = self
+
+    async def shut_down(self, *_: Any) -> list[PartitionKey]:
+        return []
+
+    async def alter(self, _: int, __: int, wanted: Sequence[WantedIsr]) -> list[IsrAnswer]:
+        return [
+            IsrAnswer(ErrorCode.NONE, IsrState(0, one.leader_epoch, one.isr, one.partition_epoch))
+            for one in wanted
+        ]
+
+
+def at_once(delay_ms: int) -> Pending[None]:
+    return Pending()
+
+
+DUTIES: Any = GrantsAnything()
+CONTROL_SERVER = ControlServer(TakesAnything(), "cluster-1", at_once)
+CONTROLLER_SERVER = ControllerServer(lambda: DUTIES, at_once)
 
 
 def serve_control(to: Any, api_key: int, version: int, body: str) -> ControlReply:
     """What the controller process answers."""
     asked = ControlMessage(api_key, version, bytes.fromhex(body))
-    outcome = run(CONTROL_SERVER.serve(to, asked))
+    server = CONTROLLER_SERVER if api_key in SERVED else CONTROL_SERVER
+    outcome = run(server.serve(to, asked))
     assert outcome.done, "a short request is decoded in one go"
     if outcome.error is not None:
         raise outcome.error

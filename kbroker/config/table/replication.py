@@ -75,11 +75,13 @@ REPLICATION = (
         doc="Network timeout of requests from the controller to brokers."),
     Key("controller.message.queue.size", INT, INT_MAX, LOW, status=UNUSED,
         doc="Queue length of Kafka 0.8 between controller and brokers."),
-    Key("controlled.shutdown.enable", BOOLEAN, True, MEDIUM, status=LATER,
-        doc="Hand leadership over before stopping."),
-    Key("controlled.shutdown.max.retries", INT, 3, MEDIUM, status=LATER,
+    Key("controlled.shutdown.enable", BOOLEAN, True, MEDIUM,
+        doc=
+            "Hand leadership over before stopping. A broker without zookeeper.connect has nobody "
+            "to hand it to."),
+    Key("controlled.shutdown.max.retries", INT, 3, MEDIUM,
         doc="Attempts at handing leadership over before stopping anyway."),
-    Key("controlled.shutdown.retry.backoff.ms", LONG, 5000, MEDIUM, status=LATER,
+    Key("controlled.shutdown.retry.backoff.ms", LONG, 5000, MEDIUM,
         doc="Backoff between these attempts."),
 )
 

@@ -13,7 +13,9 @@ CONTROL_DEADLINE_MS = 20_000
 
 @dataclass(slots=True)
 class ControlMessage:
-    """LeaderAndIsr, StopReplica or UpdateMetadata, undecoded, without its header."""
+    """LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown or AlterIsr, undecoded, without
+    its header.
+    """
 
     api_key: int
     version: int

@@ -1,4 +1,4 @@
-"""LeaderAndIsr, StopReplica and UpdateMetadata on their way to the controller process."""
+"""What brokers and controllers ask of each other, on its way to the controller process."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ VERSIONS = {
     ApiKey.LEADER_AND_ISR: (0, 4),
     ApiKey.STOP_REPLICA: (0, 3),
     ApiKey.UPDATE_METADATA: (0, 6),
+    ApiKey.CONTROLLED_SHUTDOWN: (0, 3),
+    ApiKey.ALTER_PARTITION: (0, 0),
 }
 EVERY = [(api, n) for api, (first, last) in VERSIONS.items() for n in range(first, last + 1)]
 
@@ -38,7 +40,9 @@ def test_request_is_passed_on_as_it_came(api: ApiKey, version: int) -> None:
     response = response_class(api)(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
     answer = codec.encode(response, version)
     process.answers("control_request", lambda to, **args: {"body": answer.hex(), "reason": ""})
-    request: Any = request_class(api)(controller_id=7, controller_epoch=9)
+    cls: Any = request_class(api)
+    is_asked = "broker_id" in cls.__slots__
+    request = cls(broker_id=7) if is_asked else cls(controller_id=7, controller_epoch=9)
 
     assert process.ask(request, version) == response
 

@@ -9,7 +9,9 @@ import signal
 import pytest
 
 from kbroker.ipc.process_table import (
+    HANDED_OVER,
     HEARTBEAT_NS,
+    LEAVE,
     PID,
     READY,
     STATE,
@@ -90,7 +92,7 @@ class FakeSystem:
 class Setup:
     """An arbiter on fakes, started."""
 
-    def __init__(self, stop_budget_s: float = 1.5) -> None:
+    def __init__(self, stop_budget_s: float = 1.5, leave_s: float = 0.0) -> None:
         self.system = FakeSystem()
         self.table = ProcessTable(bytearray(region_size(len(ADDRESSES))), ADDRESSES)  # type: ignore[arg-type]
         self.ends: list[tuple[Address, int]] = []
@@ -101,6 +103,7 @@ class Setup:
             self.system,
             policy=RestartPolicy(0.1, 10.0, jitter=lambda low, high: 1.0),
             stop_budget_s=stop_budget_s,
+            leave_s=leave_s,
             on_restart=self.on_restart,
             on_end=lambda address, incarnation: self.ends.append((address, incarnation)),
         )
@@ -392,3 +395,102 @@ def test_unknown_child_is_reaped_without_a_trace(setup: Setup) -> None:
     setup.arbiter.reap()
 
     assert setup.ends == []
+
+
+class Leaving(FakeSystem):
+    """The controller process takes its time to hand over."""
+
+    def __init__(self, takes_s: float) -> None:
+        super().__init__()
+        self.takes_s = takes_s
+        self.asked_at = float("inf")
+        self.on_wait = lambda: None
+
+    def kill(self, pid: int, number: int) -> None:
+        if number == LEAVE:
+            assert self.alive[pid] == CONTROLLER
+            self.asked_at = self.time
+        super().kill(pid, number)
+
+    def wait_signals(self, timeout_s: float) -> list[int]:
+        arrived = super().wait_signals(timeout_s)
+        self.on_wait()
+        return arrived
+
+
+def leaving(setup: Setup, system: Leaving) -> Setup:
+    """The same, with that system; told to stop."""
+    system.alive, system._next_pid = setup.system.alive, setup.system._next_pid
+    setup.system = setup.arbiter._system = system
+
+    def hand_over() -> None:
+        if system.time >= system.asked_at + system.takes_s:
+            setup.table.set(CONTROLLER, HANDED_OVER, 1)
+
+    system.on_wait = hand_over
+    setup.arbiter.on_signal(signal.SIGTERM)
+    return setup
+
+
+def test_broker_hands_over_while_all_serve_and_then_stops() -> None:
+    setup = leaving(Setup(leave_s=60), Leaving(takes_s=7))
+
+    setup.arbiter.leave()
+
+    assert setup.system.killed == [(CONTROLLER, LEAVE)]
+    assert 107 <= setup.system.time < 107.1
+
+
+def test_shutdown_does_not_wait_for_a_controlled_one_for_ever(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    setup = leaving(Setup(leave_s=60), Leaving(takes_s=1000))
+
+    setup.arbiter.leave()
+
+    assert 160 <= setup.system.time < 160.1
+    assert "before the controlled shutdown has ended" in caplog.text
+
+
+def test_second_signal_ends_a_controlled_shutdown() -> None:
+    setup = leaving(Setup(leave_s=60), Leaving(takes_s=1000))
+    setup.system.signals = [signal.SIGTERM]
+
+    setup.arbiter.leave()
+
+    assert setup.system.time < 100.1
+
+
+def test_end_of_the_controller_process_ends_a_controlled_shutdown() -> None:
+    system = Leaving(takes_s=1000)
+    setup = leaving(Setup(leave_s=60), system)
+    system.on_wait = lambda: system.end(CONTROLLER, -signal.SIGKILL)
+
+    setup.arbiter.leave()
+
+    assert setup.system.time < 100.1
+
+
+def test_controller_process_that_does_not_serve_is_not_asked() -> None:
+    setup = leaving(Setup(leave_s=60), Leaving(takes_s=1000))
+    setup.table.begin_start(CONTROLLER)
+
+    setup.arbiter.leave()
+
+    assert setup.system.killed == []
+
+
+@pytest.mark.parametrize(("leave_s", "asked"), [(60, [(CONTROLLER, LEAVE)]), (0, [])])
+def test_only_a_broker_of_a_cluster_hands_over(leave_s: float, asked: object) -> None:
+    system = Leaving(takes_s=0)
+    setup = leaving(Setup(leave_s=leave_s), system)
+    setup.arbiter._stop_requested = False
+    hand_over = system.on_wait
+    system.signals = [signal.SIGTERM]
+    # All serve when the signal comes.
+    system.on_wait = lambda: setup.beat() or hand_over()
+
+    setup.arbiter.run()
+
+    assert [row for row in setup.system.killed if row[1] == LEAVE] == asked
+    assert setup.arbiter.stopped_cleanly(ProcessKind.IO_WORKER)

@@ -1,0 +1,47 @@
+"""What brokers ask of the active controller: ControlledShutdown and AlterIsr, as values.
+
+The broker that is the controller itself asks by a call; from everywhere else these are APIs 7 and
+56 on the wire, with the same fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kbroker.cluster.control_requests import NO_BROKER_EPOCH, PartitionKey
+from kbroker.errors import ErrorCode
+from kbroker.ipc.calls import IsrAnswer, WantedIsr
+
+
+class ControlledShutdown(NamedTuple):
+    """A broker is about to stop: others are to lead what it leads."""
+
+    broker_id: int
+    broker_epoch: int = NO_BROKER_EPOCH
+
+
+class ShutdownAnswer(NamedTuple):
+    """``remaining``: what the broker still leads, though others have replicas of it."""
+
+    error: ErrorCode = ErrorCode.NONE
+    remaining: tuple[PartitionKey, ...] = ()
+
+
+class AlterIsr(NamedTuple):
+    """Of a leader, for some of its partitions."""
+
+    broker_id: int
+    broker_epoch: int
+    partitions: Sequence[WantedIsr]
+
+
+class AlterIsrAnswer(NamedTuple):
+    """``error``: of the whole request, of which nothing was done then. ``partitions``: by key."""
+
+    error: ErrorCode = ErrorCode.NONE
+    partitions: Mapping[PartitionKey, IsrAnswer] = {}
+
+
+ControllerRequest = ControlledShutdown | AlterIsr
+ControllerAnswer = ShutdownAnswer | AlterIsrAnswer

@@ -1,0 +1,90 @@
+"""Serves what other brokers ask the active controller: ControlledShutdown and AlterIsr.
+
+A broker that is not the controller says so, and whoever asks looks for the one that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kbroker.cluster.controller_requests import (
+    AlterIsr,
+    AlterIsrAnswer,
+    ControlledShutdown,
+    ControllerAnswer,
+    ControllerRequest,
+    ShutdownAnswer,
+)
+from kbroker.controller.duties import Duties
+from kbroker.controller.store_failure import store_failure
+from kbroker.errors import ErrorCode, WireError
+from kbroker.hosting.control_server import decoded
+from kbroker.ipc.calls import ControlMessage, ControlReply
+from kbroker.ipc.pending import Pending
+from kbroker.ipc.process_table import Address
+from kbroker.metastore.settled import Fenced
+from kbroker.metastore.store import StoreError, StoreFailed
+from kbroker.peers.controller_codec import API_OF, answer_to_wire, request_from_wire
+from kbroker.protocol import codec
+from kbroker.protocol.primitives import DecodeError
+
+SERVED = frozenset(API_OF.values())
+FAILURES = (WireError, StoreFailed, StoreError, Fenced)
+
+
+class ControllerServer:
+    """Of one broker. duties: of its controller, None while it is none or cannot ask the store.
+
+    sleep: lets the process do its other work.
+    """
+
+    def __init__(
+        self, duties: Callable[[], Duties | None], sleep: Callable[[int], Pending[None]]
+    ) -> None:
+        self._duties = duties
+        self._sleep = sleep
+
+    async def serve(self, sender: Address, asked: ControlMessage) -> ControlReply:
+        """A request from the wire. INVALID_REQUEST for what no broker asks."""
+        try:
+            request = request_from_wire(await decoded(asked, self._sleep))
+        except DecodeError as error:
+            return ControlReply(None, str(error))
+        answer = await self.answer(request)
+        return ControlReply(codec.encode(answer_to_wire(answer), asked.version), "")
+
+    async def answer(self, request: ControllerRequest) -> ControllerAnswer:
+        """The answer of the controller; of one that resigns meanwhile, that it is none."""
+        duties = self._duties()
+        if isinstance(request, ControlledShutdown):
+            return await _shut_down(duties, request)
+        return await _alter(duties, request)
+
+
+async def _shut_down(duties: Duties | None, request: ControlledShutdown) -> ShutdownAnswer:
+    """COMPAT: the code of a broker that is not the controller is Kafka's."""
+    if duties is None:
+        return ShutdownAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
+    try:
+        return ShutdownAnswer(remaining=tuple(await duties.shutdowns.shut_down(*request)))
+    except FAILURES as error:
+        code = code_of(error)
+    return ShutdownAnswer(
+        ErrorCode.STALE_CONTROLLER_EPOCH if code is ErrorCode.NOT_CONTROLLER else code
+    )
+
+
+async def _alter(duties: Duties | None, request: AlterIsr) -> AlterIsrAnswer:
+    if duties is None:
+        return AlterIsrAnswer(ErrorCode.NOT_CONTROLLER)
+    try:
+        answers = await duties.in_sync.alter(*request)
+    except FAILURES as error:
+        return AlterIsrAnswer(code_of(error))
+    keys = (wanted.key for wanted in request.partitions)
+    return AlterIsrAnswer(partitions=dict(zip(keys, answers, strict=True)))
+
+
+def code_of(error: WireError | StoreFailed | StoreError | Fenced) -> ErrorCode:
+    """Of a whole request that failed."""
+    return error.code if isinstance(error, WireError) else store_failure(error).code

@@ -1,0 +1,95 @@
+"""Controlled shutdown: before a broker stops, others lead what it leads.
+
+The broker asks the controller again and again until nothing remains, or it has asked often enough.
+Meanwhile all of its processes serve, so that clients find the new leaders at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kbroker.cluster.controller_requests import (
+    ControlledShutdown,
+    ControllerAnswer,
+    ControllerRequest,
+    ShutdownAnswer,
+)
+from kbroker.config.loader import BrokerConfig
+from kbroker.errors import ErrorCode
+from kbroker.ipc.pending import Pending, TooLate, run, within
+from kbroker.peers.link import LinkFailed
+
+logger = logging.getLogger(__name__)
+
+Ask = Callable[[ControllerRequest], Coroutine[Any, Any, ControllerAnswer]]
+
+
+def patience_s(config: BrokerConfig) -> float:
+    """The longest that a controlled shutdown may take; 0 where there is none."""
+    if not (config.uses_zookeeper and config["controlled.shutdown.enable"]):
+        return 0.0
+    times, backoff_ms = settings(config)
+    timeout_ms: int = config["controller.socket.timeout.ms"]
+    return times * (timeout_ms + backoff_ms) / 1000
+
+
+def settings(config: BrokerConfig) -> tuple[int, int]:
+    """How often the controller is asked, and the time in between in ms."""
+    return config["controlled.shutdown.max.retries"], config["controlled.shutdown.retry.backoff.ms"]
+
+
+class Leaving:
+    """Of one broker. ask: the controller; it fails with LinkFailed. now_ms: a monotonic clock."""
+
+    def __init__(
+        self,
+        me: int,
+        ask: Ask,
+        config: BrokerConfig,
+        sleep: Callable[[int], Pending[None]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._me = me
+        self._ask = ask
+        self._config = config
+        self._sleep = sleep
+        self._now_ms = now_ms
+
+    async def hand_over(self, broker_epoch: Callable[[], int]) -> bool:
+        """Whether others lead all that they have replicas of. broker_epoch: the present one."""
+        times, backoff_ms = settings(self._config)
+        logger.info("starting controlled shutdown")
+        begun = self._now_ms()
+        for attempt in range(1, times + 1):
+            reason = await self._try(ControlledShutdown(self._me, broker_epoch()))
+            if not reason:
+                took_ms = self._now_ms() - begun
+                logger.info("controlled shutdown succeeded after %d ms", took_ms)
+                return True
+            if attempt < times:
+                text = "controlled shutdown, attempt %d of %d: %s; trying again in %d ms"
+                logger.warning(text, attempt, times, reason, backoff_ms)
+                await self._sleep(backoff_ms)
+            else:
+                text = "controlled shutdown, attempt %d of %d: %s; stopping all the same"
+                logger.warning(text, attempt, times, reason)
+        return False
+
+    async def _try(self, request: ControlledShutdown) -> str:
+        """Why something remains; empty when nothing does."""
+        timer = self._sleep(self._config["controller.socket.timeout.ms"])
+        try:
+            answer = await within(run(self._ask(request)), timer)
+        except LinkFailed as error:
+            return f"cannot ask the controller: {error}"
+        except TooLate:
+            return "the controller has not answered, or ZooKeeper not said who it is"
+        assert isinstance(answer, ShutdownAnswer)
+        if answer.error is not ErrorCode.NONE:
+            return f"the controller answered {answer.error.name}"
+        if answer.remaining:
+            (topic, number), count = answer.remaining[0], len(answer.remaining)
+            return f"no other broker can lead {count} partitions, {topic}-{number} among them"
+        return ""

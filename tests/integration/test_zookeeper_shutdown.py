@@ -1,0 +1,126 @@
+"""Brokers of a cluster that stop in order, and what is left of them that do not."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+from kazoo.client import KazooClient
+from support.zookeeper import ZooKeeperServer
+
+from kbroker.testing import Broker, wait_until
+
+pytestmark = pytest.mark.integration
+
+SESSION_MS = 10_000
+PARTITIONS = 6
+TOPICS = (f"t-{number}" for number in count())
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def store(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
+    client = KazooClient(f"{zookeeper.connect}/cluster")
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def brokers(
+    zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[int, Broker]]:
+    """The first is the controller."""
+    with ExitStack() as stack:
+        yield {
+            number: stack.enter_context(
+                Broker(
+                    broker_id=number,
+                    zookeeper_connect=f"{zookeeper.connect}/cluster",
+                    zookeeper_session_timeout_ms=SESSION_MS,
+                    log_dirs=str(tmp_path_factory.mktemp(f"broker-{number}")),
+                )
+            )
+            for number in (1, 2)
+        }
+
+
+def admin(store: KazooClient, brokers: dict[int, Broker]) -> KafkaAdminClient:
+    """Of the controller."""
+    controller = json.loads(store.get("/controller")[0])["brokerid"]
+    return KafkaAdminClient(bootstrap_servers=brokers[controller].bootstrap)
+
+
+@contextmanager
+def created(store: KazooClient, brokers: dict[int, Broker], replicas: int) -> Iterator[str]:
+    """A topic whose partitions are led; nothing of it remains for the next stop of a broker."""
+    name = next(TOPICS)
+    with closing(admin(store, brokers)) as client:
+        client.create_topics([NewTopic(name, PARTITIONS, replicas)])
+    yield name
+    with closing(admin(store, brokers)) as client:
+        client.delete_topics([name])
+    wait_until(lambda: store.exists(f"/brokers/topics/{name}") is None, 30, "it is deleted")
+
+
+def states(store: KazooClient, topic: str) -> list[dict[str, Any]]:
+    return [
+        json.loads(store.get(f"/brokers/topics/{topic}/partitions/{number}/state")[0])
+        for number in range(PARTITIONS)
+    ]
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["controller", "other"])
+def test_broker_that_stops_in_order_hands_over_what_it_leads(
+    brokers: dict[int, Broker], store: KazooClient, number: int
+) -> None:
+    """Before its session ends: then nothing is left for the controller to do."""
+    stopped, other = brokers[number], 3 - number
+    with created(store, brokers, 2) as topic:
+        led = [state for state in states(store, topic) if state["leader"] == number]
+        assert 0 < len(led) < PARTITIONS
+
+        assert stopped.stop() == 0
+
+        found = [(s["leader"], s["isr"], s["leader_epoch"]) for s in states(store, topic)]
+        # One new epoch each, by the controlled shutdown: another would be of the broker's absence.
+        assert found == [(other, [other], 1)] * PARTITIONS
+        assert "controlled shutdown succeeded" in stopped.log_text
+        stopped.start()
+        wait_until(lambda: store.exists(f"/brokers/ids/{number}"), 30, "it is registered again")
+
+
+def test_broker_without_others_replicas_stops_at_once(
+    brokers: dict[int, Broker], store: KazooClient
+) -> None:
+    with created(store, brokers, 1) as topic:
+        before = states(store, topic)
+
+        began = time.monotonic()
+        assert brokers[2].stop() == 0
+        took_s = time.monotonic() - began
+
+        assert "attempt" not in brokers[2].log_text, "the controller was not asked again"
+        assert took_s < 10
+        led_by_1 = [state for state in before if state["leader"] == 1]
+        assert 0 < len(led_by_1) < PARTITIONS
+        assert [s for s in states(store, topic) if s["leader"] == 1] == led_by_1
+        brokers[2].start()
+        wait_until(
+            lambda: sum(s["leader"] == 2 for s in states(store, topic)) == PARTITIONS // 2,
+            30,
+            "it leads again",
+        )
