@@ -256,6 +256,7 @@ class KafkaBroker(Broker):
     ) -> None:
         super().__init__(place)
         self.libraries = kafka_libraries()
+        self.cluster_id = uuid_text(new_uuid())
         controller = free_ports(1)[0]
         self.configuration = {
             "process.roles": "broker,controller",
@@ -283,19 +284,9 @@ class KafkaBroker(Broker):
         properties.write_text("".join(f"{k}={v}\n" for k, v in self.configuration.items()))
         if (self.home / "data" / "meta.properties").exists():
             return  # it runs again on what it has
-        cluster = uuid_text(new_uuid())
+        tool = [*self._java, "kafka.tools.StorageTool", "format"]
         done = subprocess.run(
-            [
-                *self._java,
-                "kafka.tools.StorageTool",
-                "format",
-                "-t",
-                cluster,
-                "-c",
-                str(properties),
-            ],
-            capture_output=True,
-            text=True,
+            [*tool, "-t", self.cluster_id, "-c", str(properties)], capture_output=True, text=True
         )
         if done.returncode != 0:
             raise RuntimeError(f"kafka's storage tool failed:\n{done.stdout}{done.stderr}")

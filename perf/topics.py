@@ -18,14 +18,18 @@ def fresh_name(prefix: str) -> str:
 
 
 def create_topic(
-    bootstrap: str, name: str, partitions: int, config: dict[str, str] | None = None
+    bootstrap: str,
+    name: str,
+    partitions: int,
+    config: dict[str, str] | None = None,
+    replication_factor: int = 1,
 ) -> dict[int, tuple[str, int]]:
     """Create the topic unless it is there, and wait for its leaders; {partition: address}.
 
     Raises ValueError if the topic exists with another number of partitions.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    topic = NewTopic(name, partitions, 1, config=config or {})
+    topic = NewTopic(name, partitions, replication_factor, config=config or {})
     exists_code = 36
     try:
         admin.create_topics([topic], operation_timeout=30)[name].result(timeout=30)

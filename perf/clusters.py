@@ -1,0 +1,248 @@
+"""Three brokers on this machine, of each kind that ``perf/cluster.py`` compares.
+
+    with KbrokerCluster(place) as cluster:
+        cluster.bootstrap, cluster.brokers[0].halt()
+
+kbroker and Kafka 2.7.2 share their state through a ZooKeeper of their own, Kafka 3.9.1 is its own
+quorum. A cluster looks like a broker to what only loads it: ``name``, ``bootstrap``, and
+``cpu_seconds`` of all its brokers (never of ZooKeeper).
+"""
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from confluent_kafka.admin import AdminClient
+
+from perf import process_tree
+from perf.brokers import LOG4J, Broker, KafkaBroker, KbrokerBroker, free_ports
+from perf.kafka_distribution import kafka_libraries
+from perf.raw_client import RawClient
+
+OLD_KAFKA = "2.7.2"
+SESSION_MS = 6000
+READY_TIMEOUT_S = 120.0
+
+# What all clusters have. Nothing else differs from the defaults but the size of what they serve.
+REPLICATED = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "log.segment.delete.delay.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class ZooKeeper(Broker):
+    """A ZooKeeper of one, from the jars of Kafka 2.7.2."""
+
+    name = "zookeeper"
+
+    def prepare(self) -> None:
+        (self.home / "log4j.properties").write_text(LOG4J)
+        lines = {
+            "tickTime": "500",
+            "dataDir": str(self.home / "data"),
+            "clientPort": str(self.port),
+            "clientPortAddress": "127.0.0.1",
+            "maxClientCnxns": "0",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "ruok",
+        }
+        text = "".join(f"{name}={value}\n" for name, value in lines.items())
+        (self.home / "zookeeper.properties").write_text(text)
+
+    def command(self) -> list[str]:
+        log4j = f"-Dlog4j.configuration=file:{self.home / 'log4j.properties'}"
+        libraries = kafka_libraries(version=OLD_KAFKA)
+        java = ["java", "-Xmx512m", log4j, "-cp", f"{libraries}/*"]
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        return [*java, main, str(self.home / "zookeeper.properties")]
+
+    def start(self) -> None:
+        self.launch()
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                with RawClient(self.address) as client:
+                    client.socket.sendall(b"ruok")
+                    if client.socket.recv(4) == b"imok":
+                        return
+            except OSError:
+                time.sleep(0.02)
+        raise TimeoutError(f"ZooKeeper is not ready:\n{self.tail()}")
+
+
+class ZooKeeperKafkaBroker(KafkaBroker):
+    """Apache Kafka 2.7.2, with its state in ZooKeeper."""
+
+    name = "kafka-2.7.2"
+
+    def __init__(
+        self, place: Path | str | None = None, overrides: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(place)
+        self.libraries = kafka_libraries(version=OLD_KAFKA)
+        self.configuration = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": str(self.home / "data"),
+            **(overrides or {}),
+        }
+
+    def prepare(self) -> None:
+        (self.home / "log4j.properties").write_text(LOG4J)
+        text = "".join(f"{name}={value}\n" for name, value in self.configuration.items())
+        (self.home / "server.properties").write_text(text)
+
+
+class Cluster:
+    """Brokers 1 to 3. ``overrides``: further settings of each."""
+
+    name = "cluster"
+
+    def __init__(
+        self, place: Path | str | None = None, overrides: dict[str, str] | None = None
+    ) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix=f"perf-{self.name}-", dir=place))
+        self.settings = {**REPLICATED, **(overrides or {})}
+        self.brokers: list[Broker] = []
+        self._stack = ExitStack()
+
+    def create(self) -> Sequence[Broker]:
+        """The three brokers, not yet started; whatever they need besides is started."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        self.brokers = list(self.create())
+        for broker in self.brokers:
+            self._stack.callback(broker.stop)
+            broker.launch()
+        self.wait_until_all_know(len(self.brokers))
+
+    def wait_until_all_know(self, count: int) -> None:
+        """Wait until every running broker names ``count`` brokers in its metadata."""
+
+        def all_there(broker: Broker) -> bool:
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+            try:
+                return len(admin.list_topics(timeout=5).brokers) == count
+            except Exception:  # confluent-kafka's derives from Exception: not yet there
+                return False
+
+        running = [broker for broker in self.brokers if broker.process is not None]
+        self.wait(lambda: all(map(all_there, running)), f"{count} brokers")
+
+    def wait(self, is_so: Callable[[], bool], what: str, timeout: float = READY_TIMEOUT_S) -> float:
+        """Wait until it is so; the time.monotonic() of that. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout
+        while not is_so():
+            if time.monotonic() > deadline:
+                tails = "\n".join(f"{one.port}: {one.tail(1000)}" for one in self.brokers)
+                raise TimeoutError(f"{self.name}: not within {timeout:g} s: {what}\n{tails}")
+            time.sleep(0.01)
+        return time.monotonic()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.bootstrap for broker in self.brokers if broker.process is not None)
+
+    def cpu_seconds(self) -> float:
+        return sum(broker.cpu_seconds() for broker in self.brokers if broker.process is not None)
+
+    def broker_of(self, address: tuple[str, int]) -> Broker:
+        """The broker that listens there."""
+        return next(broker for broker in self.brokers if broker.port == address[1])
+
+    def kill(self, broker: Broker) -> None:
+        """SIGKILL to the whole tree at once."""
+        assert broker.process is not None
+        for pid in process_tree.descendants(broker.process.pid):
+            os.kill(pid, signal.SIGKILL)
+        broker.process.wait()
+        broker.process = None
+
+    def stop(self) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> "Cluster":
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class ZooKeeperCluster(Cluster):
+    """Brokers that share their state through a ZooKeeper."""
+
+    broker_class: type[Broker]
+
+    def create(self) -> Sequence[Broker]:
+        zookeeper = self._stack.enter_context(ZooKeeper(self.home))
+        shared = {
+            "zookeeper.connect": f"127.0.0.1:{zookeeper.port}/perf",
+            "zookeeper.session.timeout.ms": str(SESSION_MS),
+            **self.settings,
+        }
+        return [
+            self.broker_class(self.home, {"broker.id": str(number), **shared})  # type: ignore[call-arg]
+            for number in (1, 2, 3)
+        ]
+
+
+class KbrokerCluster(ZooKeeperCluster):
+    """kbroker of this checkout."""
+
+    name = "kbroker"
+    broker_class = KbrokerBroker
+
+
+class OldKafkaCluster(ZooKeeperCluster):
+    """Apache Kafka 2.7.2."""
+
+    name = "kafka-2.7.2"
+    broker_class = ZooKeeperKafkaBroker
+
+
+class KafkaCluster(Cluster):
+    """Apache Kafka 3.9.1, each process broker and controller."""
+
+    name = "kafka-3.9.1"
+
+    def create(self) -> Sequence[Broker]:
+        controllers = dict(zip((1, 2, 3), free_ports(3), strict=True))
+        voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in controllers.items())
+        found: list[KafkaBroker] = []
+        for number, port in controllers.items():
+            broker = KafkaBroker(self.home)
+            broker.cluster_id = found[0].cluster_id if found else broker.cluster_id
+            listeners = f"PLAINTEXT://127.0.0.1:{broker.port},CONTROLLER://127.0.0.1:{port}"
+            broker.configuration |= {
+                "node.id": str(number),
+                "controller.quorum.voters": voters,
+                "listeners": listeners,
+                **self.settings,
+            }
+            found.append(broker)
+        return found
+
+
+CLUSTERS: dict[str, type[Cluster]] = {
+    one.name: one for one in (KbrokerCluster, KafkaCluster, OldKafkaCluster)
+}
