@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { RECEIVE_BYTES = 1 << 20, ANSWERS_BYTES = 1 << 20, EVENTS = 64 };
+enum { RECEIVE_BYTES = 1 << 20, RESPONSES_BYTES = 1 << 20, EVENTS = 64 };
 
 struct connection {
     int fd, log;
@@ -124,7 +124,7 @@ static void accept_one(int listener, const char *directory) {
     c->log = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     must(c->log >= 0, path);
     c->in = malloc(RECEIVE_BYTES);
-    c->out = malloc(ANSWERS_BYTES);
+    c->out = malloc(RESPONSES_BYTES);
     watch(c, EPOLL_CTL_ADD, EPOLLIN);
 }
 

@@ -141,7 +141,7 @@ def produce_frame(
     return request_frame(PRODUCE, version, body + b"\0\0\0", flexible=True)
 
 
-def produce_answer_prefix(version: int, topic: str, partition: int) -> bytes:
+def produce_response_prefix(version: int, topic: str, partition: int) -> bytes:
     """What stands between correlation id and error code in the answer to ``produce_frame``."""
     name = topic.encode()
     if version < FIRST_FLEXIBLE_PRODUCE:

@@ -30,8 +30,8 @@ from perf import process_tree
 from perf.brokers import KbrokerBroker
 from perf.frames import (
     fetch_frame,
-    produce_answer_prefix,
     produce_frame,
+    produce_response_prefix,
     random_values,
     record_batch,
 )
@@ -41,7 +41,7 @@ from perf.topics import create_topic, delete_topic, fresh_name
 SOURCE = Path(__file__).with_name("bare.c")
 VERSION = 9
 # Error code, offset, append time -1, log start, no record errors, no message, tags; throttle, tags.
-ANSWER_END = bytes(10) + b"\xff" * 8 + bytes(8) + b"\x01\x00\x00\x00" + bytes(5)
+RESPONSE_END = bytes(10) + b"\xff" * 8 + bytes(8) + b"\x01\x00\x00\x00" + bytes(5)
 # What a reader gets at once: whole batches of one size, so that offsets can be told beforehand.
 CHUNK_BATCHES = 60
 CHUNKS = 64
@@ -77,7 +77,7 @@ class BareServer:
         subprocess.run(["cc", "-O2", "-o", program, SOURCE], check=True)
         sent = self.home / "sent"
         sent.write_bytes(batch * CHUNK_BATCHES * CHUNKS)
-        answer = produce_answer_prefix(VERSION, topic, 0) + ANSWER_END
+        answer = produce_response_prefix(VERSION, topic, 0) + RESPONSE_END
         self.process = subprocess.Popen(
             [program, self.home, sent, str(len(batch) * CHUNK_BATCHES), answer.hex()],
             stdout=subprocess.PIPE,
@@ -131,7 +131,7 @@ def produced_us(
         generator = LoadGenerator(
             sockets,
             [produce_frame(VERSION, topic, number, batch, acks=1) for number in numbers],
-            [produce_answer_prefix(VERSION, topic, number) for number in numbers],
+            [produce_response_prefix(VERSION, topic, number) for number in numbers],
             5,
             True,
         )
@@ -157,15 +157,15 @@ def read_us(
         while time.monotonic() < end:
             wanted += 1
             for one in sockets:
-                read_bytes += read_answer(one, room)
+                read_bytes += read_response(one, room)
                 one.sendall(frames[wanted % len(frames)])
         for one in sockets:
-            read_bytes += read_answer(one, room)
+            read_bytes += read_response(one, room)
         spent = server.cpu_seconds() - before
     return spent / read_bytes * 1e12
 
 
-def read_answer(one: socket.socket, room: memoryview) -> int:
+def read_response(one: socket.socket, room: memoryview) -> int:
     """Take one answer; its size. A short one of a broker is an error and no measure."""
     head = one.recv(4, socket.MSG_WAITALL)
     (size,) = struct.unpack(">i", head)

@@ -10,13 +10,13 @@ from perf.frames import (
     TopicMetadata,
     metadata_frame,
     parse_metadata,
-    produce_answer_prefix,
     produce_frame,
+    produce_response_prefix,
     record_batch,
 )
 
 # BOUND: a metadata answer about one topic of some thousand partitions is below this.
-MAX_ANSWER_BYTES = 4 << 20
+MAX_RESPONSE_BYTES = 4 << 20
 # Metadata is asked about it, only to see that somebody answers; it is not created.
 _NO_TOPIC = "perf-is-there-a-broker"
 
@@ -55,7 +55,7 @@ class RawClient:
         """Send a whole frame; the answer without its length."""
         self.socket.sendall(frame)
         (size,) = struct.unpack(">i", self._read(4))
-        if not 4 <= size <= MAX_ANSWER_BYTES:
+        if not 4 <= size <= MAX_RESPONSE_BYTES:
             raise ConnectionError(f"the answer claims {size} bytes")
         return self._read(size)
 
@@ -74,7 +74,7 @@ class RawClient:
     def produce(self, topic: str, partition: int, batch: bytes, *, acks: int = 1) -> int:
         """One batch with Produce 7; the error code."""
         answer = self.call(produce_frame(7, topic, partition, batch, acks=acks))
-        prefix = produce_answer_prefix(7, topic, partition)
+        prefix = produce_response_prefix(7, topic, partition)
         if answer[4 : 4 + len(prefix)] != prefix:
             raise ConnectionError(f"not an answer about {topic}-{partition}: {answer[:64]!r}")
         (code,) = struct.unpack_from(">h", answer, 4 + len(prefix))

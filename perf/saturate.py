@@ -21,8 +21,8 @@ from confluent_kafka import KafkaException
 from kbroker._ext.network.load_generator import LoadError, LoadGenerator
 from perf.frames import (
     PRODUCE_VERSIONS,
-    produce_answer_prefix,
     produce_frame,
+    produce_response_prefix,
     random_values,
     records_for,
 )
@@ -126,7 +126,7 @@ def saturate(
             sockets.append(one)
             version = options.api_version
             frames.append(produce_frame(version, topic, partition, batch, acks=options.acks))
-            prefixes.append(produce_answer_prefix(version, topic, partition))
+            prefixes.append(produce_response_prefix(version, topic, partition))
         generator = LoadGenerator(sockets, frames, prefixes, options.in_flight, options.acks != 0)
         warmup = generator.run(options.warmup) if options.warmup > 0 else None
         mark()

@@ -86,7 +86,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return chosen
 
 
-def all_answer(client: RawClient, partitions: int) -> bool:
+def all_respond(client: RawClient, partitions: int) -> bool:
     """Whether each partition tells its end offset (ListOffsets 1)."""
     rows = b"".join(struct.pack(">iq", number, LATEST) for number in range(partitions))
     body = struct.pack(">ii", -1, 1) + text(TOPIC) + struct.pack(">i", partitions) + rows
@@ -112,7 +112,7 @@ def write_to_all(broker: Broker, partitions: int, batch: bytes, rounds: int = 1)
 def timed_start(broker: Broker, partitions: int) -> float:
     """Seconds from exec until every partition answers."""
     broker.launch()
-    ready = broker.wait_until(lambda client: all_answer(client, partitions), START_TIMEOUT_S)
+    ready = broker.wait_until(lambda client: all_respond(client, partitions), START_TIMEOUT_S)
     return ready - broker.exec_at
 
 

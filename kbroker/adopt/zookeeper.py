@@ -36,31 +36,31 @@ class Nodes:
         self._client = client
 
     def exists(self, path: str) -> bool:
-        return _answer(self._client.exists_async(path)) is not None
+        return _result(self._client.exists_async(path)) is not None
 
     def get(self, path: str) -> tuple[bytes, Any]:
-        data, stat = _answer(self._client.get_async(path))
+        data, stat = _result(self._client.get_async(path))
         return data, stat
 
     def get_children(self, path: str) -> list[str]:
-        return list(_answer(self._client.get_children_async(path)))
+        return list(_result(self._client.get_children_async(path)))
 
     def ensure_path(self, path: str) -> None:
-        _answer(self._client.ensure_path_async(path))
+        _result(self._client.ensure_path_async(path))
 
     def create(self, path: str, data: bytes = b"", makepath: bool = False) -> None:
-        _answer(self._client.create_async(path, data, makepath=makepath))
+        _result(self._client.create_async(path, data, makepath=makepath))
 
     def set(self, path: str, data: bytes) -> None:
-        _answer(self._client.set_async(path, data))
+        _result(self._client.set_async(path, data))
 
     def delete(self, path: str, recursive: bool = False) -> None:
         for name in self.get_children(path) if recursive else ():
             self.delete(f"{path}/{name}", recursive=True)
-        _answer(self._client.delete_async(path))
+        _result(self._client.delete_async(path))
 
 
-def _answer(pending: Any) -> Any:
+def _result(pending: Any) -> Any:
     return pending.get(timeout=CALL_TIMEOUT_S)
 
 

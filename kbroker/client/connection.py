@@ -67,13 +67,15 @@ _VERSION_MAX = {
 class Pending:
     """A request whose response is still to be received."""
 
-    __slots__ = ("answered", "api_key", "correlation_id", "version")
+    __slots__ = ("api_key", "correlation_id", "expects_response", "version")
 
-    def __init__(self, api_key: int, version: int, correlation_id: int, answered: bool) -> None:
+    def __init__(
+        self, api_key: int, version: int, correlation_id: int, expects_response: bool
+    ) -> None:
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
-        self.answered = answered  # False: acks=0, there will be no response
+        self.expects_response = expects_response  # False: acks=0, there will be no response
 
 
 class Connection:
@@ -225,14 +227,16 @@ class Connection:
         deadline: float,
         *,
         at_most: int | None = None,
-        answered: bool = True,
+        expects_response: bool = True,
     ) -> Pending:
-        """Send a request. at_most: the newest version it may have. answered: False for acks=0."""
+        """Send a request, in version ``at_most`` at most. expects_response: False for acks=0."""
         api_key = type(request).API_KEY
         assert api_key is not None
         version = self.version_of(api_key, at_most)
         parts = codec.encode_parts(request, version)
-        return self._send_frame(api_key, version, parts, deadline, answered=answered)
+        return self._send_frame(
+            api_key, version, parts, deadline, expects_response=expects_response
+        )
 
     def receive(self, pending: Pending, deadline: float, *, into: bytearray | None = None) -> Any:
         """The response to the oldest request in flight, which must be ``pending``.
@@ -249,7 +253,7 @@ class Connection:
         parts: list[Any],
         deadline: float,
         *,
-        answered: bool = True,
+        expects_response: bool = True,
     ) -> Pending:
         self._next_id = (self._next_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api_key, version, self._next_id, self.client_id)
@@ -259,8 +263,8 @@ class Connection:
         except OSError as error:
             raise self._lost(error, "sending a request", deadline) from error
         self.used_at = time.monotonic()
-        pending = Pending(api_key, version, self._next_id, answered)
-        if answered:
+        pending = Pending(api_key, version, self._next_id, expects_response)
+        if expects_response:
             self._waiting.append(pending)
         return pending
 

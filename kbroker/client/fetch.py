@@ -168,7 +168,7 @@ class RangeFetch:
         response = self._connection.receive(pending, step, into=buffer)
         row = self._row_of(response, retry)
         if row.error_code:
-            self._refused(row, retry)
+            self._rejected(row, retry)
         records = row.records if row.records is not None else memoryview(b"")
         following = self._end_of(records)
         if following == self.next_offset:
@@ -295,7 +295,7 @@ class RangeFetch:
             raise RejectedError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, what)
         raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
 
-    def _refused(self, row: Any, retry: Retry) -> None:
+    def _rejected(self, row: Any, retry: Retry) -> None:
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             start, end = self._log_bound(EARLIEST, retry), self._log_bound(LATEST, retry)
             if not start <= self.next_offset <= end:

@@ -78,23 +78,23 @@ def list_offsets(
     left = dict(wanted)
     while left:
         try:
-            answered = _list_once(cluster, left, read_committed, retry)
+            listed = _list_once(cluster, left, read_committed, retry)
         except ClientError as error:
             for topic, _ in left:
                 cluster.forget_topic(topic)
             retry.pause(error)
             continue
-        found.update(answered.found)
-        for key in answered.found:
+        found.update(listed.found)
+        for key in listed.found:
             del left[key]
-        if answered.errors:
-            for topic, _ in answered.errors:
+        if listed.errors:
+            for topic, _ in listed.errors:
                 cluster.forget_topic(topic)
-            retry.pause(_worst(answered.errors))
+            retry.pause(_worst(listed.errors))
     return found
 
 
-class _Answered:
+class _Listed:
     __slots__ = ("errors", "found")
 
     def __init__(self) -> None:
@@ -109,8 +109,8 @@ def _worst(errors: Mapping[Any, ClientError]) -> ClientError:
 
 def _list_once(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], read_committed: bool, retry: Retry
-) -> _Answered:
-    answered = _Answered()
+) -> _Listed:
+    listed = _Listed()
     by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
     _refresh_missing(cluster, {topic for topic, _ in wanted}, retry)
     for (topic, partition), timestamp in wanted.items():
@@ -121,7 +121,7 @@ def _list_once(
             # A missing topic is reported at once; a missing leader is waited for.
             if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 error.retriable = False
-            answered.errors[topic, partition] = error
+            listed.errors[topic, partition] = error
     # All are connected before the first is asked: to connect may take a question over another's
     # connection, where no response must be on its way.
     connected: list[tuple[Connection, dict[TopicPartition, int]]] = []
@@ -129,16 +129,16 @@ def _list_once(
         try:
             connected.append((cluster.connection(leader, retry), rows))
         except (ConnectionLost, Timeout) as error:
-            answered.errors.update(dict.fromkeys(rows, error))
+            listed.errors.update(dict.fromkeys(rows, error))
     try:
-        _ask_leaders(cluster, connected, read_committed, retry, answered)
+        _ask_leaders(cluster, connected, read_committed, retry, listed)
     except BaseException:
         # A response that is not read would be taken for the next one.
         for connection, _ in connected:
             if connection.in_flight:
                 connection.close()
         raise
-    return answered
+    return listed
 
 
 def _ask_leaders(
@@ -146,7 +146,7 @@ def _ask_leaders(
     connected: list[tuple[Connection, dict[TopicPartition, int]]],
     read_committed: bool,
     retry: Retry,
-    answered: _Answered,
+    listed: _Listed,
 ) -> None:
     sent: list[tuple[Connection, Any, dict[TopicPartition, int]]] = []
     for connection, rows in connected:
@@ -155,13 +155,13 @@ def _ask_leaders(
             step = retry.step(cluster.request_timeout)
             sent.append((connection, connection.send(request, step), rows))
         except (ConnectionLost, Timeout) as error:
-            answered.errors.update(dict.fromkeys(rows, error))
+            listed.errors.update(dict.fromkeys(rows, error))
     for connection, pending, rows in sent:
         try:
             response = connection.receive(pending, retry.step(cluster.request_timeout))
-            _take_offsets(response, pending.version, answered)
+            _take_offsets(response, pending.version, listed)
         except (ConnectionLost, Timeout) as error:
-            answered.errors.update(dict.fromkeys(rows, error))
+            listed.errors.update(dict.fromkeys(rows, error))
 
 
 def _refresh_missing(cluster: Cluster, topics: set[str], retry: Retry) -> None:
@@ -188,19 +188,19 @@ def _list_request(rows: Mapping[TopicPartition, int], read_committed: bool) -> L
     )
 
 
-def _take_offsets(response: Any, version: int, answered: _Answered) -> None:
+def _take_offsets(response: Any, version: int, listed: _Listed) -> None:
     for topic in response.topics:
         for row in topic.partitions:
             key = topic.name, row.partition_index
             if row.error_code:
-                answered.errors[key] = RejectedError(
+                listed.errors[key] = RejectedError(
                     row.error_code, f"offsets of {topic.name}-{row.partition_index}"
                 )
             elif version == 0:
                 first = row.old_style_offsets[0] if row.old_style_offsets else NO_OFFSET
-                answered.found[key] = Offset(first, -1, -1)
+                listed.found[key] = Offset(first, -1, -1)
             else:
-                answered.found[key] = Offset(row.offset, row.timestamp, row.leader_epoch)
+                listed.found[key] = Offset(row.offset, row.timestamp, row.leader_epoch)
 
 
 # -- groups

@@ -459,12 +459,12 @@ class BatchProducer:
         first_protocol = self._transactional_id is not None and not self.identity.implicit
         at_most = (_FIRST_IMPLICIT if first_protocol else _FIRST_BY_ID) - 1
         if connection.version_of(ApiKey.PRODUCE, at_most) < _FIRST_ZSTD:
-            _refuse_zstd(chosen)
+            _reject_zstd(chosen)
         return connection.send(
             request,
             retry.step(self.cluster.request_timeout),
             at_most=at_most,
-            answered=self.acks != 0,
+            expects_response=self.acks != 0,
         )
 
     def _add_to_transaction(self, states: list[_Partition]) -> None:
@@ -503,9 +503,9 @@ class BatchProducer:
             row = rows.get(state.key)
             if row is None:
                 raise self._fail(RejectedError(-1, f"produce to {state.key[0]}-{state.key[1]}"))
-            self._answered(state, batch, row)
+            self._take_result(state, batch, row)
 
-    def _answered(self, state: _Partition, batch: _Batch, row: Any) -> None:
+    def _take_result(self, state: _Partition, batch: _Batch, row: Any) -> None:
         code = row.error_code
         if code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._acknowledge(state, batch, row.base_offset)
@@ -567,7 +567,7 @@ def _told(row: Any) -> str | None:
     return ": ".join(filter(None, [told, first])) if first and first not in (told or "") else told
 
 
-def _refuse_zstd(chosen: list[tuple[_Partition, _Batch]]) -> None:
+def _reject_zstd(chosen: list[tuple[_Partition, _Batch]]) -> None:
     """Raise a clear error: such brokers would respond with an unexpected server error."""
     for state, batch in chosen:
         if batch.data[_ATTRIBUTES] & _CODEC_MASK == ZSTD:

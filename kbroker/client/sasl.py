@@ -24,16 +24,16 @@ _ITERATIONS_MAX = 1_000_000
 _TURNS_MAX = 8
 
 
-class Refused(Exception):
+class ExchangeFailed(Exception):
     """The server's message is malformed or fails verification."""
 
 
 class Mechanism(Protocol):
-    """A conversation. ``answer(None)`` is its first token; the last response may be None."""
+    """A conversation. ``evaluate(None)`` is its first token; the last response may be None."""
 
     done: bool
 
-    def answer(self, challenge: bytes | None) -> bytes | None: ...
+    def evaluate(self, challenge: bytes | None) -> bytes | None: ...
 
 
 class Plain:
@@ -41,7 +41,7 @@ class Plain:
         self._token = b"\0" + username.encode() + b"\0" + password.encode()
         self.done = False
 
-    def answer(self, challenge: bytes | None) -> bytes | None:
+    def evaluate(self, challenge: bytes | None) -> bytes | None:
         if challenge is None:
             return self._token
         self.done = True
@@ -60,7 +60,7 @@ class Scram:
         self._server_signature = b""
         self.done = False
 
-    def answer(self, challenge: bytes | None) -> bytes | None:
+    def evaluate(self, challenge: bytes | None) -> bytes | None:
         if challenge is None:
             return f"n,,{self._first_bare}".encode()
         if not self._server_signature:
@@ -74,11 +74,11 @@ class Scram:
         try:
             nonce, salt, iterations = fields["r"], b64decode(fields["s"]), int(fields["i"])
         except (KeyError, ValueError):
-            raise Refused("its first message is malformed") from None
+            raise ExchangeFailed("its first message is malformed") from None
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise Refused("its nonce does not begin with the client's")
+            raise ExchangeFailed("its nonce does not begin with the client's")
         if not _ITERATIONS_MIN <= iterations <= _ITERATIONS_MAX:
-            raise Refused(
+            raise ExchangeFailed(
                 f"{iterations} iterations, expected {_ITERATIONS_MIN} to {_ITERATIONS_MAX}"
             )
         salted = hashlib.pbkdf2_hmac(self._digest, self._password, salt, iterations)
@@ -92,13 +92,13 @@ class Scram:
 
     def _verify(self, fields: dict[str, str]) -> None:
         if "e" in fields:
-            raise Refused(fields["e"])
+            raise ExchangeFailed(fields["e"])
         try:
             given = b64decode(fields.get("v", ""))
         except ValueError:
             given = b""
         if not hmac.compare_digest(given, self._server_signature):
-            raise Refused("the broker could not prove that it knows the password")
+            raise ExchangeFailed("the broker could not prove that it knows the password")
 
     def _mac(self, key: bytes, data: bytes) -> bytes:
         return hmac.digest(key, data, self._digest)
@@ -120,13 +120,13 @@ def exchange(connection: Connection, mechanism: str, client: Mechanism, deadline
 
     Raises AuthenticationFailed, after which the connection is closed.
     """
-    answer = connection.call(SaslHandshakeRequest(mechanism=mechanism), deadline, at_most=1)
-    if answer.error_code:
-        offered = ", ".join(answer.mechanisms) or "none"
+    handshake = connection.call(SaslHandshakeRequest(mechanism=mechanism), deadline, at_most=1)
+    if handshake.error_code:
+        offered = ", ".join(handshake.mechanisms) or "none"
         raise connection.not_authenticated(
             f"the broker does not offer SASL {mechanism}, only {offered}"
         )
-    token = client.answer(None)
+    token = client.evaluate(None)
     lifetime_ms = 0
     for _ in range(_TURNS_MAX):
         if client.done:
@@ -143,8 +143,8 @@ def exchange(connection: Connection, mechanism: str, client: Mechanism, deadline
             raise connection.not_authenticated(str(known))
         lifetime_ms = reply.session_lifetime_ms
         try:
-            token = client.answer(bytes(reply.auth_bytes))
-        except (Refused, ValueError) as error:
+            token = client.evaluate(bytes(reply.auth_bytes))
+        except (ExchangeFailed, ValueError) as error:
             raise connection.not_authenticated(
                 f"SASL {mechanism}: invalid message from the broker: {error}"
             ) from None

@@ -1,9 +1,9 @@
 """The contract between a coordinator's state machine and the shard that runs it.
 
 A machine holds the state of one partition of an internal topic: its groups, or its transactional
-ids. It changes *hard* state (what must survive a crash) only in ``replay``; an operation looks at
-the state, appends records and gives answers. The shard writes the records, replays them, and sends
-the responses once the records are committed. *Soft* state (timers, members that wait in a join)
+ids. It changes *hard* state (what must survive a crash) only in ``replay``; an operation reads the
+state and returns records and responses. The shard writes the records, replays them, and sends the
+responses once the records are committed. *Soft* state (timers, members that wait in a join)
 belongs to the machine, which may change it at any time after ``op.touch()``.
 
 If the records of an operation cannot be written, its responses become an error. If the operation
@@ -64,12 +64,12 @@ class Call:
 class Operation:
     """What one run of a machine's function has requested: records, responses, callbacks."""
 
-    __slots__ = ("answers", "callbacks", "producer", "records", "touched")
+    __slots__ = ("callbacks", "producer", "records", "responses", "touched")
 
     def __init__(self) -> None:
         # Key and value: messages, or both as they are to be written (``append_encoded``).
         self.records: list[tuple[Any, Any]] = []
-        self.answers: list[tuple[Pending[Any], Any]] = []
+        self.responses: list[tuple[Pending[Any], Any]] = []
         self.callbacks: list[Callable[[], None]] = []
         self.producer = NO_PRODUCER
         self.touched = False
@@ -89,9 +89,9 @@ class Operation:
         """
         self.records.append((key, value))
 
-    def answer(self, pending: Pending[Any], response: Any) -> None:
+    def respond(self, pending: Pending[Any], response: Any) -> None:
         """Resolve ``pending`` with the response (or a WireError) once the records are committed."""
-        self.answers.append((pending, response))
+        self.responses.append((pending, response))
 
     def then(self, callback: Callable[[], None]) -> None:
         """Call back once the records are committed; not when they cannot be written."""
@@ -176,7 +176,7 @@ class Machine(Protocol):
     """One coordinator's state for one partition.
 
     handlers: what serves a request, run as an operation. It returns the response, or a Pending for
-    it (made with ``Pending()``, answered through ``op.answer`` by this or a later operation), or
+    it (made with ``Pending()``, answered through ``op.respond`` by this or a later operation), or
     raises WireError, which it must not do after ``op.append`` or ``op.touch``.
     tasks: requests served by an async function instead; it changes state through ``Host.execute``.
     records: the record types of the topic.

@@ -355,7 +355,7 @@ class Shard:
         if isinstance(result, Pending):
             result.then(lambda done: outcome.resolve(done.value, done.error))
         else:
-            op.answers.append((outcome, result))
+            op.responses.append((outcome, result))
         failure = self._append(op) if op.records else None
         if failure is None:
             self._settle(op)
@@ -420,7 +420,7 @@ class Shard:
 
     def _settle(self, op: Operation) -> None:
         """Respond once everything that the operation has written or seen is committed."""
-        if not op.answers and not op.callbacks:
+        if not op.responses and not op.callbacks:
             return
         end = self._log.log_end_offset
         if end <= self._committed.offset:
@@ -453,12 +453,12 @@ class Shard:
         are committed after all still happens.
         """
         fail(op, self.expiry_error())
-        op.answers.clear()
+        op.responses.clear()
 
 
 def finish(op: Operation) -> None:
     """The records are committed: send the responses and call back."""
-    for pending, response in op.answers:
+    for pending, response in op.responses:
         if isinstance(response, WireError):
             pending.resolve(error=response)
         else:
@@ -469,5 +469,5 @@ def finish(op: Operation) -> None:
 
 def fail(op: Operation, error: WireError) -> None:
     """The records will not be committed: every response becomes the error."""
-    for pending, _ in op.answers:
+    for pending, _ in op.responses:
         pending.resolve(error=error)

@@ -17,10 +17,10 @@ from kbroker._ext.shared import lane_layout
 from kbroker.security.principal import Principal, from_wire
 from kbroker.types import SlotId
 
-MSG_REQUEST, MSG_ANSWER = lane_layout.REQUEST, lane_layout.ANSWER
+MSG_REQUEST, MSG_RESPONSE = lane_layout.REQUEST, lane_layout.RESPONSE
 
 _REQUEST = struct.Struct(lane_layout.REQUEST_FORMAT)
-_ANSWER = struct.Struct(lane_layout.ANSWER_FORMAT)
+_RESPONSE = struct.Struct(lane_layout.RESPONSE_FORMAT)
 _SIZE = struct.Struct("=I")
 _TOKEN = struct.Struct("=Q")
 # Marks the tokens of ``_ext.express_path``.
@@ -49,7 +49,7 @@ class Request(NamedTuple):
     body: bytes
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """error: 0, or why there is no ``body``, which is then a text in UTF-8."""
 
     token: int
@@ -119,12 +119,12 @@ def request_parts(request: Request) -> Iterator[bytes]:
         yield head + texts + request.body[offset : offset + PART_BYTES]
 
 
-def answer_parts(answer: Answer) -> Iterator[bytes]:
+def response_parts(response: Response) -> Iterator[bytes]:
     """The messages of an answer."""
-    total = len(answer.body)
+    total = len(response.body)
     for offset in range(0, total or 1, PART_BYTES):
-        head = _ANSWER.pack(answer.token, total, offset, answer.error, 0)
-        yield head + answer.body[offset : offset + PART_BYTES]
+        head = _RESPONSE.pack(response.token, total, offset, response.error, 0)
+        yield head + response.body[offset : offset + PART_BYTES]
 
 
 class Assembler:
@@ -152,13 +152,13 @@ class Assembler:
             return None
         return Request(token, slot, incarnation, api_key, version, client_id, host, principal, body)
 
-    def answer(self, message: bytes) -> Answer | None:
+    def response(self, message: bytes) -> Response | None:
         """Take a message; the answer once it is whole. Raises ValueError when damaged."""
-        if len(message) < _ANSWER.size:
+        if len(message) < _RESPONSE.size:
             raise ValueError(f"an answer message of {len(message)} bytes")
-        token, total, offset, error, _ = _ANSWER.unpack_from(message)
-        body = self._whole(total, offset, message[_ANSWER.size :])
-        return None if body is None else Answer(token, error, body)
+        token, total, offset, error, _ = _RESPONSE.unpack_from(message)
+        body = self._whole(total, offset, message[_RESPONSE.size :])
+        return None if body is None else Response(token, error, body)
 
     def _whole(self, total: int, offset: int, part: bytes) -> bytes | None:
         if offset == 0:

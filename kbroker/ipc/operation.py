@@ -21,7 +21,7 @@ class Operation(Generic[Q, A]):
 
     name: str
     request: type[Q]
-    answer: type[A]
+    reply: type[A]
     served_by: tuple[ProcessKind, ...]
     deadline_ms: int = DEADLINE_MS
 
@@ -31,8 +31,8 @@ class Operation(Generic[Q, A]):
         request: Q = reader(cls)(document)
         return request
 
-    def read_answer(self, document: Any) -> A:
+    def read_reply(self, document: Any) -> A:
         """Raises DocumentError."""
-        cls: Any = self.answer
-        answer: A = reader(cls)(document)
-        return answer
+        cls: Any = self.reply
+        reply: A = reader(cls)(document)
+        return reply

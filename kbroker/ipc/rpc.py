@@ -108,26 +108,26 @@ class Rpc:
         if message.kind == MSG_REPLY:
             self._take_reply(number, document)
         elif message.kind == MSG_CALL:
-            self._answer(message.sender, number, document)
+            self._serve_call(message.sender, number, document)
 
     def _take_reply(self, number: int, document: dict[str, Any]) -> None:
         call = self._take(number)
         if call is None:
             return
-        answer, failure = None, None
+        reply, failure = None, None
         try:
             error = document.get("error")
             if error is None:
-                answer = call.operation.read_answer(document.get("result"))
+                reply = call.operation.read_reply(document.get("result"))
             else:
                 failure = WireError(ErrorCode(error), document.get("message") or "")
         except ValueError as unread:
             text = f"the reply of {call.to.title} to {call.operation.name}: {unread}"
             logger.error("%s", text)
             failure = WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
-        call.pending.resolve(answer, failure)
+        call.pending.resolve(reply, failure)
 
-    def _answer(self, sender: Address, number: int, document: dict[str, Any]) -> None:
+    def _serve_call(self, sender: Address, number: int, document: dict[str, Any]) -> None:
         name = document.get("op")
         served = self._served.get(str(name))
         if served is None:

@@ -140,8 +140,8 @@ class SimulatedStore(Store):
         self._watches = Watches()
         self._connection = 0  # counts them; what a former one brings is not looked at
         self._arriving: list[Request] = []
-        self._answering: list[Request] = []
-        self._last_arrival_ms = self._last_answer_ms = 0
+        self._replying: list[Request] = []
+        self._last_arrival_ms = self._last_reply_ms = 0
         self._is_dead = False
         ensemble.after(ensemble.delay_ms(), self._reconnect)
 
@@ -211,21 +211,21 @@ class SimulatedStore(Store):
             error = rejected
         if request.connection != self._connection or self._state != SessionState.CONNECTED:
             return
-        self._answering.append(request)
+        self._replying.append(request)
 
-        def answer() -> None:
-            if request in self._answering:
-                self._answering.remove(request)
+        def reply() -> None:
+            if request in self._replying:
+                self._replying.remove(request)
                 request.pending.resolve(value, error)
 
-        self._send(answer)
+        self._send(reply)
 
     def _send(self, callback: Callable[[], None]) -> None:
         """To this client, behind what was sent to it before."""
         ensemble = self._ensemble
-        answer_ms = max(self._last_answer_ms, ensemble.now_ms + ensemble.delay_ms())
-        self._last_answer_ms = answer_ms
-        ensemble.after(answer_ms - ensemble.now_ms, callback)
+        reply_ms = max(self._last_reply_ms, ensemble.now_ms + ensemble.delay_ms())
+        self._last_reply_ms = reply_ms
+        ensemble.after(reply_ms - ensemble.now_ms, callback)
 
     def notify(self, event: WatchEvent) -> None:
         """A server reports a change to this client, if it is connected."""
@@ -245,8 +245,8 @@ class SimulatedStore(Store):
         if self._state != SessionState.CONNECTED:
             return
         ensemble, session_id = self._ensemble, self._session_id
-        lost = self._answering + self._arriving
-        self._answering = []
+        lost = self._replying + self._arriving
+        self._replying = []
         del self._arriving[ensemble.random.randint(0, len(self._arriving)) :]
         ensemble.after(SESSION_TIMEOUT_MS, partial(self._time_out, session_id, self._connection))
         # Whatever arrives still has arrived by then.
@@ -267,7 +267,7 @@ class SimulatedStore(Store):
         self._is_dead = True
         self._state = SessionState.SUSPENDED
         self._callbacks.clear()
-        self._answering = []
+        self._replying = []
         del self._arriving[ensemble.random.randint(0, len(self._arriving)) :]
         ensemble.after(SESSION_TIMEOUT_MS, partial(ensemble.end_session, self._session_id))
 

@@ -58,11 +58,11 @@ from kbroker.metastore.store import (
 from kbroker.metastore.watches import Watches
 from kbroker.metastore.zookeeper_client import acl_of
 from kbroker.metastore.zookeeper_connection import (
-    Answer,
     Closed,
     Connection,
     Report,
     Reports,
+    Result,
     StateChange,
 )
 from kbroker.metastore.zookeeper_settings import ZooKeeperSettings
@@ -96,7 +96,7 @@ _LOST = (KazooConnectionLoss, KazooSessionExpired, AuthFailedError, RuntimeError
 class Request(NamedTuple):
     """One that is under way. ``take`` gets the value, or else the error."""
 
-    ask: Callable[[KazooClient], Answer]
+    ask: Callable[[KazooClient], Result]
     take: Callable[[Any, BaseException | None], None]
 
 
@@ -170,12 +170,12 @@ class ZooKeeperStore(Store):
             pending.resolve(error=TooLarge(largest.path, size, REQUEST_BYTES_MAX))
             return pending
 
-        def ask(client: KazooClient) -> Answer:
+        def ask(client: KazooClient) -> Result:
             transaction = client.transaction()
             for operation in asked:
                 self._add(transaction, operation)
-            answer: Answer = transaction.commit_async()
-            return answer
+            result: Result = transaction.commit_async()
+            return result
 
         def take(results: Any, error: BaseException | None) -> None:
             if error is not None:
@@ -234,7 +234,7 @@ class ZooKeeperStore(Store):
         self._connection.start()
 
     def _read(
-        self, path: str, ask: Callable[[Any, str], Answer], found: Callable[[Any], Any]
+        self, path: str, ask: Callable[[Any, str], Result], found: Callable[[Any], Any]
     ) -> Pending[Any]:
         pending: Pending[Any] = Pending()
 
@@ -359,7 +359,7 @@ class ZooKeeperStore(Store):
             self._close_when_done()
 
     def _take(self, report: Report) -> None:
-        if isinstance(report, Answer):
+        if isinstance(report, Result):
             if report.request is not None:
                 self._in_flight -= 1
                 report.request.take(report.value, report.error)
@@ -455,11 +455,11 @@ class ZooKeeperStore(Store):
         pending: Pending[None] = Pending()
         acl = acl_of(path or absolute, self._settings)
 
-        def ask(client: KazooClient) -> Answer:
+        def ask(client: KazooClient) -> Result:
             transaction = client.transaction()
             transaction.create(absolute, b"", acl)
-            answer: Answer = transaction.commit_async()
-            return answer
+            result: Result = transaction.commit_async()
+            return result
 
         def take(results: Any, error: BaseException | None) -> None:
             failed = error or next((r for r in results if isinstance(r, Exception)), None)
@@ -523,7 +523,7 @@ class _Subtree:
             self._pending.resolve(sorted(self._nodes, key=lambda node: node.path.split("/")))
 
 
-def _at(ask: Callable[[Any, str], Answer], path: str, client: KazooClient) -> Answer:
+def _at(ask: Callable[[Any, str], Result], path: str, client: KazooClient) -> Result:
     return ask(client, path)
 
 

@@ -34,7 +34,7 @@ class Closed(NamedTuple):
     connection: Connection
 
 
-class Answer:
+class Result:
     """What kazoo takes for its AsyncResult. ``request`` belongs to the owner."""
 
     __slots__ = ("_reports", "error", "is_set", "request", "value")
@@ -57,7 +57,7 @@ class Answer:
             self._reports.add(self)
 
 
-Report = Answer | StateChange | Closed | Callable[[], None]
+Report = Result | StateChange | Closed | Callable[[], None]
 
 
 class Reports:
@@ -107,8 +107,8 @@ class ReportingHandler(Handler):
     def stop(self) -> None:
         """There is nothing to stop."""
 
-    def async_result(self) -> Answer:
-        return Answer(self._reports)
+    def async_result(self) -> Result:
+        return Result(self._reports)
 
     def dispatch_callback(self, callback: Any) -> None:
         function, arguments = callback.func, callback.args
@@ -167,7 +167,7 @@ class Connection:
         """The owner knows of one more change."""
         self._changes_seen += 1
 
-    def send(self, ask: Callable[[KazooClient], Answer], request: Any) -> bool:
+    def send(self, ask: Callable[[KazooClient], Result], request: Any) -> bool:
         """Ask, unless the state has changed since the owner last heard of it."""
         with self._client.lock:
             if self._changes != self._changes_seen:

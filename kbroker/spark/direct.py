@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
-Answer = dict[str, Any]
-Work = Callable[[Sequence[T], str], Sequence[Answer]]
+Result = dict[str, Any]
+Work = Callable[[Sequence[T], str], Sequence[Result]]
 """Called in a task with its ranges and the unique name of the attempt; answers must be JSON."""
 
 APP_DEFAULTS = {
@@ -62,7 +62,7 @@ class Runner(Protocol):
         """How many tasks run at the same time."""
         ...
 
-    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
+    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Result]:
         """Run ``work`` once over each of ``tasks``; all answers, in no order.
 
         Raises TaskError when a task failed permanently.
@@ -88,11 +88,11 @@ class InlineRunner:
 
     parallelism = 1
 
-    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
+    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Result]:
         from pyarrow import ArrowException
 
         try:
-            return [answer for task in tasks for answer in work(task, attempt_name())]
+            return [result for task in tasks for result in work(task, attempt_name())]
         except ArrowException as err:
             raise TaskError(f"{type(err).__name__}: {err}") from err
 
@@ -107,7 +107,7 @@ class SparkRunner:
     def parallelism(self) -> int:
         return int(self._spark.sparkContext.defaultParallelism)
 
-    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
+    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Result]:
         if not tasks:
             return []
         frozen = [list(task) for task in tasks]
@@ -121,7 +121,7 @@ class SparkRunner:
         try:
             # An RDD: the plan of a query costs the driver more than a task's start.
             found = context.parallelize(range(len(frozen)), len(frozen)).map(body).collect()
-            return [answer for answers in found for answer in json.loads(answers)]
+            return [result for results in found for result in json.loads(results)]
         except Exception as err:
             raise TaskError(_reason(err)) from err
         finally:
@@ -143,7 +143,7 @@ class LateRunner:
     def parallelism(self) -> int:
         return self._runner.parallelism
 
-    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
+    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Result]:
         return self._runner.run(tasks, work, label) if tasks else []
 
 

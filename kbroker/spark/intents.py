@@ -176,8 +176,8 @@ class Intents:
             resource_type=_BROKER, resource_name=str(node), configuration_keys=[_REPLICAS]
         )
         request = DescribeConfigsRequest(resources=[broker])
-        answer = self._cluster.call(node, request, what=f"{_REPLICAS} of broker {node}")
-        rows = [row for one in answer.results for row in one.configs if row.name == _REPLICAS]
+        response = self._cluster.call(node, request, what=f"{_REPLICAS} of broker {node}")
+        rows = [row for one in response.results for row in one.configs if row.name == _REPLICAS]
         return int(rows[0].value or 0) if rows else 0
 
     def _await_leader(self) -> None:

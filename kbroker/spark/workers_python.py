@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 # Long enough for an interpreter that begins on a busy machine.
-_ANSWER_S = 60.0
+_REPLY_TIMEOUT_S = 60.0
 
 
 def use_this_python(context: SparkContext) -> None:
@@ -43,7 +43,7 @@ def _has_kbroker(python: str) -> bool:
         done = subprocess.run(
             [python, "-c", "import kbroker.spark, pyspark"],
             capture_output=True,
-            timeout=_ANSWER_S,
+            timeout=_REPLY_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -27,21 +27,21 @@ def identity_in_cluster(config: BrokerConfig, known: Identity) -> Identity:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        _answer(writer, config, known)
+        _reply(writer, config, known)
     os.close(writer)
     with open(reader, "rb") as pipe:
         document = pipe.read()
     os.waitpid(child, 0)
-    answer: dict[str, Any] = {"error": "the process that asks was killed"}
+    reply: dict[str, Any] = {"error": "the process that asks was killed"}
     if document:
-        answer = json.loads(document)
-    if "error" in answer:
-        allowed = f"a ZooKeeper that can be asked for this broker's cluster ({answer['error']})"
+        reply = json.loads(document)
+    if "error" in reply:
+        allowed = f"a ZooKeeper that can be asked for this broker's cluster ({reply['error']})"
         raise ConfigError("zookeeper.connect", settings.connect, allowed)
-    return Identity(answer["broker_id"], answer["cluster_id"])
+    return Identity(reply["broker_id"], reply["cluster_id"])
 
 
-def _answer(writer: int, config: BrokerConfig, known: Identity) -> None:
+def _reply(writer: int, config: BrokerConfig, known: Identity) -> None:
     """In the child: write the identity, or why there is none, and end."""
     status = 1
     try:

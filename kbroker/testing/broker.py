@@ -118,7 +118,7 @@ class Broker:
         with open(self.log_path, "ab") as log_file:
             self._process = self._run(arguments, {**os.environ, "PYTHONPATH": path}, log_file)
         try:
-            self._await_answer(time.monotonic() + self._start_timeout)
+            self._await_response(time.monotonic() + self._start_timeout)
         except BaseException:
             self.kill_all()
             raise
@@ -138,7 +138,7 @@ class Broker:
             env=environment,
         )
 
-    def _await_answer(self, deadline: float) -> None:
+    def _await_response(self, deadline: float) -> None:
         assert self._process is not None
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
@@ -148,7 +148,7 @@ class Broker:
             status = self._read_status()
             if status is not None and status["pid"] == self._process.pid:
                 self._status = status
-                if _answers(self.host, self.port, deadline - time.monotonic()):
+                if _responds(self.host, self.port, deadline - time.monotonic()):
                     return
             time.sleep(POLL_S)
         raise BrokerFailed(f"no response within {self._start_timeout:g} s:\n{self.log_text}")
@@ -317,7 +317,7 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _answers(host: str, port: int, timeout: float) -> bool:
+def _responds(host: str, port: int, timeout: float) -> bool:
     """Whether a request gets a response.
 
     The connection waits in the backlog until there is a process to serve it.
@@ -327,12 +327,12 @@ def _answers(host: str, port: int, timeout: float) -> bool:
     try:
         with socket.create_connection((host, port), timeout=timeout) as sock:
             sock.sendall(_API_VERSIONS)
-            answer = b""
-            while len(answer) < 8:
+            response = b""
+            while len(response) < 8:
                 data = sock.recv(4096)
                 if not data:
                     return False
-                answer += data
+                response += data
     except OSError:
         return False
-    return answer[4:8] == struct.pack(">i", 1)
+    return response[4:8] == struct.pack(">i", 1)

@@ -243,7 +243,7 @@ class Worker:
         except ConfigError as error:
             logger.error("keeping the present settings: %s", error)
 
-    async def ask_until_answered(self, to: Address, operation: Operation[Nothing, A]) -> A:
+    async def call_until_answered(self, to: Address, operation: Operation[Nothing, A]) -> A:
         """Call a process that may still be starting."""
         while True:
             try:

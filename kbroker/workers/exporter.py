@@ -51,13 +51,13 @@ _REASONS = {
 class HttpConnection:
     """One client: read its request, write the response, close."""
 
-    __slots__ = ("answer", "deadline", "request", "sock")
+    __slots__ = ("deadline", "request", "response", "sock")
 
     def __init__(self, sock: socket.socket, deadline: int) -> None:
         self.sock = sock
         self.deadline = deadline
         self.request = bytearray()
-        self.answer: memoryview | None = None
+        self.response: memoryview | None = None
 
 
 class ExporterWorker(Worker):
@@ -111,9 +111,9 @@ class ExporterWorker(Worker):
 
     def _turn(self, connection: HttpConnection) -> None:
         try:
-            if connection.answer is None:
+            if connection.response is None:
                 self._read(connection)
-            if connection.answer is not None:
+            if connection.response is not None:
                 self._write(connection)
         except BlockingIOError:
             return
@@ -126,15 +126,17 @@ class ExporterWorker(Worker):
             raise ConnectionResetError
         connection.request += data
         if b"\r\n\r\n" in connection.request or b"\n\n" in connection.request:
-            connection.answer = memoryview(self.respond(bytes(connection.request)))
+            connection.response = memoryview(self.respond(bytes(connection.request)))
         elif len(connection.request) >= REQUEST_BYTES_MAX:
-            connection.answer = memoryview(http_answer(431, "text/plain", b"request too large\n"))
+            connection.response = memoryview(
+                http_response(431, "text/plain", b"request too large\n")
+            )
 
     def _write(self, connection: HttpConnection) -> None:
-        assert connection.answer is not None
-        sent = connection.sock.send(connection.answer)
-        connection.answer = connection.answer[sent:]
-        if connection.answer:
+        assert connection.response is not None
+        sent = connection.sock.send(connection.response)
+        connection.response = connection.response[sent:]
+        if connection.response:
             self.epoll.modify(connection.sock.fileno(), select.EPOLLOUT)
             return
         # What the client sent beyond its request would turn the close into a reset and cost it
@@ -149,20 +151,20 @@ class ExporterWorker(Worker):
         """The response to a request whose head is complete."""
         words = request.split(b"\n", 1)[0].split()
         if len(words) != 3 or not words[2].startswith(b"HTTP/"):
-            return http_answer(400, "text/plain", b"not an HTTP request\n")
+            return http_response(400, "text/plain", b"not an HTTP request\n")
         method, target = words[0], words[1].partition(b"?")[0]
         if method not in (b"GET", b"HEAD"):
-            return http_answer(405, "text/plain", b"GET only\n", "Allow: GET, HEAD\r\n")
+            return http_response(405, "text/plain", b"GET only\n", "Allow: GET, HEAD\r\n")
         if target == b"/metrics":
-            answer = http_answer(200, CONTENT_TYPE, self.metrics_text().encode())
+            response = http_response(200, CONTENT_TYPE, self.metrics_text().encode())
         elif target == b"/health":
             status, body = self.health()
-            answer = http_answer(status, "application/json", body)
+            response = http_response(status, "application/json", body)
         else:
-            answer = http_answer(404, "text/plain", b"try /health or /metrics\n")
+            response = http_response(404, "text/plain", b"try /health or /metrics\n")
         if method == b"HEAD":
-            return answer[: answer.index(b"\r\n\r\n") + 4]
-        return answer
+            return response[: response.index(b"\r\n\r\n") + 4]
+        return response
 
     def health(self) -> tuple[int, bytes]:
         """200 when every process serves, 503 otherwise; the body says which does not."""
@@ -204,7 +206,7 @@ class ExporterWorker(Worker):
         return "\n".join(lines) + "\n" + prometheus_text(self._rows, LABEL_NAMES)
 
 
-def http_answer(status: int, content_type: str, body: bytes, extra: str = "") -> bytes:
+def http_response(status: int, content_type: str, body: bytes, extra: str = "") -> bytes:
     """A complete HTTP/1.1 response, after which the connection closes."""
     head = (
         f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {content_type}\r\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fault.disks import MIB, failing_disk, fill_up, small_disk
 from support.all_processes import all_pids
-from support.coordinator_client import AWAY, Client, Writer, answer_to_join, code_in
+from support.coordinator_client import AWAY, Client, Writer, code_in, response_to_join
 
 from kbroker.coordinator.partitioner import coordinator_partition
 from kbroker.protocol.messages.end_txn import EndTxnRequest
@@ -50,7 +50,7 @@ def test_full_disk_rejects_what_must_be_written_and_heals(tmp_path: Path) -> Non
         assert writer.end(True) == 0
         wait_until(lambda: client.fetch("other") == (5, 0), 10, "the transaction ends")
         client.join()
-        assert answer_to_join(client).error_code == 0
+        assert response_to_join(client).error_code == 0
         assert broker.pids == pids
         client.wire.close()
 
@@ -80,7 +80,7 @@ def test_failed_disk_ends_its_coordinators_once(tmp_path: Path) -> None:
             assert client.commit(3, kept) == 0 and client.fetch(kept) == (3, 0)
             listed = client.wire.call(ListGroupsRequest(), 4)
             assert (listed.error_code, [g.group_id for g in listed.groups]) == (0, [kept])
-            assert answer_to_join(waiting).error_code in {0, *AWAY}
+            assert response_to_join(waiting).error_code in {0, *AWAY}
             assert broker.pids == pids
             assert broker.log_text.count("stays offline until a restart") == 1
             assert "reloading" not in broker.log_text

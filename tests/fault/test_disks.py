@@ -217,7 +217,9 @@ def test_failed_directory_takes_only_its_partitions_offline(tmp_path: Path) -> N
                 pids = all_pids(broker)
 
                 disk.fail()
-                answers = wait_until(lambda: failed_answers(client, bad), 3, "the disk is noticed")
+                answers = wait_until(
+                    lambda: failed_responses(client, bad), 3, "the disk is noticed"
+                )
 
                 assert {answers[p].error_code for p in good} == {0}
                 for partition in bad:
@@ -267,7 +269,7 @@ def wait_until_synced(directory: Path, partitions: set[int], end: int) -> None:
     wait_until(is_synced, what="all is synced")
 
 
-def failed_answers(client: WireClient, bad: set[int]) -> dict[int, object] | None:
+def failed_responses(client: WireClient, bad: set[int]) -> dict[int, object] | None:
     """The answers once all partitions of the bad disk are rejected."""
     answers = produce_to_all(client, TOPIC, PARTITIONS)
     rejected = {p for p in bad if answers[p].error_code == STORAGE_ERROR}
@@ -293,7 +295,7 @@ def test_broker_whose_only_directory_fails_says_so(tmp_path: Path) -> None:
             wait_until_synced(disk.path / "data", everything, 1)
             disk.fail()
             try:
-                wait_until(lambda: failed_answers(client, everything), 3, "the disk is noticed")
+                wait_until(lambda: failed_responses(client, everything), 3, "the disk is noticed")
             except OSError:
                 assert not broker.running  # to stop is an answer, too
         assert str(disk.path) in broker.log_text

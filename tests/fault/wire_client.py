@@ -28,7 +28,7 @@ from kbroker.testing import wait_until
 
 TIMEOUT_S = 30.0
 # BOUND: no answer the tests ask for is larger.
-ANSWER_BYTES_MAX = 64 << 20
+RESPONSE_BYTES_MAX = 64 << 20
 EARLIEST, LATEST = -2, -1
 NOT_OPEN = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -77,7 +77,7 @@ class WireClient:
     def receive(self) -> bytes:
         """The next frame, without its length."""
         (size,) = struct.unpack(">i", self._read(4))
-        if not 4 <= size <= ANSWER_BYTES_MAX:
+        if not 4 <= size <= RESPONSE_BYTES_MAX:
             raise ConnectionError(f"the answer claims {size} bytes")
         return self._read(size)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.fake_broker import Answer, FakeBroker, sasl_answers
+from support.fake_broker import FakeBroker, Respond, sasl_responses
 
 from kbroker.client import cluster as cluster_module
 from kbroker.client import transactions
@@ -71,7 +71,7 @@ def on_the_wire(mechanism: str) -> str:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_client_says_who_it_is_before_anything_else(mechanism):
-    answers = sasl_answers(mechanism, on_the_wire(mechanism), PASSWORD)
+    answers = sasl_responses(mechanism, on_the_wire(mechanism), PASSWORD)
     with FakeBroker(answers) as broker, secured(broker.bootstrap, mechanism) as cluster:
         assert cluster.topics() == {}
 
@@ -82,7 +82,7 @@ def test_client_says_who_it_is_before_anything_else(mechanism):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_wrong_password_is_told_at_once(mechanism):
-    answers = sasl_answers(mechanism, on_the_wire(mechanism), PASSWORD)
+    answers = sasl_responses(mechanism, on_the_wire(mechanism), PASSWORD)
 
     with FakeBroker(answers) as broker, pytest.raises(AuthenticationFailed) as caught:
         secured(broker.bootstrap, mechanism, "wrong").topics()
@@ -93,7 +93,7 @@ def test_wrong_password_is_told_at_once(mechanism):
 
 
 def test_mechanism_that_is_not_offered_is_told_with_those_that_are():
-    answers = sasl_answers("PLAIN", NAME, PASSWORD)
+    answers = sasl_responses("PLAIN", NAME, PASSWORD)
 
     with FakeBroker(answers) as broker, pytest.raises(AuthenticationFailed, match="only PLAIN"):
         secured(broker.bootstrap, "SCRAM-SHA-256").topics()
@@ -263,7 +263,7 @@ def test_coordinator_is_asked_where_it_is_now():
             assert committed(cluster, "g", [("t", 0)])["t", 0].offset == 5
 
 
-def refused_rows(answer: Any, topic: str, partition: str) -> Answer:
+def refused_rows(answer: Any, topic: str, partition: str) -> Respond:
     """Of two partitions the second is not allowed."""
 
     def refuse(request: Any, state: dict[str, Any]) -> Any:
@@ -292,7 +292,7 @@ def test_partition_that_may_not_be_used_is_named(asked):
     def coordinator(request: Any, state: dict[str, Any]) -> Any:
         return FindCoordinatorResponse(node_id=0, host="127.0.0.1", port=broker.port)
 
-    answers: dict[int, Answer] = {
+    answers: dict[int, Respond] = {
         ApiKey.FIND_COORDINATOR: coordinator,
         ApiKey.ADD_PARTITIONS_TO_TXN: added,
     }
@@ -339,7 +339,7 @@ def test_zstd_is_refused_by_name_where_the_broker_does_not_know_it():
         topic = cls.TopicProduceResponse(name="t", partition_responses=[row])
         return cls(responses=[topic])
 
-    answers: dict[int, Answer] = {ApiKey.METADATA: metadata, ApiKey.PRODUCE: failing}
+    answers: dict[int, Respond] = {ApiKey.METADATA: metadata, ApiKey.PRODUCE: failing}
     versions = {int(key): key.versions for key in ApiKey if key < 40}
     versions[ApiKey.PRODUCE] = (0, 5)
     builder = BatchBuilder(ZSTD)
@@ -378,7 +378,7 @@ def test_refused_batch_is_told_with_what_is_wrong_with_its_first_record():
 
     builder = BatchBuilder()
     builder.append(b"v", timestamp=17)
-    answers: dict[int, Answer] = {ApiKey.METADATA: metadata, ApiKey.PRODUCE: refused}
+    answers: dict[int, Respond] = {ApiKey.METADATA: metadata, ApiKey.PRODUCE: refused}
     with FakeBroker(answers) as broker, Cluster(broker.bootstrap) as cluster:
         with (
             pytest.raises(RejectedError, match="Some were rejected: Timestamp 17 is out of range"),

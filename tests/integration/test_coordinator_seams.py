@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.coordinator_client import AWAY, NOTHING, Client, Writer, answer_to_join, code_in
+from support.coordinator_client import AWAY, NOTHING, Client, Writer, code_in, response_to_join
 from support.pace import hold
 
 from kbroker.errors import ErrorCode
@@ -79,7 +79,7 @@ def test_deleted_group_is_not_brought_back_by_the_end_of_a_transaction(client: C
 def test_member_joins_again_when_its_network_process_dies(client: Client) -> None:
     first, second = client, Client(client.broker)
     first.join()
-    leader = answer_to_join(first)
+    leader = response_to_join(first)
     first.ask(SyncGroupRequest(group_id="g", generation_id=1, member_id=leader.member_id), 2)
 
     def members() -> int:
@@ -94,7 +94,7 @@ def test_member_joins_again_when_its_network_process_dies(client: Client) -> Non
     second.join()
     wait_until(lambda: members() == 3, 30, "the second waits again")
     first.join(leader.member_id)
-    answers = [answer_to_join(first), answer_to_join(second)]
+    answers = [response_to_join(first), response_to_join(second)]
 
     # The id that was never delivered has no one behind it; its session ends by itself.
     assert [answer.error_code for answer in answers] == [0, 0]
@@ -107,13 +107,13 @@ def test_deleted_offsets_topic_answers_who_waits_and_is_created_anew(client: Cli
     waiting = Client(client.broker)
     first = Client(client.broker)
     first.join()
-    answer_to_join(first)
+    response_to_join(first)
     waiting.join()
     request = DeleteTopicsRequest(topic_names=["__consumer_offsets"], timeout_ms=30_000)
     deleted = client.wire.call(request, 3).responses[0].error_code
 
     assert deleted == 0
-    assert answer_to_join(waiting).error_code in AWAY
+    assert response_to_join(waiting).error_code in AWAY
     assert client.wire.call(FindCoordinatorRequest(key="g"), 2).error_code == 0
     assert client.fetch() == (NOTHING, 0)
     assert client.commit(2) == 0

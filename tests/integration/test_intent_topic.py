@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.fake_broker import Answer, FakeBroker
+from support.fake_broker import FakeBroker, Respond
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import RejectedError
@@ -55,7 +55,7 @@ def old() -> Any:
             answer.topics = [cls.MetadataResponseTopic(name="intents", partitions=[part])]
         return answer
 
-    answers: dict[int, Answer] = {
+    answers: dict[int, Respond] = {
         ApiKey.METADATA: metadata,
         ApiKey.CREATE_TOPICS: create,
         ApiKey.DESCRIBE_CONFIGS: configs,

@@ -30,7 +30,7 @@ PARTITIONS = 7
 REBALANCE_MS, SESSION_MS = 20_000, 6_000
 # A rebalance lasts no longer than the longest rebalance timeout, after the delay of a new group;
 # so does the wait for an assignment.
-ANSWER_MS_MAX = REBALANCE_MS + DELAY_MS
+RESPONSE_MS_MAX = REBALANCE_MS + DELAY_MS
 
 JOINING, SYNCING, MEMBER, OUT = "joining", "syncing", "member", "out"
 GO_BACK = {
@@ -60,7 +60,7 @@ class Group:
         self.waiting = [(since, p) for since, p in self.waiting if not p.done]
         if not self.host.is_holding:
             for since, _ in self.waiting:
-                assert self.host.now_ms() - since <= ANSWER_MS_MAX, "a request waits for ever"
+                assert self.host.now_ms() - since <= RESPONSE_MS_MAX, "a request waits for ever"
 
     def watch_leader(self, done: Pending) -> None:
         """A join is answered. A load may take back a generation that has no assignment."""

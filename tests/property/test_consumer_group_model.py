@@ -56,7 +56,7 @@ class Life:
             (2, self.come_back),
             (1, self.crash),
             (2, self.hold_on),
-            (2, self.lose_an_answer),
+            (2, self.lose_a_response),
             (1, self.resubscribe),
             (1, self.change_topic),
             (1, self.reload),
@@ -136,7 +136,7 @@ class Life:
         if member is not None:
             member.lets_go = False
 
-    def lose_an_answer(self) -> None:
+    def lose_a_response(self) -> None:
         member = self.pick()
         if member is not None and member.epoch > 0:
             self.swallow(member.send)

@@ -119,7 +119,7 @@ def answer_some(harness: Harness, random_: random.Random, waiting: list, chance:
         harness.answer(result(descriptor, error), sender=harness.cells[0])
     for token, frame in [d for d in harness.dispatched if random_.random() < chance]:
         harness.dispatched.remove((token, frame))
-        harness.loop.answer(token, frame[4:8] + b"an answer")
+        harness.loop.respond(token, frame[4:8] + b"an answer")
 
 
 @pytest.mark.parametrize("seed", range(25))

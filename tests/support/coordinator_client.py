@@ -149,6 +149,6 @@ class Writer:
         return int(self.client.ask(request, 2).error_code)
 
 
-def answer_to_join(client: Client) -> Any:
+def response_to_join(client: Client) -> Any:
     """The next answer on the connection, to a JoinGroup 3."""
     return codec.decode_exact(JoinGroupResponse, 3, client.wire.receive(), 4)

@@ -15,9 +15,9 @@ from support.network_process import IO_WORKERS, FakeRpc, topic_document
 from kbroker.clock import ManualClock
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
-from kbroker.coordinator.answers import in_version
 from kbroker.coordinator.machine import NO_PRODUCER, Call, Operation
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
+from kbroker.coordinator.responses import in_version
 from kbroker.coordinator.timers import Timers
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address, ProcessKind
@@ -285,7 +285,7 @@ class CoordinatorHost:
             self._write(op)
 
         def finish() -> None:
-            for pending, response in op.answers:
+            for pending, response in op.responses:
                 _settle(pending, response)
             for callback in op.callbacks:
                 callback()
@@ -295,14 +295,14 @@ class CoordinatorHost:
                 outcome.resolve(result)
 
         if self._uncommitted or (op.records and self.is_holding):
-            answers = [pending for pending, _ in op.answers]
+            answers = [pending for pending, _ in op.responses]
             self._uncommitted.append((finish, [outcome, *answers]))
         else:
             finish()
 
     def _fail(self, op: Operation, result: Any, outcome: Pending, error: WireError) -> None:
         """The records of an operation could not be written."""
-        for pending, _ in op.answers:
+        for pending, _ in op.responses:
             pending.resolve(error=error)
         outcome.resolve(error=error)
         if op.touched:

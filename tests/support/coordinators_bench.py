@@ -172,7 +172,7 @@ class Bench:
             except BlockingIOError:
                 return found
             for part in unpack(data[ENVELOPE_BYTES:]):
-                answer = self.assembler.answer(part)
+                answer = self.assembler.response(part)
                 if answer is not None:
                     found.append(answer)
 

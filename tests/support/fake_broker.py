@@ -25,7 +25,7 @@ from kbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 # A request and the connection's own dictionary, which has the request's "frame_of" too: it makes
 # the bytes of an answer. The answer, bytes to be sent as they are, pieces of them with pauses as
 # the iterator takes them, or None: the connection is closed.
-Answer = Callable[[Any, dict[str, Any]], Message | bytes | Iterator[bytes] | None]
+Respond = Callable[[Any, dict[str, Any]], Message | bytes | Iterator[bytes] | None]
 
 
 class FakeBroker:
@@ -33,10 +33,10 @@ class FakeBroker:
 
     def __init__(
         self,
-        answers: dict[int, Answer] | None = None,
+        answers: dict[int, Respond] | None = None,
         versions: dict[int, tuple[int, int]] | None = None,
     ) -> None:
-        self.answers: dict[int, Answer] = {
+        self.answers: dict[int, Respond] = {
             ApiKey.API_VERSIONS: self.api_versions,
             ApiKey.METADATA: self.metadata,
             **(answers or {}),
@@ -104,7 +104,7 @@ class FakeBroker:
                     connection.sendall(piece)
 
 
-def sasl_answers(mechanism: str, username: str, password: str) -> dict[int, Answer]:
+def sasl_responses(mechanism: str, username: str, password: str) -> dict[int, Respond]:
     """The server's side of PLAIN or SCRAM, written from the RFCs."""
 
     def handshake(request: Any, state: dict[str, Any]) -> Message:

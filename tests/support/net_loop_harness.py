@@ -202,6 +202,6 @@ def serving(harness: Harness) -> None:
 
     def dispatch(connection, token, frame):
         harness.dispatched.append((token, frame))
-        harness.loop.answer(token, b"\0\0\0\2")
+        harness.loop.respond(token, b"\0\0\0\2")
 
     harness.on_dispatch = dispatch

@@ -102,8 +102,8 @@ class FakeRpc:
             except WireError as error:
                 pending.resolve(error=error)
             else:
-                answer = completed(operation.answer, json.loads(documents.encode(value)))
-                pending.resolve(operation.read_answer(answer))
+                answer = completed(operation.reply, json.loads(documents.encode(value)))
+                pending.resolve(operation.read_reply(answer))
 
         if self.is_holding:
             self.held.append(finish)

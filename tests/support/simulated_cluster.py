@@ -184,7 +184,7 @@ class Broker:
     def _answered(self, link: deque[Sent], sent: Sent, outcome: Pending[ControlAnswer]) -> None:
         if not self.is_alive or not link or link[0] is not sent:
             return
-        if self.cluster.random.random() < self.cluster.answers_lost:
+        if self.cluster.random.random() < self.cluster.responses_lost:
             self._deliver(link, sent)  # the connection was lost: it is sent again
             return
         link.popleft()
@@ -263,9 +263,9 @@ class Broker:
 class SimulatedCluster(SimulatedEnsemble):
     """``brokers``: by number, those that live now."""
 
-    def __init__(self, seed: int, faults: Faults, answers_lost: float = 0.05) -> None:
+    def __init__(self, seed: int, faults: Faults, responses_lost: float = 0.05) -> None:
         super().__init__(seed, faults)
-        self.answers_lost = answers_lost
+        self.responses_lost = responses_lost
         self.leaders: dict[tuple[bytes, int, int], int] = {}
         self.sent_leaders: dict[tuple[str, int, int, int], int] = {}
         session_id = self.begin_session()

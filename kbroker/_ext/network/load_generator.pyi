@@ -20,9 +20,9 @@ class LoadGenerator:
     """Keeps ``in_flight`` requests out on each socket.
 
     sockets: connected and non-blocking. frames: one request each, its length included; the
-    correlation id in bytes 8 to 11 is overwritten. prefixes: what an answer holds between
-    correlation id and error code. answered: False for acks=0, where requests count as sent and
-    there is no latency.
+    correlation id in bytes 8 to 11 is overwritten. prefixes: the bytes of a response between its
+    correlation id and error code. expects_responses: False for acks=0; sent requests are counted
+    then, and there is no latency.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class LoadGenerator:
         frames: Sequence[bytes],
         prefixes: Sequence[bytes],
         in_flight: int,
-        answered: bool = True,
+        expects_responses: bool = True,
     ) -> None: ...
     def run(self, seconds: float, drain_seconds: float = 30.0) -> RunResult:
         """Load for ``seconds``, then wait for the last answers. Raises LoadError."""

@@ -75,20 +75,20 @@ class Verification:
                 return response
 
     async def _ask(self, request: TxnOffsetCommitRequest, adds: bool) -> ErrorCode:
-        answer: Pending[int] = Pending()
-        self._asked.add(answer)
+        pending: Pending[int] = Pending()
+        self._asked.add(pending)
         if self._closed is not None:
-            answer.resolve(error=self._closed)
+            pending.resolve(error=self._closed)
         else:
             self._host.verify(
                 request.transactional_id, request.producer_id, request.producer_epoch, adds
-            ).then(lambda done: answer.resolve(done.value, done.error))
+            ).then(lambda done: pending.resolve(done.value, done.error))
         try:
-            code = await answer
+            code = await pending
         except WireError as error:
             code = int(error.code)
         finally:
-            self._asked.discard(answer)
+            self._asked.discard(pending)
         if code in RETRIABLE:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if code == ErrorCode.PRODUCER_FENCED:
@@ -125,5 +125,5 @@ class Verification:
         that come meanwhile.
         """
         self._closed = error
-        for answer in list(self._asked):
-            answer.resolve(error=error)
+        for pending in list(self._asked):
+            pending.resolve(error=error)

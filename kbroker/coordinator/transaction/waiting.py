@@ -23,7 +23,7 @@ WAITING_MAX = 16
 
 
 class _Request(NamedTuple):
-    answer: Pending[Any]
+    response: Pending[Any]
     rejection: Any
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -51,9 +51,9 @@ class WaitingRoom:
         if len(self._requests.get(txn.transactional_id, ())) >= WAITING_MAX:
             return rejection
         op.touch()
-        answer: Pending[Any] = Pending()
-        self._add(txn.transactional_id, _Request(answer, rejection, function, args))
-        return answer
+        response: Pending[Any] = Pending()
+        self._add(txn.transactional_id, _Request(response, rejection, function, args))
+        return response
 
     def enter_once_written(
         self,
@@ -67,10 +67,10 @@ class WaitingRoom:
 
         To be called before that is put down: who waits must be there when the end is complete.
         """
-        answer: Pending[Any] = Pending()
-        request = _Request(answer, rejection, function, args)
+        response: Pending[Any] = Pending()
+        request = _Request(response, rejection, function, args)
         op.then(partial(self._add, txn.transactional_id, request))
-        return answer
+        return response
 
     def _add(self, transactional_id: str, request: _Request) -> None:
         waiting = self._requests.setdefault(transactional_id, [])
@@ -87,20 +87,20 @@ class WaitingRoom:
         self._host.cancel_timer(("wait", transactional_id))
         for request in waiting:
             outcome = self._host.execute(request.function, *request.args)
-            outcome.then(partial(_pass_on, request.answer))
+            outcome.then(partial(_pass_on, request.response))
 
     def _reject(self, op: Operation, transactional_id: str) -> None:
         op.touch()
         for request in self._requests.pop(transactional_id, ()):
-            op.answer(request.answer, request.rejection)
+            op.respond(request.response, request.rejection)
 
     def close(self, error: Exception) -> None:
         """Complete all waiting requests with the error."""
         requests, self._requests = self._requests, {}
         for waiting in requests.values():
             for request in waiting:
-                request.answer.resolve(error=error)
+                request.response.resolve(error=error)
 
 
-def _pass_on(answer: Pending[Any], done: Pending[Any]) -> None:
-    answer.resolve(done.value, done.error)
+def _pass_on(response: Pending[Any], done: Pending[Any]) -> None:
+    response.resolve(done.value, done.error)

@@ -31,7 +31,7 @@ from kbroker.spark.pool import borrowed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kbroker.spark.direct import Answer, Runner
+    from kbroker.spark.direct import Result, Runner
 
 LOAD_TIER = "load"
 # BOUND: of the numbers in a message, as of times and counts anywhere else.
@@ -74,10 +74,10 @@ class RecountWork:
     settings: dict[str, str]
     bucket_ms: int
 
-    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Answer]:
+    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Result]:
         from kbroker.client.counts import count_records
 
-        answers: list[Answer] = []
+        results: list[Result] = []
         with borrowed(self.bootstrap, self.settings) as cluster:
             for one in ranges:
                 buckets = count_records(
@@ -92,8 +92,8 @@ class RecountWork:
                 found: dict[int, int] = {}
                 for at, count in buckets.items():
                     _merge(found, {_bucket_of(at, self.bucket_ms): count.records})
-                answers.append({"topic": one.topic, "counts": found})
-        return answers
+                results.append({"topic": one.topic, "counts": found})
+        return results
 
 
 def recount(
@@ -116,9 +116,9 @@ def recount(
     tasks = pack_ranges(ranges, default_parallelism=runner.parallelism)
     work = RecountWork(source.bootstrap, source.settings, bucket_ms)
     return [
-        Count(answer["topic"], int(bucket), tier, count, now_ms)
-        for answer in runner.run(tasks, work, f"kbroker-audit recount {tier}")
-        for bucket, count in answer["counts"].items()
+        Count(result["topic"], int(bucket), tier, count, now_ms)
+        for result in runner.run(tasks, work, f"kbroker-audit recount {tier}")
+        for bucket, count in result["counts"].items()
     ]
 
 
@@ -139,16 +139,16 @@ class MessagesWork:
 
     source: BrokerSource
 
-    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Answer]:
-        answers: list[Answer] = []
+    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Result]:
+        results: list[Result] = []
         for one in ranges:
             for batch in self.source.read(one):
                 for value in batch.column("value").to_pylist():
-                    answers.append(_message(value))
-        return answers
+                    results.append(_message(value))
+        return results
 
 
-def _message(value: bytes | None) -> Answer:
+def _message(value: bytes | None) -> Result:
     try:
         found = json.loads(value or b"")
         start = int(found["bucket_start"])
@@ -210,10 +210,10 @@ def told(
         default_parallelism=runner.parallelism,
     )
     tasks = pack_ranges(ranges, default_parallelism=runner.parallelism)
-    answers = runner.run(tasks, MessagesWork(source), "kbroker-audit messages")
-    once: dict[str, Answer] = {}
+    results = runner.run(tasks, MessagesWork(source), "kbroker-audit messages")
+    once: dict[str, Result] = {}
     misfits: dict[str, Misfit] = {}
-    for one in answers:
+    for one in results:
         if one.get("topic") not in topics:
             continue
         if one["end"] <= (one["bucket"] // bucket_ms + 1) * bucket_ms:
@@ -231,7 +231,7 @@ def told(
         )
         for one in once.values()
     ]
-    return Told(counts, sum(one.get("bad", 0) for one in answers), list(misfits.values()))
+    return Told(counts, sum(one.get("bad", 0) for one in results), list(misfits.values()))
 
 
 # -- loads
@@ -244,10 +244,10 @@ class FilesWork:
     root: str
     bucket_ms: int
 
-    def __call__(self, groups: Sequence[list[LoadedFile]], attempt: str) -> list[Answer]:
+    def __call__(self, groups: Sequence[list[LoadedFile]], attempt: str) -> list[Result]:
         import pyarrow.parquet as pq
 
-        answers: list[Answer] = []
+        results: list[Result] = []
         for files in groups:
             for one in files:
                 try:
@@ -258,8 +258,8 @@ class FilesWork:
                 found: dict[int, int] = {}
                 for chunk in column.chunks:
                     _merge(found, bucket_counts(chunk, self.bucket_ms))
-                answers.append({"topic": one.topic, "counts": found})
-        return answers
+                results.append({"topic": one.topic, "counts": found})
+        return results
 
 
 def loaded(destination: Directory, runner: Runner, *, bucket_ms: int) -> list[Count]:
@@ -272,9 +272,9 @@ def loaded(destination: Directory, runner: Runner, *, bucket_ms: int) -> list[Co
     wanted = runner.parallelism * TASKS_PER_CORE
     tasks = [[files] for files in shares(list(state.files.values()), wanted)]
     return [
-        Count(answer["topic"], int(bucket), LOAD_TIER, count, state.written_ms)
-        for answer in runner.run(tasks, work, "kbroker-audit files")
-        for bucket, count in answer["counts"].items()
+        Count(result["topic"], int(bucket), LOAD_TIER, count, state.written_ms)
+        for result in runner.run(tasks, work, "kbroker-audit files")
+        for bucket, count in result["counts"].items()
     ]
 
 

@@ -42,7 +42,7 @@ class Delta(TableDirectory["DeltaTable"]):
         super().__init__(root, files)
 
     @property
-    def refusals(self) -> type[Exception]:
+    def library_errors(self) -> type[Exception]:
         from deltalake.exceptions import DeltaError
 
         return DeltaError
@@ -55,7 +55,7 @@ class Delta(TableDirectory["DeltaTable"]):
             )
         super().check_kind()
 
-    def refusal_to_replace(self, table: DeltaTable) -> str:
+    def reason_not_to_replace(self, table: DeltaTable) -> str:
         if table.metadata().configuration.get("delta.appendOnly") != "true":
             return ""
         return (
@@ -69,7 +69,7 @@ class Delta(TableDirectory["DeltaTable"]):
         uri = str(self.root)
         try:
             return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
-        except self.refusals as err:
+        except self.library_errors as err:
             raise LoadError(f"the Delta table {uri} cannot be read: {first_line(err)}") from err
 
     def version_in(self, table: DeltaTable, load: str) -> int:

@@ -75,14 +75,14 @@ class Dialect(Protocol):
 
 @contextmanager
 def _told(
-    database: object, refusals: type[Exception], duplicates: type[Exception]
+    database: object, database_errors: type[Exception], duplicates: type[Exception]
 ) -> Iterator[None]:
     """A refusal of the database is one line, but for those of duplicates, which have a meaning."""
     try:
         yield
     except duplicates:
         raise
-    except refusals as err:
+    except database_errors as err:
         said = (str(err).strip() or type(err).__name__).splitlines()[0]
         raise LoadError(f"the database {database} reports an error: {said}") from err
 

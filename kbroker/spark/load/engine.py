@@ -42,7 +42,7 @@ from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
 from kbroker.wording import counted
 
 if TYPE_CHECKING:
-    from kbroker.spark.direct import Answer, Runner
+    from kbroker.spark.direct import Result, Runner
     from kbroker.spark.load.decode import Decoder
     from kbroker.spark.load.destination import Destination
 
@@ -179,13 +179,13 @@ class Load:
             else pack_ranges(planned, default_parallelism=parallelism)
         )
         points.reach("planned")
-        answers = self._tasks(planned, tasks, commits.LOAD)
+        results = self._tasks(planned, tasks, commits.LOAD)
         points.reach("staged")
-        late = [commits.Gap(**gap) for answer in answers for gap in answer["gaps"]]
+        late = [commits.Gap(**gap) for result in results for gap in result["gaps"]]
         late.sort(key=lambda gap: (gap.topic, gap.partition, gap.start))
         lost += map(deleted, late)
         gaps += late
-        made = self._commit(newest, answers, commits.LOAD, target, gaps=gaps, ends=ends)
+        made = self._commit(newest, results, commits.LOAD, target, gaps=gaps, ends=ends)
         self._learn(made)
         lag = _lag(target, made.ends)
         not_stored = self._store_group(made, target)
@@ -194,7 +194,7 @@ class Load:
 
     def _tasks(
         self, planned: list[OffsetRange], tasks: list[list[OffsetRange]], kind: str
-    ) -> list[Answer]:
+    ) -> list[Result]:
         """Answers that may be committed. tasks: have all that is planned."""
         about = {
             "load": self._settings.load,
@@ -207,11 +207,11 @@ class Load:
         sink = self._destination.task_sink(self.run, about)
         work = LoadWork(self._source, sink, self._decoder, allow_loss)
         with discarding(self._destination, self.run):
-            answers = self._runner.run(tasks, work, f"kbroker-load {self._settings.load}")
-            check_complete(planned, [_range_of(one) for one in answers])
+            results = self._runner.run(tasks, work, f"kbroker-load {self._settings.load}")
+            check_complete(planned, [_range_of(one) for one in results])
             if self._settings.fail_on_error:
-                _refuse_errors(answers)
-        return answers
+                _fail_on_errors(results)
+        return results
 
     def _first(
         self, target: dict[TopicPartition, Bounds], ends: Ends
@@ -238,7 +238,7 @@ class Load:
     def _commit(
         self,
         newest: Commit | None,
-        answers: Sequence[Answer],
+        results: Sequence[Result],
         kind: str,
         bounds: Mapping[TopicPartition, Bounds],
         *,
@@ -247,7 +247,7 @@ class Load:
         removed: Sequence[str] = (),
     ) -> Commit:
         """bounds: what was planned with. ends: before what the answers add."""
-        ranges = tuple(LoadedRange(**one["range"]) for one in answers)
+        ranges = tuple(LoadedRange(**one["range"]) for one in results)
         after = commits.merged_ends(ends, [*gaps, *ranges])
         known = newest.topics if newest is not None else {}
         ids = {topic: one.topic_id for (topic, _), one in bounds.items() if one.topic_id}
@@ -259,11 +259,11 @@ class Load:
             written_ms=_now_ms(),
             ends=after,
             ranges=ranges,
-            added=tuple(LoadedFile(**one) for answer in answers for one in answer["files"]),
+            added=tuple(LoadedFile(**one) for result in results for one in result["files"]),
             removed=tuple(removed),
-            errors=_errors(answers),
+            errors=_errors(results),
             gaps=tuple(gaps),
-            counts=_counts(answers),
+            counts=_counts(results),
             bucket_ms=self._settings.bucket_ms,
             topics={topic: one for topic, one in {**known, **ids}.items() if topic in after},
         )
@@ -339,11 +339,11 @@ class Load:
         planned = plan_ranges(with_sizes(wanted), default_parallelism=self._runner.parallelism)
         tasks = pack_ranges(planned, default_parallelism=self._runner.parallelism)
         points.reach("planned")
-        answers = self._tasks(planned, tasks, commits.RELOAD)
+        results = self._tasks(planned, tasks, commits.RELOAD)
         points.reach("staged")
         made = self._commit(
             newest,
-            answers,
+            results,
             commits.RELOAD,
             bounds,
             removed=[one.path for one in removed],
@@ -359,21 +359,21 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _range_of(answer: Answer) -> OffsetRange:
-    found = answer["range"]
+def _range_of(result: Result) -> OffsetRange:
+    found = result["range"]
     return OffsetRange(found["topic"], found["partition"], found["start"], found["end"])
 
 
-def _errors(answers: Sequence[Answer]) -> tuple[LoadedFile, ...]:
+def _errors(results: Sequence[Result]) -> tuple[LoadedFile, ...]:
     from kbroker.spark.load.layout import ERRORS
 
-    found = (LoadedFile(**one) for answer in answers for one in answer["errors"])
+    found = (LoadedFile(**one) for result in results for one in result["errors"])
     return tuple(replace(one, path=f"{ERRORS}/{one.path.rpartition('/')[2]}") for one in found)
 
 
-def _refuse_errors(answers: Sequence[Answer]) -> None:
+def _fail_on_errors(results: Sequence[Result]) -> None:
     """Raises LoadError when there are bad values."""
-    errors = _errors(answers)
+    errors = _errors(results)
     if errors:
         bad = sum(one.rows for one in errors)
         first = errors[0]
@@ -384,11 +384,11 @@ def _refuse_errors(answers: Sequence[Answer]) -> None:
         )
 
 
-def _counts(answers: Sequence[Answer]) -> dict[str, dict[int, int]]:
+def _counts(results: Sequence[Result]) -> dict[str, dict[int, int]]:
     found: dict[str, dict[int, int]] = {}
-    for answer in answers:
-        of_topic = found.setdefault(answer["range"]["topic"], {})
-        for bucket, count in answer["counts"].items():
+    for result in results:
+        of_topic = found.setdefault(result["range"]["topic"], {})
+        for bucket, count in result["counts"].items():
             of_topic[int(bucket)] = of_topic.get(int(bucket), 0) + count
     return found
 

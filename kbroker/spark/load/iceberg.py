@@ -53,7 +53,7 @@ class Iceberg(TableDirectory["Table"]):
         self._catalog = FolderCatalog(self.root)
 
     @property
-    def refusals(self) -> tuple[type[Exception], ...]:
+    def library_errors(self) -> tuple[type[Exception], ...]:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
         return (CommitFailedException, ValidationException, ValueError)
@@ -103,7 +103,7 @@ class Iceberg(TableDirectory["Table"]):
     def columns_of(self, table: Table) -> list[str]:
         return [one.name for one in table.spec().fields]
 
-    def refusal_to_replace(self, table: Table) -> str:
+    def reason_not_to_replace(self, table: Table) -> str:
         from pyiceberg.manifest import ManifestContent
 
         snapshot = table.current_snapshot()

@@ -30,7 +30,7 @@ from kbroker.spark.load.writer import FileOptions, RangeWriter
 from kbroker.spark.plan import TASK_BYTES_MAX, TASKS_PER_CORE, shares
 
 if TYPE_CHECKING:
-    from kbroker.spark.direct import Answer, Runner
+    from kbroker.spark.direct import Result, Runner
 
 _MERGE_ROWS = 65_536
 
@@ -150,7 +150,7 @@ class MergeWork:
     run: str
     written_ms: int
 
-    def __call__(self, groups: Sequence[list[LoadedFile]], attempt: str) -> list[Answer]:
+    def __call__(self, groups: Sequence[list[LoadedFile]], attempt: str) -> list[Result]:
         return [
             asdict(self._merge(files, f"{attempt}-{index}")) for index, files in enumerate(groups)
         ]
@@ -234,10 +234,10 @@ def compact(
         int(time.time() * 1000),
     )
     with discarding(destination, run):
-        answers = runner.run(
+        results = runner.run(
             _tasks(batches, runner.parallelism), work, f"kbroker-load {load} compact"
         )
-    added = tuple(LoadedFile(**answer) for answer in answers)
+    added = tuple(LoadedFile(**result) for result in results)
     removed = tuple(one.path for batch in batches for one in batch)
     made = _write(destination, load, run, COMPACT, newest, added, removed)
     destination.publish(made)

@@ -37,7 +37,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
 
     @property
     @abstractmethod
-    def refusals(self) -> type[Exception] | tuple[type[Exception], ...]:
+    def library_errors(self) -> type[Exception] | tuple[type[Exception], ...]:
         """What its library raises."""
 
     @abstractmethod
@@ -57,7 +57,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
         """What it is partitioned by."""
 
     @abstractmethod
-    def refusal_to_replace(self, table: T) -> str:
+    def reason_not_to_replace(self, table: T) -> str:
         """Why no file of it can be replaced, and what to do; empty where that can be."""
 
     @abstractmethod
@@ -102,7 +102,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
         table = self.table()
         if table is None:
             return
-        if said := self.refusal_to_replace(table):
+        if said := self.reason_not_to_replace(table):
             raise LoadError(said)
         rewritten = sorted(paths - self.paths_in(table))
         if rewritten:
@@ -187,7 +187,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
     def _told(self, commit: Commit) -> Iterator[None]:
         try:
             yield
-        except self.refusals as err:
+        except self.library_errors as err:
             raise LoadError(
                 f"the {self.kind} {self.root} does not accept commit {commit.number}, which is "
                 f"written; the next run will add it to the table: {first_line(err)}"

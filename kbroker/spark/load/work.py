@@ -16,7 +16,7 @@ from kbroker.spark.plan import OffsetRange
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kbroker.spark.direct import Answer
+    from kbroker.spark.direct import Result
     from kbroker.spark.load.decode import Decoder
     from kbroker.spark.load.destination import TaskSink
 
@@ -53,14 +53,14 @@ class LoadWork:
     # whether to continue after records that are deleted before they are read
     allow_loss: bool = False
 
-    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Answer]:
+    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Result]:
         found = []
         for index, one in enumerate(ranges):
             found.append(self._load(one, f"{attempt}-{index}"))
             points.reach("task-staged")
         return found
 
-    def _load(self, one: OffsetRange, attempt: str) -> Answer:
+    def _load(self, one: OffsetRange, attempt: str) -> Result:
         gaps: list[Gap] = []
         batches = self._read(one, gaps)
         first = next(batches, None)
@@ -82,8 +82,8 @@ class LoadWork:
                     one.topic, one.partition, one.start, one.end, written.rows, written.bytes
                 )
             ),
-            "files": _answers_of(written.files, one.topic_id),
-            "errors": _answers_of(rejected.files if rejected else (), one.topic_id),
+            "files": _results_of(written.files, one.topic_id),
+            "errors": _results_of(rejected.files if rejected else (), one.topic_id),
             "counts": {str(bucket): count for bucket, count in written.counts.items()},
             "gaps": [asdict(gap) for gap in gaps],
         }
@@ -111,7 +111,7 @@ class LoadWork:
                 gaps.append(gap)
 
 
-def _answers_of(files: Sequence[LoadedFile], topic_id: str) -> list[dict[str, Any]]:
+def _results_of(files: Sequence[LoadedFile], topic_id: str) -> list[dict[str, Any]]:
     return [asdict(replace(file, topic_id=topic_id)) for file in files]
 
 

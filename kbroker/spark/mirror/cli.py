@@ -212,11 +212,11 @@ def mirror_once(
         with_sizes(wanted, sizes), default_parallelism=runner.parallelism, by_partition=True
     )
     begun = time.monotonic()
-    answers = runner.run([[one] for one in ranges], work, f"kbroker-spark-mirror {work.name}")
+    results = runner.run([[one] for one in ranges], work, f"kbroker-spark-mirror {work.name}")
     rows: dict[str, list[int]] = {}
-    refused = sorted(one["refused"] for one in answers if "refused" in one)
-    for one in answers:
-        if "refused" in one:
+    failed = sorted(one["failed"] for one in results if "failed" in one)
+    for one in results:
+        if "failed" in one:
             continue
         key = (one["topic"], one["partition"])
         reached[key] = (bounds[key].topic_id, one["end"])
@@ -232,11 +232,11 @@ def mirror_once(
             f"{counted(unchanged, 'batch', 'es')} unchanged, {anew:,} rewritten",
             flush=True,
         )
-    if refused:
-        more = f"; and {len(refused) - _TOLD_MAX:,} more" if len(refused) > _TOLD_MAX else ""
+    if failed:
+        more = f"; and {len(failed) - _TOLD_MAX:,} more" if len(failed) > _TOLD_MAX else ""
         raise LoadError(
-            f"{counted(len(refused), 'partition')} of {len(answers):,} cannot be copied: "
-            + "; ".join(refused[:_TOLD_MAX])
+            f"{counted(len(failed), 'partition')} of {len(results):,} cannot be copied: "
+            + "; ".join(failed[:_TOLD_MAX])
             + more
         )
     return sum(counts[0] for counts in rows.values())

@@ -46,7 +46,7 @@ from kbroker.spark.pool import borrowed
 
 if TYPE_CHECKING:
     from kbroker.client.arrow import ArrowProducer
-    from kbroker.spark.direct import Answer
+    from kbroker.spark.direct import Result
 
 # BOUND: of the source in one transaction, and how long it takes up more: what is buffered by then
 # must arrive before the transaction's timeout, which is a minute.
@@ -145,14 +145,14 @@ class MirrorWork:
     allow_loss: bool = False
     transaction_bytes: int = TRANSACTION_BYTES
 
-    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Answer]:
+    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Result]:
         with (
             borrowed(self.source, self.source_settings) as source,
             borrowed(self.target, self.target_settings) as target,
         ):
             return [self._copied(source, target, one) for one in ranges]
 
-    def _copied(self, source: Cluster, target: Cluster, one: OffsetRange) -> Answer:
+    def _copied(self, source: Cluster, target: Cluster, one: OffsetRange) -> Result:
         """Why a partition cannot be copied is an answer as well, so that the others are."""
         try:
             return PartitionCopy(self, source, target, one).run()
@@ -163,7 +163,7 @@ class MirrorWork:
             if err.code not in _NOT_TAKEN:
                 raise
             why = str(err)
-        return {"topic": one.topic, "partition": one.partition, "refused": why}
+        return {"topic": one.topic, "partition": one.partition, "failed": why}
 
 
 class PartitionCopy:
@@ -204,7 +204,7 @@ class PartitionCopy:
                 f"there is no topic {one.topic} at {self._work.target}: create it there first"
             ) from err
 
-    def run(self) -> Answer:
+    def run(self) -> Result:
         """Everything between the target's offset and the end of the range."""
         from kbroker.client.arrow import ArrowProducer
 

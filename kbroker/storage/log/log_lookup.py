@@ -45,16 +45,16 @@ def list_offsets(log: PartitionLog, timestamp: int, *, committed: bool = False) 
     """
     bound = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
-        return _answer(log, bound, NO_TIMESTAMP, log.epochs.latest)
+        return _found(log, bound, NO_TIMESTAMP, log.epochs.latest)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        return _answer(log, start, NO_TIMESTAMP, log.epochs.epoch_for(start))
+        return _found(log, start, NO_TIMESTAMP, log.epochs.epoch_for(start))
     if timestamp == LATEST_TIERED:
-        return _answer(log, NO_OFFSET, NO_TIMESTAMP, None)
+        return _found(log, NO_OFFSET, NO_TIMESTAMP, None)
     found = find_newest(log) if timestamp == MAX_TIMESTAMP else find_by_timestamp(log, timestamp)
     if found is None or found.offset >= bound:
-        return _answer(log, NO_OFFSET, NO_TIMESTAMP, None)
-    return _answer(log, found.offset, found.timestamp, log.epochs.epoch_for(found.offset))
+        return _found(log, NO_OFFSET, NO_TIMESTAMP, None)
+    return _found(log, found.offset, found.timestamp, log.epochs.epoch_for(found.offset))
 
 
 def end_offset_for_epoch(log: PartitionLog, leader_epoch: int) -> tuple[int, Offset]:
@@ -63,7 +63,7 @@ def end_offset_for_epoch(log: PartitionLog, leader_epoch: int) -> tuple[int, Off
     return found or (NO_EPOCH, NO_OFFSET)
 
 
-def _answer(
+def _found(
     _log: PartitionLog, offset: Offset, timestamp: int, leader_epoch: int | None
 ) -> dict[str, int]:
     return {

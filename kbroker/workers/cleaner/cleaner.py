@@ -92,7 +92,7 @@ class CleanerWorker(Worker):
         run(self.join()).then(raise_failure)
 
     async def join(self) -> None:
-        snapshot = await self.ask_until_answered(CONTROLLER, calls.HELLO)
+        snapshot = await self.call_until_answered(CONTROLLER, calls.HELLO)
         self.image.apply(snapshot)
         self.take_settings()
         self.ready()

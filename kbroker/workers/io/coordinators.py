@@ -14,7 +14,6 @@ from kbroker._ext.network.commit_path import CommitPath
 from kbroker._ext.shared.lane import Lane
 from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import TopicImage
-from kbroker.coordinator.answers import in_version
 from kbroker.coordinator.machine import Call, Machine
 from kbroker.coordinator.partitioner import (
     OFFSETS_TOPIC,
@@ -22,17 +21,18 @@ from kbroker.coordinator.partitioner import (
     coordinator_partition,
 )
 from kbroker.coordinator.producer_ids import ProducerIds
+from kbroker.coordinator.responses import in_version
 from kbroker.coordinator.shard import ACTIVE, LOAD_STEP_MS, LOADING, NEVER_MS, Shard
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc import calls
 from kbroker.ipc.lane_calls import (
-    MSG_ANSWER,
+    MSG_RESPONSE,
     REPEATED,
-    Answer,
     Assembler,
     Request,
-    answer_parts,
+    Response,
     error_text,
+    response_parts,
     send_all,
     unpack,
 )
@@ -418,10 +418,10 @@ class Coordinators:
             logger.error("%s failed", ApiKey(request.api_key).name, exc_info=error)
             error = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if error is not None:
-            answer = Answer(request.token, int(error.code), error_text(error.message))
+            answer = Response(request.token, int(error.code), error_text(error.message))
         else:
-            answer = Answer(request.token, 0, body)
-        self._outboxes[network].extend(answer_parts(answer))
+            answer = Response(request.token, 0, body)
+        self._outboxes[network].extend(response_parts(answer))
 
     # -- the turn --
 
@@ -438,7 +438,7 @@ class Coordinators:
             if lane.peer != self._peers[index]:
                 self._peers[index] = lane.peer
                 outbox.clear()  # the one who asked is gone
-            if not send_all(outbox, partial(lane.send_message, MSG_ANSWER)):
+            if not send_all(outbox, partial(lane.send_message, MSG_RESPONSE)):
                 held_back = True
         return held_back
 

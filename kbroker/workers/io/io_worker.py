@@ -134,7 +134,7 @@ class IoWorker(Worker):
 
     async def join(self) -> None:
         """Open the logs of the partitions this worker owns."""
-        snapshot = await self.ask_until_answered(CONTROLLER, calls.HELLO)
+        snapshot = await self.call_until_answered(CONTROLLER, calls.HELLO)
         changes = self.image.apply(snapshot)
         self.take_settings()
         await self.hosted.open(changes.present())

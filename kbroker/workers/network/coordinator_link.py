@@ -85,21 +85,21 @@ class CoordinatorLink:
             heapq.heapify(self._deadlines)
         return pending
 
-    def on_answer(self, worker: int, message: bytes) -> None:
-        """Take a MSG_ANSWER."""
+    def on_response(self, worker: int, message: bytes) -> None:
+        """Take a MSG_RESPONSE."""
         assembler = self._assemblers[worker]
         for part in unpack(message):
-            answer = None if is_express(part) else assembler.answer(part)
-            if answer is None:
+            response = None if is_express(part) else assembler.response(part)
+            if response is None:
                 continue
-            known = self._calls.pop(answer.token, None)
+            known = self._calls.pop(response.token, None)
             if known is None:
                 continue  # given up already
-            if answer.error:
-                text = answer.body.decode()
-                known[1].resolve(error=WireError(ErrorCode(answer.error), text))
+            if response.error:
+                text = response.body.decode()
+                known[1].resolve(error=WireError(ErrorCode(response.error), text))
             else:
-                known[1].resolve(answer.body)
+                known[1].resolve(response.body)
 
     def flush(self) -> bool:
         """Send the calls of this turn; True if a lane is full: call again soon."""

@@ -119,7 +119,7 @@ class NetworkWorker(Worker):
             lanes.append(Lane(end.fileno(), me, worker.index, cells, cell))
             self.loop.add_lane(lanes[-1])
         self.coordinators = CoordinatorLink(lanes)
-        self.loop.on_answer = self.coordinators.on_answer
+        self.loop.on_response = self.coordinators.on_response
         self.loop.on_rejected = self.reject
         self.lane_is_full = False
         self.counters = Counters(
@@ -138,9 +138,9 @@ class NetworkWorker(Worker):
 
     async def join(self) -> None:
         """Join the running broker."""
-        self.take_image(await self.ask_until_answered(CONTROLLER, calls.HELLO))
+        self.take_image(await self.call_until_answered(CONTROLLER, calls.HELLO))
         for worker in self.io_workers:
-            await self.ask_until_answered(worker, calls.NETWORK_STARTS)
+            await self.call_until_answered(worker, calls.NETWORK_STARTS)
         # Requests to the previous incarnation. They are not read any more, and it may take long
         # until as much is received again.
         self.context.arenas[self.address.index].madvise(mmap.MADV_REMOVE)
@@ -269,30 +269,30 @@ class NetworkWorker(Worker):
 
     def dispatch(self, connection: Connection, token: int, frame: bytes) -> None:
         """Serve one request through its handler; called by the loop."""
-        self.answer_with(connection, token, lambda: self.dispatcher.handle(connection, frame))
+        self.respond_with(connection, token, lambda: self.dispatcher.handle(connection, frame))
 
     def reject(
         self, connection: Connection, token: int, frame: bytes, code: int, text: bytes
     ) -> None:
         """A coordinator rejected a request that was forwarded undecoded; called by the loop."""
         error = WireError(ErrorCode(code), text.decode("utf-8", "replace"))
-        self.answer_with(
+        self.respond_with(
             connection, token, lambda: self.dispatcher.reject(connection, frame, error)
         )
 
-    def answer_with(
+    def respond_with(
         self, connection: Connection, token: int, serve: Callable[[], Pending[bytes | None]]
     ) -> None:
         def done(outcome: Pending[bytes | None]) -> None:
             if outcome.error is not None:
                 logger.error("a request got no response", exc_info=outcome.error)
-            self.loop.answer(token, outcome.value)
+            self.loop.respond(token, outcome.value)
 
         try:
             serve().then(done)
         except Exception:
             logger.exception("a request of %s failed", peer(connection))
-            self.loop.answer(token, None)
+            self.loop.respond(token, None)
 
     # -- the turn --
 

@@ -30,7 +30,7 @@ SOURCES = ROOT / "tests" / "java"
 CACHE = ROOT / ".cache" / "java"
 # Of Maven, unless its settings name another: a version that is not there needs the network.
 LOCAL_REPOSITORY = Path.home() / ".m2" / "repository"
-ANSWER_TIMEOUT_S = 60.0
+RESPONSE_TIMEOUT_S = 60.0
 # BOUND: of a test whose fixtures may have to download the libraries first.
 FIRST_TEST_TIMEOUT_S = 600
 # Small and quick to start: these JVMs do little, several at a time.
@@ -140,7 +140,7 @@ class Java:
             self._jvm.stdin.flush()
             with selectors.DefaultSelector() as selector:
                 selector.register(self._jvm.stdout, selectors.EVENT_READ)
-                assert selector.select(ANSWER_TIMEOUT_S), f"no answer to {operation}"
+                assert selector.select(RESPONSE_TIMEOUT_S), f"no answer to {operation}"
             text = self._jvm.stdout.readline()
         if not text:
             self._log.seek(0)

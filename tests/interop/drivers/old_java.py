@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from interop.drivers import WAIT_S, ClientError, Message, Stored
 from interop.drivers.java import (
-    ANSWER_TIMEOUT_S,
     CACHE,
     JVM_OPTIONS,
+    RESPONSE_TIMEOUT_S,
     SOURCES,
     _bytes,
     _text,
@@ -75,7 +75,7 @@ class OldJava:
         self._jvm.stdin.flush()
         with selectors.DefaultSelector() as selector:
             selector.register(self._jvm.stdout, selectors.EVENT_READ)
-            assert selector.select(ANSWER_TIMEOUT_S), f"no answer to {operation}"
+            assert selector.select(RESPONSE_TIMEOUT_S), f"no answer to {operation}"
         # The Scala code of 0.8 logs to standard output before it has found its settings.
         while (text := self._jvm.stdout.readline()) and not text.startswith(b"{"):
             pass

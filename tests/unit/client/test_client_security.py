@@ -161,9 +161,9 @@ def test_errors_travel_between_processes(error):
 def test_scram_proves_what_the_rfc_shows():
     """RFC 7677 section 3, the example of SCRAM-SHA-256."""
     client = sasl.Scram("user", "pencil", "sha256", nonce="rOprNGfwEbeRWgbNEkqO")
-    assert client.answer(None) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    assert client.evaluate(None) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
 
-    final = client.answer(
+    final = client.evaluate(
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     )
 
@@ -171,7 +171,7 @@ def test_scram_proves_what_the_rfc_shows():
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
         b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     )
-    assert client.answer(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
+    assert client.evaluate(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
     assert client.done
 
 
@@ -188,8 +188,8 @@ def test_scram_proves_what_the_rfc_shows():
 )
 def test_scram_believes_no_server_that_cannot_prove_itself(first, final, why):
     client = sasl.Scram("user", "pencil", "sha256", nonce="nonce")
-    client.answer(None)
+    client.evaluate(None)
 
     with pytest.raises(sasl.Refused, match=why):
-        client.answer(first)
-        client.answer(final)
+        client.evaluate(first)
+        client.evaluate(final)

@@ -62,7 +62,7 @@ def test_each_commit_has_its_own_time(bench: Bench) -> None:
     held = Pending()
 
     def write(op: Any) -> Pending:
-        op.answer(held, "written")
+        op.respond(held, "written")
         return held
 
     bench.shard.execute(write)

@@ -43,7 +43,7 @@ class Counting(Part):
 
     def answer(self, op: Operation, pending: Pending, group_id: str) -> None:
         self.waiting.remove(pending)
-        op.answer(pending, HeartbeatResponse(error_code=self.generations[group_id]))
+        op.respond(pending, HeartbeatResponse(error_code=self.generations[group_id]))
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
         self.generations[key.group] = value.generation

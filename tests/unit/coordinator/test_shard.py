@@ -61,7 +61,7 @@ class Register:
         op.append(key, OffsetCommitValue(offset=value, commit_timestamp=1))
         for pending in self.waiting.pop(name, []):
             op.touch()
-            op.answer(pending, value)
+            op.respond(pending, value)
         return f"{name} was {self.values.get(name)}"
 
     def wait(self, op: Operation, name: str) -> Pending:

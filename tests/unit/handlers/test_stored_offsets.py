@@ -29,7 +29,7 @@ pytestmark = pytest.mark.unit
 Outcome = dict[tuple[str, int], Any]
 
 
-def answer_with(
+def respond_with(
     operation: calls.Operation[Any, Any], serve: Callable[..., Any], to: Address, **said: Any
 ) -> Any:
     answered = run(serve(to, request(operation, **said)))
@@ -52,7 +52,7 @@ class Broker:
             (calls.COMMIT_STORED_OFFSETS, self.stored.commit),
             (calls.FETCH_STORED_OFFSETS, self.stored.fetch),
         ):
-            self.network.answers(operation.name, partial(answer_with, operation, serve))
+            self.network.answers(operation.name, partial(respond_with, operation, serve))
 
     def commit(self, offsets: dict[tuple[str, int], int], *, group: str = "g", **more: Any) -> Any:
         request = OffsetCommitRequest(

@@ -180,7 +180,7 @@ def simulate(seed: int) -> SimulatedCluster:
         waited = cluster.sleep(cluster.random.randint(0, 2_500))
         cluster.run_until(lambda waited=waited: waited.done)
         befall(cluster) if cluster.random.random() < 0.4 else want(cluster)
-    cluster.faults, cluster.answers_lost = Faults(), 0.0
+    cluster.faults, cluster.responses_lost = Faults(), 0.0
     cluster.run_until(lambda: is_settled(cluster), within_ms=300_000)
     assert cluster.failures() == []
     return cluster

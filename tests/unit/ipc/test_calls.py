@@ -22,7 +22,7 @@ pytestmark = pytest.mark.unit
 PACKAGE = Path(kbroker.__file__).parent
 MAKES_CALLS = (
     "rpc.call", "serve", "ctx.controller", "ctx.io_worker", "change_in_parts", "OwnerCalls",
-    "ask_until_answered",
+    "call_until_answered",
 )  # fmt: skip
 CONSTANTS = {row: name for name, row in vars(calls).items() if isinstance(row, calls.Operation)}
 
@@ -156,7 +156,7 @@ def through_json(row: calls.Operation[Any, Any], request: Any) -> Any:
 @pytest.mark.parametrize("row", calls.OPERATIONS.values(), ids=lambda row: row.name)
 def test_every_class_of_the_table_can_be_read(row: calls.Operation[Any, Any]) -> None:
     """A class of which there is no reader is found when somebody calls, otherwise."""
-    for read in (row.read_request, row.read_answer):
+    for read in (row.read_request, row.read_reply):
         with pytest.raises(documents.DocumentError):
             read("no document")
 
@@ -187,5 +187,5 @@ def test_request_is_the_same_at_the_other_end(
 
 def test_answers_about_partitions_keep_their_failures() -> None:
     answers = calls.Answers([None, calls.FoundOffset(5, -1, 0)], [calls.Failure(0, 6, None)])
-    read = calls.LIST_OFFSETS.read_answer(json.loads(documents.encode(answers)))
+    read = calls.LIST_OFFSETS.read_reply(json.loads(documents.encode(answers)))
     assert read == answers

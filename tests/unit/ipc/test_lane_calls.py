@@ -9,13 +9,13 @@ import pytest
 from kbroker.ipc.lane_calls import (
     MESSAGE_BYTES,
     PART_BYTES,
-    Answer,
     Assembler,
     Request,
-    answer_parts,
+    Response,
     error_text,
     pack,
     request_parts,
+    response_parts,
     unpack,
 )
 from kbroker.security.principal import ANONYMOUS, Principal
@@ -53,8 +53,8 @@ def test_request_of_an_anonymous_client_carries_no_principal() -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_answer_of_any_size_comes_out_as_it_went_in(size: int) -> None:
     assembler = Assembler()
-    found = [assembler.answer(part) for part in answer_parts(Answer(9, 0, bytes(size)))]
-    assert found[-1] == Answer(9, 0, bytes(size))
+    found = [assembler.response(part) for part in response_parts(Response(9, 0, bytes(size)))]
+    assert found[-1] == Response(9, 0, bytes(size))
 
 
 def test_request_cut_off_by_a_restart_is_forgotten_at_the_next_one() -> None:
@@ -71,7 +71,7 @@ def test_damaged_messages_are_rejected() -> None:
     with pytest.raises(ValueError, match="message of"):
         assembler.request(b"short")
     with pytest.raises(ValueError, match="message of"):
-        assembler.answer(b"short")
+        assembler.response(b"short")
     assert assembler.request(parts[0]) is None
     with pytest.raises(ValueError, match="part at"):
         assembler.request(parts[2])

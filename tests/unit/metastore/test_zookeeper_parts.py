@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.metastore.session_file import FILE_NAME, SessionFile
 from kbroker.metastore.store import CHANGED, CHILDREN, CREATED, DELETED, NodeStat
-from kbroker.metastore.zookeeper_connection import Answer, Reports
+from kbroker.metastore.zookeeper_connection import Reports, Result
 from kbroker.metastore.zookeeper_watches import WatchedNode
 
 pytestmark = pytest.mark.unit
@@ -51,7 +51,7 @@ def test_reports_wake_their_owner_until_all_are_taken() -> None:
     poll = select.poll()
     poll.register(reports.fd, select.POLLIN)
     assert not poll.poll(0)
-    answers = [Answer(reports) for _ in range(3)]
+    answers = [Result(reports) for _ in range(3)]
     for number, answer in enumerate(answers):
         answer.set(number)
         answer.set_exception(ValueError())  # kazoo may fail a request twice

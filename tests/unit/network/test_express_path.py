@@ -17,11 +17,11 @@ from kbroker.coordinator.partitioner import coordinator_partition
 from kbroker.errors import ErrorCode
 from kbroker.ipc.lane_calls import (
     REPEATED,
-    Answer,
     Assembler,
-    answer_parts,
+    Response,
     is_express,
     pack,
+    response_parts,
     unpack,
 )
 from kbroker.protocol import codec, header
@@ -33,7 +33,7 @@ from kbroker.security.principal import Principal
 
 pytestmark = pytest.mark.unit
 
-MSG_REQUEST, MSG_ANSWER = 6, 7
+MSG_REQUEST, MSG_RESPONSE = 6, 7
 SLOTS = [0, 1, 2]
 
 
@@ -47,7 +47,7 @@ class Bench(Harness):
         self.rejected: list[tuple[int, bytes, int, bytes]] = []
         self.others: list[bytes] = []
         self.loop.on_rejected = lambda c, *rest: self.rejected.append(rest)
-        self.loop.on_answer = lambda worker, message: self.others.append(message)
+        self.loop.on_response = lambda worker, message: self.others.append(message)
         self.assembler = Assembler()
 
     def asked(self) -> list[Any]:
@@ -61,11 +61,11 @@ class Bench(Harness):
             assert ENVELOPE.unpack_from(data)[0] == MSG_REQUEST
             found += [self.assembler.request(part) for part in unpack(data[ENVELOPE.size :])]
 
-    def reply(self, *answers: Answer, sender: int = 5) -> None:
-        outbox = deque(part for answer in answers for part in answer_parts(answer))
+    def reply(self, *answers: Response, sender: int = 5) -> None:
+        outbox = deque(part for answer in answers for part in response_parts(answer))
         while outbox:
             message, count = pack(outbox)
-            head = ENVELOPE.pack(MSG_ANSWER, IO_WORKER, 0, sender, 3, 1)
+            head = ENVELOPE.pack(MSG_RESPONSE, IO_WORKER, 0, sender, 3, 1)
             self.worker.send(head + message)
             for _ in range(count):
                 outbox.popleft()
@@ -129,7 +129,7 @@ def test_heartbeat_of_every_version_goes_there_and_comes_back(bench: Bench, vers
     assert (request.client_id, request.client_host) == ("a client", "test")
     assert codec.decode_exact(HeartbeatRequest, version, request.body) == heartbeat("a-group")
     body = codec.encode(HeartbeatResponse(error_code=27), version)
-    bench.reply(Answer(request.token, 0, body))
+    bench.reply(Response(request.token, 0, body))
     bench.turn()
     data = client.recv(1000)
     assert struct.unpack_from(">i", data)[0] == len(data) - 4
@@ -161,7 +161,7 @@ def messages_for_four(bench: Bench) -> int:
             data = bench.worker.recv(1 << 20)
             messages += 1
             requests += [bench.assembler.request(part) for part in unpack(data[ENVELOPE.size :])]
-    bench.reply(*(Answer(r.token, 0, b"\0\0\0\0\0\0") for r in requests))
+    bench.reply(*(Response(r.token, 0, b"\0\0\0\0\0\0") for r in requests))
     bench.turn()
     for n, client in enumerate(clients):
         assert client.recv(1000) == struct.pack(">iiih", 10, n, 0, 0)
@@ -225,11 +225,11 @@ def test_error_of_a_coordinator_is_put_by_the_handler(bench: Bench) -> None:
     client.send(sent)
     bench.turn()
     (request,) = bench.asked()
-    bench.reply(Answer(request.token, int(ErrorCode.NOT_COORDINATOR), b"why"))
+    bench.reply(Response(request.token, int(ErrorCode.NOT_COORDINATOR), b"why"))
     bench.turn()
     ((token, kept, code, text),) = bench.rejected
     assert (kept, code, text) == (sent[4:], ErrorCode.NOT_COORDINATOR, b"why")
-    bench.loop.answer(token, b"\0\0\0\x07put")
+    bench.loop.respond(token, b"\0\0\0\x07put")
     bench.turn()
     assert client.recv(100) == b"\0\0\0\x07\0\0\0\x07put"
 
@@ -243,10 +243,10 @@ def test_restarted_io_worker_is_asked_again_what_the_last_one_did_not_answer(ben
     bench.turn()
     assert bench.asked() == [first]
     assert bench.rejected == []
-    bench.reply(Answer(first.token, 0, b"of the last one"), sender=5)
+    bench.reply(Response(first.token, 0, b"of the last one"), sender=5)
     bench.turn()
     assert received(client) == b""
-    bench.reply(Answer(first.token, 0, b"answer"), sender=6)
+    bench.reply(Response(first.token, 0, b"answer"), sender=6)
     bench.turn()
     assert client.recv(100)[8:] == b"answer"
     assert (bench.loop.express.frames, bench.loop.requests_in_flight) == ({}, 0)
@@ -260,7 +260,7 @@ def test_restarted_io_worker_ends_what_would_not_mean_the_same_again(bench: Benc
     bench.cells[0] = 6
     bench.turn()
     assert [code for _, _, code, _ in bench.rejected] == [ErrorCode.NOT_COORDINATOR]
-    bench.reply(Answer(first.token, 0, b"late"), sender=6)
+    bench.reply(Response(first.token, 0, b"late"), sender=6)
     bench.turn()
     bench.connect().send(frame(heartbeat("two"), 3))
     bench.turn()
@@ -289,7 +289,7 @@ def test_answer_that_comes_after_all_is_over_reaches_nobody(bench: Bench) -> Non
     bench.turn()
     (request,) = bench.asked()
     bench.loop.expire_at(time.monotonic_ns() + 31_000_000_000)
-    bench.loop.answer(bench.rejected.pop()[0], None)
+    bench.loop.respond(bench.rejected.pop()[0], None)
     bench.turn()
     assert bench.loop.requests_in_flight == 0
     assert bench.loop.express.frames == {}
@@ -298,7 +298,7 @@ def test_answer_that_comes_after_all_is_over_reaches_nobody(bench: Bench) -> Non
     bench.turn()
     (second,) = bench.asked()
     assert second.token != request.token
-    bench.reply(Answer(request.token, 0, b"stale!"), Answer(second.token, 0, b"fresh!"))
+    bench.reply(Response(request.token, 0, b"stale!"), Response(second.token, 0, b"fresh!"))
     bench.turn()
     assert other.recv(100)[8:] == b"fresh!"
     assert bench.rejected == []
@@ -313,14 +313,14 @@ def test_connection_that_is_closed_leaves_nothing_behind(bench: Bench) -> None:
     bench.loop.close_all()
     assert bench.loop.express.frames == {}
     assert bench.loop.requests_in_flight == 0
-    assert is_express(next(answer_parts(Answer(request.token, 0, b""))))
+    assert is_express(next(response_parts(Response(request.token, 0, b""))))
 
 
 def test_answers_to_handlers_go_on_to_them(bench: Bench) -> None:
     bench.connect().send(frame(heartbeat(), 3))
     bench.turn()
     (request,) = bench.asked()
-    bench.reply(Answer(5, 0, b"theirs"), Answer(request.token, 0, b"ours!!"))
+    bench.reply(Response(5, 0, b"theirs"), Response(request.token, 0, b"ours!!"))
     bench.turn()
     (message,) = bench.others
     assert [is_express(part) for part in unpack(message)] == [False, True]
@@ -355,9 +355,9 @@ def test_damaged_requests_are_handed_on_or_dispatched_never_lost() -> None:
         asked, dispatched = bench.asked(), [token for token, _ in bench.dispatched]
         bench.dispatched.clear()
         assert len(asked) + len(dispatched) == 1 or bench.loop.connection_count == 0
-        bench.reply(*(Answer(request.token, 0, b"fine") for request in asked))
+        bench.reply(*(Response(request.token, 0, b"fine") for request in asked))
         for token in dispatched:
-            bench.loop.answer(token, None)
+            bench.loop.respond(token, None)
         client.close()
         for _ in range(3):
             bench.turn()
@@ -374,7 +374,7 @@ def test_answer_says_how_long_a_muted_client_should_wait(bench: Bench, version: 
     (request,) = bench.asked()
     bench.loop.mute(bench.connection, time.monotonic_ns() // 1_000_000 + 60_000)
 
-    bench.reply(Answer(request.token, 0, codec.encode(HeartbeatResponse(error_code=27), version)))
+    bench.reply(Response(request.token, 0, codec.encode(HeartbeatResponse(error_code=27), version)))
     bench.turn()
 
     data = client.recv(1000)[4:]

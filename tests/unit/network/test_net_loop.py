@@ -106,7 +106,7 @@ def test_other_request_waits_for_produces_before_it_and_holds_those_behind(harne
     [(token, frame)] = harness.dispatched
     assert framed(frame) == metadata
     assert harness.descriptors() == [], "nothing behind it is started"
-    harness.loop.answer(token, b"\0\0\0\2")
+    harness.loop.respond(token, b"\0\0\0\2")
     harness.turn()
 
     assert len(harness.descriptors()) == 1

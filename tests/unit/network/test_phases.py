@@ -85,7 +85,7 @@ def test_phase_before_authentication_starts_one_request_after_the_other(harness)
     assert len(harness.dispatched) == 1
     assert harness.closed == []
 
-    harness.loop.answer(harness.dispatched[0][0], b"\0\0\0\7")
+    harness.loop.respond(harness.dispatched[0][0], b"\0\0\0\7")
     harness.turn()
     assert received(client) == framed(b"\0\0\0\7"), "the answer is sent first"
     assert harness.closed == ["a request (API key 0) before authentication was complete"]

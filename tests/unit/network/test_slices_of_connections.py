@@ -66,7 +66,7 @@ class HeavyClients:
         return [token for token, _ in self.harness.dispatched]
 
     def answer(self, token: int) -> None:
-        self.harness.loop.answer(token, b"\0\0\0\1")
+        self.harness.loop.respond(token, b"\0\0\0\1")
         self.harness.turn()
 
 

@@ -130,7 +130,7 @@ def test_muted_in_the_middle_of_what_it_pipelined_it_stops_there(harness: Harnes
     def dispatch(connection: Any, token: int, frame: bytes) -> None:
         harness.dispatched.append((token, frame))
         harness.loop.mute(muted, monotonic_ms() + LONG_MS)
-        harness.loop.answer(token, b"\0\0\0\2")
+        harness.loop.respond(token, b"\0\0\0\2")
 
     harness.on_dispatch = dispatch
     client.send(METADATA * 2)

@@ -75,12 +75,12 @@ def test_produce_frame_of_a_version_with_topic_ids_is_refused():
         frames.produce_frame(13, "t", 0, b"", acks=1)
 
 
-def test_produce_answer_prefix_ends_before_the_error_code():
-    assert frames.produce_answer_prefix(7, "ab", 3) == b"\0\0\0\x01\0\x02ab\0\0\0\x01\0\0\0\x03"
-    assert frames.produce_answer_prefix(9, "ab", 3) == b"\0\x02\x03ab\x02\0\0\0\x03"
+def test_produce_response_prefix_ends_before_the_error_code():
+    assert frames.produce_response_prefix(7, "ab", 3) == b"\0\0\0\x01\0\x02ab\0\0\0\x01\0\0\0\x03"
+    assert frames.produce_response_prefix(9, "ab", 3) == b"\0\x02\x03ab\x02\0\0\0\x03"
 
 
-def metadata_answer(topic_error=0, partition_error=0):
+def metadata_response(topic_error=0, partition_error=0):
     brokers = struct.pack(">iih", 1, 5, 4) + b"host" + struct.pack(">ih", 9092, -1)
     head = struct.pack(">ii", 0, 0) + brokers + struct.pack(">hi", -1, 5)
     topic = struct.pack(">ihh", 1, topic_error, 1) + b"t" + struct.pack(">b", 0)
@@ -89,20 +89,20 @@ def metadata_answer(topic_error=0, partition_error=0):
 
 
 def test_parse_metadata_finds_the_address_of_each_leader():
-    found = frames.parse_metadata(metadata_answer())
+    found = frames.parse_metadata(metadata_response())
 
     assert found.error_code == 0
     assert found.leaders == {0: ("host", 9092)}
 
 
 def test_parse_metadata_of_a_partition_in_error_has_no_leader():
-    found = frames.parse_metadata(metadata_answer(partition_error=5))
+    found = frames.parse_metadata(metadata_response(partition_error=5))
 
     assert found.leaders == {0: None}
 
 
 def test_parse_metadata_of_every_truncation_raises():
-    whole = metadata_answer()
+    whole = metadata_response()
 
     for size in range(len(whole)):
         with pytest.raises((struct.error, ValueError)):

@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from kbroker._ext.network.load_generator import LoadError, LoadGenerator
-from perf.frames import produce_answer_prefix, produce_frame, record_batch
+from perf.frames import produce_frame, produce_response_prefix, record_batch
 
 pytestmark = pytest.mark.unit
 
-PREFIX = produce_answer_prefix(7, "t", 0)
+PREFIX = produce_response_prefix(7, "t", 0)
 FRAME = produce_frame(7, "t", 0, record_batch([b"value"]), acks=1)
 
 
@@ -45,13 +45,21 @@ def run_against():
     """run_against(answer, frame=..., in_flight=..., ...) -> (result of the run, peer)."""
     opened = []
 
-    def run(answer, *, frame=FRAME, in_flight=3, answered=True, seconds=0.02, drain_seconds=60.0):
+    def run(
+        answer,
+        *,
+        frame=FRAME,
+        in_flight=3,
+        expects_responses=True,
+        seconds=0.02,
+        drain_seconds=60.0,
+    ):
         ours, theirs = socket.socketpair()
         opened.append(ours)
         ours.setblocking(False)
         peer = Peer(theirs, answer)
         peer.start()
-        generator = LoadGenerator([ours], [frame], [PREFIX], in_flight, answered)
+        generator = LoadGenerator([ours], [frame], [PREFIX], in_flight, expects_responses)
         result = generator.run(seconds, drain_seconds)
         ours.shutdown(socket.SHUT_WR)
         peer.join(60)
@@ -94,7 +102,7 @@ def test_run_counts_each_error_code(run_against):
 
 
 def test_run_without_answers_counts_what_was_sent(run_against):
-    result, peer = run_against(lambda number: b"", answered=False)
+    result, peer = run_against(lambda number: b"", expects_responses=False)
 
     assert result["requests"] == len(peer.requests) > 0
     assert result["codes"] == {}
@@ -120,7 +128,7 @@ def test_run_with_answers_in_pieces_and_together_reads_all(run_against):
     ("answer", "reason"),
     [
         (lambda number: None, "closed the connection"),
-        (lambda number: answer_to(number + 1), "not the answer to our request"),
+        (lambda number: answer_to(number + 1), "not the response to our request"),
         (lambda number: answer_to(number, prefix=PREFIX[:-1] + b"\x09"), "not the answer"),
         (lambda number: answer_to(number) * 2, "not the answer"),
         (lambda number: struct.pack(">i", -1), "not the answer"),
@@ -134,7 +142,7 @@ def test_run_against_a_bad_answer_raises(run_against, answer, reason):
 
 
 def test_run_without_an_answer_to_the_last_request_raises(run_against):
-    with pytest.raises(LoadError, match="1 requests were never answered"):
+    with pytest.raises(LoadError, match="1 requests were never expects_responses"):
         run_against(lambda number: b"", in_flight=1, seconds=0.01, drain_seconds=0.05)
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from support.load_source import FIRST_MS, MadeUp, destination_of, expected, load, rows_in
 
-from kbroker.spark.direct import Answer, InlineRunner, T, Work
+from kbroker.spark.direct import InlineRunner, Result, T, Work
 from kbroker.spark.load.commits import (
     LOAD,
     Commit,
@@ -143,7 +143,7 @@ class Counting(InlineRunner):
     def __init__(self) -> None:
         self.tasks: list[int] = []
 
-    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
+    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Result]:
         self.tasks += map(len, tasks)
         return super().run(tasks, work, label)
 

@@ -81,7 +81,7 @@ def test_loop_serves_commits_without_the_long_way(real: LoopBench) -> None:
     assert real.loop.end_turn() is False
     data = real.network.recv(1 << 20)
     parts = list(unpack(data[ENVELOPE_BYTES:]))
-    answers = [real.assembler.answer(part) for part in parts]
+    answers = [real.assembler.response(part) for part in parts]
     assert [a.token for a in answers if a] == list(range(1, 21))
     assert all(codes(a.body, 8) == [0] for a in answers if a)
     commit_path = real.coordinators.commit_path

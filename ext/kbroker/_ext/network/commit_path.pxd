@@ -35,7 +35,7 @@ cdef struct Request:
 
 
 # Precedes a response whose records are not committed yet.
-cdef struct WaitingAnswer:
+cdef struct WaitingResponse:
     int64_t started_ns
     uint32_t peer                # incarnation of the network process that sent the request
     int32_t network
@@ -57,10 +57,10 @@ cdef class ShardCommits(Sink):
     cdef int commit(
         self, int network, uint32_t peer, uint64_t token, const Request* request, int64_t now_ms
     ) except -1
-    cdef int write_answer(self, uint64_t token, const Request* request) except -1
+    cdef int write_response(self, uint64_t token, const Request* request) except -1
     cdef int take_records(self, const Request* request, int64_t base_offset, int64_t now_ms) except -1
-    cdef int put_answer(self, const WaitingAnswer* head, const uint8_t* answer, Py_ssize_t size) except -1
-    cdef int put_error(self, const WaitingAnswer* head, const uint8_t* answer, object error) except -1
+    cdef int put_response(self, const WaitingResponse* head, const uint8_t* response, Py_ssize_t size) except -1
+    cdef int put_error(self, const WaitingResponse* head, const uint8_t* response, object error) except -1
 
 
 cdef class CommitPath:
@@ -72,7 +72,7 @@ cdef class CommitPath:
     cdef Bytes* outboxes         # packed parts for each network process
     cdef int network_count
     cdef uint8_t* batch          # BATCH_BYTES_MAX
-    cdef Bytes answer            # the part that is being built
+    cdef Bytes response            # the part that is being built
     # Set when a commit has set a timer that is due earlier than any before.
     cdef public bint timer_set
     # Errors have been put into outboxes since the last turn ended, perhaps outside a turn.

@@ -54,15 +54,15 @@ from kbroker._ext.log.log_append cimport AppendResult
 from kbroker._ext.log.log_transactions cimport NO_QUESTION
 from kbroker._ext.record.plain_batch cimport begin_batch, end_batch
 from kbroker._ext.record.record_batch cimport BATCH_HEADER_BYTES
-from kbroker._ext.shared.descriptors cimport AnswerHead, LANE_MESSAGE_BYTES, MSG_ANSWER, RequestHead
+from kbroker._ext.shared.descriptors cimport ResponseHead, LANE_MESSAGE_BYTES, MSG_RESPONSE, RequestHead
 
 from kbroker.errors import StorageError
 
 cdef enum:
     RECORD_OVERHEAD = 32         # at most, besides key and value
-    TOPIC_ANSWER_MAX = 16        # at most, besides its name and partitions
-    PARTITION_ANSWER_MAX = 7
-    ANSWER_MAX = 16              # throttle time, count of topics, tagged fields
+    TOPIC_RESPONSE_MAX = 16        # at most, besides its name and partitions
+    PARTITION_RESPONSE_MAX = 7
+    RESPONSE_MAX = 16              # throttle time, count of topics, tagged fields
 
 
 cdef Py_ssize_t part_size(const uint8_t* message, Py_ssize_t size) noexcept:
@@ -257,11 +257,11 @@ cdef class ShardCommits:
         """Write, replay and queue the response. 0 if the batch could not be written; nothing is changed then."""
         cdef:
             AppendResult result
-            WaitingAnswer* waiting
+            WaitingResponse* waiting
             uint8_t* payload
             Py_ssize_t size
             int64_t started_ns = monotonic_ns()
-        self.write_answer(token, request)
+        self.write_response(token, request)
         size = write_batch(self.path.batch, request, now_ms)
         try:
             self.appender.append(self.path.batch, size, now_ms, &result, NO_QUESTION)
@@ -270,14 +270,14 @@ cdef class ShardCommits:
             return 0
         if result.error_code:
             return 0
-        size = self.path.answer.size
+        size = self.path.response.size
         payload = self.appender.committed.add(
-            result.end_offset, self, started_ns // 1_000_000, <Py_ssize_t>sizeof(WaitingAnswer) + size)
-        waiting = <WaitingAnswer*>payload
+            result.end_offset, self, started_ns // 1_000_000, <Py_ssize_t>sizeof(WaitingResponse) + size)
+        waiting = <WaitingResponse*>payload
         waiting.started_ns = started_ns
         waiting.peer = peer
         waiting.network = network
-        memcpy(payload + sizeof(WaitingAnswer), self.path.answer.data, <size_t>size)
+        memcpy(payload + sizeof(WaitingResponse), self.path.response.data, <size_t>size)
         self.path.offsets_committed += request.partition_count
         try:
             self.take_records(request, result.base_offset, now_ms)
@@ -308,24 +308,24 @@ cdef class ShardCommits:
             self.offsets.count()
         return 0
 
-    cdef int write_answer(self, uint64_t token, const Request* request) except -1:
+    cdef int write_response(self, uint64_t token, const Request* request) except -1:
         """Build the response as the part of a lane message."""
         cdef:
             bint flexible = request.version >= FLEXIBLE_FIRST
-            Py_ssize_t bound = sizeof(uint32_t) + sizeof(AnswerHead) + ANSWER_MAX
-            AnswerHead head
+            Py_ssize_t bound = sizeof(uint32_t) + sizeof(ResponseHead) + RESPONSE_MAX
+            ResponseHead head
             uint32_t size
             uint8_t* start
             uint8_t* p
             int i, j
         for i in range(request.topic_count):
-            bound += TOPIC_ANSWER_MAX + request.topics[i].name.size
-        self.path.answer.size = 0
-        reserve(&self.path.answer, bound + request.partition_count * PARTITION_ANSWER_MAX)
-        start = self.path.answer.data
-        p = start + sizeof(uint32_t) + sizeof(AnswerHead)
+            bound += TOPIC_RESPONSE_MAX + request.topics[i].name.size
+        self.path.response.size = 0
+        reserve(&self.path.response, bound + request.partition_count * PARTITION_RESPONSE_MAX)
+        start = self.path.response.data
+        p = start + sizeof(uint32_t) + sizeof(ResponseHead)
         if request.version >= THROTTLE_FIRST:
-            store_i32(p, 0)  # of the network process (express_path.take_answer)
+            store_i32(p, 0)  # of the network process (express_path.take_response)
             p += 4
         p = store_count(p, request.topic_count, flexible)
         for i in range(request.topic_count):
@@ -337,11 +337,11 @@ cdef class ShardCommits:
         p = store_end(p, flexible)
         size = <uint32_t>(p - start - sizeof(uint32_t))
         memcpy(start, &size, sizeof(uint32_t))
-        memset(&head, 0, sizeof(AnswerHead))
+        memset(&head, 0, sizeof(ResponseHead))
         head.token = token
-        head.total = <uint32_t>(size - sizeof(AnswerHead))
-        memcpy(start + sizeof(uint32_t), &head, sizeof(AnswerHead))
-        self.path.answer.size = p - start
+        head.total = <uint32_t>(size - sizeof(ResponseHead))
+        memcpy(start + sizeof(uint32_t), &head, sizeof(ResponseHead))
+        self.path.response.size = p - start
         return 0
 
     cdef int64_t limit_ms(self) except? -2:
@@ -350,46 +350,46 @@ cdef class ShardCommits:
     cdef int settle(
         self, CommittedQueue queue, const Waiter* waiter, const uint8_t* payload, object error, list ready
     ) except -1:
-        cdef const WaitingAnswer* head = <const WaitingAnswer*>payload
-        cdef const uint8_t* answer = payload + sizeof(WaitingAnswer)
+        cdef const WaitingResponse* head = <const WaitingResponse*>payload
+        cdef const uint8_t* response = payload + sizeof(WaitingResponse)
         self.path.commits += 1
         if error is not None:
-            return self.put_error(head, answer, self.shard.failure(error))
+            return self.put_error(head, response, self.shard.failure(error))
         self.path.commit_ns += monotonic_ns() - head.started_ns
-        return self.put_answer(head, answer, waiter.size - <Py_ssize_t>sizeof(WaitingAnswer))
+        return self.put_response(head, response, waiter.size - <Py_ssize_t>sizeof(WaitingResponse))
 
     cdef bint expire(self, const Waiter* waiter, const uint8_t* payload, list ready) except *:
         self.path.commits += 1
         self.put_error(
-            <const WaitingAnswer*>payload, payload + sizeof(WaitingAnswer), self.shard.expiry_error())
+            <const WaitingResponse*>payload, payload + sizeof(WaitingResponse), self.shard.expiry_error())
         return True
 
-    cdef int put_answer(self, const WaitingAnswer* head, const uint8_t* answer, Py_ssize_t size) except -1:
+    cdef int put_response(self, const WaitingResponse* head, const uint8_t* response, Py_ssize_t size) except -1:
         cdef Bytes* outbox = &self.path.outboxes[head.network]
         if (<Lane>self.path.lanes[head.network]).peer_incarnation != head.peer:
             return 0  # the network process that sent the request has died
         reserve(outbox, size)
-        memcpy(outbox.data + outbox.size, answer, <size_t>size)
+        memcpy(outbox.data + outbox.size, response, <size_t>size)
         outbox.size += size
         return 0
 
-    cdef int put_error(self, const WaitingAnswer* head, const uint8_t* answer, object error) except -1:
+    cdef int put_error(self, const WaitingResponse* head, const uint8_t* response, object error) except -1:
         """Queue the response with an error in place of its body."""
         cdef:
-            AnswerHead made
+            ResponseHead made
             bytes text = self.path.error_text(error.message)
-            uint32_t size = <uint32_t>(sizeof(AnswerHead) + len(text))
-            Bytes* part = &self.path.answer
-        memcpy(&made, answer + sizeof(uint32_t), sizeof(AnswerHead))
+            uint32_t size = <uint32_t>(sizeof(ResponseHead) + len(text))
+            Bytes* part = &self.path.response
+        memcpy(&made, response + sizeof(uint32_t), sizeof(ResponseHead))
         made.total = <uint32_t>len(text)
         made.error = int(error.code)
         part.size = 0
         reserve(part, <Py_ssize_t>sizeof(uint32_t) + size)
         memcpy(part.data, &size, sizeof(uint32_t))
-        memcpy(part.data + sizeof(uint32_t), &made, sizeof(AnswerHead))
-        memcpy(part.data + sizeof(uint32_t) + sizeof(AnswerHead), <const char*>text, <size_t>len(text))
+        memcpy(part.data + sizeof(uint32_t), &made, sizeof(ResponseHead))
+        memcpy(part.data + sizeof(uint32_t) + sizeof(ResponseHead), <const char*>text, <size_t>len(text))
         self.path.has_errors = True
-        return self.put_answer(head, part.data, <Py_ssize_t>sizeof(uint32_t) + size)
+        return self.put_response(head, part.data, <Py_ssize_t>sizeof(uint32_t) + size)
 
 
 # ---- the io worker -----------------------------------------------------------------------------------------------
@@ -420,7 +420,7 @@ cdef class CommitPath:
                 free(self.outboxes[i].data)
         free(self.outboxes)
         free(self.batch)
-        free(self.answer.data)
+        free(self.response.data)
 
     def open(self, shard, LogAppender appender not None) -> ShardCommits:
         """Serve the commits of a group coordinator's shard, which must not compress its batches."""
@@ -475,7 +475,7 @@ cdef class CommitPath:
                     if size + more > LANE_MESSAGE_BYTES:
                         break
                     size += more
-            if not lane.send(MSG_ANSWER, 1, outbox.data + done, <size_t>size, NULL, 0):
+            if not lane.send(MSG_RESPONSE, 1, outbox.data + done, <size_t>size, NULL, 0):
                 break
             done += size
         outbox.size -= done

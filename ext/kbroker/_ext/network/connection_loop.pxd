@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker._ext.network.admission cimport HeavyRequests, MutedConnections
-from kbroker._ext.network.answers cimport Answers
+from kbroker._ext.network.responses cimport Responses
 from kbroker._ext.network.connection cimport Connection
 from kbroker._ext.network.scarcity cimport MemoryQueue
 from kbroker._ext.shared.arena cimport Arena
@@ -13,7 +13,7 @@ cdef class ConnectionLoop:
     cdef dict _connections            # fd -> Connection
     cdef dict _readers                # fd -> reader, for file descriptors that are not connections
     cdef object _ready                # deque: connections with more to do than their turn allowed
-    cdef Answers _answers
+    cdef Responses _responses
     cdef MemoryQueue _memory
     cdef HeavyRequests _heavy
     cdef MutedConnections _muted
@@ -54,7 +54,7 @@ cdef class ConnectionLoop:
     cdef int parse(self, Connection c) except -1
     cdef int heavy_over(self, Connection c) except -1
     cdef int continue_later(self, Connection c) except -1
-    cdef int flush_answers(self) except -1
+    cdef int flush_responses(self) except -1
     cdef int flush(self, Connection c) except -1
     cdef bint send_long(self, Connection c) except *
     cdef int end_request(self, Request* request) except -1

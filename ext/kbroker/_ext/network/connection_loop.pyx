@@ -1,7 +1,7 @@
 """The connections of a network process: waiting, receiving, framing, sending, closing.
 
 A turn waits for events, receives into the arena and passes complete frames to ``handle_frame`` in place; responses are
-sent in request order (``answers``). Sockets are edge-triggered: ``readable`` and ``writable`` remember what the kernel
+sent in request order (``responses``). Sockets are edge-triggered: ``readable`` and ``writable`` remember what the kernel
 said until a call proves otherwise. ``net_loop`` knows what requests are. A connection may wait for memory
 (``scarcity``), for heavy requests to complete or for the end of a throttle (``admission``), or for its next turn
 (``_ready``).
@@ -49,7 +49,7 @@ from kbroker._ext.network.connection cimport (
     FrameStatus,
     ReceiveStatus,
 )
-from kbroker._ext.sockets.requests cimport REQUEST_ANSWERED
+from kbroker._ext.sockets.requests cimport REQUEST_COMPLETE
 from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED, Transport
 from kbroker._ext.sockets.verdicts cimport Verdicts
 
@@ -90,7 +90,7 @@ cdef class ConnectionLoop:
         self._connections = {}
         self._readers = {}
         self._ready = deque()
-        self._answers = Answers()
+        self._responses = Responses()
         self._memory = MemoryQueue(arena)
         self._heavy = HeavyRequests(arena, frame_max)
         self._muted = MutedConnections()
@@ -190,21 +190,21 @@ cdef class ConnectionLoop:
 
     @property
     def bytes_sent(self) -> int:
-        return self._answers.bytes_sent
+        return self._responses.bytes_sent
 
     # -- the turn ---
 
     def turn(self, int timeout_ms):
-        """Wait for events and serve them. Responses that become ready are sent by ``flush_answers``."""
+        """Wait for events and serve them. Responses that become ready are sent by ``flush_responses``."""
         cdef:
             epoll_event events[EVENTS_MAX]
             int count, i
             uint32_t mask
             Connection c
             Py_ssize_t again = len(self._ready)  # connections added during this turn wait for the next one
-        if self._answers.long_bytes:
-            self._answers.let_others_run()
-        if again or self._answers.dirty or self._memory.may_retry():
+        if self._responses.long_bytes:
+            self._responses.let_others_run()
+        if again or self._responses.dirty or self._memory.may_retry():
             timeout_ms = 0
         elif self._muted.next_end_ms >= 0:
             timeout_ms = <int>min(
@@ -234,7 +234,7 @@ cdef class ConnectionLoop:
                 c.writable = True
             if not c.in_ready:
                 self.serve(c)
-        while again > 0 and self._answers.has_room_for_long():
+        while again > 0 and self._responses.has_room_for_long():
             again -= 1
             c = self._ready.popleft()
             c.in_ready = False
@@ -377,12 +377,12 @@ cdef class ConnectionLoop:
 
     # -- responses ---
 
-    cdef int flush_answers(self) except -1:
+    cdef int flush_responses(self) except -1:
         """Send ready responses. A connection that becomes free continues with its next frame, and may be dirty again.
         """
         cdef Connection c
-        cdef list dirty = self._answers.dirty
-        self._answers.dirty = []
+        cdef list dirty = self._responses.dirty
+        self._responses.dirty = []
         for c in dirty:
             c.in_dirty = False
             if not c.closed:
@@ -393,7 +393,7 @@ cdef class ConnectionLoop:
         """Send responses in request order until one is not ready or the socket is full."""
         cdef Request* request
         cdef int i, whole
-        while c.first != NULL and c.first.state == REQUEST_ANSWERED and c.writable and not c.closed:
+        while c.first != NULL and c.first.state == REQUEST_COMPLETE and c.writable and not c.closed:
             request = c.first
             if request.silent:
                 c.pop()
@@ -406,7 +406,7 @@ cdef class ConnectionLoop:
                     break
             else:
                 whole = 0
-                if self._answers.send_short(c, self.now_ms, &whole) == SEND_FAILED:
+                if self._responses.send_short(c, self.now_ms, &whole) == SEND_FAILED:
                     self.close_connection(c, None)
                 for i in range(whole):
                     self.end_request(c.pop())
@@ -419,7 +419,7 @@ cdef class ConnectionLoop:
 
     cdef bint send_long(self, Connection c) except *:
         """Send from the long response at the head of its queue; whether it has been sent completely."""
-        cdef SendStatus status = self._answers.send_long(c, self.now_ms)
+        cdef SendStatus status = self._responses.send_long(c, self.now_ms)
         if status == SENT_ALL:
             self.end_request(c.pop())
         elif status == SENT_SOME:
@@ -457,7 +457,7 @@ cdef class ConnectionLoop:
         c.ending_since_ms = self.now_ms
         c.starved_since_ms = c.partial_since_ms = -1
         self._memory.leave(c)
-        return self._answers.look_at(c)
+        return self._responses.look_at(c)
 
     cdef int finish_ending(self, Connection c) except -1:
         """Once all responses of an ending connection are sent, shut down sending and wait for the peer to close it."""

@@ -27,7 +27,7 @@ cdef class ExpressPath:
     cdef bint send_bundles(self, list lanes) except -1
     cdef void drop_bundle(self, int worker) noexcept nogil
     cdef Request* find(self, uint64_t token) noexcept nogil
-    cdef bint take_answer(self, Request* request, const uint8_t* body, size_t size, int32_t throttle_ms) except -1
+    cdef bint take_response(self, Request* request, const uint8_t* body, size_t size, int32_t throttle_ms) except -1
     cdef object forget(self, Request* request)
 
 

@@ -276,7 +276,7 @@ cdef class ExpressPath:
             return NULL
         return request
 
-    cdef bint take_answer(self, Request* request, const uint8_t* body, size_t size, int32_t throttle_ms) except -1:
+    cdef bint take_response(self, Request* request, const uint8_t* body, size_t size, int32_t throttle_ms) except -1:
         """Append the coordinator's response body to the response header, and set the throttle time in it."""
         cdef bint flexible = request.api_version >= ROUTES[request.api_key].first_flexible
         cdef Py_ssize_t head = 8 + flexible

@@ -1,7 +1,7 @@
 """The Fetch requests of a network process, between its loop and the fetch engine.
 
 A fetch is completed at once or parked; the engine says when a parked one is complete, and its token finds the request
-again. A small reply is copied into the response; a large one stays a FetchReply, which ``answers`` sends from the
+again. A small reply is copied into the response; a large one stays a FetchReply, which ``responses`` sends from the
 files.
 """
 from cpython.ref cimport Py_INCREF
@@ -20,10 +20,10 @@ from kbroker._ext.network.connection import CloseConnection
 cdef class FetchRequests:
     """Created by the loop of the network process."""
 
-    def __cinit__(self, FetchEngine engine not None, RequestTable requests not None, Answers answers not None):
+    def __cinit__(self, FetchEngine engine not None, RequestTable requests not None, Responses responses not None):
         self.engine = engine
         self.requests = requests
-        self.answers = answers
+        self.responses = responses
 
     cdef int start(self, Connection c, Request* request, const uint8_t* frame, int32_t size, int64_t now_ms) except -1:
         cdef:
@@ -64,7 +64,7 @@ cdef class FetchRequests:
             if copied < 0:
                 request.silent = True
                 request.close_after = True
-        return self.answers.ready(request)
+        return self.responses.ready(request)
 
     cdef int drain(self, int64_t now_ms) except -1:
         cdef FetchReply reply

@@ -86,7 +86,7 @@ cdef struct Connection:
     Py_ssize_t send_at         # unsent bytes of the current burst: frames[send_at:send_end]
     Py_ssize_t send_end
     int32_t next_sent          # correlation id of the next request
-    int32_t next_answered      # correlation id of the next response
+    int32_t next_received      # correlation id of the next response
     int64_t* sent_at_ns        # ring of in_flight entries by correlation id
     const uint8_t* prefix      # what stands between correlation id and error code
     Py_ssize_t prefix_size
@@ -125,7 +125,7 @@ cdef class LoadGenerator:
         Connection* connections
         int count
         int32_t in_flight
-        bint answered              # False with acks=0: there are no responses
+        bint expects_responses              # False with acks=0: there are no responses
         int epoll_fd
         int failed_connection
         int failed_errno
@@ -143,7 +143,7 @@ cdef class LoadGenerator:
         self.count = 0
         self.epoll_fd = -1
 
-    def __init__(self, sockets, frames, prefixes, int32_t in_flight, bint answered=True):
+    def __init__(self, sockets, frames, prefixes, int32_t in_flight, bint expects_responses=True):
         cdef Py_ssize_t i
         if self.connections != NULL:
             raise RuntimeError("a LoadGenerator is initialised once")
@@ -153,7 +153,7 @@ cdef class LoadGenerator:
             raise ValueError(f"in_flight must be 1 to {MAX_IN_FLIGHT}, not {in_flight}")
         self.keep_alive = (list(sockets), [bytes(p) for p in prefixes])
         self.in_flight = in_flight
-        self.answered = answered
+        self.expects_responses = expects_responses
         self.connections = <Connection*>PyMem_Malloc(len(sockets) * sizeof(Connection))
         if self.connections == NULL:
             raise MemoryError
@@ -245,16 +245,16 @@ cdef class LoadGenerator:
 
     def _describe(self, Status status):
         cdef Connection* c = &self.connections[self.failed_connection]
-        kind = "answers" if self.answered else "requests"
-        where = f"socket {self.failed_connection}, after {c.next_answered} {kind}"
+        kind = "responses" if self.expects_responses else "requests"
+        where = f"socket {self.failed_connection}, after {c.next_received} {kind}"
         if status == RUN_CLOSED:
             return f"{where}: the broker closed the connection"
         if status == RUN_ERRNO:
             return f"{where}: {strerror(self.failed_errno).decode()}"
         if status == RUN_MALFORMED:
             head = bytes(c.received[:min(c.received_size, 64)]).hex(" ")
-            return f"{where}: not the answer to our request: {head}"
-        return f"{self.outstanding} requests were never answered"
+            return f"{where}: not the response to our request: {head}"
+        return f"{self.outstanding} requests got no response"
 
     # -- the loop; no Python object is touched below
     # ---
@@ -333,7 +333,7 @@ cdef class LoadGenerator:
                 status = self._flush(c)
                 if status != RUN_OK or c.send_at < c.send_end:
                     return status
-            room = self.in_flight - (c.next_sent - c.next_answered)
+            room = self.in_flight - (c.next_sent - c.next_received)
             # BOUND: without answers only the socket buffer stops a burst; other sockets want their
             # turn too.
             if room <= 0 or bursts >= 16:
@@ -348,10 +348,10 @@ cdef class LoadGenerator:
             c.send_at = 0
             c.send_end = room * c.frame_size
             bursts += 1
-            if self.answered:
+            if self.expects_responses:
                 self.outstanding += room
             else:
-                c.next_answered += room
+                c.next_received += room
                 self.requests += room
 
     cdef Status _flush(self, Connection* c) noexcept nogil:
@@ -409,20 +409,20 @@ cdef class LoadGenerator:
         return RUN_OK
 
     # One response of at least 4 + prefix_size + 2 bytes: correlation id, prefix, error code.
-    cdef Status _check(self, Connection* c, const uint8_t* answer, int64_t now) noexcept nogil:
+    cdef Status _check(self, Connection* c, const uint8_t* response, int64_t now) noexcept nogil:
         cdef:
             uint32_t wire
             int32_t correlation_id
             int16_t code
-            const uint8_t* error_at = answer + 4 + c.prefix_size
+            const uint8_t* error_at = response + 4 + c.prefix_size
             int64_t latency
-        memcpy(&wire, answer, 4)
+        memcpy(&wire, response, 4)
         correlation_id = <int32_t>be32toh(wire)
         # (a) in order, (b) not more answers than requests, (c) about the topic and partition we
         # wrote to.
-        if correlation_id != c.next_answered or c.next_answered == c.next_sent:
+        if correlation_id != c.next_received or c.next_received == c.next_sent:
             return self._fail(c, RUN_MALFORMED)
-        if memcmp(answer + 4, c.prefix, <size_t>c.prefix_size) != 0:
+        if memcmp(response + 4, c.prefix, <size_t>c.prefix_size) != 0:
             return self._fail(c, RUN_MALFORMED)
         code = <int16_t>((error_at[0] << 8) | error_at[1])
         self.codes[code + 1 if -1 <= code < WIRE_CODES - 2 else WIRE_CODES - 1] += 1
@@ -431,7 +431,7 @@ cdef class LoadGenerator:
         self.sum_ns += latency
         if latency > self.max_ns:
             self.max_ns = latency
-        c.next_answered += 1
+        c.next_received += 1
         self.requests += 1
         self.outstanding -= 1
         return RUN_OK

@@ -22,13 +22,13 @@ cdef class NetLoop(ConnectionLoop):
     # on_rejected(connection, token, frame, error code, text): a coordinator's error for a request forwarded undecoded.
     cdef public object on_rejected
     cdef object _dispatch             # dispatch(connection, token, frame bytes)
-    # on_answer(io worker index, message): takes a MSG_ANSWER, in which coordinators respond to handlers.
-    cdef public object on_answer
+    # on_response(io worker index, message): takes a MSG_RESPONSE, in which coordinators respond to handlers.
+    cdef public object on_response
     cdef int64_t _api_requests[API_WIDTH]
 
     cdef int read_lane(self, Lane lane) except -1
     cdef int check_phase(self, Connection c, const uint8_t* frame, int32_t size) except -1
-    cdef int take_answers(self, int worker, const uint8_t* body, Py_ssize_t size) except -1
+    cdef int take_responses(self, int worker, const uint8_t* body, Py_ssize_t size) except -1
     cdef int reject_express(self, Request* request, int error_code, object text) except -1
     cdef int start_produce(
         self, Connection c, const uint8_t* frame, int32_t size, int16_t version, int32_t correlation_id

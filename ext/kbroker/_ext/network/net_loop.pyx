@@ -41,11 +41,11 @@ from kbroker._ext.base.wire cimport (
 from kbroker._ext.network.connection cimport PHASE_AUTHENTICATING, PHASE_SERVING
 from kbroker._ext.network.express_path cimport express_token, is_express
 from kbroker._ext.shared.descriptors cimport (
-    MSG_ANSWER,
+    MSG_RESPONSE,
     MSG_PRODUCE_RESULT,
     MSG_WAKE,
     PART_SIZE_BYTES,
-    AnswerHead,
+    ResponseHead,
     Envelope,
     ProduceResult,
 )
@@ -75,7 +75,7 @@ cdef enum:
 
 
 cdef Py_ssize_t load_part_size(const uint8_t* data, Py_ssize_t left) except -1:
-    """Read the size in front of a part of a MSG_ANSWER."""
+    """Read the size in front of a part of a MSG_RESPONSE."""
     cdef uint32_t size
     assert left >= PART_SIZE_BYTES, left
     memcpy(&size, data, PART_SIZE_BYTES)
@@ -101,7 +101,7 @@ cdef class NetLoop(ConnectionLoop):
         self.produce = produce
         self.express = ExpressPath(produce.topics, requests, produce.worker_count)
         self.fetch = fetch
-        self._fetches = FetchRequests(fetch, requests, self._answers)
+        self._fetches = FetchRequests(fetch, requests, self._responses)
         self._dispatch = dispatch
 
     @property
@@ -152,39 +152,39 @@ cdef class NetLoop(ConnectionLoop):
                 for i in range(envelope.count):
                     self.fetch.wake((<const int32_t*>body)[i], self.now_ms)
                 self._fetches.drain(self.now_ms)
-            elif envelope.kind == MSG_ANSWER:
-                self.take_answers(lane.peer_index, body, size)
+            elif envelope.kind == MSG_RESPONSE:
+                self.take_responses(lane.peer_index, body, size)
 
-    cdef int take_answers(self, int worker, const uint8_t* body, Py_ssize_t size) except -1:
+    cdef int take_responses(self, int worker, const uint8_t* body, Py_ssize_t size) except -1:
         """Take the responses of coordinators, to requests forwarded here and to calls of handlers."""
         cdef:
             Py_ssize_t at = 0
             Py_ssize_t part, others = 0
-            AnswerHead head
+            ResponseHead head
             Request* request
             int32_t throttle_ms
         while at < size:
             part = load_part_size(body + at, size - at)
-            assert part >= <Py_ssize_t>sizeof(AnswerHead), (part, size - at)
-            memcpy(&head, body + at + PART_SIZE_BYTES, sizeof(AnswerHead))
+            assert part >= <Py_ssize_t>sizeof(ResponseHead), (part, size - at)
+            memcpy(&head, body + at + PART_SIZE_BYTES, sizeof(ResponseHead))
             part += PART_SIZE_BYTES
             request = self.express.find(head.token)
             if not is_express(head.token):
                 others += 1
             elif request != NULL and request.connection != NULL and request.state == REQUEST_WAITING:
-                text = body + at + PART_SIZE_BYTES + sizeof(AnswerHead)
-                if head.error == 0 and head.total == part - PART_SIZE_BYTES - sizeof(AnswerHead):
+                text = body + at + PART_SIZE_BYTES + sizeof(ResponseHead)
+                if head.error == 0 and head.total == part - PART_SIZE_BYTES - sizeof(ResponseHead):
                     throttle_ms = (<Connection>request.connection).throttle_ms(self.now_ms)
-                    self.express.take_answer(request, text, head.total, throttle_ms)
-                    self._answers.ready(request)
+                    self.express.take_response(request, text, head.total, throttle_ms)
+                    self._responses.ready(request)
                 else:
                     # A response in several parts is longer than any valid one to such a request, so it is an error.
                     self.reject_express(
                         request, head.error or UNKNOWN_SERVER_ERROR,
-                        (<const char*>text)[: part - PART_SIZE_BYTES - sizeof(AnswerHead)] if head.error else b"")
+                        (<const char*>text)[: part - PART_SIZE_BYTES - sizeof(ResponseHead)] if head.error else b"")
             at += part
         if others:
-            self.call_out(self.on_answer, (worker, (<const char*>body)[:size]))
+            self.call_out(self.on_response, (worker, (<const char*>body)[:size]))
         return 0
 
     cdef int reject_express(self, Request* request, int error_code, object text) except -1:
@@ -294,7 +294,7 @@ cdef class NetLoop(ConnectionLoop):
                     )
         else:
             self.produce.encode(request, (<Connection>request.connection).throttle_ms(self.now_ms))
-        return self._answers.ready(request)
+        return self._responses.ready(request)
 
     cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count) except -1:
         """Take a PRODUCE_RESULT message: ``count`` structs, then the error text and record indexes of each in order."""
@@ -390,7 +390,7 @@ cdef class NetLoop(ConnectionLoop):
 
     # -- responses ---
 
-    def answer(self, uint64_t token, response):
+    def respond(self, uint64_t token, response):
         """Respond to a dispatched request with bytes (without length prefix); None closes the connection."""
         cdef Request* request = self._requests.find(token)
         cdef Py_ssize_t size
@@ -410,7 +410,7 @@ cdef class NetLoop(ConnectionLoop):
                 request.response_size = size + 4
             finally:
                 PyBuffer_Release(&view)
-        self._answers.ready(request)
+        self._responses.ready(request)
 
     def end_turn(self):
         """Respond to expired fetches, send the responses of this turn and the messages for io workers.
@@ -421,8 +421,8 @@ cdef class NetLoop(ConnectionLoop):
         cdef int64_t until = monotonic_ns() + ROUNDS_NS
         self.note_restarts()
         self.now_ms = self._fetches.expire(self.now_ms)
-        while self._answers.dirty and rounds < ROUNDS_MAX:
-            self.flush_answers()
+        while self._responses.dirty and rounds < ROUNDS_MAX:
+            self.flush_responses()
             rounds += 1
             if monotonic_ns() >= until:
                 break

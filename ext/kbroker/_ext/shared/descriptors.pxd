@@ -10,7 +10,7 @@ cdef enum MessageKind:
     MSG_PRODUCE_RESULT = 4  # count x ProduceResult, then the error text and record indexes of each, in order
     MSG_WAKE = 5            # count x int32 slot
     MSG_REQUEST = 6         # parts of requests to coordinators, each a size (uint32) and a RequestHead before its bytes
-    MSG_ANSWER = 7          # parts of their responses, each a size and an AnswerHead before its bytes
+    MSG_RESPONSE = 7        # parts of their responses, each a size and a ResponseHead before its bytes
     MSG_FOLLOWER = 8        # count x FollowerProgress, from a network process to the owner of the slots
 
 
@@ -24,7 +24,7 @@ cdef struct Envelope:
 
 
 cdef enum:
-    # BOUND: of one MSG_REQUEST or MSG_ANSWER, below half of a socket's default buffer, so that two of a full size fit. A
+    # BOUND: of one MSG_REQUEST or MSG_RESPONSE, below half of a socket's default buffer, so that two of a full size fit. A
     # body that is longer is sent in parts.
     LANE_MESSAGE_BYTES = 65536
     PART_SIZE_BYTES = 4
@@ -46,7 +46,7 @@ cdef packed struct RequestHead:
 
 
 # The head of a part of a response. After it: the part itself, or an error text.
-cdef packed struct AnswerHead:
+cdef packed struct ResponseHead:
     uint64_t token
     uint32_t total
     uint32_t offset

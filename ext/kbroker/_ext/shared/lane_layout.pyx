@@ -10,12 +10,12 @@ from kbroker._ext.shared.descriptors cimport (
     FOLLOWER_LEFT,
     FOLLOWER_PROGRESS,
     LANE_MESSAGE_BYTES,
-    MSG_ANSWER,
+    MSG_RESPONSE,
     MSG_CALL,
     MSG_FOLLOWER,
     MSG_REPLY,
     MSG_REQUEST,
-    AnswerHead,
+    ResponseHead,
     Envelope,
     FollowerProgress,
     RequestHead,
@@ -45,8 +45,8 @@ cdef str request_format():
         letter(sizeof(r.host_size), False) + letter(sizeof(r.principal_size), False)
 
 
-cdef str answer_format():
-    cdef AnswerHead a
+cdef str response_format():
+    cdef ResponseHead a
     return "=" + letter(sizeof(a.token), False) + letter(sizeof(a.total), False) + letter(sizeof(a.offset), False) + \
         letter(sizeof(a.error), True) + letter(sizeof(a.unused), False)
 
@@ -64,15 +64,15 @@ cdef str follower_format():
 
 ENVELOPE_FORMAT = envelope_format()
 REQUEST_FORMAT = request_format()
-ANSWER_FORMAT = answer_format()
+RESPONSE_FORMAT = response_format()
 FOLLOWER_FORMAT = follower_format()
 # Bytes of each, as C has them.
 ENVELOPE_BYTES = sizeof(Envelope)
 REQUEST_BYTES = sizeof(RequestHead)
-ANSWER_BYTES = sizeof(AnswerHead)
+RESPONSE_BYTES = sizeof(ResponseHead)
 FOLLOWER_BYTES = sizeof(FollowerProgress)
 
-CALL, REPLY, REQUEST, ANSWER, FOLLOWER = MSG_CALL, MSG_REPLY, MSG_REQUEST, MSG_ANSWER, MSG_FOLLOWER
+CALL, REPLY, REQUEST, RESPONSE, FOLLOWER = MSG_CALL, MSG_REPLY, MSG_REQUEST, MSG_RESPONSE, MSG_FOLLOWER
 ATTACHED, PROGRESS, LEFT = FOLLOWER_ATTACHED, FOLLOWER_PROGRESS, FOLLOWER_LEFT
 MESSAGE_BYTES = LANE_MESSAGE_BYTES
 EXPRESS_TOKEN = <uint64_t>1 << EXPRESS_BIT

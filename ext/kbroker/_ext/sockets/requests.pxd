@@ -33,7 +33,7 @@ cdef struct ProduceTopic:
 cdef enum RequestState:
     REQUEST_FREE = 0
     REQUEST_WAITING = 1        # for io workers, a handler, or data to fetch
-    REQUEST_ANSWERED = 2       # the response is ready, but not completely sent
+    REQUEST_COMPLETE = 2       # the response is ready, but not completely sent
 
 
 cdef struct Request:

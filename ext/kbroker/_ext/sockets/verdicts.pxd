@@ -13,7 +13,7 @@ cdef class Verdicts:
     cdef readonly bytes principal_wire   # as lanes carry it: UTF-8, empty for an anonymous principal
     cdef readonly bint everything        # everything is allowed: the hot paths need not ask
     cdef readonly uint64_t version       # changes when the verdicts are forgotten
-    cdef list answers                    # by question: name -> bool
+    cdef list cached                    # by question: name -> bool
     cdef bint may(self, int question, bytes name) except -1
 
 # Verdicts that allow everything, where there is no connection: in tests and tools.

@@ -13,7 +13,7 @@ cdef class Verdicts:
     """A Python subclass implements ``ask(question, name)``."""
 
     def __cinit__(self, *args, **kwargs):
-        self.answers = [{} for _ in range(QUESTIONS)]
+        self.cached = [{} for _ in range(QUESTIONS)]
         self.principal_wire = b""
 
     def set_verdicts(self, bytes principal_wire not None, bint everything):
@@ -21,18 +21,18 @@ cdef class Verdicts:
         self.principal_wire = principal_wire
         self.everything = everything
         self.version += 1
-        for kept in self.answers:
+        for kept in self.cached:
             kept.clear()
 
     cdef bint may(self, int question, bytes name) except -1:
         """Whether the principal may do this; call it only if ``everything`` is not set."""
-        cdef dict kept = <dict>self.answers[question]
-        answer = kept.get(name)
-        if answer is None:
+        cdef dict kept = <dict>self.cached[question]
+        verdict = kept.get(name)
+        if verdict is None:
             if len(kept) >= NAMES_MAX:
                 kept.clear()
-            answer = kept[name] = bool(self.ask(question, name))
-        return answer
+            verdict = kept[name] = bool(self.ask(question, name))
+        return verdict
 
 
 cdef Verdicts unrestricted():

@@ -125,7 +125,7 @@ class ClassicProtocol(Part):
         The caller has called ``op.touch`` and appends the tombstone (``group.delete``), whose
         replay drops the group.
         """
-        self.rebalances.answer_all(op, group, ErrorCode.REBALANCE_IN_PROGRESS)
+        self.rebalances.fail_all(op, group, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def adopt(
         self,
@@ -317,8 +317,8 @@ class ClassicProtocol(Part):
         fenced = ErrorCode.FENCED_INSTANCE_ID
         was_synced = member.member_id not in group.pending_syncs
         self.sessions.cancel(group, member.member_id)
-        self.rebalances.answer_join(op, group, member, failed_join(fenced, member.member_id))
-        self.rebalances.answer_sync(op, member, SyncGroupResponse(error_code=fenced))
+        self.rebalances.complete_join(op, group, member, failed_join(fenced, member.member_id))
+        self.rebalances.complete_sync(op, member, SyncGroupResponse(error_code=fenced))
         group.rename(member, member_id)
         if not was_synced and group.state == STABLE:
             group.pending_syncs.add(member_id)
@@ -371,7 +371,7 @@ class ClassicProtocol(Part):
         before = group.wait_for_join(member, pending)
         if before is not None:
             error = failed_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-            op.answer(before, error)
+            op.respond(before, error)
         return pending
 
     # -- SyncGroup -------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ class ClassicProtocol(Part):
         before, member.sync = member.sync, Pending()
         pending = member.sync
         if before is not None:
-            op.answer(before, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+            op.respond(before, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
         if group.leader == member.member_id:
             assignments = {a.member_id: a.assignment for a in request.assignments}
             self.rebalances.store(op, group, assignments)

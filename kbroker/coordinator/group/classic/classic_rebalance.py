@@ -101,8 +101,8 @@ class Rebalances:
     ) -> None:
         """Remove a member; its pending request gets the error. The caller starts the rebalance."""
         self.sessions.cancel(group, member.member_id)
-        self.answer_join(op, group, member, failed_join(error))
-        self.answer_sync(op, member, SyncGroupResponse(error_code=error))
+        self.complete_join(op, group, member, failed_join(error))
+        self.complete_sync(op, member, SyncGroupResponse(error_code=error))
         group.remove(member)
 
     def remove_pending(self, group: ClassicGroup, member_id: str) -> None:
@@ -139,23 +139,23 @@ class Rebalances:
 
     # -- responses -------------------------------------------------------------------------------
 
-    def answer_join(
+    def complete_join(
         self, op: Operation, group: ClassicGroup, member: Member, response: JoinGroupResponse
     ) -> None:
         pending = group.end_join(member)
         if pending is not None:
-            op.answer(pending, response)
+            op.respond(pending, response)
 
-    def answer_sync(self, op: Operation, member: Member, response: SyncGroupResponse) -> None:
+    def complete_sync(self, op: Operation, member: Member, response: SyncGroupResponse) -> None:
         pending, member.sync = member.sync, None
         if pending is not None:
-            op.answer(pending, response)
+            op.respond(pending, response)
 
-    def answer_all(self, op: Operation, group: ClassicGroup, error: ErrorCode) -> None:
+    def fail_all(self, op: Operation, group: ClassicGroup, error: ErrorCode) -> None:
         """Complete all pending joins and syncs with the error; these members must rejoin."""
         for member in group.members.values():
-            self.answer_join(op, group, member, failed_join(error, member.member_id))
-            self.answer_sync(op, member, SyncGroupResponse(error_code=error))
+            self.complete_join(op, group, member, failed_join(error, member.member_id))
+            self.complete_sync(op, member, SyncGroupResponse(error_code=error))
 
     def present_generation(
         self, group: ClassicGroup, member: Member, *, leader: str | None = None
@@ -198,7 +198,7 @@ class Rebalances:
             for member in group.members.values():
                 if member.sync is not None:
                     self.keep_session(group, member)
-                    self.answer_sync(op, member, error)
+                    self.complete_sync(op, member, error)
                 member.assignment = b""
         self._end_sync_phase(group)
         group.is_initial = group.state == EMPTY
@@ -277,7 +277,7 @@ class Rebalances:
                     group.group_id, group.generation, len(group.members), group.protocol,
                     group.leader)  # fmt: skip
         for member in group.members.values():
-            self.answer_join(op, group, member, self.present_generation(group, member))
+            self.complete_join(op, group, member, self.present_generation(group, member))
             self.keep_session(group, member)
             member.is_new = False
         name = ("classic sync", group.group_id)
@@ -327,7 +327,7 @@ class Rebalances:
                 if member.sync is not None:
                     self.keep_session(group, member)
                     error = SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-                    self.answer_sync(op, member, error)
+                    self.complete_sync(op, member, error)
             self.prepare(op, group, "its record is too large")
             return
         op.append(GroupMetadataKey(group=group.group_id), record)
@@ -341,7 +341,7 @@ class Rebalances:
             if member.sync is not None:
                 self.keep_session(group, member)
                 assignment = assignments.get(member.member_id, b"")
-                self.answer_sync(op, member, assigned(group, assignment))
+                self.complete_sync(op, member, assigned(group, assignment))
         self._host.count(CLASSIC_REBALANCES)
 
     def fits(self, record: GroupMetadataValue) -> bool:

@@ -100,7 +100,7 @@ class ClassicMembers:
         self._host.cancel_timer((JOIN, group.group_id, member_id))
         self._part.start_session(group.group_id, member)
         self._start(SYNC, group, member, "it has not requested its assignment in time")
-        return _answered(member, member.epoch, next(iter(protocols)))
+        return _join_response(member, member.epoch, next(iter(protocols)))
 
     def _join_downgraded(
         self, op: Operation, group: ConsumerGroup, old: Member, member: Member, replaced: Member
@@ -116,7 +116,7 @@ class ClassicMembers:
             # What the target gives to one, another may still have.
             reason = "members have not reached their target assignment"
         made = self._part.downgrade(op, group, [*members, member], reason)
-        return _answered(member, made.generation, made.protocol or "")
+        return _join_response(member, made.generation, made.protocol or "")
 
     def _reported(self, subscribed: ConsumerProtocolSubscription) -> list[Any]:
         """The partitions that the member says it owns, in the form of a heartbeat."""
@@ -281,7 +281,7 @@ def _joined(old: Member, call: Call, subscribed: ConsumerProtocolSubscription) -
     )
 
 
-def _answered(member: Member, generation: int, protocol: str) -> JoinGroupResponse:
+def _join_response(member: Member, generation: int, protocol: str) -> JoinGroupResponse:
     """The response to a join; it names no leader, so that no member computes an assignment."""
     return JoinGroupResponse(
         member_id=member.member_id,

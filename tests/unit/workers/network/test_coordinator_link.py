@@ -11,7 +11,7 @@ import pytest
 
 from kbroker._ext.shared.lane import Lane
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.lane_calls import PART_BYTES, Answer, Assembler, answer_parts, pack, unpack
+from kbroker.ipc.lane_calls import PART_BYTES, Assembler, Response, pack, response_parts, unpack
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.security.principal import Principal
@@ -55,11 +55,11 @@ class Bench:
                 if request is not None:
                     found.append(request)
 
-    def answer(self, answer: Answer) -> None:
-        outbox = deque(answer_parts(answer))
+    def answer(self, answer: Response) -> None:
+        outbox = deque(response_parts(answer))
         while outbox:
             message, count = pack(outbox)
-            self.link.on_answer(0, message)
+            self.link.on_response(0, message)
             for _ in range(count):
                 outbox.popleft()
 
@@ -76,7 +76,7 @@ def test_call_is_sent_at_the_end_of_the_turn_and_answered(bench: Bench) -> None:
     (request,) = bench.received()
     assert (request.slot, request.slot_incarnation, request.body) == (4, 1, b"body")
     assert request.principal == ALICE
-    bench.answer(Answer(request.token, 0, b"answer"))
+    bench.answer(Response(request.token, 0, b"answer"))
     assert outcome.value == b"answer"
     assert bench.link.waiting == 0
 
@@ -85,7 +85,7 @@ def test_error_of_a_coordinator_has_its_text(bench: Bench) -> None:
     outcome = bench.call()
     bench.link.flush()
     token = bench.received()[0].token
-    bench.answer(Answer(token, int(ErrorCode.NOT_COORDINATOR), b"why"))
+    bench.answer(Response(token, int(ErrorCode.NOT_COORDINATOR), b"why"))
     assert isinstance(outcome.error, WireError)
     assert (outcome.error.code, outcome.error.message) == (ErrorCode.NOT_COORDINATOR, "why")
 
@@ -101,7 +101,7 @@ def test_call_without_answer_ends_at_its_deadline(
     bench.link.tick(10_500)
     assert outcome.error.code == ErrorCode.NOT_COORDINATOR
     token = bench.received()[0].token
-    bench.answer(Answer(token, 0, b"late"))
+    bench.answer(Response(token, 0, b"late"))
 
 
 def test_deadlines_of_answered_calls_are_not_kept(
@@ -114,7 +114,7 @@ def test_deadlines_of_answered_calls_are_not_kept(
     for _ in range(200):
         outcome = bench.call(timeout_ms=3_600_000)
         bench.link.flush()
-        bench.answer(Answer(bench.received()[-1].token, 0, b""))
+        bench.answer(Response(bench.received()[-1].token, 0, b""))
         assert outcome.done
 
     assert len(bench.link._deadlines) <= 2 * 3 + 10 + 1
@@ -170,7 +170,7 @@ def test_restarted_io_worker_is_asked_again_what_may_be_asked_twice(bench: Bench
     assert [request.body[:5] for request in again] == [b"first", bytes(5), b"third"]
     assert ended.error.code == ErrorCode.NOT_COORDINATOR
     for request, outcome in zip(again, outcomes, strict=True):
-        bench.answer(Answer(request.token, 0, b"answer"))
+        bench.answer(Response(request.token, 0, b"answer"))
         assert outcome.value == b"answer"
     assert bench.link.waiting == 0
 

@@ -1,19 +1,19 @@
-# Responses that are ready, and how they are sent. See answers.pyx.
+# Responses that are ready, and how they are sent. See responses.pyx.
 from libc.stdint cimport int64_t
 
 from kbroker._ext.fetch.fetch_send cimport SendStatus
 from kbroker._ext.network.connection cimport Connection
-from kbroker._ext.sockets.requests cimport REQUEST_ANSWERED, Request
+from kbroker._ext.sockets.requests cimport REQUEST_COMPLETE, Request
 
 cdef enum:
     # BOUND: bytes of all long responses together in a turn in which others wait for short ones.
     SHARED_TURN_BYTES = 65536
 
 
-cdef class Answers:
+cdef class Responses:
     cdef list dirty                    # connections with responses to send
     cdef int64_t long_bytes            # sent of long responses in this turn, if others wait
-    cdef int64_t short_answer_ms       # when the last short response was sent
+    cdef int64_t short_response_ms       # when the last short response was sent
     cdef int64_t yield_at_ns           # when the core may be yielded again
     cdef int64_t bytes_sent
     cdef int let_others_run(self) except -1
@@ -24,7 +24,7 @@ cdef class Answers:
 
     # The response to a request is complete.
     cdef inline int ready(self, Request* request) except -1:
-        request.state = REQUEST_ANSWERED
+        request.state = REQUEST_COMPLETE
         return self.look_at(<Connection>request.connection)
 
     # See to this connection at the end of the turn.

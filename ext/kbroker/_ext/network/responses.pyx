@@ -20,7 +20,7 @@ cdef enum:
     # BOUND: bytes of a long response sent to one connection in one turn.
     TURN_BYTES = 262144
     # For this long after a short response, another one is expected.
-    SHORT_ANSWERS_MS = 25
+    SHORT_RESPONSES_MS = 25
     # If a yield takes longer than this, another process had more to do than is worth waiting for; then the core is not
     # yielded again for YIELD_SHARE times as long.
     YIELD_LONG_NS = 1000000
@@ -28,7 +28,7 @@ cdef enum:
     GATHER_MAX = 64
 
 
-cdef class Answers:
+cdef class Responses:
     """The responses of one network process."""
 
     def __cinit__(self):
@@ -52,7 +52,7 @@ cdef class Answers:
             ssize_t sent, left
             Request* request = c.first
         while request != NULL and count < GATHER_MAX:
-            if request.state != REQUEST_ANSWERED or request.silent or request.fetch_reply != NULL:
+            if request.state != REQUEST_COMPLETE or request.silent or request.fetch_reply != NULL:
                 break
             vectors[count].iov_base = request.response + request.sent
             vectors[count].iov_len = request.response_size - request.sent
@@ -68,7 +68,7 @@ cdef class Answers:
         if sent < 0:
             return SEND_FAILED
         c.blocked_since_ms = -1
-        self.short_answer_ms = now_ms
+        self.short_response_ms = now_ms
         self.bytes_sent += sent
         request = c.first
         while sent > 0:
@@ -83,7 +83,7 @@ cdef class Answers:
 
     cdef SendStatus send_long(self, Connection c, int64_t now_ms) noexcept:
         cdef int64_t sent = 0
-        cdef bint shared = now_ms - self.short_answer_ms < SHORT_ANSWERS_MS
+        cdef bint shared = now_ms - self.short_response_ms < SHORT_RESPONSES_MS
         cdef int64_t budget = SHARED_TURN_BYTES - self.long_bytes if shared else TURN_BYTES
         cdef SendStatus status = SENT_SOME
         if budget > 0:

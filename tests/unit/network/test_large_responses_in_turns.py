@@ -21,7 +21,7 @@ PIECE_BYTES = 300_000
 """A piece, its head and what goes out besides."""
 SHARED_PIECE_BYTES = 70_000
 """The same while short answers are expected: of all long ones together."""
-SHORT_ANSWERS_S = 0.025
+SHORT_RESPONSES_S = 0.025
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_large_answers_share_a_small_piece_while_short_ones_are_expected(harness
     for _ in range(12):
         asked = ask(harness, small)
         sent = turn(harness)
-        if time.monotonic() - asked < SHORT_ANSWERS_S:  # this process did not stand still
+        if time.monotonic() - asked < SHORT_RESPONSES_S:  # this process did not stand still
             assert sent <= SHARED_PIECE_BYTES
         for index, client in enumerate(large):
             received[index] += drain(client)
@@ -124,7 +124,7 @@ def test_large_answer_has_the_whole_turn_again_when_nobody_asks_for_long(harness
     serving(harness)
     small, large = connect(harness), connect(harness)
     ask(harness, small)
-    quiet_from = time.monotonic() + SHORT_ANSWERS_S
+    quiet_from = time.monotonic() + SHORT_RESPONSES_S
     large.send(fetch(0))
     turn(harness)
     wait_until(lambda: time.monotonic() > quiet_from)
