@@ -1,1 +1,1 @@
-"""Decides about topics, configs and slots: state in, decisions out. The shell is in ``workers``."""
+"""The controller: brokers, topics, partition states and configs. The process is in ``workers``."""

@@ -1,8 +1,8 @@
-"""A controller in office: carries out what is decided.
+"""The elected controller: writes decisions to the store and sends requests to brokers.
 
-Decisions and what follows from them are pure (``decisions``, ``announcements``); here is the store
-they are written to, and the brokers that are told. One decision is carried out at a time, as one
-event of the queue; what the brokers answer is awaited outside it.
+Decisions and the requests that follow from them are computed by pure functions (``decisions``,
+``announcements``); this module has the store and the brokers. One decision is carried out at a
+time, as one event of the queue; the responses of brokers are awaited outside the event.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ class Answered(NamedTuple):
 
 
 class Brokers(Protocol):
-    """The way to every broker, this one included."""
+    """Sends control requests to every broker, including this one."""
 
     def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
-        """Requests for one broker arrive in the order in which they were sent.
+        """Requests to one broker arrive in the order in which they were sent.
 
-        They are repeated until the broker answers, or its registration ends (``set_live``).
+        Each is retried until the broker responds or its registration ends (``set_live``).
         """
 
     def set_live(self, brokers: Mapping[int, Broker]) -> None:
-        """These are registered from now on, each with its epoch and endpoints.
+        """Set the registered brokers, each with its epoch and endpoints.
 
-        What was sent to another registration is answered with STALE_BROKER_EPOCH.
+        Requests to any other registration complete with STALE_BROKER_EPOCH.
         """
 
 
 class Settings(Protocol):
-    """Who uses settings here: ``Hosting``."""
+    """Distributes configs to the processes of this broker: ``Hosting``."""
 
     def set_configs(
         self,
@@ -70,11 +70,11 @@ class Settings(Protocol):
         brokers: Mapping[str, dict[str, str]] = ...,
         groups: Mapping[str, dict[str, str]] = ...,
     ) -> Pending[dict[str, int]]:
-        """Resolves when every process uses them."""
+        """Resolves when every process has applied them."""
 
 
 class ActiveController:
-    """Of one controller epoch."""
+    """Carries out decisions during one controller epoch."""
 
     def __init__(
         self, state: ClusterState, store: SettledStore, brokers: Brokers, settings: Settings
@@ -82,17 +82,17 @@ class ActiveController:
         self.state = state
         self.store = store
         self.events = EventQueue()
-        # Called with every answer to LeaderAndIsr.
+        # Called with every LeaderAndIsr response.
         self.heard: Callable[[Answered], None] = lambda _: None
         self._brokers = brokers
         self._settings = settings
         self._sent = 0
-        # What was sent by then, without answers so far. BOUND: what clients have asked for.
+        # Requests without a response, by batch. BOUND: by the requests of clients.
         self._open: dict[int, int] = {}
         self._waiting: list[tuple[int, Pending[None]]] = []
 
     def start(self) -> Pending[list[Answered]]:
-        """Tell all brokers all there is."""
+        """Send the complete state to all brokers."""
         state = self.state
         configs = {topic.name: topic.config for topic in state.topics()}
         self._settings.set_configs(configs, state.broker_config, state.group_config)
@@ -100,11 +100,11 @@ class ActiveController:
         return self.send(announcements.at_start(state, state.brokers))
 
     def set_live(self) -> None:
-        """Which brokers there are has changed."""
+        """Called after the set of registered brokers has changed."""
         self._brokers.set_live(self.state.brokers)
 
     def check_in_office(self) -> None:
-        """NOT_CONTROLLER when another controller goes on."""
+        """Raises NOT_CONTROLLER if another controller has been elected."""
         if self.store.is_stopped:
             raise store_failure(Fenced())
 
@@ -113,10 +113,10 @@ class ActiveController:
         decide: Callable[[], Decision],
         reread: Callable[[], Awaitable[Iterable[Change]]],
     ) -> Decision:
-        """Write what is decided; what was written is to be entered before anything else happens.
+        """Write a decision to the store. The caller must ``enter`` it before it awaits again.
 
-        When somebody else wrote in between, ``reread`` says what has changed, and it is decided
-        again. BadVersion, NodeExists or NoNode when that happens all the time.
+        If another client has changed the same nodes, ``reread`` returns the changes and ``decide``
+        is called again. Raises BadVersion, NodeExists or NoNode when every attempt fails.
         """
         for attempt in range(ATTEMPTS):
             decision = decide()
@@ -135,15 +135,15 @@ class ActiveController:
         raise AssertionError("unreachable")
 
     def enter(self, changes: Iterable[Change]) -> Pending[list[Answered]]:
-        """What was written is so: have the state be so, and tell every broker what concerns it;
-        resolves with their answers.
+        """Apply changes that are in the store, and send the resulting requests to the brokers.
+        Resolves with their responses.
         """
         changes = list(changes)
         self.note(changes)
         return self.send(announcements.of_changes(self.state, changes))
 
     def note(self, changes: Iterable[Change]) -> None:
-        """As ``enter``, but no broker is told yet."""
+        """Like ``enter``, but sends no requests."""
         for change in changes:
             if isinstance(change, ConfigsChanged):
                 self.use_settings(change)
@@ -155,12 +155,12 @@ class ActiveController:
                 self._settings.set_configs({change.name: {}})
 
     def use_settings(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
-        """As ``enter``, of settings; resolves when every process here uses them."""
+        """Apply changed configs; resolves when every process of this broker uses them."""
         self.state.enter(changed)
         return self._settings.set_configs(*changed)
 
     def send(self, requests: Iterable[Request]) -> Pending[list[Answered]]:
-        """Resolves with the answers, in order."""
+        """Resolves with the responses, in order."""
         sent = list(requests)
         done: Pending[list[Answered]] = Pending()
         answers: dict[int, Answered] = {}
@@ -189,14 +189,14 @@ class ActiveController:
         return done
 
     def all_told(self) -> Pending[None]:
-        """Resolves when the brokers have answered all that they were told of topics so far."""
+        """Resolves when brokers have responded to all requests about topics sent so far."""
         pending: Pending[None] = Pending()
         self._waiting.append((self._sent, pending))
         self._close()
         return pending
 
     def _close(self) -> None:
-        """Forget what was answered, and tell who waits for it."""
+        """Drop batches that have all their responses, and complete whoever waits for them."""
         for order in [order for order, count in self._open.items() if count == 0]:
             del self._open[order]
         first = min(self._open, default=self._sent + 1)
@@ -209,5 +209,5 @@ class ActiveController:
 
 
 def tells(sent: Request) -> bool:
-    """Whether it is more than an order to stop: that may take until a process has restarted."""
+    """False for StopReplica, which may take as long as the restart of a process."""
     return not isinstance(sent.request, StopReplica)

@@ -1,8 +1,8 @@
-"""Which control requests follow from what has changed. Pure: state in, requests out.
+"""Computes the control requests that follow from changes of the state. Pure.
 
-A broker gets LeaderAndIsr for the partitions of which it has a replica, every broker UpdateMetadata
-for all; of one event in this order, as from Kafka's controllers, and StopReplica last. What several
-changes of an event say of one partition is told once, as it is in the end.
+A broker gets LeaderAndIsr for the partitions it has replicas of, and every broker UpdateMetadata
+for all. Within one event the order is LeaderAndIsr, UpdateMetadata, StopReplica, as in Kafka. If an
+event changes a partition several times, only its final state is sent.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from kbroker.controller.state import (
 
 
 class Request(NamedTuple):
-    """For one broker."""
+    """A control request and the broker it is for."""
 
     broker_id: int
     request: ControlRequest
 
 
 class Batch:
-    """What brokers are told at the end of one event."""
+    """Collects the requests of one event."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._leaders: dict[int, dict[PartitionKey, bool]] = {}  # by broker; whether it is new
         self._known: dict[PartitionKey, None] = {}
-        self._untold: dict[int, None] = {}  # brokers that this controller has told nothing
+        self._untold: dict[int, None] = {}  # brokers without any state from this controller
         self._deleted: dict[str, None] = {}
         self._stopped: dict[int, dict[PartitionKey, StoppedPartition]] = {}
         self._brokers_changed = False
@@ -57,7 +57,7 @@ class Batch:
     # -- what there is to tell --
 
     def add(self, changes: Iterable[Change]) -> None:
-        """Changes that were entered."""
+        """Add what follows from changes of the state."""
         for change in changes:
             match change:
                 case TopicCreated(topic) if not topic.deleting:
@@ -78,7 +78,7 @@ class Batch:
     def lead(
         self, key: PartitionKey, to: Iterable[int] | None = None, *, is_new: bool = False
     ) -> None:
-        """Who leads it is told to ``to``, by default to its replicas, and then to all brokers."""
+        """LeaderAndIsr to ``to``, by default the replicas, then UpdateMetadata to all brokers."""
         partition = self._state.partition(key)
         if partition is None or not partition.is_stored:
             return
@@ -88,20 +88,20 @@ class Batch:
         self._known[key] = None
 
     def refresh(self, keys: Iterable[PartitionKey]) -> None:
-        """All brokers are told where these partitions are."""
+        """UpdateMetadata for these partitions to all brokers."""
         self._known |= dict.fromkeys(keys)
 
     def tell_all_to(self, broker_ids: Iterable[int]) -> None:
-        """Brokers that know nothing. The other brokers are told of them."""
+        """Send the complete state to these new brokers, and announce them to the others."""
         self._untold |= dict.fromkeys(broker_ids)
         self._brokers_changed = True
 
     def brokers_changed(self) -> None:
-        """All brokers are told who lives, even if there is nothing else."""
+        """Send the live brokers to all brokers, even if nothing else has changed."""
         self._brokers_changed = True
 
     def stop(self, broker_id: int, key: PartitionKey, leader_epoch: int, *, delete: bool) -> None:
-        """The broker has nothing to do with the partition any more, and is not told who leads."""
+        """StopReplica to the broker, instead of LeaderAndIsr for this partition."""
         stopped = StoppedPartition(*key, leader_epoch, delete)
         self._stopped.setdefault(broker_id, {})[key] = stopped
         self._leaders.get(broker_id, {}).pop(key, None)
@@ -109,11 +109,11 @@ class Batch:
     # -- requests --
 
     def requests(self) -> list[Request]:
-        """All of it, in order.
+        """The requests, in the order in which they are to be sent.
 
-        Brokers that come are made known first: whoever is to follow a leader has to know where that
-        is. A topic that is being deleted is told to those who have its replicas, so that they find
-        the logs to delete.
+        New brokers are announced first, because a follower must know the address of its leader.
+        LeaderAndIsr includes topics that are being deleted, so that their replicas find the logs
+        to delete.
         """
         requests: list[Request] = []
         state = self._state
@@ -164,7 +164,7 @@ class Batch:
         return self._to_all(told, topic_ids, to)
 
     def _deletion(self) -> list[Request]:
-        """Nobody serves these topics any more."""
+        """UpdateMetadata that marks these topics as being deleted."""
         topics = [self._state.existing(name) for name in self._deleted]
         told = [
             known(self._state, (topic.name, number), partition)._replace(
@@ -191,28 +191,28 @@ class Batch:
 
 
 def at_start(state: ClusterState, to: Iterable[int]) -> list[Request]:
-    """All there is, to brokers that this controller has told nothing."""
+    """The complete state, for brokers that have nothing from this controller yet."""
     batch = Batch(state)
     batch.tell_all_to(to)
     return batch.requests()
 
 
 def of_changes(state: ClusterState, changes: Iterable[Change]) -> list[Request]:
-    """What brokers are told of changes that were entered."""
+    """The requests that follow from changes of the state."""
     batch = Batch(state)
     batch.add(changes)
     return batch.requests()
 
 
 def is_first(partition: PartitionState) -> bool:
-    """Whether this is the first state that the partition has had."""
+    """Whether this is the partition's first state."""
     return partition.partition_epoch == 0 and partition.leader_epoch == 0
 
 
 def led(
     state: ClusterState, key: PartitionKey, partition: PartitionState, is_new: bool
 ) -> LedPartition:
-    """As in LeaderAndIsr."""
+    """The partition's entry in LeaderAndIsr."""
     return LedPartition(
         *key, state.controller_epoch, partition.leader, partition.leader_epoch, partition.isr,
         partition.partition_epoch, partition.replicas, is_new,
@@ -220,7 +220,7 @@ def led(
 
 
 def known(state: ClusterState, key: PartitionKey, partition: PartitionState) -> KnownPartition:
-    """As in UpdateMetadata."""
+    """The partition's entry in UpdateMetadata."""
     offline = [b for b in partition.replicas if not state.is_live(b, key)]
     return KnownPartition(
         *key, state.controller_epoch, partition.leader, partition.leader_epoch, partition.isr,
@@ -237,7 +237,7 @@ def sender(state: ClusterState, broker_id: int) -> Sender:
 
 
 def stop(state: ClusterState, names: Iterable[str]) -> list[Request]:
-    """Have the logs of topics that are being deleted deleted; all that have any of them live."""
+    """StopReplica with deletion for topics being deleted; all their brokers must be live."""
     batch = Batch(state)
     for name in names:
         for number, partition in enumerate(state.existing(name).partitions):
@@ -247,6 +247,6 @@ def stop(state: ClusterState, names: Iterable[str]) -> list[Request]:
 
 
 def is_current(state: ClusterState, request: ControlRequest, broker_id: int) -> bool:
-    """Whether the broker has not registered anew since it was sent that."""
+    """Whether the broker still has the registration that the request was sent to."""
     broker = state.brokers.get(broker_id)
     return broker is not None and broker.epoch == request.sender.broker_epoch

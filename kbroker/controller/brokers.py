@@ -1,7 +1,7 @@
-"""Brokers that come, go, come back or change their listeners: what the controller does about it.
+"""Reacts to brokers that join, fail, restart or change their listeners.
 
-A broker is a registration. One that has registered again has gone and come, whether anybody saw it
-gone or not: it may have lost the end of its logs, so it is taken out of the in-sync replicas first.
+A broker that has registered again counts as failed and joined, even if nobody saw it fail: it may
+have lost the end of its logs, so it is removed from the ISR first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerDifferences(NamedTuple):
-    """``gone`` and ``come``: a broker that has registered again is in both."""
+    """A broker that has registered again is in ``gone`` and in ``come``."""
 
     gone: list[int]
     come: list[int]
@@ -32,7 +32,7 @@ class BrokerDifferences(NamedTuple):
 
 
 def compare(known: Mapping[int, Broker], found: Mapping[int, Broker]) -> BrokerDifferences:
-    """What has become of the brokers that were known."""
+    """Compare the known brokers with the registrations in the store."""
     differences = BrokerDifferences([], [], [])
     for broker_id, broker in known.items():
         if broker_id not in found or found[broker_id].epoch != broker.epoch:
@@ -46,7 +46,7 @@ def compare(known: Mapping[int, Broker], found: Mapping[int, Broker]) -> BrokerD
 
 
 class BrokerChanges:
-    """Of one controller. Everything here runs as an event of its queue."""
+    """Everything here runs in the controller's event queue."""
 
     def __init__(self, writes: PartitionWrites, watch: StoreWatch) -> None:
         self._writes = writes
@@ -54,11 +54,11 @@ class BrokerChanges:
         self._state = writes.state
 
     async def start(self) -> None:
-        """Be told of changes from now on; the registrations are to be read after that."""
+        """Start to watch registrations. Read them after this, so that no change is missed."""
         await self._watch.follow(paths.BROKER_IDS, self.look)
 
     async def look(self) -> None:
-        """Read the registrations, and act on what is different."""
+        """Read the registrations and react to differences."""
         found = await persistence.registrations(self._writes.store)
         await self._follow(found)
         gone, come, moved = compare(self._state.brokers, found)
@@ -71,7 +71,7 @@ class BrokerChanges:
             await self._welcome(come)
 
     async def _follow(self, found: Collection[int]) -> None:
-        """The data of a registration says which listeners there are."""
+        """Watch the data of each registration, which contains its listeners."""
         wanted = {paths.broker(broker_id) for broker_id in found}
         for path in self._watch.following(paths.BROKER_IDS):
             if path not in wanted:
@@ -80,7 +80,7 @@ class BrokerChanges:
             await self._watch.follow(path, self.look)
 
     async def _lose(self, gone: list[int], found: Mapping[int, Broker]) -> None:
-        """Others lead in their place."""
+        """Elect new leaders for their partitions."""
         again = [broker_id for broker_id in gone if broker_id in found]
         logger.info("brokers gone: %s (registered again: %s)", gone, again)
         for broker_id in gone:
@@ -89,7 +89,7 @@ class BrokerChanges:
         await self._settle(gone, [])
 
     async def _welcome(self, come: list[int]) -> None:
-        """Tell them all there is, and elect leaders where only they were missing."""
+        """Send them the complete state, and elect leaders for partitions that waited for them."""
         if come:
             epochs = {broker_id: self._state.brokers[broker_id].epoch for broker_id in come}
             logger.info("brokers come, with their epochs: %s", epochs)
@@ -108,7 +108,7 @@ class BrokerChanges:
     # -- log directories ---------------------------------------------------------------------
 
     def heard(self, answered: Answered) -> None:
-        """A broker says of which partitions its log directory has failed, and of which it works."""
+        """Handle a LeaderAndIsr response: it says which replicas are in a failed log directory."""
         broker_id, request, answer = answered
         assert isinstance(request, LeaderAndIsr)
         if answer.error is not ErrorCode.NONE or not is_current(self._state, request, broker_id):

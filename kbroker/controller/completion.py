@@ -1,4 +1,4 @@
-"""What the embedded store must hold before a controller uses it.
+"""Completes the embedded store before a controller uses it.
 
 A new store begins with the nodes that every cluster has, and with the topics found on disk; a store
 that lost topics gets them back. All of it is done on the file, before anybody else has the store.
@@ -23,14 +23,14 @@ NO_CONTROLLER_EPOCH = 0
 
 
 class Adopted(NamedTuple):
-    """A topic found on disk. ``leader_epochs``: of partitions whose logs have any."""
+    """A topic found on disk. ``leader_epochs``: only for partitions whose logs have one."""
 
     topic: NewTopic
     leader_epochs: dict[int, int]
 
 
 def is_empty(file: NodeFile) -> bool:
-    """Whether no broker has ever registered here."""
+    """Whether no broker has ever registered in this store."""
     return file.exists(paths.BROKERS) is None
 
 
@@ -41,7 +41,7 @@ def complete(
     adopted: Iterable[Adopted] = (),
     first_producer_id: int = 0,
 ) -> None:
-    """Create what is missing, in one transaction. WrongCluster.
+    """Create missing nodes in one transaction. Raises WrongCluster.
 
     adopted: topics found on disk that the store lacks. first_producer_id: of a new store, above all
     that are in use.
@@ -73,7 +73,7 @@ def complete(
 
 
 def write_grown(file: NodeFile, broker_id: int, grown: Mapping[str, Mapping[int, int]]) -> None:
-    """Enter partitions of topics in the store. grown: their leader epochs, by topic and number."""
+    """Add partitions to topics in the store. grown: their leader epochs, by topic and number."""
     for name, partitions in grown.items():
         topic_id, assignment = paths.decode_topic(file.get(paths.topic(name)).data)
         added = {number: [broker_id] for number in partitions}

@@ -1,4 +1,4 @@
-"""Changes the settings of topics, brokers and groups: by request, or by reading the file again.
+"""Alters the configs of topics, brokers and groups, by request or by reloading the file.
 
 As in ``topic_admin``, a request is planned, stored and entered into the state in one event of the
 controller's queue, and then published. A resource changes as a whole or not at all; one that is
@@ -63,7 +63,7 @@ Changes = dict[tuple[int, str], dict[str, str]]
 
 
 class ConfigAdmin:
-    """The operations of the controller that are about settings. ``config`` is this broker's now."""
+    """The controller's operations on configs. ``config``: this broker's effective config."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ConfigAdmin:
         started_with: BrokerConfig,
         runtime_dir: str,
     ) -> None:
-        """Takes over the stored settings, and what was read from the file since the start."""
+        """Start from the stored configs and the file as it was last read."""
         self._controller = controller
         self._events = controller.events
         self._state = controller.state
@@ -88,13 +88,13 @@ class ConfigAdmin:
         self.config = effective_config(self._started_with, layers, self._state.broker_id)
 
     def validate_topic(self, settings: Mapping[str, str]) -> None:
-        """ConfigError unless a topic may have these settings."""
+        """Raises ConfigError if a topic must not have these configs."""
         validate_topic(settings, self.config)
 
     # -- by request --------------------------------------------------------------------------
 
     async def alter_configs(self, sender: Address, asked: AlterConfigs) -> list[ConfigResult]:
-        """Replace all settings."""
+        """Replace all configs of each resource."""
 
         def plan(resource: ResourceSettings, kind: int, name: str) -> dict[str, str]:
             settings: dict[str, str | None] = {}
@@ -117,7 +117,7 @@ class ConfigAdmin:
     async def incremental_alter_configs(
         self, sender: Address, asked: IncrementalAlterConfigs
     ) -> list[ConfigResult]:
-        """As ``alter_configs``, but only what is named."""
+        """Change only the configs that are named."""
 
         def plan(resource: ResourceChanges, kind: int, name: str) -> dict[str, str]:
             ops = resource.configs
@@ -146,7 +146,7 @@ class ConfigAdmin:
         resources: Sequence[R],
         plan: Callable[[R, int, str], dict[str, str]],
     ) -> tuple[list[ConfigResult], Pending[Any]]:
-        """The results, and when every process has what was changed."""
+        """The results, and a Pending that resolves when every process has applied the changes."""
         results: list[ConfigResult] = []
         changed = ConfigsChanged()
 
@@ -176,7 +176,7 @@ class ConfigAdmin:
     def _plan(
         self, resources: Sequence[R], plan: Callable[[R, int, str], dict[str, str]]
     ) -> tuple[list[ConfigResult], Changes]:
-        """The results, and what is to be written."""
+        """The results, and the decision to write."""
         results: list[ConfigResult] = []
         changes: Changes = {}
         keys = [(resource.type, resource.name) for resource in resources]
@@ -243,7 +243,7 @@ class ConfigAdmin:
     # -- by file -----------------------------------------------------------------------------
 
     def reload(self, path: str, overrides: Mapping[str, str]) -> Pending[bool]:
-        """Read the file again; whether anything changed that counts without a restart."""
+        """Reload the file. Returns whether anything changed that takes effect without a restart."""
         return self._events.put(partial(self._reload, path, overrides))
 
     async def _reload(self, path: str, overrides: Mapping[str, str]) -> bool:
@@ -285,7 +285,7 @@ class ConfigAdmin:
         return True
 
     def _keep_file_layer(self, layer: dict[str, str]) -> None:
-        """For the next controller process: it starts with the configuration of the broker's start.
+        """Save the file's configs for the next controller process, which starts from the old ones.
 
         Replaced in one step, not synced: it has to outlive this process, not the machine.
         """
@@ -296,7 +296,7 @@ class ConfigAdmin:
 
 
 def by_kind(changes: Changes) -> ConfigsChanged:
-    """The changes of topics, of brokers and of groups."""
+    """Split changes by kind: topics, brokers, groups."""
     return ConfigsChanged(
         *(
             {name: config for (kind, name), config in changes.items() if kind == wanted}
@@ -306,12 +306,12 @@ def by_kind(changes: Changes) -> ConfigsChanged:
 
 
 def private(path: str, flags: int) -> int:
-    """An opener: settings may hold passwords."""
+    """An opener for private files: configs may contain passwords."""
     return os.open(path, flags, 0o600)
 
 
 def reject_null(settings: Any) -> None:
-    """INVALID_REQUEST if a setting has no value."""
+    """Raises INVALID_REQUEST if a config has a null value."""
     missing = [name for name, value in settings if value is None]
     if missing:
         raise WireError(
@@ -331,7 +331,7 @@ def code_of(error: ConfigError, kind: int) -> ErrorCode:
 def changed_keys(
     keys: Mapping[str, Key], config: Mapping[str, str], before: Mapping[str, str]
 ) -> Iterator[tuple[Key, str]]:
-    """The settings with a new value."""
+    """The configs whose value has changed."""
     for name, text in config.items():
         if name in keys and before.get(name) != text:
             yield keys[name], text

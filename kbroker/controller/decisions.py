@@ -1,4 +1,4 @@
-"""What the controller decides: state and request in, what is to be written and changed out. Pure.
+"""The controller's decisions: from state and request to store writes and state changes. Pure.
 
 A decision is one transaction, and conditional: on the versions that the state knows, or on a node's
 absence. Its changes are entered once it is written; which control requests follow from them,
@@ -37,12 +37,12 @@ class Decision(NamedTuple):
 
 
 def collect() -> Transaction[list[Operation]]:
-    """A transaction whose operations are taken elsewhere."""
+    """A transaction that only collects its operations."""
     return Transaction(lambda operations: operations)
 
 
 def create(state: ClusterState, topics: Iterable[NewTopic]) -> Decision:
-    """Topics with their settings and the first state of every partition."""
+    """Create topics with their configs and the first state of each partition."""
     transaction, changes = collect(), list[Change]()
     for new in topics:
         version = state.config_versions.get(paths.topic_config(new.name))
@@ -74,8 +74,8 @@ Decide = Callable[[PartitionKey, PartitionState], PartitionState | None]
 def change_partitions(
     state: ClusterState, keys: Iterable[PartitionKey], decide: Decide
 ) -> Decision:
-    """What ``decide`` makes of partitions, None where nothing. Those of a topic that is being
-    deleted stay as they are.
+    """Change partitions to what ``decide`` returns; None leaves one as it is. Topics that are being
+    deleted are not changed.
     """
     transaction = collect()
     changed: dict[str, dict[int, PartitionState]] = {}
@@ -102,7 +102,7 @@ def change_partitions(
 
 
 def begin_deletion(names: Iterable[str]) -> Decision:
-    """Mark topics for deletion, which cannot be cancelled."""
+    """Mark topics for deletion. This cannot be undone."""
     transaction, changes = collect(), list[Change]()
     for name in names:
         transaction.create(paths.delete_topic(name))
@@ -111,7 +111,7 @@ def begin_deletion(names: Iterable[str]) -> Decision:
 
 
 def remove(state: ClusterState, names: Iterable[str], nodes: Mapping[str, list[Node]]) -> Decision:
-    """Remove topics whose logs are deleted. nodes: of each topic in the store, parents first."""
+    """Remove topics whose logs are deleted. nodes: each topic's nodes, parents first."""
     transaction, changes = collect(), list[Change]()
     for name in names:
         for node in reversed(nodes[name]):
@@ -124,7 +124,7 @@ def remove(state: ClusterState, names: Iterable[str], nodes: Mapping[str, list[N
 
 
 def configure(state: ClusterState, changed: ConfigsChanged) -> Decision:
-    """Replace the settings of topics, brokers and groups."""
+    """Replace the configs of topics, brokers and groups."""
     transaction = collect()
     documents = [(paths.topic_config(name), config) for name, config in changed.topics.items()]
     documents += [(paths.broker_config(name), config) for name, config in changed.brokers.items()]

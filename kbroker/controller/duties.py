@@ -1,4 +1,4 @@
-"""What a controller does without being asked: it follows brokers, and has partitions led.
+"""The controller's background work: it watches brokers and topics, and elects leaders.
 
 The rest of what it serves are requests (``topic_admin``, ``config_admin``); all are events of one
 queue.
@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 
 
 class Duties:
-    """Of one controller.
+    """The background work of one elected controller.
 
-    setting: the present value of a broker setting. finish_deletions: ``TopicAdmin``'s.
+    setting: returns the current value of a broker config. finish_deletions: ``TopicAdmin``'s.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Duties:
         controller.heard = self.brokers.heard
 
     def start(self) -> None:
-        """Tell every broker all there is, and then do what there is to do.
+        """Send every broker the complete state, then do whatever is due.
 
-        What was loaded may be old by now: it is read again once it is watched.
+        The loaded state may be outdated by now, so it is read again once it is watched.
         """
         self._controller.start()
         self.writes.put(self._begin)
@@ -61,7 +61,7 @@ class Duties:
         await self.settle_all()
 
     async def settle_all(self) -> None:
-        """Elect leaders wherever one is missing, also for partitions that nobody has led yet."""
+        """Elect leaders for all partitions without one, including new partitions."""
         batch = self.writes.batch()
         try:
             await self.writes.settle(self.writes.state.keys(), batch)
@@ -69,9 +69,9 @@ class Duties:
             self.writes.send(batch)
 
     def connected(self) -> None:
-        """The store can be asked again: what a watch would have reported is not known."""
+        """Look at everything: while the store was disconnected, watches may have missed changes."""
         self.watch.look_at_all()
 
     def stop(self) -> None:
-        """Another controller goes on."""
+        """Another controller has been elected."""
         self.watch.stop()

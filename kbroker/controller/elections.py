@@ -1,4 +1,4 @@
-"""Who leads a partition, and who is in sync, after brokers have come or gone. Pure.
+"""Leader election: leader and ISR of a partition after brokers have joined or failed. Pure.
 
 Each function takes a partition as it is and returns what it becomes, None where that is no change.
 Whatever changes here begins a leader epoch, also when the leader stays: replicas that have not
@@ -19,8 +19,8 @@ FIRST_LEADER_EPOCH = 0
 
 
 def first_state(replicas: list[int], is_live: IsLive) -> PartitionState:
-    """Of a new partition: the first replica that lives leads, and all that live are in sync. If
-    none does, it stays without a state.
+    """The state of a new partition: its first live replica leads, and all live replicas are in
+    sync. Without a live replica it gets no state.
     """
     live = [broker_id for broker_id in replicas if is_live(broker_id)]
     if not live:
@@ -31,7 +31,7 @@ def first_state(replicas: list[int], is_live: IsLive) -> PartitionState:
 def first_states(
     state: ClusterState, name: str, assignment: Assignment
 ) -> dict[int, PartitionState]:
-    """Of new partitions, by number."""
+    """The first states of new partitions, by number."""
     return {
         number: first_state(replicas, _live_at(state, (name, number)))
         for number, replicas in assignment.items()
@@ -41,11 +41,11 @@ def first_states(
 def settle(
     state: ClusterState, key: PartitionKey, old: PartitionState, *, may_be_unclean: bool
 ) -> PartitionState | None:
-    """What follows from which replicas live now.
+    """Elect a leader and shrink the ISR according to which replicas are live.
 
-    A leader that is gone is replaced, and who is gone is no longer in sync. As long as nobody who
-    is in sync lives, all who were stay in sync: the first that comes back has what was committed.
-    may_be_unclean: then any replica leads, and what the others had is lost.
+    A leader that has failed is replaced, and failed replicas leave the ISR. While no member of the
+    ISR is live, the ISR stays as it is: the first member to return has all committed records.
+    may_be_unclean: any live replica may lead then, and records that it lacks are lost.
     """
     is_live = _live_at(state, key)
     if not old.is_stored:
@@ -71,7 +71,7 @@ def settle(
 def _without_absent(
     state: ClusterState, key: PartitionKey, old: PartitionState
 ) -> PartitionState | None:
-    """The leader stays."""
+    """Shrink the ISR to live replicas; the leader stays."""
     isr = _still_in_sync(state, key, old)
     return None if isr == old.isr else _next(old, old.leader, isr)
 
@@ -81,15 +81,15 @@ def _still_in_sync(state: ClusterState, key: PartitionKey, old: PartitionState) 
 
 
 def _is_only_failed(state: ClusterState, old: PartitionState) -> bool:
-    """Whether the only replica is in a log directory that failed, of a broker that lives.
+    """Whether the only replica is in a failed log directory of a live broker.
 
-    Nobody else could lead; clients are told of the directory by the broker itself.
+    No other replica could lead; the broker itself tells clients that the directory is offline.
     """
     return old.replicas == [old.leader] and old.leader in state.brokers
 
 
 def prefer(state: ClusterState, key: PartitionKey, old: PartitionState) -> PartitionState | None:
-    """The first assigned replica leads, if it is in sync."""
+    """Elect the preferred leader, if it is in sync."""
     preferred = old.replicas[0]
     if old.leader == preferred or preferred not in old.isr:
         return None
@@ -101,9 +101,9 @@ def prefer(state: ClusterState, key: PartitionKey, old: PartitionState) -> Parti
 def hand_over(
     state: ClusterState, key: PartitionKey, old: PartitionState, leaving: Collection[int]
 ) -> PartitionState | None:
-    """Brokers are about to shut down: others lead, and are in sync without them.
+    """Move leadership away from brokers that shut down, and remove them from the ISR.
 
-    If there is nobody else, the leader stays until it is gone.
+    If no other replica can lead, the leader stays until it has stopped.
     """
     isr = [broker_id for broker_id in old.isr if broker_id not in leaving]
     if old.leader not in leaving:
@@ -115,7 +115,7 @@ def hand_over(
 def among(
     state: ClusterState, key: PartitionKey, old: PartitionState, targets: Iterable[int]
 ) -> PartitionState | None:
-    """The first of ``targets`` that is in sync leads; those that were in sync still are."""
+    """The first of ``targets`` that is in sync becomes leader; the ISR does not change."""
     for broker_id in targets:
         if broker_id in old.isr and state.is_live(broker_id, key):
             return _next(old, broker_id, old.isr)
@@ -123,7 +123,7 @@ def among(
 
 
 def renew(old: PartitionState) -> PartitionState:
-    """The same once more, in a new leader epoch: its leader is told what holds."""
+    """The same state in a new leader epoch, so that the leader receives it again."""
     return _next(old, old.leader, old.isr)
 
 

@@ -1,4 +1,4 @@
-"""What the controller has to do, one thing after the other.
+"""The controller's event queue.
 
 While an event waits for the store, those behind it wait, too: what it decided before it waited
 still holds when it goes on, as nothing else changes the controller's state.
@@ -26,14 +26,14 @@ class Event(NamedTuple):
 
 
 class EventQueue:
-    """Runs coroutines in the order in which they came, each to its end."""
+    """Runs coroutines one at a time, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
         self._is_running = False
 
     def put(self, work: Work[T]) -> Pending[T]:
-        """Have it run; the Pending has its outcome. REQUEST_TIMED_OUT if too many wait."""
+        """Add an event; resolves with its result. REQUEST_TIMED_OUT if the queue is full."""
         outcome: Pending[T] = Pending()
         if len(self._events) >= EVENTS_MAX:
             text = "The controller has too many requests waiting; try again."

@@ -1,4 +1,4 @@
-"""AlterIsr: a leader says which of its replicas are in sync, and the controller has it so, or not.
+"""AlterIsr: a leader proposes a new ISR, and the controller accepts or rejects it.
 
 COMPAT: a leader of Kafka 2.7 goes on after three errors of a partition only, and even then its
 in-sync replicas stay as they are until it is told of a new leader epoch. So there are no others,
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class IsrRequests:
-    """Of one controller."""
+    """Serves AlterIsr."""
 
     def __init__(self, writes: PartitionWrites, events: EventQueue) -> None:
         self._writes = writes

@@ -1,4 +1,4 @@
-"""ElectLeaders: the preferred replicas lead, or any replica where nobody does."""
+"""ElectLeaders: preferred leader election, or unclean election where there is no leader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbroker.ipc.pending import Pending
 
 
 class LeaderElections:
-    """Of one controller."""
+    """Serves ElectLeaders."""
 
     def __init__(self, writes: PartitionWrites, events: EventQueue) -> None:
         self._writes = writes
@@ -72,12 +72,12 @@ class LeaderElections:
 
 
 def is_needless(error: WireError | None) -> bool:
-    """Whether the partition is as was asked."""
+    """Whether the partition needs no election of this type."""
     return error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED
 
 
 def not_available(key: PartitionKey, unclean: bool) -> WireError:
-    """Nobody who may lead lives."""
+    """The error where no eligible replica is live."""
     name = f"{key[0]}-{key[1]}"
     if unclean:
         return WireError(

@@ -1,4 +1,4 @@
-"""This broker's place in the cluster: its registration, and its candidacy for the controller.
+"""The broker's registration, and the election of the controller.
 
 Both are ephemeral nodes of the store's session. The broker epoch is the creation id of the
 registration; the controller epoch is a number that only an election raises. A controller's writes
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Registration(NamedTuple):
-    """What a broker says of itself. ``endpoints`` as in the cluster image."""
+    """What a broker registers with. ``endpoints``: as in the cluster image."""
 
     broker_id: BrokerId
     endpoints: list[list[Any]]
@@ -41,18 +41,18 @@ class Registered(NamedTuple):
 
 
 class AlreadyRegistered(Exception):
-    """Another session holds a broker id."""
+    """Another session has registered this broker id."""
 
 
 class Elected(NamedTuple):
-    """A controllership. ``fence``: the condition of every write of this controller."""
+    """A won election. ``fence``: the condition of every write of this controller."""
 
     epoch: int
     fence: Operation
 
 
 async def check_cluster(store: SettledStore, cluster_id: str) -> None:
-    """See that the store is of this cluster. WrongCluster."""
+    """Raises WrongCluster if the store belongs to another cluster."""
     try:
         node = await store.get(paths.CLUSTER_ID)
     except NoNode:
@@ -65,7 +65,7 @@ async def check_cluster(store: SettledStore, cluster_id: str) -> None:
 async def register(
     store: SettledStore, me: Registration, session_id: int, now_ms: int
 ) -> Registered:
-    """Enter the broker for as long as the session lasts. AlreadyRegistered.
+    """Register the broker for as long as the session lasts. Raises AlreadyRegistered.
 
     session_id: the store's session; one that was resumed has the registration already.
     """
@@ -96,7 +96,7 @@ async def register(
 
 
 async def latest_controller_epoch(store: SettledStore) -> int:
-    """Of the controller that was elected last; 0 before the first."""
+    """The epoch of the controller elected last; 0 before the first election."""
     try:
         return int((await store.get(paths.CONTROLLER_EPOCH)).data)
     except NoNode:
@@ -126,7 +126,7 @@ def _holder(broker_id: BrokerId, document: bytes) -> str:
 
 
 async def elect(store: SettledStore, broker_id: BrokerId, now_ms: int) -> Elected | None:
-    """Stand for the controller; None if somebody else is elected.
+    """Try to become the controller; None if another broker is.
 
     As in Kafka, ``/controller`` is created in one transaction with the next epoch, so there are no
     two controllers of one epoch.

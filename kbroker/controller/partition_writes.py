@@ -1,4 +1,4 @@
-"""Writes what is decided of many partitions, and has the brokers told at the end of the event."""
+"""Writes decisions about many partitions, and sends the requests at the end of the event."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Changed = dict[PartitionKey, PartitionState]
 
 
 class PartitionWrites:
-    """Of one controller. setting: the present value of a broker setting."""
+    """setting: returns the current value of a broker config."""
 
     def __init__(self, controller: ActiveController, setting: Callable[[str], Any]) -> None:
         self._controller = controller
@@ -38,25 +38,25 @@ class PartitionWrites:
         self.store = controller.store
 
     def put(self, work: Work[None]) -> None:
-        """Have that done as an event of its own; it is lost with the office."""
+        """Run this as an event of its own; dropped when another controller is elected."""
         self._controller.events.put(work).then(_ended)
 
     def set_live(self) -> None:
         self._controller.set_live()
 
     def batch(self) -> Batch:
-        """What an event has brokers told; to be sent at its end."""
+        """A batch for the requests of one event, to be sent at its end."""
         return Batch(self.state)
 
     def send(self, batch: Batch) -> Pending[list[Answered]]:
         return self._controller.send(batch.requests())
 
     async def change(self, keys: Iterable[PartitionKey], decide: Decide, batch: Batch) -> Changed:
-        """Have partitions be what is decided of each; those that changed, as they are now.
+        """Apply ``decide`` to each partition; returns the new states of those that changed.
 
-        All replicas are told of a change that begins a leader epoch; of others, which their leader
-        has asked for, brokers are told as metadata. A partition that others keep changing is left
-        as it is.
+        A change that starts a new leader epoch is sent to all replicas; any other one, which the
+        leader itself has asked for, is only metadata. A partition that other clients keep changing
+        is left as it is.
         """
         changed: Changed = {}
         rest = iter(keys)
@@ -109,7 +109,7 @@ class PartitionWrites:
         return changed
 
     async def settle(self, keys: Iterable[PartitionKey], batch: Batch) -> Changed:
-        """Have each be led by somebody who lives, without those who do not."""
+        """Elect live leaders for these partitions, and shrink their ISR."""
 
         def decide(key: PartitionKey, old: PartitionState) -> PartitionState | None:
             topic = self.state.existing(key[0])
@@ -118,7 +118,7 @@ class PartitionWrites:
         return await self.change(self.needing(keys, decide), decide, batch)
 
     def needing(self, keys: Iterable[PartitionKey], decide: Decide) -> list[PartitionKey]:
-        """Those of which something is decided, as far as is known: most partitions need nothing."""
+        """The partitions that ``decide`` would change, by the known state: most need nothing."""
         return [
             key
             for key in keys
@@ -126,7 +126,7 @@ class PartitionWrites:
         ]
 
     def is_unclean(self, topic: TopicState) -> bool:
-        """Whether a replica that is not in sync may lead rather than nobody."""
+        """Whether unclean leader election is enabled for the topic."""
         text = topic.config.get(UNCLEAN)
         return bool(self._setting(UNCLEAN)) if text is None else text.strip().lower() == "true"
 
@@ -138,7 +138,7 @@ def _ended(outcome: Pending[None]) -> None:
 
 
 def say(key: PartitionKey, old: PartitionState | None, new: PartitionState) -> None:
-    """INFO for every change of leader and in-sync replicas, but for first states."""
+    """Log changes of leader and ISR at INFO, except for first states."""
     if old is None or not old.is_stored:
         return
     if new.leader == NO_LEADER:

@@ -1,4 +1,4 @@
-"""What the controller reads of the metadata store, and what is written without a decision."""
+"""The controller's reads from the metadata store, and writes that need no decision."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ATTEMPTS = 3
 
 
 async def load(store: SettledStore, state: ClusterState) -> None:
-    """Read brokers, topics and settings into ``state``, and finish what was left of deletions."""
+    """Load brokers, topics and configs into ``state``, and clean up after unfinished deletions."""
     state.brokers.update(await registrations(store))
     topic_configs = {}
     for node in await store.subtree(paths.TOPIC_CONFIGS):
@@ -79,7 +79,7 @@ async def _topic_with_id(
 
 
 async def registrations(store: SettledStore) -> dict[int, Broker]:
-    """The brokers that are registered now. A registration that nobody can read is none."""
+    """The registered brokers. Registrations that cannot be parsed are left out."""
     brokers = {}
     for node in await store.subtree(paths.BROKER_IDS):
         try:
@@ -98,7 +98,7 @@ async def registrations(store: SettledStore) -> dict[int, Broker]:
 async def reread_topics(
     store: SettledStore, state: ClusterState, names: Iterable[str]
 ) -> list[Change]:
-    """What of these topics is not as ``state`` has it. The versions of settings are noted."""
+    """Changes of these topics compared with ``state``. Updates the versions of their configs."""
     changes: list[Change] = []
     marked = set(await store.children(paths.DELETE_TOPICS))
     for name in names:
@@ -138,7 +138,7 @@ def _differences(known: TopicState, found: TopicState) -> list[Change]:
 
 
 def names_in(changes: Iterable[Change]) -> set[str]:
-    """The topics that have changed in anything but their settings."""
+    """The topics in which anything but configs has changed."""
     return {
         change.topic.name if isinstance(change, TopicCreated) else change.name
         for change in changes
@@ -149,7 +149,7 @@ def names_in(changes: Iterable[Change]) -> set[str]:
 async def reread_configs(
     store: SettledStore, state: ClusterState, changed: ConfigsChanged
 ) -> ConfigsChanged:
-    """The present settings of what ``changed`` names."""
+    """The stored configs of the resources in ``changed``."""
     return ConfigsChanged(
         {
             name: await _reread_config(store, state, paths.topic_config(name))
@@ -170,7 +170,7 @@ async def reread_configs(
 async def reread_states(
     store: SettledStore, state: ClusterState, keys: Iterable[PartitionKey]
 ) -> list[Change]:
-    """What of these partitions' leaders and in-sync replicas is not as ``state`` has it."""
+    """Changes of these partitions' leaders and ISRs compared with ``state``."""
     changed: dict[str, dict[int, PartitionState]] = {}
     for key in keys:
         known = state.partition(key)
@@ -234,7 +234,7 @@ async def _reread_config(store: SettledStore, state: ClusterState, path: str) ->
 
 
 async def _topic_tree(store: SettledStore, name: str) -> list[Node]:
-    """A topic's node and all below it, parents first; none when there is no such topic."""
+    """A topic's node and all nodes below it, parents first; empty if there is no such topic."""
     path = paths.topic(name)
     if await store.exists(path) is None:
         return []
@@ -245,7 +245,7 @@ async def _topic_tree(store: SettledStore, name: str) -> list[Node]:
 
 
 async def nodes_to_delete(store: SettledStore, name: str) -> list[Node]:
-    """All that a deleted topic has in the store but its settings, parents first."""
+    """All nodes of a deleted topic except its configs, parents first."""
     mark = paths.delete_topic(name)
     nodes = await _topic_tree(store, name)
     if await store.exists(mark) is not None:
@@ -254,7 +254,7 @@ async def nodes_to_delete(store: SettledStore, name: str) -> list[Node]:
 
 
 async def remember_gone(store: SettledStore, topics: Mapping[str, bytes]) -> None:
-    """Note deleted topics, of which a directory that cannot be reached may have something."""
+    """Record deleted topics of which an offline log directory may still have logs."""
     transaction = store.multi()
     if await store.exists(paths.GONE_TOPICS) is None:
         transaction.create(paths.GONE_TOPICS)
@@ -275,7 +275,7 @@ async def remember_gone(store: SettledStore, topics: Mapping[str, bytes]) -> Non
 
 
 async def allocate_producer_ids(store: SettledStore, broker_id: int) -> int:
-    """The first of PRODUCER_ID_BLOCK_SIZE producer ids nobody else will get.
+    """Allocate a block of PRODUCER_ID_BLOCK_SIZE producer ids; returns the first.
 
     One allocation at a time in a process: two at once would write the same document.
     """

@@ -1,4 +1,4 @@
-"""Keeps a broker registered and standing for the controller, whatever befalls the store's session.
+"""Keeps a broker registered and a candidate for controller, across sessions of the store.
 
 It works in turns, one after the other. A turn goes by what it reads, never by what an event said,
 and there is one after each CONNECTED and each change of ``/controller``. A controller that may have
@@ -33,35 +33,35 @@ RETRY_MS = 500
 
 
 class Host(Protocol):
-    """What the session is a part of."""
+    """What the session needs from the controller process."""
 
     def now_ms(self) -> int:
-        """The wall clock, for what the store's documents say."""
+        """The wall clock, for timestamps in the store."""
 
     def sleep(self, delay_ms: int) -> Pending[None]:
-        """A Pending that resolves by itself."""
+        """A Pending that resolves after this time."""
 
     def registered(self, broker_epoch: int, controller_epoch: int) -> None:
-        """The broker has this epoch from now on. controller_epoch: of the latest controller."""
+        """The broker has registered. controller_epoch: of the latest controller."""
 
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
-        """Be the controller, which writes through ``store`` alone. It ends as Fenced."""
+        """Become the controller, which writes only through ``store`` until that raises Fenced."""
 
     def resign(self) -> None:
-        """Be the controller no longer."""
+        """Stop being the controller."""
 
     def not_elected(self) -> None:
-        """Another broker is the controller, or will be."""
+        """Another broker is the controller, or about to become it."""
 
     def connected(self, is_connected: bool) -> None:
-        """Whether the store can be asked; while it cannot, nothing is decided."""
+        """Whether the store is connected; nothing is decided while it is not."""
 
     def failed(self, error: BaseException) -> None:
-        """A turn ended with what nobody expects."""
+        """A turn ended with an unexpected error."""
 
 
 class Session:
-    """Of one broker and one store. ``broker_epoch``: of the registration, -1 before the first."""
+    """One broker's session with one store. ``broker_epoch``: -1 before the first registration."""
 
     def __init__(self, store: Store, me: Registration, host: Host) -> None:
         self._store = store
@@ -76,7 +76,7 @@ class Session:
         self.broker_epoch = -1
 
     def start(self) -> None:
-        """Register and stand, now and whenever it is needed again."""
+        """Register and stand for election, now and whenever it becomes necessary again."""
         self._store.watch_session(self._on_state)
 
     def _on_state(self, state: SessionState) -> None:

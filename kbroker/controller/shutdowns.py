@@ -1,4 +1,4 @@
-"""ControlledShutdown: a broker that is about to stop hands on what it leads, and follows nobody."""
+"""ControlledShutdown: moves leadership away from a broker that is about to stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Shutdowns:
-    """Of one controller."""
+    """Serves ControlledShutdown."""
 
     def __init__(self, writes: PartitionWrites, events: EventQueue) -> None:
         self._writes = writes
@@ -63,7 +63,7 @@ class Shutdowns:
         return remaining
 
     def _is_shared(self, key: PartitionKey) -> bool:
-        """Whether another broker could lead it."""
+        """Whether another broker has a replica of it."""
         partition = self._state.partition(key)
         topic = self._state.existing(key[0])
         return partition is not None and len(partition.replicas) > 1 and not topic.deleting

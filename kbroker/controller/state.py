@@ -1,4 +1,4 @@
-"""What the controller knows: brokers, topics and settings, and the versions of their nodes.
+"""The controller's state: brokers, topics and configs, and the versions of their nodes.
 
 Nothing here writes or sends. Decisions are made from it (``decisions``), and what they change is
 entered once it is in the store. A topic that is being deleted stays until nothing of it is left.
@@ -26,7 +26,7 @@ NOT_STORED = -1
 
 
 class PartitionState(NamedTuple):
-    """``partition_epoch``: the version of its node."""
+    """Leader and ISR of a partition. ``partition_epoch``: the version of its node."""
 
     leader: int
     leader_epoch: int
@@ -36,17 +36,17 @@ class PartitionState(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        """Whether it has had a leader; before that nobody is told of it."""
+        """Whether it has ever had a leader; until then brokers are not told of it."""
         return self.partition_epoch != NOT_STORED
 
 
 def without_state(replicas: list[int]) -> PartitionState:
-    """A partition that nobody has led so far."""
+    """A partition that has never had a leader."""
     return PartitionState(NO_LEADER, NO_LEADER_EPOCH, [], replicas, NOT_STORED)
 
 
 class TopicState:
-    """A topic; changed in place by ``ClusterState`` only."""
+    """A topic; modified only by ``ClusterState``."""
 
     __slots__ = (
         "config",
@@ -89,9 +89,9 @@ class TopicEnlarged(NamedTuple):
 
 
 class PartitionsChanged(NamedTuple):
-    """Partitions by number that have another leader, or other replicas in sync.
+    """Partitions, by number, whose leader or ISR has changed.
 
-    One that had no state so far is new to its replicas.
+    A partition that had no state before is new to its replicas.
     """
 
     name: str
@@ -103,19 +103,19 @@ class DeletionBegun(NamedTuple):
 
 
 class LogsDeleted(NamedTuple):
-    """Of a topic that is being deleted no broker has a log."""
+    """No broker has logs of the topic any more; it is being deleted."""
 
     name: str
 
 
 class TopicRemoved(NamedTuple):
-    """Nothing is left of it, here and in the store."""
+    """The topic is removed from the store."""
 
     name: str
 
 
 class ConfigsChanged(NamedTuple):
-    """All settings of topics, of brokers (by id, or ``default``) and of groups."""
+    """The complete configs of topics, brokers (by id, or ``default``) and groups."""
 
     topics: Mapping[str, dict[str, str]] = {}
     brokers: Mapping[str, dict[str, str]] = {}
@@ -134,14 +134,14 @@ Change = (
 
 
 class Broker(NamedTuple):
-    """A registration. ``epoch``: the broker epoch."""
+    """A registered broker. ``epoch``: its broker epoch."""
 
     epoch: int
     live: LiveBroker
 
 
 class ClusterState:
-    """Of one controller, which has ``controller_epoch``, on broker ``broker_id``."""
+    """The state of one controller, elected as ``controller_epoch`` on broker ``broker_id``."""
 
     def __init__(
         self, broker_id: int, controller_epoch: int = 0, topic_ids: TopicIds | None = None
@@ -165,7 +165,7 @@ class ClusterState:
         self._collided: dict[str, list[str]] = {}
 
     def enter(self, change: Change) -> None:
-        """Something has changed in the store."""
+        """Apply a change of the store."""
         match change:
             case TopicCreated(topic):
                 self.add_topic(topic)
@@ -198,7 +198,7 @@ class ClusterState:
             self.set_group_config(group, config)
 
     def note_written(self, writes: Iterable[Operation]) -> None:
-        """This controller has written that: it knows the versions of settings without reading."""
+        """Update the versions of configs after this controller's own writes."""
         for operation in writes:
             if not operation.path.startswith(paths.CONFIG):
                 continue
@@ -211,19 +211,19 @@ class ClusterState:
     # -- topics ------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicState | None:
-        """The topic, also one that is being deleted."""
+        """The topic, even if it is being deleted; None if there is none."""
         return self._topics.get(name)
 
     def existing(self, name: str) -> TopicState:
-        """A topic that is there, or being deleted."""
+        """A topic that must exist; it may be being deleted."""
         return self._topics[name]
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The name of the topic with that id, also of one that is being deleted."""
+        """The name of the topic with this id, even if it is being deleted."""
         return self._names_by_id.get(topic_id)
 
     def topics(self) -> list[TopicState]:
-        """All topics, those being deleted too."""
+        """All topics, including those being deleted."""
         return list(self._topics.values())
 
     def colliding_topic(self, name: str) -> str | None:
@@ -283,17 +283,17 @@ class ClusterState:
     # -- brokers -----------------------------------------------------------------------------
 
     def has_replica(self, broker_id: int, key: PartitionKey) -> bool:
-        """Whether the broker is there and its log directory of that partition has not failed."""
+        """Whether the broker is live and the replica's log directory has not failed."""
         if broker_id not in self.brokers:
             return False
         return key not in self.offline_replicas.get(broker_id, ())
 
     def is_live(self, broker_id: int, key: PartitionKey) -> bool:
-        """As ``has_replica``, and the broker may lead it: it is not shutting down."""
+        """Like ``has_replica``, and the broker is not shutting down, so it may lead."""
         return self.has_replica(broker_id, key) and broker_id not in self.shutting_down
 
     def remove_broker(self, broker_id: int) -> None:
-        """Its registration has ended."""
+        """Remove a broker whose registration has ended."""
         self.brokers.pop(broker_id, None)
         self.shutting_down.discard(broker_id)
         self.offline_replicas.pop(broker_id, None)
@@ -312,7 +312,7 @@ class ClusterState:
         self.broker_config[entity] = config
 
     def set_group_config(self, group: str, config: dict[str, str]) -> None:
-        """Without settings the group is forgotten."""
+        """A group without configs is removed."""
         if config:
             self.group_config[group] = config
         else:

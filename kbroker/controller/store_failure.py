@@ -1,4 +1,4 @@
-"""The wire's word for a change that the metadata store did not take."""
+"""The wire error for a change that the metadata store rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def store_failure(error: StoreFailed | StoreError | Fenced) -> WireError:
-    """What a client is told; the broker's log has more."""
+    """The error for the client; the broker's log has the details."""
     if isinstance(error, Fenced):
         return WireError(ErrorCode.NOT_CONTROLLER, "This broker is no longer the controller.")
     if isinstance(error, StoreError):

@@ -1,4 +1,4 @@
-"""Has the controller look at nodes of a store that others write to, too.
+"""Watches nodes of a store that other clients write to as well.
 
 A watch only says that something may have changed. A look is an event of the controller: it reads,
 compares and decides. However often a node changes while its look waits, it is looked at once. While
@@ -22,7 +22,7 @@ RETRY_MAX_MS = 30_000
 
 
 class Look:
-    """What is done when one node may have changed."""
+    """A handler that runs when a node may have changed."""
 
     def __init__(self, watch: StoreWatch, path: str, work: Work[None]) -> None:
         self._watch = watch
@@ -34,7 +34,7 @@ class Look:
         self.is_over = False
 
     def take(self) -> None:
-        """Have it done; once, if it waits already."""
+        """Queue the handler, unless it is queued already."""
         if self._is_queued or self.is_over:
             return
         self._is_queued = True
@@ -59,7 +59,7 @@ class Look:
 
 
 class StoreWatch:
-    """Of one controller, for as long as it is in office."""
+    """The watches of one elected controller."""
 
     def __init__(
         self, store: SettledStore, events: EventQueue, sleep: Callable[[int], Pending[None]]
@@ -70,9 +70,9 @@ class StoreWatch:
         self._looks: dict[str, Look] = {}
 
     async def follow(self, path: str, work: Work[None]) -> None:
-        """From now on ``work`` is done whenever the node, or its list of children, has changed.
+        """Call ``work`` whenever the node, or its list of children, changes.
 
-        Returns when the node is watched: what is read after that is not missed.
+        Returns when the watch is set, so that no change after a later read is missed.
         """
         if path in self._looks or not self._store.is_shared:
             return
@@ -90,15 +90,15 @@ class StoreWatch:
             look.cancel()
 
     def following(self, below: str) -> list[str]:
-        """The paths below a node that are followed."""
+        """The watched paths below a node."""
         return [path for path in self._looks if path.startswith(below + "/")]
 
     def look_at_all(self) -> None:
-        """The connection is back."""
+        """Queue all handlers; the connection is back."""
         for look in list(self._looks.values()):
             look.take()
 
     def stop(self) -> None:
-        """Another controller goes on."""
+        """Another controller has been elected."""
         for path in list(self._looks):
             self.unfollow(path)

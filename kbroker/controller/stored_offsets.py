@@ -1,4 +1,4 @@
-"""Offsets in the metadata store: those of OffsetCommit and OffsetFetch in version 0.
+"""Offsets kept in the metadata store, for OffsetCommit and OffsetFetch version 0.
 
 COMPAT: the nodes are the ones that consumers of Kafka 0.8 write themselves, so a group may use both
 ways, and may move from ZooKeeper to the broker.
@@ -25,17 +25,17 @@ GROUP_ID_MAX = 249
 
 
 class StoredOffsets:
-    """The controller's operations; each is done in one transaction, in the order of the calls."""
+    """Each operation is one transaction; they run in the order of the calls."""
 
     def __init__(self, events: EventQueue, store: SettledStore) -> None:
-        """events: of changes that are not the elected controller's."""
+        """events: a queue for changes that do not need the elected controller."""
         self._events = events
         self._store = store
 
     async def commit(self, sender: Address, asked: CommitStoredOffsets) -> None:
-        """Keep all of them.
+        """Store the offsets.
 
-        INVALID_GROUP_ID for a group that is no name of a node, else UNKNOWN_SERVER_ERROR.
+        Raises INVALID_GROUP_ID if the group id cannot be a node name, else UNKNOWN_SERVER_ERROR.
         """
         check_group_id(asked.group)
         await self._events.put(lambda: self._commit(asked))
@@ -98,7 +98,7 @@ class StoredOffsets:
 
 
 def check_group_id(group: str) -> None:
-    """INVALID_GROUP_ID unless it can be the name of a node, also in ZooKeeper."""
+    """Raises INVALID_GROUP_ID unless the group id can be a node name, in ZooKeeper too."""
     if (
         not 0 < len(group) <= GROUP_ID_MAX
         or group in (".", "..")

@@ -1,7 +1,7 @@
-"""Creates, enlarges and deletes topics: decide, write, tell the brokers, answer, in that order.
+"""Creates and deletes topics and adds partitions: decide, write, notify brokers, respond.
 
 Up to the change of ``ClusterState`` a request is one event of the controller's queue, so two
-requests never interleave; what the brokers answer is awaited outside it.
+requests never interleave; the responses of brokers are awaited outside it.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ Told = Pending[list[Answered]]
 
 
 class Room(PlannedRoom, Protocol):
-    """As for plans; for what is meant, slots are taken before it is written."""
+    """The room of this broker, whose slots are reserved before a topic is written."""
 
     def reserve(self, name: str, partitions: Collection[int]) -> None:
-        """Take the slots; WireError when that cannot be."""
+        """Reserve slots. Raises WireError if there are not enough."""
 
     def give_back(self, name: str, partitions: Collection[int]) -> None:
-        """Free those that no replica has."""
+        """Release the reserved slots that have no replica."""
 
 
 class Created(NamedTuple):
@@ -68,7 +68,7 @@ class Created(NamedTuple):
 
 
 class TopicAdmin:
-    """The operations of the controller that are about topics."""
+    """The controller's operations on topics."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class TopicAdmin:
         sleep: Callable[[int], Pending[None]],
         has_all_directories: Callable[[], bool],
     ) -> None:
-        """room: that of this broker, for one request. has_all_directories: whether no log directory
-        is offline.
+        """room: returns this broker's room, for one request. has_all_directories: returns whether
+        all log directories are online.
         """
         self._controller = controller
         self._events = controller.events
@@ -94,12 +94,12 @@ class TopicAdmin:
     # -- creation ----------------------------------------------------------------------------
 
     async def create_topics(self, sender: Address, asked: CreateTopics) -> list[TopicResult]:
-        """Create them, or say whether that would work."""
+        """Create topics, or only validate the request."""
         results, topics, told = await self._events.put(lambda: self._create(asked))
         if asked.validate_only:
             return results
         if topics or asked.auto:
-            # With auto the topic may have been created by somebody else, and not be told yet.
+            # With auto another request may have created the topic, and brokers may not know it yet.
             awaited = told if topics else self._controller.all_told()
             if not await self._wait(awaited, asked.within_ms):
                 late = {new.name for new in topics}
@@ -136,7 +136,7 @@ class TopicAdmin:
         return Created(planned.results, planned.topics, told)
 
     def _plan_creations(self, asked: CreateTopics, reserved: dict[str, list[int]]) -> Creations:
-        """What is to be created, with a slot for every replica here."""
+        """Plan the topics, with a reserved slot for every replica on this broker."""
         no_place: dict[str, WireError] = {}
         while True:
             self._give_back(reserved)
@@ -154,13 +154,13 @@ class TopicAdmin:
                 return planned
 
     def _give_back(self, reserved: dict[str, list[int]]) -> None:
-        """Slots of topics that were not made; those of all others have replicas by now."""
+        """Release slots of topics that were not created; those of created topics have replicas."""
         for name, partitions in reserved.items():
             self._room().give_back(name, partitions)
         reserved.clear()
 
     def _say_rejected(self, asked: CreateTopics, planned: Creations) -> None:
-        """Clients that merely need a topic are told a code at most, and ask again in silence."""
+        """Log rejected auto-creations: clients get only an error code for them, and retry."""
         if not asked.auto:
             return
         for name, error in planned.rejected:
@@ -176,14 +176,14 @@ class TopicAdmin:
     async def create_partitions(
         self, sender: Address, asked: CreatePartitions
     ) -> list[TopicResult]:
-        """Enlarge topics, or say whether that would work."""
+        """Add partitions to topics, or only validate the request."""
         results, told = await self._events.put(lambda: self._enlarge_all(asked))
         if told and not await self._wait(all_of(told), asked.within_ms):
             return [r if r.error else timed_out(r.name) for r in results]
         return results
 
     async def _enlarge_all(self, asked: CreatePartitions) -> tuple[list[TopicResult], list[Told]]:
-        """The results, and what the brokers answer."""
+        """The results, and the pending responses of brokers."""
         results: list[TopicResult] = []
         told: list[Told] = []
         named = Counter(request.name for request in asked.topics)
@@ -223,7 +223,7 @@ class TopicAdmin:
     # -- deletion ----------------------------------------------------------------------------
 
     async def delete_topics(self, sender: Address, asked: DeleteTopics) -> list[TopicResult]:
-        """Delete them; the results say what was found under an id."""
+        """Delete topics; for a topic id the result has the topic's name."""
         results, names = await self._events.put(lambda: self._mark_deleted(asked))
         if not names:
             return results
@@ -233,7 +233,7 @@ class TopicAdmin:
         return results
 
     async def _mark_deleted(self, asked: DeleteTopics) -> Deletions:
-        """The results, and the names of what will be deleted from now on."""
+        """The results, and the names of the topics now marked for deletion."""
         planned = Deletions([], [])
 
         def decide() -> Decision:
@@ -253,17 +253,17 @@ class TopicAdmin:
         return planned
 
     def resume_deletions(self) -> None:
-        """Finish what an earlier controller began. Called once, at the start."""
+        """Finish deletions that an earlier controller began. Called once, after the election."""
         self.finish_deletions([topic.name for topic in self._state.topics() if topic.deleting])
 
     def finish_deletions(self, names: list[str]) -> None:
-        """Of topics that somebody else has marked."""
+        """Delete topics that another client or controller has marked for deletion."""
         if names:
             logger.info("finishing the deletion of %s", Whole(", ".join(names)))
             run(self._finish_deletion(names)).then(_ended)
 
     async def _finish_deletion(self, names: list[str], asked_by: str = NOBODY) -> None:
-        """The logs, then the store; clients know already that the topics are gone."""
+        """Delete the logs, then the nodes; clients already see the topics as deleted."""
         await self._stop_replicas(names)
         while True:
             try:
@@ -280,8 +280,8 @@ class TopicAdmin:
                 await self._sleep(RETRY_MS)
 
     async def _stop_replicas(self, names: Collection[str]) -> None:
-        """Returns when no broker has a log of these topics; another controller goes on if there is
-        one. A broker that was started meanwhile may have opened its logs again.
+        """Returns when no broker has a log of these topics. Raises NOT_CONTROLLER if another
+        controller has been elected. A broker that was started meanwhile may have reopened its logs.
         """
         while True:
             missing = self._missing(names)
@@ -300,7 +300,7 @@ class TopicAdmin:
             self._controller.check_in_office()
 
     def _missing(self, names: Iterable[str]) -> list[int]:
-        """Brokers that do not live, and may have logs."""
+        """Brokers with replicas of these topics that are not live."""
         return sorted(
             {
                 broker_id
@@ -319,7 +319,7 @@ class TopicAdmin:
         return announcements.is_current(self._state, request, broker_id)
 
     async def _remove(self, names: list[str], asked_by: str) -> None:
-        """Topics without logs: from the store, and from what is known here."""
+        """Remove topics whose logs are deleted from the store and the state."""
         if not self._has_all_directories():
             topics = filter(None, map(self._state.topic, names))
             gone = {topic.name: topic.topic_id for topic in topics}
@@ -345,7 +345,7 @@ class TopicAdmin:
     # -- all of them -------------------------------------------------------------------------
 
     async def _reread(self, names: Iterable[str]) -> list[Change]:
-        """What somebody else has changed of these topics; deletions that it began are finished."""
+        """Changes that other clients made to these topics; finishes deletions that they began."""
         changes = await persistence.reread_topics(self._store, self._state, names)
         begun = [change.name for change in changes if isinstance(change, DeletionBegun)]
         begun += [
@@ -361,7 +361,7 @@ class TopicAdmin:
         self.finish_deletions(names)
 
     async def _wait(self, awaited: Pending[Any], within_ms: int) -> bool:
-        """Whether it came about in time; it goes on by itself if not."""
+        """Whether it completed in time; otherwise it continues in the background."""
         first: Pending[bool] = Pending()
         awaited.then(lambda outcome: first.resolve(True, outcome.error))
         if not awaited.done:
@@ -374,14 +374,14 @@ def names_of(asked: CreateTopics) -> list[str]:
 
 
 def done(value: Any) -> Pending[Any]:
-    """What is there already."""
+    """A resolved Pending."""
     pending: Pending[Any] = Pending()
     pending.resolve(value)
     return pending
 
 
 def all_of(awaited: Sequence[Pending[Any]]) -> Pending[None]:
-    """Resolves when all of them have, and with the error of the first that has one."""
+    """Resolves when all have resolved, or with the first error."""
     all_done: Pending[None] = Pending()
     left = len(awaited)
 

@@ -1,4 +1,4 @@
-"""Topics that others change in the store: Kafka's tools with ``--zookeeper``, and other brokers.
+"""Follows topics that other clients change in the store, such as Kafka's tools.
 
 Any broker may create a topic, give it partitions or mark it for deletion; only the controller has
 its partitions led, and its logs deleted.
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class TopicChanges:
-    """Of one controller. finish_deletions: of topics that are marked and known to be."""
+    """finish_deletions: deletes topics that are known and marked for deletion."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class TopicChanges:
         self._store = writes.store
 
     async def start(self) -> None:
-        """Follow all topics; what has changed since they were loaded is taken in."""
+        """Watch all topics, and apply what has changed since they were loaded."""
         if not self._store.is_shared:
             return
         await self._watch.follow(paths.BROKER_TOPICS, self.look)
@@ -62,7 +62,7 @@ class TopicChanges:
         await self._watch.follow(paths.topic(name), partial(self._look_at, [name]))
 
     async def look(self) -> None:
-        """Topics that have come or gone."""
+        """Handle topics that were added or removed."""
         names = set(await self._store.children(paths.BROKER_TOPICS))
         gone = [t.name for t in self._state.topics() if t.name not in names and not t.deleting]
         for name in gone:
@@ -81,7 +81,7 @@ class TopicChanges:
         return self._watch.following(paths.BROKER_TOPICS)
 
     async def _look_at(self, names: Iterable[str]) -> None:
-        """Topics that are new, or have more partitions."""
+        """Handle topics that are new or have more partitions."""
         present = list(names)
         changes = await persistence.reread_topics(self._store, self._state, present)
         if not changes:

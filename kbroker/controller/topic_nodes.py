@@ -1,4 +1,4 @@
-"""The nodes of topics in the metadata store: written into transactions, and read."""
+"""Reads and writes the nodes of topics in the metadata store."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def create_partitions(
     partitions: Mapping[int, PartitionState],
     controller_epoch: int,
 ) -> None:
-    """Add the nodes of partitions; nobody leads those that stay without a state."""
+    """Add the nodes of partitions; those without a state have no leader."""
     for number, partition in partitions.items():
         transaction.create(paths.partition(name, number))
         if partition.is_stored:
@@ -56,7 +56,7 @@ def create_partitions(
 def all_in_sync(
     assignment: Assignment, leader_epochs: Mapping[int, int]
 ) -> dict[int, PartitionState]:
-    """States of partitions that the first replica leads. leader_epochs: where not 0."""
+    """States in which the first replica leads and all are in sync. leader_epochs: where not 0."""
     return {
         number: PartitionState(replicas[0], leader_epochs.get(number, 0), list(replicas), replicas)
         for number, replicas in assignment.items()
@@ -68,7 +68,7 @@ DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
 
 
 class StoredTopic(NamedTuple):
-    """A topic as the store has it."""
+    """A topic as stored."""
 
     name: str
     document: Node
@@ -78,7 +78,7 @@ class StoredTopic(NamedTuple):
     rest: dict[str, Any]  # of the document, to be kept when it is rewritten
 
     def partitions(self) -> list[PartitionState]:
-        """In order of number; those without a state have nobody who leads."""
+        """In order of their numbers; those without a state have no leader."""
         partitions = []
         for number, replicas in sorted(self.assignment.items()):
             node = self.states.get(number)
@@ -92,9 +92,9 @@ class StoredTopic(NamedTuple):
 
 
 def stored_topics(nodes: Iterable[Node], *, ignore_damaged: bool = False) -> list[StoredTopic]:
-    """The topics of these nodes, which are all or a part of what is below ``/brokers/topics``.
+    """Parse topics from nodes: all of those below ``/brokers/topics``, or some.
 
-    ignore_damaged: leave out, with an ERROR line, those that nobody can read.
+    ignore_damaged: skip topics that cannot be parsed, and log an ERROR.
     """
     documents: dict[str, Node] = {}
     states: dict[str, dict[int, Node]] = {}

@@ -1,4 +1,4 @@
-"""Requests about topics as a whole: what is to be done for each topic, or why it is rejected. Pure.
+"""Plans requests about topics: what to do for each topic, or why it is rejected. Pure.
 
 ``topics`` has the rules for a single topic. One that is rejected does not keep the others from
 being created, enlarged or deleted.
@@ -40,17 +40,17 @@ NONE_REJECTED: Mapping[str, WireError] = {}
 
 
 class Room(Protocol):
-    """The room that this broker has for the topics of one request: ``hosting.room``."""
+    """The slots that this broker has left for the topics of one request: ``hosting.room``."""
 
     def check(self, name: str, hosted: int) -> None:
-        """INVALID_PARTITIONS unless so many replicas have room."""
+        """Raises INVALID_PARTITIONS if there is no room for so many replicas."""
 
     def plan(self, name: str, hosted: int) -> None:
-        """As ``check``, and have them count as taken."""
+        """Like ``check``, and counts them as taken."""
 
 
 class Creations(NamedTuple):
-    """``results``: in the order of the request. ``rejected``: those of them that are failures."""
+    """``results``: in request order. ``rejected``: the failures among them."""
 
     results: list[TopicResult]
     topics: list[NewTopic]
@@ -86,7 +86,7 @@ class TopicRequests:
     def creations(
         self, asked: CreateTopics, room: Room, no_place: Mapping[str, WireError] = NONE_REJECTED
     ) -> Creations:
-        """no_place: topics for which no slots could be had, with the reason."""
+        """no_place: topics for which no slots could be reserved, with the error."""
         planned = Creations([], [], [])
         named = Counter(request.name for request in asked.topics)
         by_metric: dict[str, str] = {}
@@ -106,7 +106,7 @@ class TopicRequests:
         return planned
 
     def _automatic(self, name: str) -> TopicToCreate:
-        """The request for a topic that somebody merely mentioned, or that a coordinator needs."""
+        """The request for an auto-created topic, or one that a coordinator needs."""
         prefix = INTERNAL_PREFIXES.get(name)
         if prefix is None:
             return TopicToCreate(name)
@@ -158,7 +158,7 @@ class TopicRequests:
         return [self._state.broker_id] if self._is_cordoned() else []
 
     def hosted(self, assignment: Assignment) -> list[int]:
-        """The partitions of which this broker is to have a replica."""
+        """The partitions of which this broker gets a replica."""
         here = self._state.broker_id
         return sorted(number for number, replicas in assignment.items() if here in replicas)
 
@@ -180,7 +180,7 @@ class TopicRequests:
     # -- deletion ----------------------------------------------------------------------------
 
     def deletions(self, asked: DeleteTopics) -> Deletions:
-        """The results say what was found under an id."""
+        """For a topic id the result has the topic's name."""
         results: list[TopicResult] = []
         names: dict[str, None] = {}
         for request in asked.topics:
@@ -211,7 +211,7 @@ class TopicRequests:
     # -- results -----------------------------------------------------------------------------
 
     def existing_result(self, result: TopicResult) -> TopicResult:
-        """Of a topic that somebody needs: that it is there already is what was asked for."""
+        """The result of an auto-creation, which succeeds if the topic exists already."""
         if result.error != ErrorCode.TOPIC_ALREADY_EXISTS or result.name is None:
             return result
         topic = self._state.topic(result.name)
@@ -226,7 +226,7 @@ class TopicRequests:
 
 
 def metric_name(name: str) -> str:
-    """What topics may not have in common: '.' and '_' are the same in metric names."""
+    """The name in metrics, which must be unique; '.' and '_' are the same there."""
     return name.replace(".", "_")
 
 
@@ -244,6 +244,6 @@ def failure(name: str | None, error: WireError, topic_id: bytes | None = None) -
 
 
 def timed_out(name: str | None, topic_id: bytes | None = None) -> TopicResult:
-    """The change is decided and will be finished, but not within the client's timeout."""
+    """REQUEST_TIMED_OUT: the change will be completed, but not within the client's timeout."""
     text = "The change did not finish in time; it continues."
     return failure(name, WireError(ErrorCode.REQUEST_TIMED_OUT, text), topic_id)

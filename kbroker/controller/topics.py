@@ -1,4 +1,4 @@
-"""What may be created, enlarged and deleted, and with which result; rejections are WireErrors."""
+"""Validates and plans topics: names, partitions, assignments, configs. Raises WireError."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NewTopic(NamedTuple):
 
 
 def check_name(name: str) -> None:
-    """INVALID_TOPIC_EXCEPTION unless Kafka would take the name."""
+    """Raises INVALID_TOPIC_EXCEPTION for names that Kafka rejects."""
     fault = name_fault(name)
     if fault is None:
         return
@@ -47,7 +47,7 @@ def plan_topic(
     cordoned: Collection[int] = (),
     check_room: CheckRoom | None = None,
 ) -> NewTopic:
-    """The topic a CreateTopics entry asks for.
+    """Plan the topic of a CreateTopics entry.
 
     defaults: partitions and replication_factor of the broker. cordoned: brokers that get a replica
     only where the request names them. check_room: called before there is anything for each
@@ -93,7 +93,7 @@ def plan_topic(
 
 
 def check_partition_count(count: int) -> None:
-    """INVALID_PARTITIONS unless a topic may have so many."""
+    """Raises INVALID_PARTITIONS if a topic must not have so many."""
     if count < 1:
         raise WireError(
             ErrorCode.INVALID_PARTITIONS,
@@ -107,7 +107,7 @@ def check_partition_count(count: int) -> None:
 
 
 def usable_brokers(state: ClusterState, factor: int, cordoned: Collection[int]) -> list[int]:
-    """Where replicas may be put; INVALID_REPLICATION_FACTOR unless there are enough brokers."""
+    """Brokers that may get replicas. Raises INVALID_REPLICATION_FACTOR if there are too few."""
     if factor < 1:
         raise WireError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -134,7 +134,7 @@ def usable_brokers(state: ClusterState, factor: int, cordoned: Collection[int]) 
 
 
 def topic_config(entries: Sequence[Setting], validate_config: ValidateConfig) -> dict[str, str]:
-    """The settings of a new topic; INVALID_CONFIG, INVALID_REQUEST for one that is named twice."""
+    """The configs of a new topic. INVALID_CONFIG; INVALID_REQUEST if one is named twice."""
     config: dict[str, str] = {}
     for key, value in entries:
         if value is None:
@@ -153,7 +153,7 @@ def topic_config(entries: Sequence[Setting], validate_config: ValidateConfig) ->
 
 
 def spread(brokers: Sequence[int], first: int, count: int, factor: int) -> Assignment:
-    """Replicas of ``count`` partitions from number ``first`` on, each broker leading its share."""
+    """Assign ``count`` partitions from number ``first`` on, spreading leaders over brokers."""
     size = len(brokers)
     return {
         number: [brokers[(number + position) % size] for position in range(factor)]
@@ -172,7 +172,7 @@ def check_assignment(
     first_partition: int,
     factor: int | None = None,
 ) -> Assignment:
-    """A client's own assignment; INVALID_REPLICA_ASSIGNMENT says what is wrong with it."""
+    """Validate a client's own assignment. Raises INVALID_REPLICA_ASSIGNMENT with the reason."""
 
     def reject(text: str) -> WireError:
         return WireError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
@@ -215,7 +215,7 @@ def plan_partitions(
     cordoned: Collection[int] = (),
     check_room: CheckRoom | None = None,
 ) -> Assignment:
-    """The partitions to add so that the topic has ``count``.
+    """The partitions to add to reach ``count``.
 
     assignments: the replicas of each new partition in order, None to have them chosen. cordoned,
     check_room: as for ``plan_topic``.
@@ -254,7 +254,7 @@ def plan_partitions(
 
 
 def existing_topic(state: ClusterState, name: str) -> TopicState:
-    """The topic, unless it is unknown or being deleted: UNKNOWN_TOPIC_OR_PARTITION."""
+    """The topic. Raises UNKNOWN_TOPIC_OR_PARTITION if it is unknown or being deleted."""
     topic = state.topic(name)
     if topic is None or topic.deleting:
         raise WireError(
