@@ -1,1 +1,1 @@
-"""What this broker hosts: its replicas and their slots, and what its processes are told of them."""
+"""The replicas on this broker, their slots, and the cluster image for its processes."""

@@ -1,7 +1,7 @@
-"""Serves the control requests of other brokers' controllers: wire in, ``Hosting.take``, wire out.
+"""Serves control requests from other brokers' controllers: decode, ``Hosting.take``, encode.
 
-Requests of one connection come one after the other; who is late among several controllers is
-fenced when its request is taken.
+Requests on one connection are served one at a time. Among several controllers, an outdated one is
+fenced when its request is served.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ ELEMENTS_PARTITIONS = 3 * CLUSTER_PARTITIONS_MAX
 
 
 class Takes(Protocol):
-    """Who does what a controller asks: ``Hosting``."""
+    """Carries out control requests: ``Hosting``."""
 
     def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
-        """Resolves with the answer."""
+        """Resolves with the response."""
 
 
 class ControlServer:
-    """Of one broker. sleep: lets the process do its other work."""
+    """sleep: yields, so that the process can do its other work."""
 
     def __init__(
         self, hosting: Takes, cluster_id: str, sleep: Callable[[int], Pending[None]]
@@ -49,7 +49,7 @@ class ControlServer:
         self._rejections = RateLimit()
 
     async def serve(self, sender: Address, asked: ControlMessage) -> ControlReply:
-        """INVALID_REQUEST for what cannot be a control request; nothing has changed then."""
+        """Raises INVALID_REQUEST for a malformed request; nothing has changed then."""
         api = ApiKey(asked.api_key)
         try:
             message = await decoded(asked, self._sleep)
@@ -80,7 +80,7 @@ async def decoded(asked: ControlMessage, sleep: Callable[[int], Pending[None]]) 
 
 
 def run_for(steps: Generator[None, None, Any], duration_ns: int) -> Any:
-    """What the generator returns; None if it has not ended by then."""
+    """The generator's return value; None if it has not finished by then."""
     until = time.monotonic_ns() + duration_ns
     try:
         while True:

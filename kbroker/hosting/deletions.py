@@ -1,7 +1,7 @@
-"""Logs that are being deleted, and who has to wait for that.
+"""Logs that are being deleted, and the requests that wait for that.
 
-A partition may be given back to this broker before its old log is gone: LeaderAndIsr then waits,
-and a StopReplica that comes meanwhile takes back what waits.
+A partition may be assigned to this broker again before its old log is deleted: LeaderAndIsr then
+waits, and a StopReplica that arrives meanwhile cancels it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kbroker.ipc.pending import Pending
 
 
 class Deletions:
-    """Each partition with the number of orders for it that are not carried out yet."""
+    """The number of pending deletions of each partition."""
 
     def __init__(self) -> None:
         self._orders: Counter[PartitionKey] = Counter()
@@ -34,12 +34,12 @@ class Deletions:
             pending.resolve()
 
     def drop_held(self, keys: Iterable[PartitionKey]) -> None:
-        """They are stopped again."""
+        """These partitions are stopped again: cancel requests that wait for them."""
         for key in keys:
             self._held.pop(key, None)
 
     async def hold(self, partitions: Collection[LedPartition]) -> list[LedPartition]:
-        """Wait until their logs are deleted; returns those of which nothing later has come."""
+        """Wait until their logs are deleted; returns partitions without a later request."""
         self._held |= {told.key: told for told in partitions}
         while any(told.key in self._orders for told in partitions):
             changed: Pending[None] = Pending()

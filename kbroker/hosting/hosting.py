@@ -1,8 +1,8 @@
-"""What this broker was told to host and to know: takes control requests, whoever sends them.
+"""Applies control requests to this broker, whichever controller sends them.
 
-A request is refused as by Kafka: as a whole when there was a later controller, or when it was meant
-for an earlier registration of this broker; else by partition. What was accepted holds at once, and
-is answered when the processes of this broker have it.
+Requests are rejected as in Kafka: as a whole if there has been a later controller or if the request
+was meant for an earlier registration of this broker, otherwise by partition. What is accepted takes
+effect at once; the response is sent when the processes of this broker have it.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Processes(Protocol):
     """The processes of this broker: ``Publisher``."""
 
     def publish(self, changes: Changes = ...) -> Pending[dict[str, int]]:
-        """Tell them; resolves when they have it, with the codes of what cannot be served."""
+        """Send changes; resolves when all have them, with the codes of partitions not served."""
 
     async def stop_replicas(self, replicas: Sequence[StoppedReplica]) -> None:
-        """Delete these logs; returns when that is done."""
+        """Delete these logs; returns when they are deleted."""
 
 
 class Hosting:
-    """Of one broker. ``broker_epoch``: of its registration. ``controller_epoch``: the latest that a
-    request had; one with an earlier is refused.
+    """``broker_epoch``: of this broker's registration. ``controller_epoch``: the latest that any
+    request had; requests with an earlier one are rejected.
     """
 
     def __init__(self, broker_id: BrokerId, cluster_id: str, slots: Slots) -> None:
@@ -61,11 +61,11 @@ class Hosting:
         self._processes: Processes
 
     def publish_to(self, processes: Processes) -> None:
-        """Who is told of changes. Called once, before anything changes."""
+        """Set the receiver of changes. Called once, before the first change."""
         self._processes = processes
 
     def fence_below(self, controller_epoch: int) -> None:
-        """There was a controller of that epoch: earlier ones are refused."""
+        """Reject requests from controllers with an earlier epoch."""
         self.controller_epoch = max(self.controller_epoch, controller_epoch)
 
     @property
@@ -79,7 +79,7 @@ class Hosting:
     # -- control requests --------------------------------------------------------------------
 
     def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
-        """Do what a controller asks; resolves with the answer."""
+        """Apply a control request; resolves with the response."""
         error = self._fence(request.sender)
         if error is not ErrorCode.NONE:
             refused: Pending[ControlAnswer] = Pending()
@@ -117,7 +117,7 @@ class Hosting:
     async def _lead_in_parts(
         self, request: LeaderAndIsr, held: list[LedPartition]
     ) -> ControlAnswer:
-        """At once what may be; the rest when its old logs are gone, if it still counts then."""
+        """Apply what is possible at once, the rest when old logs are deleted, if still valid."""
         others = [told for told in request.partitions if told.key not in self._deletions]
         first = self._lead_and_follow(request._replace(partitions=others))
         kept = await self._deletions.hold(held)
@@ -135,7 +135,7 @@ class Hosting:
         moved: Iterable[PartitionKey],
         errors: dict[PartitionKey, ErrorCode],
     ) -> ControlAnswer:
-        """The answer once io workers have the replicas that were accepted."""
+        """The response, once io workers have the accepted replicas."""
         if accepted:
             changes = Changes(list(topics_of(accepted)), list(topics_of(moved)))
             unavailable = await self._publish(changes)
@@ -178,8 +178,8 @@ class Hosting:
         deleted: Mapping[PartitionKey, Replica],
         refused: dict[PartitionKey, ErrorCode],
     ) -> ControlAnswer:
-        """Whoever serves clients first, so that nobody asks for a log that is going; then the logs,
-        then whoever has the logs, and the slots are free.
+        """Update network processes first, so that no client reads a log that is being deleted; then
+        delete the logs, update io workers and free the slots.
         """
         try:
             await self._publish(Changes(list(topics_of(kept))))
@@ -195,7 +195,7 @@ class Hosting:
         return ControlAnswer(partitions=refused)
 
     async def _forget(self, deleted: Mapping[PartitionKey, Replica]) -> None:
-        """Forget replicas whose logs are deleted, unless another deletion has done so already."""
+        """Remove replicas whose logs are deleted, unless another deletion has already done so."""
         gone = [
             key
             for key, replica in deleted.items()
@@ -214,10 +214,10 @@ class Hosting:
         brokers: Configs = NO_CONFIGS,
         groups: Configs = NO_CONFIGS,
     ) -> Pending[dict[str, int]]:
-        """Use these settings; resolves when every process does.
+        """Apply these configs; resolves when every process uses them.
 
-        topics: also of topics that are not here yet. brokers: by id, ``default``, or ``file`` (see
-        the architecture page). groups: one without settings is forgotten.
+        topics: may include topics without a replica here. brokers: by id, ``default``, or ``file``
+        (see the architecture page). groups: one without configs is removed.
         """
         set_or_forget(self.image.topic_config, topics)
         self.image.broker_config.update(brokers)

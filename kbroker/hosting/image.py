@@ -1,9 +1,8 @@
-"""The cluster image as this broker's processes get it: metadata, replicas and settings in one.
+"""The cluster image for this broker's processes: metadata, replicas and configs.
 
-Nothing here writes or sends. io workers go by what this broker was told to be: a partition of which
-it has a replica is to them what LeaderAndIsr said, and there until its log is deleted. Everybody
-else goes by UpdateMetadata, and finds the slots there. ``snapshot`` and ``delta`` are the image's
-JSON form (docs/architecture.md).
+Nothing here writes or sends. For io workers, a partition with a replica on this broker is as in the
+last LeaderAndIsr, and exists until its log is deleted. All other processes see it as in the last
+UpdateMetadata, with its slot. ``snapshot`` and ``delta`` are the JSON form (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ UNKNOWN = KnownPartition("", -1, -1, NO_LEADER, -1, [], 0, [])
 
 
 class Changes(NamedTuple):
-    """What of the image has changed: topics for io workers, topics for everybody else, the rest.
+    """Changes of the image: topics as io workers see them, topics as others do, and the rest.
 
-    brokers: those that came, went or changed; also empty where there is another controller.
+    brokers: those added, removed or changed; empty if only the controller is another one.
     """
 
     of_io_workers: Iterable[str] = ()
@@ -43,7 +42,7 @@ class Changes(NamedTuple):
     groups: Iterable[str] = ()
 
     def and_then(self, later: Changes) -> Changes:
-        """These and later ones as if they had come at once."""
+        """Combine these with later changes."""
         brokers = later.brokers if self.brokers is None else self.brokers
         if self.brokers is not None and later.brokers is not None:
             brokers = _union(self.brokers, later.brokers)
@@ -57,7 +56,7 @@ class Changes(NamedTuple):
 
 
 class HostImage:
-    """``version`` grows with every change, and from one controller to the next."""
+    """``version`` grows with every change, also across controllers."""
 
     def __init__(self, broker_id: BrokerId, cluster_id: str, replicas: HostedReplicas) -> None:
         self.broker_id = broker_id
@@ -70,7 +69,7 @@ class HostImage:
         self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
 
     def changed(self, controller_epoch: int = 0) -> None:
-        """Something is not as it was, by order of the controller of that epoch."""
+        """Record a change by the controller with this epoch."""
         self.version = max(self.version + 1, controller_epoch << 32)
 
     # -- documents ---------------------------------------------------------------------------
@@ -92,8 +91,8 @@ class HostImage:
         }
 
     def delta(self, changes: Changes, for_io_worker: bool) -> ImageDocument | None:
-        """The present state of what has changed; None when nothing has for these processes. A topic
-        that is gone is null, and so is a group without settings.
+        """The current state of what has changed; None if nothing has for these processes. A deleted
+        topic is null, and so is a group without configs.
         """
         names = changes.of_io_workers if for_io_worker else changes.of_others
         topics = {name: self._topic(name, for_io_worker) for name in names}
@@ -111,7 +110,7 @@ class HostImage:
         return delta if len(delta) > 1 else None
 
     def _brokers(self, numbers: Iterable[int]) -> dict[str, Document | None]:
-        """One that does not live any more is null."""
+        """The changed brokers; one that is no longer live is null."""
         live = self.metadata.brokers
         return {str(n): live[n]._asdict() if n in live else None for n in numbers}
 
@@ -158,19 +157,19 @@ def _partition(known: KnownPartition, replica: Replica | None, for_io_worker: bo
 
 
 def _union(some: Iterable[T], others: Iterable[T]) -> dict[T, None]:
-    """In order, each once."""
+    """The union of both, in order and without duplicates."""
     return dict.fromkeys(some) | dict.fromkeys(others)
 
 
 def topics_of(keys: Iterable[PartitionKey]) -> Iterator[str]:
-    """Their topics, each once."""
+    """The topics of these partitions, without duplicates."""
     yield from dict.fromkeys(topic for topic, _ in keys)
 
 
 def set_or_forget(
     configs: dict[str, dict[str, str]], changed: Mapping[str, dict[str, str]]
 ) -> None:
-    """What has no settings any more is forgotten."""
+    """Set the configs of a resource, or remove it if there are none."""
     for name, config in changed.items():
         if config:
             configs[name] = config

@@ -1,4 +1,4 @@
-"""Where partitions are and which brokers live, as UpdateMetadata has it. Pure."""
+"""Leaders of partitions and live brokers, from UpdateMetadata. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class KnownTopic(NamedTuple):
 
 
 class MetadataChanges(NamedTuple):
-    """``brokers``: that came, went or changed; empty where only the controller is another one, None
-    where nothing of that is news.
+    """``brokers``: those added, removed or changed; empty if only the controller has changed, None
+    if neither has.
     """
 
     partitions: list[PartitionKey]
@@ -29,7 +29,7 @@ class MetadataChanges(NamedTuple):
 
 
 class Metadata:
-    """What the last controllers said; a topic is known as long as one of its partitions is."""
+    """Metadata from the controllers; a topic is known while any of its partitions is."""
 
     def __init__(self) -> None:
         self.controller_id = -1
@@ -40,11 +40,11 @@ class Metadata:
         return self._topics.get(name)
 
     def names(self) -> Iterable[str]:
-        """The topics that are known."""
+        """The names of all known topics."""
         return self._topics.keys()
 
     def take(self, request: UpdateMetadata) -> MetadataChanges:
-        """Know what the request says, and go on knowing what it does not name."""
+        """Apply a request; partitions that it does not name stay as they are."""
         brokers = self._take_brokers(request)
         changed = []
         for told in request.partitions:
@@ -65,7 +65,7 @@ class Metadata:
         return changed if changed or was != self.controller_id else None
 
     def _enter(self, told: KnownPartition, topic_id: bytes) -> bool:
-        """Whether it is news."""
+        """Store a partition's metadata; returns whether it has changed."""
         topic = self._topics.get(told.topic)
         if topic is None or topic.topic_id != topic_id:
             topic = self._topics[told.topic] = KnownTopic(topic_id, {})

@@ -1,8 +1,8 @@
-"""Tells every process of this broker what changed: io workers first, then the rest.
+"""Publishes image changes to the processes of this broker: io workers first, then the rest.
 
-Changes are published in rounds. Changes during a round go out with the next one, in their state at
-that time. So receivers see the states of every topic in order, and a burst of changes costs few
-messages. A process that restarts in the middle loses nothing: its ``hello`` gives it everything.
+Changes are published in rounds. What changes during a round is sent with the next one, as it is by
+then. So receivers see the states of every topic in order, and a burst of changes costs few
+messages. A process that restarts during a round misses nothing: its ``hello`` gets everything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Errors = dict[str, int]  # by ``topic-partition``
 
 
 class Publisher:
-    """Owns the list of subscribers, and what they have not been told yet."""
+    """Owns the subscribers, and the changes not sent to them yet."""
 
     def __init__(self, rpc: Rpc, processes: ProcessTable, image: HostImage) -> None:
         self._rpc = rpc
@@ -41,14 +41,14 @@ class Publisher:
         self._running = False
 
     def subscribe(self, address: Address) -> None:
-        """Tell the present incarnation of a process about changes from now on."""
+        """Send changes to the current incarnation of a process from now on."""
         self._subscribers[address] = self._processes.incarnation(address)
 
     def publish(self, changes: Changes = NOTHING) -> Pending[Errors]:
-        """Publish the present state of what has changed; resolves once every process has it, with
+        """Publish the current state of what has changed; resolves once every process has it, with
         the codes of partitions that io workers cannot serve.
 
-        Without changes: resolves when all that changed before is published.
+        Without changes it resolves when all earlier changes are published.
         """
         self._changes = self._changes.and_then(changes)
         done: Pending[Errors] = Pending()
@@ -72,11 +72,11 @@ class Publisher:
         self._running = False
 
     async def stop_replicas(self, replicas: Sequence[calls.StoppedReplica]) -> None:
-        """Order the deletion of these replicas' logs; returns when every owner has done it.
+        """Have the logs of these replicas deleted; returns when every owner has deleted its logs.
 
-        Nothing else has a log deleted, whatever an image says. An io worker that restarts gets the
-        topics again with its snapshot, for as long as they exist there, and has to delete the logs
-        again: what counts is the answer of its present incarnation.
+        Nothing else deletes a log, whatever the image says. An io worker that restarts gets the
+        topics again with its snapshot, while they are in it, and has to delete the logs again: only
+        the reply of its current incarnation counts.
         """
         stopped: dict[Address, int] = {}
         io_workers = self._processes.of_kind(ProcessKind.IO_WORKER)
@@ -109,7 +109,7 @@ class Publisher:
     async def _order(
         self, by_owner: Mapping[Address, Sequence[calls.StoppedReplica]]
     ) -> set[Address]:
-        """Send each io worker its part of an order and wait; those that have carried it out."""
+        """Send each io worker its deletions and wait; returns those that have completed them."""
         orders = [
             (address, self._rpc.call(address, calls.STOP_REPLICAS, calls.StopReplicas(list(some))))
             for address, some in by_owner.items()
@@ -125,10 +125,10 @@ class Publisher:
         return done
 
     def take_over(self) -> None:
-        """Give the whole image to processes that serve and have not said hello to this controller.
+        """Send the whole image to running processes that have not said hello to this controller.
 
-        They got theirs from the one before, and are known to nobody else. Called now and again: one
-        that was starting when this controller came did not serve yet, and says hello only once.
+        They have the image of the previous one. Called periodically: a process that was starting
+        when this controller started was not serving yet, and says hello only once.
         """
         for address in self._processes.addresses:
             if (
@@ -151,7 +151,7 @@ class Publisher:
     async def _tell(
         self, addresses: list[Address], delta: calls.ImageDocument, errors: Errors
     ) -> None:
-        """Send an image to processes and wait; adds the codes of what io workers cannot serve."""
+        """Send an image to processes and wait; adds the codes of partitions not served."""
         change = calls.ImageChange(delta)
         told = []
         for address in addresses:

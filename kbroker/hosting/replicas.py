@@ -1,9 +1,9 @@
-"""The replicas of this broker: their slots, and what the last controller said they are.
+"""The replicas of this broker: their slots, and their state from the last LeaderAndIsr.
 
-Pure but for the slots, which are noted elsewhere. LeaderAndIsr adds and changes replicas,
-StopReplica takes them away, nothing else does either.
+Pure except for slots, which are recorded elsewhere. Only LeaderAndIsr adds and changes replicas,
+and only StopReplica removes them.
 
-INVARIANT: the leader epoch of a replica only grows. What comes late is refused, as by Kafka.
+INVARIANT: the leader epoch of a replica only grows. Outdated requests are rejected, as in Kafka.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ logger = logging.getLogger(__name__)
 
 
 class Slots(Protocol):
-    """Who gives slots: ``SlotAssignments``."""
+    """Assigns slots: ``SlotAssignments``."""
 
     def assign(self, topic: str, partitions: list[int]) -> dict[int, Slot]:
-        """NoFreeSlot; OSError when they cannot be noted."""
+        """Raises NoFreeSlot; OSError if the assignment cannot be recorded."""
 
     def release(self, topic: str, partitions: Iterable[int] | None = None) -> None:
-        """Take them back."""
+        """Free these slots."""
 
 
 class Replica(NamedTuple):
-    """``told``: what it is; of one that was stopped, without a leader."""
+    """``told``: its state from the controller; without a leader if it was stopped."""
 
     slot: int
     slot_incarnation: int
@@ -53,7 +53,7 @@ class HostedTopic(NamedTuple):
 
 
 class HostedReplicas:
-    """By topic and partition, for as long as they have a log."""
+    """The replicas by topic and partition, for as long as they have a log."""
 
     def __init__(self, broker_id: int, slots: Slots) -> None:
         self._broker_id = broker_id
@@ -64,7 +64,7 @@ class HostedReplicas:
         return self._topics.get(name)
 
     def names(self) -> Iterable[str]:
-        """The topics of which there are replicas here."""
+        """The topics that have replicas on this broker."""
         return self._topics.keys()
 
     def replica(self, key: PartitionKey) -> Replica | None:
@@ -78,7 +78,7 @@ class HostedReplicas:
     # -- LeaderAndIsr --
 
     def take(self, request: LeaderAndIsr) -> dict[PartitionKey, ErrorCode]:
-        """Become what the request says; the codes of partitions for which it changes nothing."""
+        """Apply LeaderAndIsr; returns the codes of partitions for which it is rejected."""
         refused: dict[PartitionKey, ErrorCode] = {}
         accepted: dict[str, list[LedPartition]] = {}
         for told in request.partitions:
@@ -141,7 +141,7 @@ class HostedReplicas:
     def fence(
         self, request: StopReplica
     ) -> tuple[list[StoppedPartition], dict[PartitionKey, ErrorCode]]:
-        """The partitions to stop, and the codes of the others."""
+        """Check StopReplica: the partitions to stop, and the codes of the others."""
         stopped: list[StoppedPartition] = []
         refused: dict[PartitionKey, ErrorCode] = {}
         for asked in request.partitions:
@@ -158,14 +158,14 @@ class HostedReplicas:
         return stopped, refused
 
     def stop(self, key: PartitionKey) -> None:
-        """Be nothing to a partition any more; its log stays."""
+        """Stop leading or following a partition; its log stays."""
         present = self.replica(key)
         if present is not None:
             told = present.told._replace(leader=NO_LEADER)
             self._topics[key[0]].replicas[key[1]] = present._replace(told=told)
 
     def remove(self, key: PartitionKey, slot_incarnation: int) -> bool:
-        """Its log is deleted; whether it was that replica. Its slot stays taken."""
+        """Remove a replica whose log is deleted, if it is this one. Its slot is not freed."""
         present = self.replica(key)
         if present is None or present.slot_incarnation != slot_incarnation:
             return False

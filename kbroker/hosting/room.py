@@ -1,4 +1,4 @@
-"""Whether this broker has room for more partitions: asked before a topic is made or enlarged."""
+"""Checks that this broker has room for more partitions, before they are created."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 class Room:
     """The slots that are left for the topics of one request.
 
-    None is taken before ``reserve``, but what the topics before will take is gone: as a bound for
-    what is planned, and as if the request was meant where it is only validated.
+    No slot is taken before ``reserve``, but the plans of earlier topics are subtracted: this bounds
+    what is planned, and it makes validate_only give the same result as the real request.
     """
 
     def __init__(self, slots: SlotAssignments, replicas: HostedReplicas) -> None:
@@ -25,18 +25,18 @@ class Room:
         self._planned = 0
 
     def check(self, name: str, hosted: int) -> None:
-        """INVALID_PARTITIONS unless so many replicas of the topic have room on this broker."""
+        """Raises INVALID_PARTITIONS if this broker has no room for so many replicas."""
         free = self._slots.free_count - self._planned
         if hosted > free:
             raise _no_room(name, hosted, NoFreeSlot(free, self._slots.capacity))
 
     def plan(self, name: str, hosted: int) -> None:
-        """As ``check``, and have them count as taken."""
+        """Like ``check``, and counts them as taken."""
         self.check(name, hosted)
         self._planned += hosted
 
     def reserve(self, name: str, partitions: Collection[int]) -> None:
-        """Take the slots. KAFKA_STORAGE_ERROR when they cannot be noted, INVALID_PARTITIONS."""
+        """Reserve slots. INVALID_PARTITIONS; KAFKA_STORAGE_ERROR if they cannot be recorded."""
         try:
             self._slots.assign(name, list(partitions))
         except NoFreeSlot as error:
@@ -47,7 +47,7 @@ class Room:
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"Topic '{name}': {text}") from error
 
     def give_back(self, name: str, partitions: Collection[int]) -> None:
-        """The topic was not made: free those that no replica has."""
+        """Free the slots that have no replica, because the topic was not created."""
         unused = [p for p in partitions if self._replicas.replica((name, p)) is None]
         self._slots.release(name, unused)
 

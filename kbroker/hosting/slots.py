@@ -1,10 +1,10 @@
-"""Slots of the partition table: which replica has which, for the life of one run of the broker.
+"""Assigns slots of the partition table to replicas, for one run of the broker.
 
 A replica's io worker is ``slot % workers``, so assigning slots is balancing load. Assignments must
 outlive the controller process (io workers have the logs open), but not the broker. They are kept in
-a journal in the runtime directory, which is new for every run. A line is written before anybody is
-told of its slot, so a torn last line is an assignment that nobody has seen. Where there is no room
-for a line, nothing has changed.
+a journal in the runtime directory, which is new for every run. A line is written before any process
+learns of its slot, so a torn last line is an assignment that nobody has seen. If a line cannot be
+written because the disk is full, nothing has changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RELEASED = -1
 
 
 class NoFreeSlot(Exception):
-    """Every slot is taken. ``free_count`` are left, fewer than were asked for."""
+    """There are not enough free slots: ``free_count`` are left."""
 
     def __init__(self, free_count: int, capacity: int) -> None:
         super().__init__(
@@ -35,10 +35,10 @@ class NoFreeSlot(Exception):
 
 
 class SlotAllocator:
-    """Hands out slots so that every io worker has the same number, give or take one.
+    """Allocates slots so that all io workers have the same number of them, plus or minus one.
 
-    INVARIANT: a slot number is given again only with a higher incarnation, so what was meant for
-    the replica before can be told from what is meant for the present one.
+    INVARIANT: a slot number is reused only with a higher incarnation, so messages for the previous
+    replica can be told from those for the current one.
     """
 
     def __init__(self, capacity: int, workers: int) -> None:
@@ -56,7 +56,7 @@ class SlotAllocator:
         return self._capacity - sum(self._used)
 
     def take(self, count: int) -> list[Slot]:
-        """``count`` slots, all or NoFreeSlot."""
+        """Allocate ``count`` slots. Raises NoFreeSlot if there are fewer."""
         if count > self.free_count:
             raise NoFreeSlot(self.free_count, self._capacity)
         return [self._take_one() for _ in range(count)]
@@ -79,7 +79,7 @@ class SlotAllocator:
         return number, incarnation
 
     def release(self, number: int) -> None:
-        """Take a slot back."""
+        """Free a slot."""
         worker = number % self._workers
         assert self._used[worker] > 0, number
         assert number not in self._freed, number
@@ -91,7 +91,7 @@ class SlotAllocator:
         self._freed.add(number)
 
     def restore(self, taken: dict[int, int], seen: dict[int, int]) -> None:
-        """Take up where another controller process left off.
+        """Restore the state of an earlier controller process.
 
         taken: number -> incarnation of slots in use; seen: the same of all ever given.
         """
@@ -109,10 +109,10 @@ class SlotAllocator:
 
 
 class SlotAssignments:
-    """Allocator and journal together: the slots of every topic's partitions by its name.
+    """The slots of all topics' partitions by topic name, kept in the journal.
 
-    A slot is freed when its log has been deleted, whatever the topic's id: metadata that is wrong
-    about the id must not have two logs in one directory.
+    A slot is freed when its log has been deleted, whatever the topic id: metadata with a wrong id
+    must not lead to two logs in one directory.
     """
 
     def __init__(self, directory: str, capacity: int, workers: int) -> None:
@@ -156,8 +156,8 @@ class SlotAssignments:
         return self._allocator.free_count
 
     def assign(self, topic: str, partitions: list[int]) -> dict[int, Slot]:
-        """The slots of these partitions: those they have, and new ones for the rest. NoFreeSlot;
-        OSError when they cannot be noted.
+        """The slots of these partitions, assigned now where they have none. Raises NoFreeSlot;
+        OSError if they cannot be recorded.
         """
         if topic in self._to_release:
             self._release(topic, self._to_release[topic])
@@ -176,11 +176,11 @@ class SlotAssignments:
         return {partition: have[partition] for partition in partitions}
 
     def release(self, topic: str, partitions: Iterable[int] | None = None) -> None:
-        """Take slots of a topic back, once no process uses them; without ``partitions`` all.
+        """Free slots of a topic once no process uses them; all of them without ``partitions``.
 
-        If that cannot be noted they are lost until a topic of the name is made again, or until the
-        next controller process, which finds that theirs is gone. Given to another topic, they would
-        then be taken from that one.
+        If that cannot be recorded, they are lost until a topic of this name is created again, or
+        until the next controller process, which finds that the topic is gone. If another topic had
+        got them meanwhile, it would lose them then.
         """
         have = self._topics.get(topic, {})
         released = set(have) if partitions is None else have.keys() & set(partitions)

@@ -1,7 +1,7 @@
-"""Which cluster a ZooKeeper belongs to, and a broker id that no other broker of it has.
+"""Finds the cluster id of a ZooKeeper, and generates a broker id that is unique in the cluster.
 
 Both are needed before the broker forks, and kazoo has threads; so this runs in a process of its
-own, at a first start only: later ones find both in meta.properties. Synchronous throughout.
+own, and only at the first start: later ones find both in meta.properties. Synchronous throughout.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kbroker.uuids import new_uuid, uuid_text
 
 
 class Identity(NamedTuple):
-    """Of a broker. While it is not settled: ``broker_id`` -1 for one to generate, ``cluster_id``
-    empty for the one that the cluster has.
+    """A broker's identity. Before it is settled, a ``broker_id`` of -1 means that one is to be
+    generated, and an empty ``cluster_id`` that the cluster's is to be used.
     """
 
     broker_id: int
@@ -33,13 +33,13 @@ class Identity(NamedTuple):
 
 
 class NotAsked(Exception):
-    """ZooKeeper could not be asked, or did not let itself be."""
+    """ZooKeeper was unreachable or rejected the client."""
 
 
 def settle_identity(
     client: Any, settings: ZooKeeperSettings, known: Identity, reserved_broker_max_id: int
 ) -> Identity:
-    """Fill in what is not known yet. ``client``: a started kazoo client.
+    """Fill in what is missing. ``client``: a started kazoo client.
 
     Raises WrongCluster, KazooException.
     """
@@ -54,7 +54,7 @@ def settle_identity(
 
 
 def _cluster_id(client: Any, settings: ZooKeeperSettings, expected: str) -> str:
-    """The cluster's id, made here if this is its first broker."""
+    """The cluster id, generated here if this is the cluster's first broker."""
     while True:
         try:
             data, _ = client.get(paths.CLUSTER_ID)
@@ -74,7 +74,7 @@ def _cluster_id(client: Any, settings: ZooKeeperSettings, expected: str) -> str:
 def ask_zookeeper(
     settings: ZooKeeperSettings, known: Identity, reserved_broker_max_id: int
 ) -> Identity:
-    """As ``settle_identity``, over a connection for it alone. Blocks; not before a fork.
+    """Like ``settle_identity``, over its own connection. Blocks; must not be called before a fork.
 
     Raises WrongCluster, NotAsked after ``connection_timeout_ms`` without a connection.
     """

@@ -1,7 +1,7 @@
-"""The embedded metadata store, for a broker that stands alone: a ``NodeFile`` behind the interface.
+"""The embedded metadata store of a standalone broker: a ``NodeFile`` behind the interface.
 
-Every Pending it returns is resolved already, so a coroutine that awaits it goes through without a
-pause. Its session is one opening of the file: it is never suspended and never expires.
+Every Pending it returns is already resolved, so a coroutine that awaits it is not suspended. Its
+session lasts while the file is open: it is never suspended and never expires.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class EmbeddedStore(Store):
         callback(SessionState.CONNECTED)
 
     def settle(self, now_ms: int) -> None:
-        """As ``NodeFile.settle``: call it several times a second. now_ms: monotonic."""
+        """See ``NodeFile.settle``. Call it several times a second. now_ms: monotonic."""
         self._file.settle(now_ms)
 
     def close(self) -> Pending[None]:
@@ -77,7 +77,7 @@ class EmbeddedStore(Store):
 
 
 def at_once(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
-    """What the function does now, as something that is there already."""
+    """Call the function now, and return its result or error as a resolved Pending."""
     pending: Pending[T] = Pending()
     try:
         pending.resolve(function(*args, **kwargs))

@@ -1,17 +1,17 @@
-"""The tree of the embedded store in one SQLite file. Synchronous: its owner waits for the disk.
+"""The embedded store's tree in one SQLite file. Synchronous: calls wait for the disk.
 
-``kbroker.metastore.embedded`` is the store that the controller has of it; commands that read or
-write the metadata of a stopped broker use the file itself.
+The controller uses it through ``kbroker.metastore.embedded``; commands that read or write the
+metadata of a stopped broker use the file directly.
 
-The file lies in the first log directory; Kafka ignores plain files it does not know there. WAL
+The file is in the first log directory, where Kafka ignores plain files that it does not know. WAL
 with synchronous=FULL: a commit is one sync and survives ``kill -9`` and a power cut. The file is
-locked exclusively for as long as the store is open, so a second broker on the same directory cannot
-start. A session is one opening of the file: its number is larger than those before, and ephemeral
-nodes of the session before are removed by the next.
+locked exclusively while the store is open, so a second broker on the same directory cannot start.
+A session lasts while the file is open: session ids only grow, and ephemeral nodes of a session are
+removed by the next.
 
-The owner calls ``settle`` now and then: what has changed is moved out of the write-ahead log, and
-written to a second file as the last good state. An opening that finds the database damaged or
-behind it takes that state instead (``damage`` says so; kbroker.metastore.store_files).
+The owner calls ``settle`` periodically: it checkpoints the write-ahead log and writes the state to
+a second file, the last good state. If the database is found damaged, or older than that file, at
+the next start, that file is used instead (``damage`` says so; kbroker.metastore.store_files).
 """
 
 from __future__ import annotations
@@ -110,19 +110,19 @@ class NodeFile:
     # -- reads -------------------------------------------------------------------------------------
 
     def get(self, path: str) -> Node:
-        """The node; NoNode."""
+        """The node. Raises NoNode."""
         row = self._db.execute(f"SELECT data, {STAT} FROM nodes WHERE path = ?", (path,)).fetchone()
         if row is None:
             raise NoNode(path)
         return Node(path, row[0], self._stat(path, row[1:]))
 
     def exists(self, path: str) -> NodeStat | None:
-        """The node's stat, None when there is no such node."""
+        """The node's stat; None if there is no such node."""
         row = self._db.execute(f"SELECT {STAT} FROM nodes WHERE path = ?", (path,)).fetchone()
         return None if row is None else self._stat(path, row)
 
     def children(self, path: str) -> list[str]:
-        """Names (not paths) of the children, sorted; NoNode."""
+        """Names (not paths) of the children, sorted. Raises NoNode."""
         rows = self._db.execute(
             "SELECT path FROM nodes WHERE parent = ? ORDER BY path", (path,)
         ).fetchall()
@@ -132,7 +132,7 @@ class NodeFile:
         return [row[0][start:] for row in rows]
 
     def subtree(self, path: str) -> list[Node]:
-        """All nodes below ``path``, parents before children; none when it does not exist."""
+        """All nodes below ``path``, parents before children; empty if it does not exist."""
         # '/' sorts right before '0': the range holds exactly the paths that begin with path + '/'.
         low, high = (path + "/", path + "0") if path != "/" else ("/", "0")
         rows = self._db.execute(
@@ -160,15 +160,15 @@ class NodeFile:
         return Transaction(self.apply)
 
     def apply(self, operations: list[Operation]) -> list[str]:
-        """Apply operations in order, durably, all or none; the path of each. StoreError,
-        StoreFailed.
+        """Apply operations in order and durably, all or none; returns the path of each. Raises
+        StoreError, StoreFailed.
         """
         return self.transact(operations)[0]
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
     ) -> str:
-        """As ``Store.create``."""
+        """See ``Store.create``."""
         transaction = self.multi()
         transaction.create(path, data, ephemeral=ephemeral, sequential=sequential)
         return transaction.commit()[0]
@@ -182,7 +182,7 @@ class NodeFile:
         self.multi().delete(path, version).commit()
 
     def transact(self, operations: list[Operation]) -> tuple[list[str], list[WatchEvent]]:
-        """As ``apply``; also what watchers are to be told."""
+        """Like ``apply``; also returns the events for watchers."""
         if self._failure is not None:
             raise StoreFailed(self._failure)
         try:
@@ -293,7 +293,7 @@ class NodeFile:
     # -- session -----------------------------------------------------------------------------------
 
     def settle(self, now_ms: int) -> None:
-        """Move what has changed out of the log of changes and into the copy, if it is time to.
+        """Checkpoint the write-ahead log and update the copy, if it is due.
 
         Call it several times a second. now_ms: monotonic.
         """
@@ -327,7 +327,7 @@ class NodeFile:
             logger.error("%s", self._failed(error))
 
     def close(self) -> None:
-        """End the session: its ephemeral nodes go."""
+        """End the session and remove its ephemeral nodes."""
         if self._failure is None:
             # What cannot be written now, on a full disk say, is done by the next opening.
             with suppress(sqlite3.Error):
@@ -340,6 +340,6 @@ class NodeFile:
 
 
 def makes_topic(operations: list[Operation]) -> bool:
-    """Whether a topic or partition is created, whose logs would need room as well."""
+    """Whether a topic or partition is created, whose logs will need disk space as well."""
     below = paths.BROKER_TOPICS + "/"
     return any(entry.kind == "create" and entry.path.startswith(below) for entry in operations)

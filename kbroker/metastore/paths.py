@@ -1,4 +1,4 @@
-"""Every node path and JSON document of the metadata store, as Apache Kafka 2.7 lays them out.
+"""Node paths and JSON documents of the metadata store, as in Apache Kafka 2.7.
 
 Topic ids are Kafka's too (version 3 of the topic document): 16 bytes in URL-safe base64 without
 padding. Readers accept older versions of a document; writers write the one named here.
@@ -89,14 +89,14 @@ def broker_config(entity: str) -> str:
 
 
 def group_config(group: str) -> str:
-    """Kafka has no such node; any text may be the name of a group, so it is encoded as in a URL."""
+    """A node that Kafka does not have. Group ids may be any text, so they are URL-encoded."""
     from urllib.parse import quote  # costs every start some milliseconds
 
     return f"{GROUP_CONFIGS}/{quote(group, safe='').replace('.', '%2E')}"
 
 
 def group_of_config(path: str) -> str:
-    """The group of a node."""
+    """The group id in a node name."""
     from urllib.parse import unquote
 
     return unquote(path.rpartition("/")[2])
@@ -107,7 +107,7 @@ def delete_topic(name: str) -> str:
 
 
 def consumer_offset(group: str, topic: str, number: int) -> str:
-    """Where OffsetCommit 0 and consumers of the 0.8 kind keep an offset, as decimal digits."""
+    """The node of an offset of OffsetCommit 0 and of 0.8 consumers, in decimal digits."""
     return f"{CONSUMERS}/{group}/offsets/{topic}/{number}"
 
 
@@ -120,7 +120,7 @@ def encode_gone_topic(topic_ids: Iterable[bytes]) -> bytes:
 
 
 def decode_gone_topic(data: bytes) -> set[bytes]:
-    """The ids of the topics of that name."""
+    """The ids of deleted topics with this name."""
     return {parse_uuid(text) for text in json.loads(data)["topic_ids"]}
 
 
@@ -130,7 +130,7 @@ def encode_broker(
     timestamp_ms: int,
     protocol: ProtocolVersion = ProtocolVersion.V2_7_IV2,
 ) -> bytes:
-    """Version 5, or 4 for a protocol before 2.7; with a key for other kbrokers.
+    """Version 5, or 4 for a protocol before 2.7, with an extra field for kbrokers.
 
     ``endpoints`` as in the cluster image: listener, host, port, security protocol.
     """
@@ -155,7 +155,7 @@ def encode_broker(
 def decode_broker(data: bytes) -> tuple[list[list[Any]], str | None]:
     """Endpoints as in the cluster image, and rack. ValueError, KeyError or TypeError.
 
-    Version 1 has a host and a port only, and from version 4 on a listener has a name of its own.
+    Version 1 has only host and port; from version 4 on, listeners have names.
     """
     document = json.loads(data)
     if "endpoints" not in document:
@@ -172,16 +172,16 @@ def decode_broker(data: bytes) -> tuple[list[list[Any]], str | None]:
 
 
 def _url_host(host: str) -> str:
-    """An IPv6 address is written in brackets."""
+    """IPv6 addresses are put in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def encode_topic(
     topic_id: bytes | None, assignment: Assignment, rest: Mapping[str, Any] = {}
 ) -> bytes:
-    """Replicas of every partition. Version 3 has a topic id, version 2 none.
+    """The assignment of a topic. Version 3 has a topic id, version 2 has none.
 
-    rest: what else the document had (``rest_of_topic``).
+    rest: the other fields of the old document (``rest_of_topic``).
     """
     document: dict[str, Any] = {"version": 2, "partitions": {}}
     if topic_id is not None:
@@ -194,13 +194,13 @@ def encode_topic(
 
 
 def rest_of_topic(data: bytes) -> dict[str, Any]:
-    """What a topic's document has beside the partitions, those that nobody here knows included."""
+    """The other fields of a topic's document, including unknown ones."""
     document: dict[str, Any] = json.loads(data)
     return {key: value for key, value in document.items() if key not in ("version", "partitions")}
 
 
 def decode_topic(data: bytes) -> tuple[bytes | None, Assignment]:
-    """The topic id, None in documents of Kafka before 2.8, and the replicas by partition."""
+    """The topic id (None before Kafka 2.8), and the replicas by partition."""
     document = json.loads(data)
     text = document.get("topic_id")
     assignment = {int(number): replicas for number, replicas in document["partitions"].items()}
@@ -260,7 +260,7 @@ def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
 
 
 def decode_producer_id_block(data: bytes) -> int | None:
-    """The last producer id that was given to any broker; None before the first block."""
+    """The last producer id allocated to any broker; None before the first block."""
     return int(json.loads(data)["block_end"]) if data else None
 
 

@@ -1,9 +1,9 @@
-"""A store whose lost connections its users do not see: reads are repeated, writes are settled.
+"""Hides lost connections from users of a store: retries reads, and settles writes.
 
-A write whose outcome is unknown is sent again once there is a connection. As all of its operations
-are conditional, the second try finds out: it takes effect, or is rejected because the first did,
-which a look at the nodes tells from a write of somebody else. A fence is a condition that goes with
-every write: ``Fenced`` says that it does not hold any more, or that ``stop`` was called.
+A write whose outcome is unknown is sent again once the store is connected. All its operations are
+conditional, so the second attempt takes effect, or it fails because the first one did; reading the
+nodes tells that from another client's write. A fence is a condition of every write: ``Fenced``
+means that it no longer holds, or that ``stop`` was called.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 
 class Fenced(Exception):
-    """Who asks may not change anything any more."""
+    """The caller must not write to the store any more."""
 
 
 class SettledStore:
-    """Used by coroutines that run one after another, or that expect each other's writes."""
+    """For coroutines that run one at a time, or that expect each other's writes."""
 
     def __init__(self, store: Store, fence: Operation | None = None) -> None:
-        """fence: a ``check``, of what must hold for any write."""
+        """fence: a ``check`` that every write includes."""
         self._store = store
         self._fence = [] if fence is None else [fence]
         self._is_connected = False
@@ -75,7 +75,7 @@ class SettledStore:
         return Transaction(self.apply)
 
     async def apply(self, operations: list[Operation]) -> list[str]:
-        """As ``Store.apply``, and Fenced.
+        """Like ``Store.apply``; may also raise Fenced.
 
         A sequential create may take effect twice. Whoever sets or deletes whatever the version may
         undo what somebody else wrote in between.
@@ -97,7 +97,7 @@ class SettledStore:
             await self._connected()
 
     def stop(self) -> None:
-        """Do nothing more: whatever waits or is asked from now on ends as Fenced."""
+        """Stop: pending and later requests fail with Fenced."""
         self._is_stopped = True
         self._wake()
 
@@ -115,7 +115,7 @@ class SettledStore:
             raise Fenced
 
     async def _took_effect(self, operations: list[Operation]) -> bool:
-        """Whether the nodes are as these operations leave them."""
+        """Whether the nodes are in the state that these operations produce."""
         last: dict[str, Operation] = {}
         for operation in operations:
             if operation.kind != "check":

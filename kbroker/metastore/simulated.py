@@ -1,12 +1,11 @@
 """A metadata store for tests: an ensemble with its own clock, and stores connected to it.
 
-One seed is one run. Requests of a store arrive, and are answered, in their order and after delays;
-between stores they overtake each other. A connection may be lost: the store reports SUSPENDED, and
-of the requests under way some of the first took effect and the rest did not, which nobody can tell
-from their ConnectionLoss. A session that is away for longer than its timeout ends, whether its
-owner knows or not.
+A seed determines a run. Requests of one store arrive and complete in order, after delays; requests
+of different stores overtake each other. A connection may be lost: the store reports SUSPENDED, and
+a prefix of the requests in flight took effect, which their ConnectionLoss does not reveal. A
+session that is disconnected for longer than its timeout expires, whether its owner knows or not.
 
-Nothing happens by itself: ``step`` lets the next thing happen.
+Nothing happens by itself: ``step`` runs the next event.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SESSION_TIMEOUT_MS = 6_000
 
 
 class Faults(NamedTuple):
-    """How a run treats its stores."""
+    """Probabilities and durations of faults in a run."""
 
     delay_max_ms: int = 20
     loss_per_request: float = 0.0  # how probably a request has its connection lost
@@ -48,7 +47,7 @@ class Faults(NamedTuple):
 
 
 class SimulatedEnsemble:
-    """The servers: the tree, the sessions, and everything that is under way."""
+    """The servers: the tree, the sessions, and all messages in flight."""
 
     def __init__(self, seed: int, faults: Faults = Faults()) -> None:
         self.now_ms = 0
@@ -61,17 +60,17 @@ class SimulatedEnsemble:
         self._due: list[tuple[int, int, Callable[[], None]]] = []
 
     def connect(self) -> SimulatedStore:
-        """A new client, which will have a session in a moment."""
+        """A new client, which will soon have a session."""
         store = SimulatedStore(self)
         self.stores.append(store)
         return store
 
     def after(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        """Have something happen later."""
+        """Schedule a callback."""
         heapq.heappush(self._due, (self.now_ms + delay_ms, next(self._numbers), callback))
 
     def sleep(self, delay_ms: int) -> Pending[None]:
-        """A Pending that resolves by itself."""
+        """A Pending that resolves after this time."""
         pending: Pending[None] = Pending()
         self.after(delay_ms, pending.resolve)
         return pending
@@ -81,7 +80,7 @@ class SimulatedEnsemble:
         return self.random.randint(0, self.faults.delay_max_ms)
 
     def step(self) -> bool:
-        """Let the next thing happen; whether there was one."""
+        """Run the next event; returns whether there was one."""
         if not self._due:
             return False
         self.now_ms, _, callback = heapq.heappop(self._due)
@@ -89,7 +88,7 @@ class SimulatedEnsemble:
         return True
 
     def run_until(self, condition: Callable[[], bool], within_ms: int = 600_000) -> None:
-        """Let time pass until the condition holds; AssertionError if it does not in time."""
+        """Run events until the condition holds; AssertionError if it does not in time."""
         until_ms = self.now_ms + within_ms
         while not condition():
             if self.now_ms > until_ms or not self.step():
@@ -122,7 +121,7 @@ class SimulatedEnsemble:
 
 
 class Request(NamedTuple):
-    """One that is under way."""
+    """A request in flight."""
 
     serve: Callable[[], Any]
     pending: Pending[Any]
@@ -198,7 +197,7 @@ class SimulatedStore(Store):
         return pending
 
     def _arrive(self, request: Request) -> None:
-        """A server has the request."""
+        """The request has arrived at a server."""
         if request not in self._arriving:
             return  # lost with its connection
         self._arriving.remove(request)
@@ -221,7 +220,7 @@ class SimulatedStore(Store):
         self._send(reply)
 
     def _send(self, callback: Callable[[], None]) -> None:
-        """To this client, behind what was sent to it before."""
+        """Send to this client, in order after earlier messages."""
         ensemble = self._ensemble
         reply_ms = max(self._last_reply_ms, ensemble.now_ms + ensemble.delay_ms())
         self._last_reply_ms = reply_ms
@@ -241,7 +240,7 @@ class SimulatedStore(Store):
     # -- what befalls it --
 
     def lose(self, outage_ms: int) -> None:
-        """Lose the connection, and be without one for a time."""
+        """Lose the connection for some time."""
         if self._state != SessionState.CONNECTED:
             return
         ensemble, session_id = self._ensemble, self._session_id
@@ -257,12 +256,12 @@ class SimulatedStore(Store):
             request.pending.resolve(error=ConnectionLoss())
 
     def expire(self) -> None:
-        """Have the servers end the session; the client learns it when it is connected again."""
+        """Expire the session; the client learns of it when it reconnects."""
         self._ensemble.end_session(self._session_id)
         self.lose(self._ensemble.delay_ms())
 
     def crash(self) -> None:
-        """The process is gone: it is told nothing more, and its session ends after its timeout."""
+        """The process has died: it gets no more events, and its session expires in time."""
         ensemble = self._ensemble
         self._is_dead = True
         self._state = SessionState.SUSPENDED
@@ -272,7 +271,7 @@ class SimulatedStore(Store):
         ensemble.after(SESSION_TIMEOUT_MS, partial(ensemble.end_session, self._session_id))
 
     def _time_out(self, session_id: int, connection: int) -> None:
-        """It lost that connection a session's timeout ago."""
+        """Expire the session if it has been disconnected since that connection."""
         is_back = self._connection > connection or self._state == SessionState.CONNECTED
         if session_id == self._session_id and not is_back:
             self._ensemble.end_session(session_id)

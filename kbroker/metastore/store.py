@@ -1,18 +1,17 @@
-"""The one interface to the metadata store: ZooKeeper's tree of nodes, as far as a broker needs it.
+"""The interface of the metadata store: a tree of znodes, as far as a broker needs it.
 
-Every method that asks the store returns a ``Pending``: a store may be at the other end of a
-connection, and take milliseconds or for ever. Requests of one store object take effect, and are
-answered, in the order in which they were made. Paths are absolute and have no trailing slash. Every
-write is durable when its Pending is resolved. Errors are typed; a ``Transaction`` applies all of
-its operations or none.
+Every request returns a ``Pending``, because the store may be remote, and take milliseconds or
+forever. Requests of one store object take effect and complete in the order in which they were made.
+Paths are absolute and have no trailing slash. A write is durable when its Pending resolves. Errors
+are typed; a ``Transaction`` applies all of its operations or none.
 
-``ConnectionLoss`` is the one error that says nothing of the outcome: the request may have taken
-effect. So every write is conditional, on a version or by creating a node, and is settled by
-reading, never repeated blindly.
+``ConnectionLoss`` is the only error that leaves the outcome open: the request may have taken
+effect. So every write is conditional, on a version or by creating a node, and its outcome is
+found by reading; it is never retried blindly.
 
-Watches stay until cancelled, and their callbacks only take note (they run inside whatever reported
-the change). What changes while the connection is away may go unreported: after every CONNECTED,
-whoever watches reads again.
+Watches are permanent until cancelled. Their callbacks must only take note of a change, because they
+run inside the code that reports it. Changes while disconnected may go unreported: after every
+CONNECTED, watchers must read again.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class EphemeralParent(StoreError):
 
 
 class TooLarge(StoreError):
-    """The operations are more than the store takes in one request."""
+    """The operations exceed the size limit of one request."""
 
     def __init__(self, path: str, size: int, limit: int) -> None:
         super().__init__(path)
@@ -69,11 +68,11 @@ class TooLarge(StoreError):
 
 
 class StoreFailed(Exception):
-    """The store cannot be read or written at all; the message names file, cause and remedy."""
+    """The store cannot be read or written; the message names file, cause and remedy."""
 
 
 class WrongCluster(Exception):
-    """The store belongs to another cluster than the log directories; the message names both."""
+    """The store and the log directories belong to different clusters; the message names both."""
 
 
 class ConnectionLoss(Exception):
@@ -135,7 +134,7 @@ class Operation(NamedTuple):
 
 
 class Transaction(Generic[R]):
-    """Operations to apply together; collects until ``commit``."""
+    """Collects operations, which ``commit`` applies together."""
 
     def __init__(self, apply: Callable[[list[Operation]], R]) -> None:
         self._apply = apply
@@ -158,12 +157,12 @@ class Transaction(Generic[R]):
         return self
 
     def check(self, path: str, version: int) -> Transaction[R]:
-        """Make the transaction fail unless the znode exists with that version."""
+        """Make the transaction conditional on the znode's version."""
         self.operations.append(Operation("check", path, version=version))
         return self
 
     def commit(self) -> R:
-        """Apply everything, durably; or nothing, with the error of the first that failed.
+        """Apply all operations durably, or none: fails with the error of the first failed one.
 
         The result has the path of every operation (of a sequential create: the one it was given).
         """
@@ -171,9 +170,9 @@ class Transaction(Generic[R]):
 
 
 class Store(ABC):
-    """What sessions, controllers and those who ask them need of a metadata store.
+    """A metadata store, as sessions and controllers need it.
 
-    Besides the errors named here, every Pending may end with ConnectionLoss, and with StoreFailed.
+    Besides the errors named here, every Pending may fail with ConnectionLoss or StoreFailed.
     """
 
     @property
@@ -185,7 +184,7 @@ class Store(ABC):
 
     @property
     def is_shared(self) -> bool:
-        """Whether anybody else writes to it: then what was read must be watched."""
+        """Whether other clients write to it, so that everything read must be watched."""
         return True
 
     @abstractmethod
@@ -202,7 +201,7 @@ class Store(ABC):
 
     @abstractmethod
     def subtree(self, path: str) -> Pending[list[Node]]:
-        """All nodes below ``path``, parents before children; none if it does not exist.
+        """All nodes below ``path``, parents before children; empty if it does not exist.
 
         This is not a snapshot: the tree may change while it is read.
         """
@@ -215,7 +214,7 @@ class Store(ABC):
     def watch(self, path: str, callback: WatchCallback) -> Pending[Callable[[], None]]:
         """Call back after each change of the node, which need not exist.
 
-        What changes once the Pending is resolved is reported; its value cancels the watch.
+        Changes after the Pending has resolved are reported; its value cancels the watch.
         """
 
     @abstractmethod
@@ -224,18 +223,18 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> Pending[None]:
-        """End the session: its ephemeral nodes go."""
+        """End the session, which removes its ephemeral nodes."""
 
     @property
     def fd(self) -> int | None:
-        """What is readable when ``drain`` has something to do; None: never."""
+        """Readable when ``drain`` has something to do; None if it never has."""
         return None
 
     def drain(self) -> None:  # noqa: B027
-        """Resolve what has been answered, and report what has happened. Never waits."""
+        """Resolve completed requests and report changes. Never blocks."""
 
     def settle(self, now_ms: int) -> None:  # noqa: B027
-        """Do what is due; call it several times a second. now_ms: monotonic."""
+        """Do periodic work; called several times a second. now_ms: monotonic."""
 
     def multi(self) -> Transaction[Pending[list[str]]]:
         """A transaction to fill and commit."""
@@ -244,7 +243,7 @@ class Store(ABC):
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
     ) -> Pending[list[str]]:
-        """Create a node below an existing parent; its path, in a list of one.
+        """Create a node below an existing parent; returns its path, in a list of one.
 
         NodeExists; NoNode or EphemeralParent for a parent that is missing or has no children.
         """
@@ -260,7 +259,7 @@ class Store(ABC):
 
 
 def foreign_cluster(found: str | None, expected: str) -> WrongCluster:
-    """Of a shared store, whose cluster is ``found``, if it knows one."""
+    """The error for a shared store that belongs to cluster ``found``."""
     known = f"is of cluster {found}" if found else "knows no cluster id"
     return WrongCluster(
         f"the ZooKeeper of zookeeper.connect {known}, the log directories are of cluster "
@@ -275,7 +274,7 @@ def parent_of(path: str) -> str:
 
 
 def check_path(path: str) -> None:
-    """ValueError unless the path is absolute, normalised and not the root."""
+    """Raises ValueError unless the path is absolute, normalised and not the root."""
     if not path.startswith("/") or path == "/" or path.endswith("/") or "//" in path:
         raise ValueError(f"{path!r} is not a znode path")
     if "\0" in path or any(part in (".", "..") for part in path.split("/")):

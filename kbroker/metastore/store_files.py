@@ -109,7 +109,7 @@ def check_room(directory: str, size: int) -> None:
 
 
 def remove_copy(directory: str) -> None:
-    """Of a store that is replaced or given away, whose state must not come back. Raises OSError."""
+    """Remove the copy of a store that is replaced, so that it cannot be restored. OSError."""
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(directory, COPY_NAME))
 
@@ -160,9 +160,9 @@ def set_aside(directory: str, *names: str) -> None:
 
 
 def differences(db: sqlite3.Connection, copy: StoreCopy | None) -> str | None:
-    """What shows that the database lost something that the copy has; None if nothing does.
+    """A sign that the database lost something that the copy has; None if there is none.
 
-    A row that was not written since the copy was made is as it is there. Raises sqlite3.Error,
+    Rows not written since the copy was made must be as in the copy. Raises sqlite3.Error,
     TypeError, ValueError for what cannot be read.
     """
     rows: dict[str, StoredRow] = {row[0]: row for row in db.execute(ALL_ROWS)}
@@ -181,7 +181,7 @@ def differences(db: sqlite3.Connection, copy: StoreCopy | None) -> str | None:
 
 
 def structure_fault(db: sqlite3.Connection) -> str | None:
-    """What SQLite finds wrong with its pages. Raises sqlite3.Error."""
+    """The damage that SQLite finds in its pages. Raises sqlite3.Error."""
     (found,) = db.execute("PRAGMA integrity_check(1)").fetchone()
     return None if found == "ok" else str(found).partition("\n")[2] or str(found)
 
@@ -189,7 +189,7 @@ def structure_fault(db: sqlite3.Connection) -> str | None:
 def lost_changes(wal: bytes, taken: int) -> int:
     """How many changes a write-ahead log holds after the first ``taken`` frames.
 
-    SQLite takes frames up to the first that does not fit. What follows it with the same salts was
+    SQLite reads frames up to the first invalid one. Frames after it with the same salts were
     written after it.
     """
     page_bytes = int.from_bytes(wal[8:12], "big")

@@ -58,7 +58,7 @@ OF_DAMAGE = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")
 class Opening:
     """One opening of the store in a directory.
 
-    damage: what was lost of the files or mended in them, None if nothing was.
+    damage: what was lost from the files or repaired in them, None if nothing was.
     """
 
     def __init__(self, directory: str, copy: StoreCopy | None) -> None:
@@ -86,8 +86,8 @@ class Opening:
         return db
 
     def _replace_missing(self) -> None:
-        """A log of changes without its database is of no use, and would be taken for the new
-        one's.
+        """Remove a write-ahead log without its database: it would be taken for that of the new
+        database.
         """
         if os.path.exists(os.path.join(self._directory, WAL_NAME)):
             set_aside(self._directory, WAL_NAME)
@@ -101,7 +101,7 @@ class Opening:
             self._restore(self._copy, self.damage or "it is missing")
 
     def _restore(self, copy: StoreCopy, fault: str) -> None:
-        """Go on with the last good state."""
+        """Continue from the last good state."""
         if os.path.exists(self.path):
             set_aside(self._directory, FILE_NAME, WAL_NAME)
             fault += f" (it is kept as {FILE_NAME}{DAMAGED_SUFFIX})"
@@ -139,7 +139,7 @@ class Opening:
         return open_file(self.path)
 
     def _fault(self, db: sqlite3.Connection) -> str | None:
-        """Why the database cannot be gone on with."""
+        """The reason why the database cannot be used."""
         try:
             return differences(db, self._copy) or structure_fault(db)
         except (sqlite3.Error, TypeError, ValueError) as error:
@@ -161,7 +161,7 @@ class Opening:
 
 
 def open_file(path: str) -> sqlite3.Connection:
-    """Locked for as long as it is open. Raises sqlite3.Error, StoreFailed, ValueError."""
+    """Open and lock the file. Raises sqlite3.Error, StoreFailed, ValueError."""
     db = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None)
     try:
         # Exclusive before WAL: the index of the log then lives in our memory, not in a -shm file.
@@ -185,7 +185,7 @@ def open_file(path: str) -> sqlite3.Connection:
 
 
 def drop_ephemerals(db: sqlite3.Connection) -> None:
-    """End the session before: inside a transaction. Raises sqlite3.Error."""
+    """End the previous session, inside a transaction. Raises sqlite3.Error."""
     parents = db.execute("SELECT parent FROM nodes WHERE ephemeral = 1").fetchall()
     if parents:
         db.executemany(
@@ -195,10 +195,10 @@ def drop_ephemerals(db: sqlite3.Connection) -> None:
 
 
 def create_file(directory: str) -> None:
-    """An empty store, there as a whole or not at all.
+    """Create an empty store, atomically.
 
-    Made under another name and without SQLite's own syncs, of which there are many: one of the
-    file and one of the directory do.
+    Created under another name and without SQLite's own syncs, of which there are many: one sync of
+    the file and one of the directory are enough.
     """
     path = os.path.join(directory, FILE_NAME)
     made = path + ".new"
@@ -222,23 +222,23 @@ def create_file(directory: str) -> None:
 
 
 def is_full(error: Exception) -> bool:
-    """Whether the disk had no room."""
+    """Whether the disk was full."""
     return getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
 
 
 class Damaged(sqlite3.DatabaseError):
-    """The file was read, and holds what nobody wrote."""
+    """The file can be read, but its content is damaged."""
 
     sqlite_errorname = "SQLITE_CORRUPT"
 
 
 def tells_damage(error: Exception) -> bool:
-    """Whether the error is one of the file's content."""
+    """Whether the error means that the file's content is damaged."""
     return getattr(error, "sqlite_errorname", "").startswith(OF_DAMAGE)
 
 
 def hint(error: Exception) -> str:
-    """What to do about the error, where that is known."""
+    """A remedy for the error, where one is known."""
     name = getattr(error, "sqlite_errorname", "")
     if name == "SQLITE_BUSY":
         return (

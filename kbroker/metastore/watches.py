@@ -1,4 +1,4 @@
-"""Who is to be told of changes of which node."""
+"""Callbacks for changes of nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Watches:
         self._callbacks: dict[str, list[WatchCallback]] = {}
 
     def add(self, path: str, callback: WatchCallback) -> Callable[[], None]:
-        """Have the callback told of the node; returns what ends that."""
+        """Add a callback for the node; returns a function that removes it."""
         self._callbacks.setdefault(path, []).append(callback)
 
         def cancel() -> None:
@@ -27,10 +27,10 @@ class Watches:
         return cancel
 
     def has(self, path: str) -> bool:
-        """Whether anybody watches the node."""
+        """Whether the node has watches."""
         return path in self._callbacks
 
     def report(self, event: WatchEvent) -> None:
-        """Tell everybody who watches the node."""
+        """Call all callbacks of the node."""
         for callback in list(self._callbacks.get(event.path, ())):
             callback(event)

@@ -1,8 +1,8 @@
-"""The metadata store of a cluster: ZooKeeper, with Kafka's paths below its chroot.
+"""The metadata store of a cluster: ZooKeeper, with Kafka's paths below the chroot.
 
 The owner's thread makes requests and resolves them: it calls ``drain`` when ``fd`` is readable.
-Up to a window of them is with kazoo, the rest waits here in order. When the connection is lost, all
-of them end as ConnectionLoss; whatever is asked until it is back does so at once.
+kazoo gets a window of them, the rest waits here in order. When the connection is lost, all of them
+fail with ConnectionLoss, and so do requests made until it is back.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ _LOST = (KazooConnectionLoss, KazooSessionExpired, AuthFailedError, RuntimeError
 
 
 class Request(NamedTuple):
-    """One that is under way. ``take`` gets the value, or else the error."""
+    """A request in flight. ``take`` gets its value or its error."""
 
     ask: Callable[[KazooClient], Result]
     take: Callable[[Any, BaseException | None], None]
 
 
 class ZooKeeperStore(Store):
-    """Used by one thread of one process, and made there: kazoo starts threads."""
+    """Used by one thread of one process, and created there, because kazoo starts threads."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class ZooKeeperStore(Store):
         session_file: SessionFile,
         top_paths: Sequence[str] = paths.PERSISTENT_PATHS,
     ) -> None:
-        """The session of the file is resumed, if it lives. top_paths: created if missing."""
+        """Resumes the session in the file if it is still alive. top_paths: created if missing."""
         self._settings = settings
         self._top_paths = top_paths
         self._file = session_file
@@ -276,7 +276,7 @@ class ZooKeeperStore(Store):
             transaction.check(path, operation.version)
 
     def _made(self, operations: list[Operation], results: list[Any]) -> list[str]:
-        """The paths, or the error of the first operation that failed."""
+        """The paths. Raises the error of the first operation that failed."""
         for operation, result in zip(operations, results, strict=False):
             is_of_another = isinstance(result, (RolledBackError, RuntimeInconsistency))
             if isinstance(result, Exception) and not is_of_another:
@@ -298,7 +298,7 @@ class ZooKeeperStore(Store):
         kinds: tuple[str, ...],
         done: Callable[[BaseException | None], None] = lambda _: None,
     ) -> None:
-        """Set the watch of the data, or of the children, or both, and report what is new."""
+        """Set watches on data, children or both, and report changes since they last fired."""
         at = self._absolute(node.path)
 
         def ask_node(client: KazooClient) -> Any:
@@ -351,7 +351,7 @@ class ZooKeeperStore(Store):
     # -- the session -------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Take what kazoo has reported."""
+        """Process kazoo's reports."""
         for report in self._reports.take(REPORTS_PER_TURN):
             self._take(report)
         self._send()
@@ -432,7 +432,7 @@ class ZooKeeperStore(Store):
             self._serve()
 
     def _serve(self) -> None:
-        """Set the watches of the last connection again, and say that there is one."""
+        """Set the watches again after a reconnect, then report CONNECTED."""
         for path, node in list(self._nodes.items()):
             if self._watches.has(path):
                 self._arm(node, (CHANGED, CHILDREN))
@@ -481,7 +481,7 @@ class ZooKeeperStore(Store):
 
 
 class _Subtree:
-    """A reading of all nodes below one: the children of a node when it is known to have some."""
+    """A read of all nodes below one; reads children only of nodes that have some."""
 
     def __init__(self, store: ZooKeeperStore, path: str, pending: Pending[list[Node]]) -> None:
         self._store = store
@@ -547,7 +547,7 @@ def _stat_or_none(stat: Any) -> NodeStat | None:
 
 
 def _error(error: BaseException, path: str, of: Operation | None = None) -> BaseException:
-    """The store's error for kazoo's."""
+    """Maps an error of kazoo to one of the store."""
     if isinstance(error, NoNodeError):
         return NoNode(parent_of(path) if of is not None and of.kind == "create" else path)
     if isinstance(error, NodeExistsError):

@@ -1,4 +1,4 @@
-"""A client of ZooKeeper, configured by the broker's settings.
+"""Creates ZooKeeper clients from the broker's configs.
 
 kazoo does the protocol: reconnecting, pings, SASL. TLS contexts are made here, because kazoo's
 trust the operating system's authorities besides those of the trust store.
@@ -31,8 +31,8 @@ READ_BYTES = 65_536
 
 
 class BufferedSocket:
-    """A socket read in large pieces: kazoo asks for each length and each response apart, and waits
-    for the socket before each, unless ``pending`` says that something is there.
+    """A socket with a read buffer: kazoo reads each length and each response separately, and polls
+    the socket before each read unless ``pending`` returns a count.
     """
 
     def __init__(self, connected: socket.socket) -> None:
@@ -56,7 +56,7 @@ class BufferedSocket:
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads, with TLS as configured and without a selector for each call."""
+    """kazoo's handler, with TLS as configured and without a selector for each call."""
 
     def __init__(self, tls: Tls | None, hosts: int) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         _: Sequence[Any],
         timeout: float | None = None,
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """As ``select.select``, for any descriptor."""
+        """Like ``select.select``, for any file descriptor."""
         # What has been read or decrypted already makes no socket readable.
         ready = [s for s in readers if hasattr(s, "pending") and s.pending()]
         if ready:
@@ -103,7 +103,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class LastWarning(logging.Handler):
-    """Keeps why there is no connection, which kazoo says at each of its attempts."""
+    """Keeps kazoo's last warning, which says why a connection attempt failed."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -123,7 +123,7 @@ def new_client(
     below_chroot: bool = True,
     kind: type[KazooClient] = KazooClient,
 ) -> KazooClient:
-    """A client that is not started; it retries for ever. Not before a fork.
+    """A client, not started yet, that retries forever. Must not be created before a fork.
 
     session: id and password of a session to resume. Its ``logger`` has a LastWarning as its only
     handler.
@@ -150,7 +150,7 @@ def new_client(
 
 
 def check_sasl() -> None:
-    """Raise ConfigError if the package is missing that kazoo needs for SASL."""
+    """Raises ConfigError if the package that kazoo needs for SASL is missing."""
     try:
         import puresasl  # noqa: F401
     except ImportError:
@@ -162,7 +162,7 @@ def check_sasl() -> None:
 
 
 def acl_of(path: str, settings: ZooKeeperSettings) -> list[ACL]:
-    """Kafka's access list of a node: everybody may do everything, or read at least some."""
+    """Kafka's ACL of a node: all access for everyone, or read access for non-sensitive paths."""
     if not settings.protects_nodes or path == paths.CONSUMERS:
         return list(OPEN_ACL_UNSAFE)
     if path.startswith(SENSITIVE_PATHS):
@@ -171,7 +171,7 @@ def acl_of(path: str, settings: ZooKeeperSettings) -> list[ACL]:
 
 
 def make_chroot(settings: ZooKeeperSettings) -> None:
-    """Create the path of ``zookeeper.connect``, if it is missing. Blocks; not before a fork.
+    """Create the chroot of ``zookeeper.connect`` if it is missing. Blocks; not before a fork.
 
     Raises KazooException, and KazooTimeoutError after ``connection_timeout_ms``.
     """

@@ -1,7 +1,7 @@
-"""kazoo at work for one thread that must never wait: what its threads have to tell is queued.
+"""A kazoo client for one thread that must never block: reports of kazoo's threads are queued.
 
-kazoo's thread does nothing but append to a queue and wake the owner, in the order in which it read
-from the server; so an event comes before the answer to whatever was asked after the change.
+kazoo's thread only appends to a queue and wakes the owner, in the order in which it read from the
+server; so an event comes before the response to any request made after the change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kbroker.metastore.zookeeper_settings import ZooKeeperSettings
 
 
 class StateChange(NamedTuple):
-    """kazoo's state of a connection; with CONNECTED id and password of the session."""
+    """A state of kazoo's connection; CONNECTED has the session's id and password."""
 
     connection: Connection
     state: str
@@ -29,13 +29,13 @@ class StateChange(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """A connection has ended because its owner wanted it."""
+    """A connection was closed by its owner."""
 
     connection: Connection
 
 
 class Result:
-    """What kazoo takes for its AsyncResult. ``request`` belongs to the owner."""
+    """Replaces kazoo's AsyncResult. ``request`` belongs to the owner."""
 
     __slots__ = ("_reports", "error", "is_set", "request", "value")
 
@@ -61,7 +61,7 @@ Report = Result | StateChange | Closed | Callable[[], None]
 
 
 class Reports:
-    """A queue with a descriptor that is readable while something is in it."""
+    """A queue with a file descriptor that is readable while the queue is not empty."""
 
     # BOUND: what is in it was asked for (a window of requests, a watch for each path), or is one
     # of the few changes of state.
@@ -74,14 +74,14 @@ class Reports:
         self._is_woken = False
 
     def add(self, report: Report) -> None:
-        """From any thread."""
+        """Add a report. May be called from any thread."""
         self._queue.append(report)
         if not self._is_woken:
             self._is_woken = True
             os.eventfd_write(self.fd, 1)
 
     def take(self, count: int) -> list[Report]:
-        """The oldest ones; the descriptor stays readable if there are more."""
+        """The oldest reports; the file descriptor stays readable if there are more."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.fd)
         self._is_woken = False
@@ -95,17 +95,17 @@ class Reports:
 
 
 class ReportingHandler(Handler):
-    """Runs no threads for callbacks: they are reports."""
+    """A handler without callback threads: callbacks become reports."""
 
     def __init__(self, settings: ZooKeeperSettings, reports: Reports) -> None:
         super().__init__(settings.tls, len(settings.hosts))
         self._reports = reports
 
     def start(self) -> None:
-        """There is nothing to start."""
+        """Does nothing: there are no threads."""
 
     def stop(self) -> None:
-        """There is nothing to stop."""
+        """Does nothing: there are no threads."""
 
     def async_result(self) -> Result:
         return Result(self._reports)
@@ -116,10 +116,10 @@ class ReportingHandler(Handler):
 
 
 class LockedClient(KazooClient):  # type: ignore[misc]
-    """A client whose state stands still while ``lock`` is held.
+    """A client whose state does not change while ``lock`` is held.
 
-    Otherwise a request could be queued between the loss of a connection and its report, and be
-    sent over the next one: in a session, and after losses, that its maker knows nothing of.
+    Otherwise a request could be queued between the loss of a connection and its report, and be sent
+    over the next connection, after losses and perhaps in a session its sender does not know of.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -140,7 +140,7 @@ class Connection:
         reports: Reports,
         session: tuple[int, bytes] | None = None,
     ) -> None:
-        """session: to resume; if it has ended meanwhile, there will be a new one."""
+        """session: resumed if it is still alive, otherwise replaced by a new one."""
         self._reports = reports
         self._changes = 0  # of the state, as kazoo's thread knows it
         self._changes_seen = 0
@@ -158,17 +158,17 @@ class Connection:
 
     @property
     def problem(self) -> str:
-        """Why there was no connection when there was none the last time."""
+        """The reason why the last connection attempt failed."""
         (last,) = self._client.logger.handlers
         assert isinstance(last, LastWarning)
         return last.text
 
     def seen(self) -> None:
-        """The owner knows of one more change."""
+        """Count a state change that the owner has seen."""
         self._changes_seen += 1
 
     def send(self, ask: Callable[[KazooClient], Result], request: Any) -> bool:
-        """Ask, unless the state has changed since the owner last heard of it."""
+        """Send a request, unless there are state changes that the owner has not seen yet."""
         with self._client.lock:
             if self._changes != self._changes_seen:
                 return False
@@ -176,7 +176,7 @@ class Connection:
         return True
 
     def close(self) -> None:
-        """End the session, if it can be told; a thread waits for the end and reports it."""
+        """Close the session, if the server is reachable; a thread waits for that and reports."""
         threading.Thread(target=self._close, daemon=True, name="zookeeper-close").start()
 
     def _close(self) -> None:

@@ -1,6 +1,6 @@
-"""What the ``zookeeper.*`` settings say, checked: whom to connect to, and how.
+"""Validates the ``zookeeper.*`` configs.
 
-Nothing here needs kazoo, so a wrong setting is named before anything is imported or forked.
+Nothing here needs kazoo, so an invalid config is reported before anything is imported or forked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
 class Tls(NamedTuple):
-    """How to speak TLS. The stores are PEM files."""
+    """TLS configs. The stores are PEM files."""
 
     key_store: str | None  # key and certificate of this broker
     key_password: str | None
@@ -34,7 +34,7 @@ class Tls(NamedTuple):
     checks_host_name: bool
 
     def context(self) -> ssl.SSLContext:
-        """A fresh one, so that replaced certificates are used. Raises OSError."""
+        """A new SSL context, which uses the current certificate files. Raises OSError."""
         import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -59,7 +59,7 @@ class Digest(NamedTuple):
 
 
 class ZooKeeperSettings(NamedTuple):
-    """Everything that a client needs."""
+    """All configs of a client."""
 
     hosts: list[tuple[str, int]]
     chroot: str  # below which all paths are; "" or a path
@@ -72,18 +72,18 @@ class ZooKeeperSettings(NamedTuple):
 
     @property
     def connect(self) -> str:
-        """As in ``zookeeper.connect``."""
+        """Hosts and path in the form of ``zookeeper.connect``."""
         return f"{self.hosts_text}{self.chroot}"
 
     @property
     def hosts_text(self) -> str:
-        """As in ``zookeeper.connect``, without the path."""
+        """Hosts in the form of ``zookeeper.connect``, without the path."""
         shown = (f"[{host}]" if ":" in host else host for host, _ in self.hosts)
         return ",".join(f"{host}:{port}" for host, (_, port) in zip(shown, self.hosts, strict=True))
 
 
 def settings_of(config: BrokerConfig) -> ZooKeeperSettings:
-    """Check and collect the settings. Raises ConfigError; reads the files that they name."""
+    """Validate and collect the configs. Raises ConfigError; reads the files that they name."""
     hosts, chroot = parse_connect(config["zookeeper.connect"] or "")
     session_ms = config["zookeeper.session.timeout.ms"]
     connection_ms = config["zookeeper.connection.timeout.ms"]
@@ -171,7 +171,7 @@ def _tls(config: BrokerConfig) -> Tls | None:
 
 
 def _pem_store(config: BrokerConfig, kind: str) -> str | None:
-    """The path of a store, None if there is none."""
+    """The path of a key or trust store; None if there is none."""
     name = f"zookeeper.ssl.{kind}.location"
     path: str | None = config[name]
     if not path:
@@ -201,7 +201,7 @@ def _pem_store(config: BrokerConfig, kind: str) -> str | None:
 
 
 def _check_store(config: BrokerConfig, kind: str, tls: Tls) -> None:
-    """Fail now for what would fail at each connection."""
+    """Check now for errors that would make every connection fail."""
     name = f"zookeeper.ssl.{kind}.location"
     try:
         tls.context()
@@ -213,7 +213,7 @@ def _check_store(config: BrokerConfig, kind: str, tls: Tls) -> None:
 
 
 def _digest(config: BrokerConfig) -> Digest | None:
-    """The credentials of the JAAS file, None if there is no such section."""
+    """The credentials in the JAAS file; None if it has no such section."""
     path: str | None = config[JAAS_KEY]
     if not path:
         return None

@@ -1,7 +1,7 @@
-"""Watches that stay, made of ZooKeeper's, which fire once and go with the connection.
+"""Permanent watches, built from ZooKeeper's, which fire once and end with the connection.
 
-An event is reported as it comes; then the watch is set again, and what it says of the node is
-compared with what the events have told, so that nothing that happened in between is missed.
+An event is reported when it arrives; then the watch is set again, and the node's stat is compared
+with what has been reported, so that no change in between is missed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANY_CREATION = -1  # a node of which is known only that it was created
 
 
 class Known(NamedTuple):
-    """What is known of a node."""
+    """The last known state of a node."""
 
     created_id: int
     version: int
@@ -38,7 +38,7 @@ class WatchedNode:
         self._known: Known | None = None
 
     def on_event(self, kind: str) -> list[WatchEvent]:
-        """What to report of an event."""
+        """The events to report for an event of ZooKeeper."""
         known = self._known
         if kind == DELETED:
             if known is None:
@@ -57,7 +57,7 @@ class WatchedNode:
         return [WatchEvent(kind, self.path)]
 
     def on_stat(self, stat: NodeStat | None) -> list[WatchEvent]:
-        """What happened unreported until this was read."""
+        """The events to report because this stat shows changes not reported yet."""
         known, is_first = self._known, not self.is_watched
         self.is_watched = True
         self._known = None

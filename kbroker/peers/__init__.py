@@ -1,1 +1,1 @@
-"""What brokers say to each other, and how it gets there."""
+"""Requests between brokers, and the connections that carry them."""

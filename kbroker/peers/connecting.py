@@ -1,7 +1,7 @@
-"""Connections to other brokers, made beside the loop of a process, which takes them when it likes.
+"""Opens connections to other brokers in threads, outside the loop of the process.
 
-Names are resolved and connections made in a thread each: both may take seconds, and the loop has no
-millisecond to spare. The thread touches nothing but its own socket and a queue.
+Names are resolved and connections opened in one thread each, because both may take seconds and the
+loop must not wait for a millisecond. A thread touches only its own socket and a queue.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Connecting:
     def connect(
         self, host: str, port: int, timeout_s: float, receive_bytes: int, then: OnConnected
     ) -> None:
-        """Have ``run`` call back with a connected socket that does not block, or with why there is
-        none. receive_bytes: SO_RCVBUF, -1 for the system's.
+        """Start to connect; ``run`` calls back with a connected non-blocking socket or the error.
+        receive_bytes: SO_RCVBUF, -1 for the system's default.
         """
 
         def make() -> None:
@@ -43,7 +43,7 @@ class Connecting:
         threading.Thread(target=make, name="connecting", daemon=True).start()
 
     def run(self) -> None:
-        """Call back for all that was connected, or failed, since the last time."""
+        """Call back for every connection that was established or failed since the last call."""
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:

@@ -1,7 +1,7 @@
-"""Control requests and their answers to and from the wire: APIs 4, 5 and 6. Pure.
+"""Encodes and decodes control requests and responses: APIs 4, 5 and 6. Pure.
 
-What comes from the wire is checked here, and nowhere after: whoever sends control requests may have
-logs created and deleted. An impossible value rejects the whole request, with INVALID_REQUEST.
+Values from the wire are checked here and nowhere else, because control requests create and delete
+logs. An impossible value rejects the whole request with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def impossible(what: str) -> WireError:
 
 
 def to_wire(request: ControlRequest, version: int) -> Message:
-    """The request in a version of its API. Of StopReplica below 3 all partitions must agree on
-    ``delete``: see ``sendable``.
+    """Convert a request to a version of its API. In StopReplica below version 3 all partitions must
+    have the same ``delete``: see ``sendable``.
     """
     if isinstance(request, LeaderAndIsr):
         return _leader_and_isr(request, version)
@@ -71,7 +71,7 @@ def to_wire(request: ControlRequest, version: int) -> Message:
 
 
 def sendable(request: ControlRequest, version: int) -> list[ControlRequest]:
-    """The requests of which each can be said in the version: old ones say ``delete`` only once."""
+    """Split a request if the version requires it: old ones have one ``delete`` per request."""
     if not isinstance(request, StopReplica) or version >= STOP_EPOCHS:
         return [request]
     deleted = [one for one in request.partitions if one.delete]
@@ -92,7 +92,7 @@ def _grouped(
     topic_state: Callable[..., Any],
     state: Callable[[P], Any],
 ) -> list[Any]:
-    """The states of partitions, by topic."""
+    """Partition states grouped by topic."""
     return [
         topic_state(
             topic_name=name,
@@ -219,7 +219,7 @@ def _stop_replica(request: StopReplica, version: int) -> Message:
 
 
 def from_wire(message: Message, version: int, cluster_id: str) -> ControlRequest:
-    """The request of a decoded message. INVALID_REQUEST for what no controller says."""
+    """The request in a decoded message. Raises INVALID_REQUEST for impossible values."""
     read: Callable[[Any, int, str], ControlRequest] = _READERS[type(message)]
     return read(message, version, cluster_id)
 
@@ -229,7 +229,7 @@ def _sender(message: Any) -> Sender:
 
 
 def _states(message: Any, version: int, grouped_from: int) -> Iterator[tuple[str, Any]]:
-    """Each partition with the name of its topic."""
+    """All partition states with their topic names."""
     if version < grouped_from:
         yield from ((state.topic_name, state) for state in message.ungrouped_partition_states)
         return
@@ -357,7 +357,7 @@ _READERS: dict[type[Message], Callable[[Any, int, str], ControlRequest]] = {
 
 
 def _check_keys(partitions: Collection[P]) -> None:
-    """Names that a directory may have, numbers that a partition may have, none twice."""
+    """Check topic names and partition numbers, and that none is named twice."""
     for name in dict.fromkeys(one.topic for one in partitions):
         fault = name_fault(name)
         if fault is not None:
@@ -388,7 +388,7 @@ def _check_brokers(told: LedPartition | KnownPartition, *lists: Iterable[int]) -
 
 
 def answer_to_wire(answer: ControlAnswer, request: ControlRequest, version: int) -> Message:
-    """The response. It names every partition, as controllers go by what succeeded, too."""
+    """Build the response. It names every partition, because controllers need successes too."""
     error = int(answer.error)
     if isinstance(request, UpdateMetadata):
         return UpdateMetadataResponse(error_code=error)
@@ -427,7 +427,7 @@ def _partition_errors(entry: Any, codes: Mapping[PartitionKey, int]) -> list[Any
 
 
 def answer_from_wire(message: Any, request: ControlRequest, version: int) -> ControlAnswer:
-    """The answer of a decoded response to ``request``."""
+    """The result in a decoded response to ``request``."""
     codes: dict[PartitionKey, ErrorCode] = {}
     if isinstance(request, LeaderAndIsr) and version >= LEADER_IDS:
         names = {topic_id: name for name, topic_id in request.topic_ids.items()}
@@ -449,7 +449,7 @@ def _read_errors(errors: Iterable[Any], name: str | None = None) -> dict[Partiti
 
 
 def known_code(code: int) -> ErrorCode:
-    """The error of a code from another broker, which may be a later Kafka."""
+    """The error for a code from another broker, whose version may be newer."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -457,7 +457,7 @@ def known_code(code: int) -> ErrorCode:
 
 
 def merged(answers: Iterable[ControlAnswer]) -> ControlAnswer:
-    """One answer to a request that was sent as several: the first error of all, if there is one."""
+    """Merge the responses to the parts of one request, with the first error if there is any."""
     answers = list(answers)
     error = next((a.error for a in answers if a.error), ErrorCode.NONE)
     codes: dict[PartitionKey, ErrorCode] = {}

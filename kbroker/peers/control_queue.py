@@ -1,9 +1,9 @@
-"""Control requests that wait for one broker, in order, merged where order does not matter. Pure.
+"""Queue of control requests for one broker, merged where order does not matter. Pure.
 
-A broker that does not answer for a while must not be told afterwards, one by one, what has happened
-meanwhile. An UpdateMetadata goes with one that waits already: what is known early does no harm. A
-LeaderAndIsr takes those that wait to its own place at the end: a leader must be known before it is
-followed. Nothing passes a StopReplica.
+A broker that did not respond for a while must not get every change of that time one by one. An
+UpdateMetadata is merged into a queued one: early metadata does no harm. A LeaderAndIsr moves queued
+ones to its own place at the end: a follower must know the address of its leader first. Nothing
+passes a StopReplica.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ P = TypeVar("P", LedPartition, KnownPartition, StoppedPartition)
 
 
 class Sent(NamedTuple):
-    """What the controller has sent, and waits for."""
+    """A request of the controller, and the Pending it waits for."""
 
     request: ControlRequest
     pending: Pending[ControlAnswer]
 
 
 class Waiting(NamedTuple):
-    """``request``: what all of ``sent`` say together."""
+    """A queued request. ``request``: all of ``sent``, merged."""
 
     request: ControlRequest
     sent: list[Sent]
 
     def resolve(self, answer: ControlAnswer) -> None:
-        """Each gets what concerns its own partitions."""
+        """Resolve each of ``sent`` with the results of its own partitions."""
         for request, pending in self.sent:
             if isinstance(request, UpdateMetadata) or not answer.partitions:
                 pending.resolve(answer)
@@ -52,7 +52,7 @@ class Waiting(NamedTuple):
 
 
 class ControlQueue:
-    """For one registration of a broker."""
+    """The queue for one registration of a broker."""
 
     def __init__(self) -> None:
         self._waiting: list[Waiting] = []
@@ -61,7 +61,7 @@ class ControlQueue:
         return len(self._waiting)
 
     def put(self, request: ControlRequest) -> Pending[ControlAnswer]:
-        """Resolves with the answer, once ``resolve`` is called for what it became part of."""
+        """Resolves with the response when ``resolve`` is called for the merged request."""
         sent = Sent(request, Pending())
         place = self._place(request)
         if place is None:
@@ -77,7 +77,7 @@ class ControlQueue:
         return sent.pending
 
     def _place(self, request: ControlRequest) -> int | None:
-        """Where one waits that it can be merged with."""
+        """The index of a queued request that this one can be merged with."""
         for place in range(len(self._waiting) - 1, -1, -1):
             waits = self._waiting[place].request
             if type(waits) is type(request):
@@ -87,12 +87,12 @@ class ControlQueue:
         return None
 
     def take(self) -> Waiting:
-        """The next; it is not merged any more."""
+        """Take the next request; nothing is merged into it any more."""
         return self._waiting.pop(0)
 
 
 def merge(earlier: ControlRequest, later: ControlRequest) -> ControlRequest:
-    """One request that says what both say, one after the other."""
+    """Merge two requests; where both name a partition, the second one counts."""
     if isinstance(earlier, LeaderAndIsr) and isinstance(later, LeaderAndIsr):
         known = {told.key: told for told in earlier.partitions}
         partitions = [

@@ -1,7 +1,7 @@
-"""One connection to another broker: requests out, one at a time, and their responses back.
+"""A connection to another broker, for one request at a time.
 
-It never blocks the loop it is in. Whatever goes wrong closes the connection, and the request ends
-with LinkFailed: it may or may not have been executed, and the caller decides whether to repeat it.
+It never blocks the loop of the process. Any failure closes the connection and fails the request
+with LinkFailed: it may or may not have been executed, and the caller decides whether to retry.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CORRELATION_ID_MAX = 0x7FFF_FFFF
 
 
 class LinkFailed(Exception):
-    """No response came; says why."""
+    """There was no response; the message says why."""
 
 
 class Endpoint(NamedTuple):
@@ -39,27 +39,27 @@ class Endpoint(NamedTuple):
 
 
 class Loop(Protocol):
-    """The process that a link is in: ``workers.base.Worker``."""
+    """The process that owns the link: ``workers.base.Worker``."""
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
         """Call back whenever ``fd`` is readable."""
 
     def watch_writable(self, fd: int, wanted: bool) -> None:
-        """Whether its reader is called back when ``fd`` can be written to, too."""
+        """Set whether the reader is also called when ``fd`` is writable."""
 
     def remove_reader(self, fd: int) -> None:
         """Called before ``fd`` is closed."""
 
 
 class Times(NamedTuple):
-    """How long a link waits for a connection, and from then on for a response."""
+    """Timeouts for connecting and, once connected, for a response."""
 
     connect_ms: int
     response_ms: int
 
 
 class Asked(NamedTuple):
-    """A request that has no response yet."""
+    """A request in flight."""
 
     api: ApiKey
     version: int
@@ -68,9 +68,9 @@ class Asked(NamedTuple):
 
 
 class Link:
-    """To one broker. The connection is made when there is a request, and kept.
+    """A link to one broker. It connects at the first request and stays connected.
 
-    client_id: what this broker calls itself. now_ms: the clock of ``tick``.
+    client_id: of this broker. now_ms: the clock of ``tick``.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Link:
         self._in = bytearray()
 
     def ask(self, endpoint: Endpoint, request: Message, version: int) -> Pending[Any]:
-        """Resolves with the response, or with LinkFailed. The one before must have ended."""
+        """Resolves with the response or LinkFailed. The previous request must have completed."""
         assert self._asked is None, "a request is under way"
         api = type(request).API_KEY
         assert api is not None
@@ -114,7 +114,7 @@ class Link:
         return asked.pending
 
     def tick(self, now_ms: int) -> None:
-        """Give up what takes too long."""
+        """Fail the request if it has timed out."""
         if self._asked is not None and now_ms >= self._deadline_ms:
             self._fail("it did not answer in time")
 
@@ -124,7 +124,7 @@ class Link:
             self._fail("nobody waits for its answer any more")
 
     def close(self, reason: str = "the link is closed") -> None:
-        """A request under way ends with LinkFailed. The link may be used again."""
+        """Close the connection and fail a request in flight. The link can be reused."""
         self._fail(reason)
 
     # -- connecting --------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class Link:
     # -- bytes -------------------------------------------------------------------------------
 
     def _exchange(self) -> None:
-        """Send and receive what can be."""
+        """Send and receive as much as possible."""
         made = self._socket
         assert made is not None
         try:
@@ -187,7 +187,7 @@ class Link:
             self._take()
 
     def _take(self) -> None:
-        """Take the response, when all of it is there."""
+        """Complete the request once its whole response has arrived."""
         received, asked = self._in, self._asked
         if asked is None or self._out:
             self._fail("it answered what was not asked")
@@ -217,7 +217,7 @@ class Link:
         asked.pending.resolve(response)
 
     def _fail(self, reason: str) -> None:
-        """Close the connection; whoever waits is told last, as it may ask again at once."""
+        """Close the connection, then fail the request, whose caller may retry at once."""
         made, self._socket = self._socket, None
         if made is not None:
             self._loop.remove_reader(made.fileno())

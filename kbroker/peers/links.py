@@ -1,7 +1,7 @@
-"""The way of a controller to the brokers: a call to its own, a connection to each other.
+"""Sends a controller's requests: a direct call for its own broker, a connection to each other.
 
-To every broker one request is under way, in order, repeated until the broker answers or its
-registration ends. It lives in the controller process, in its loop.
+Each broker has one request in flight, in order, which is retried until the broker responds or its
+registration ends. Runs in the loop of the controller process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLAINTEXT = "PLAINTEXT"
 
 
 class Registered(Protocol):
-    """A registration: ``controller.state.Broker``."""
+    """A broker's registration: ``controller.state.Broker``."""
 
     @property
     def epoch(self) -> int: ...
@@ -40,28 +40,28 @@ class Registered(Protocol):
 
 
 class Takes(Protocol):
-    """The own broker: ``Hosting``."""
+    """This broker: ``Hosting``."""
 
     def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
-        """Resolves with the answer."""
+        """Resolves with the response."""
 
 
 class Process(Loop, Protocol):
     """The controller process."""
 
     def sleep(self, delay_ms: int) -> Pending[None]:
-        """A Pending that resolves by itself."""
+        """A Pending that resolves after this time."""
 
 
 def stale() -> ControlAnswer:
-    """The answer of a registration that has ended."""
+    """The response for a registration that has ended."""
     return ControlAnswer(ErrorCode.STALE_BROKER_EPOCH)
 
 
 def control_listener(config: BrokerConfig) -> str:
-    """The listener that controllers reach brokers by; the same name in all brokers.
+    """The name of the listener for controllers, which is the same on all brokers.
 
-    COMPAT: without a name, it is the one that is called like the security protocol.
+    COMPAT: if it is not configured, the listener named like the security protocol.
     """
     name: str = (
         config["control.plane.listener.name"]
@@ -72,7 +72,7 @@ def control_listener(config: BrokerConfig) -> str:
 
 
 def endpoint_of(broker: LiveBroker, listener: str) -> Endpoint:
-    """Raises LinkFailed when there is no such listener, or it is not plain TCP."""
+    """The broker's endpoint. Raises LinkFailed if it has no such listener in plain TCP."""
     for name, host, port, protocol in broker.endpoints:
         if name.upper() == listener:
             if protocol != PLAINTEXT:
@@ -83,7 +83,7 @@ def endpoint_of(broker: LiveBroker, listener: str) -> Endpoint:
 
 
 class Links:
-    """Of one broker. me: its id; ``own`` takes what is for itself."""
+    """me: this broker's id; ``own`` takes requests to this broker."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Links:
         return peer.send(request)
 
     def set_live(self, brokers: Mapping[int, Registered]) -> None:
-        """These are registered from now on. What was sent to another registration is answered with
+        """Set the registered brokers. Requests to any other registration complete with
         STALE_BROKER_EPOCH.
         """
         others = {number: one for number, one in brokers.items() if number != self._me}
@@ -146,7 +146,7 @@ class Links:
         return Peer(number, registered, link, say, self._process.sleep)
 
     async def _say(self, link: Link, live: LiveBroker, request: ControlRequest) -> ControlAnswer:
-        """In the version of the configured protocol. Raises LinkFailed."""
+        """Send a request in the version of inter.broker.protocol.version. Raises LinkFailed."""
         endpoint = endpoint_of(live, self._listener)
         version = sent_version(API_OF[type(request)], self._protocol)
         assert version is not None, "every protocol has control requests"
@@ -157,22 +157,22 @@ class Links:
         return merged(answers)
 
     def tick(self, now_ms: int) -> None:
-        """Give up requests that take too long."""
+        """Fail requests that have timed out."""
         for peer in list(self._peers.values()):
             peer.link.tick(now_ms)
 
     def resign(self) -> None:
-        """The controller is none any more: nothing is sent on its behalf from now on."""
+        """Stop sending: this broker is no longer the controller."""
         self.set_live({})
 
     def close(self) -> None:
-        """The process ends."""
+        """Close all connections; the process is stopping."""
         self.resign()
         self._process.remove_reader(self._connecting.fd)
 
 
 class Peer:
-    """One registration of another broker. say: has the broker told a request."""
+    """One registration of another broker. say: sends a request to it."""
 
     def __init__(
         self,
@@ -194,20 +194,20 @@ class Peer:
         self._failures = RateLimit()
 
     def send(self, request: ControlRequest) -> Pending[ControlAnswer]:
-        """Resolves with the answer, whenever the broker gives one."""
+        """Resolves with the response, whenever it arrives."""
         pending = self._queue.put(request)
         if not self._is_working:
             run(self._work()).then(raise_failure)
         return pending
 
     def move(self, live: LiveBroker) -> None:
-        """The registration is the same, and has these endpoints."""
+        """Set new endpoints of the same registration."""
         if live != self._live:
             self._live = live
             self.link.close("its listeners have changed")
 
     def end(self) -> None:
-        """The registration has ended: nobody will answer for it."""
+        """The registration has ended: no response will arrive."""
         self._is_ended = True
         self.link.close("its registration has ended")
         waiting = [self._under_way] if self._under_way is not None else []
@@ -245,6 +245,6 @@ class Peer:
 
 
 def raise_failure(outcome: Pending[None]) -> None:
-    """A failure that nobody expects ends the process."""
+    """An unexpected error ends the process."""
     if outcome.error is not None:
         raise outcome.error

@@ -1,7 +1,7 @@
-"""Which version of which request brokers send each other: ``inter.broker.protocol.version`` says.
+"""The versions of requests between brokers, by ``inter.broker.protocol.version``.
 
-Brokers do not ask each other for versions (ApiVersions). They understand more than they send: all
-versions that the codec has.
+Brokers do not send each other ApiVersions. They accept all versions that the codec has, which are
+more than they send.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ SENT: dict[ApiKey, tuple[tuple[V, int], ...]] = {
 
 
 def sent_version(api: ApiKey, protocol: V) -> int | None:
-    """The version in which a broker sends this request to another; None if it does not."""
+    """The version in which brokers send this request to each other; None if they do not."""
     return next((version for first, version in SENT[api] if protocol >= first), None)
