@@ -1,3 +1,3 @@
-"""The roles of this broker in its partitions, and how its logs follow their leaders."""
+"""Leader and follower roles of this broker's replicas, and how followers replicate."""
 
 import kbroker.record  # noqa: F401 - extensions need its codecs

@@ -1,7 +1,7 @@
-"""Appends what a follower has fetched to its log, just as it is in the leader's.
+"""Appends fetched batches to a follower's log, exactly as they are in the leader's log.
 
-The checks and the write are ``_ext.replica_append``'s; here its outcome has names and words. The
-caller decides what a fault comes to: fetch again, truncate, or give the partition up for a while.
+``_ext.replica_append`` checks and writes; this module gives its results names and texts. The caller
+decides how to handle a fault: fetch again, truncate, or pause the partition.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Fault(IntEnum):
 
     @property
     def is_corrupt(self) -> bool:
-        """The bytes are not what a leader has written: its disk, or the network, is bad."""
+        """The bytes are damaged, on the leader's disk or by the network."""
         return self in _CORRUPT
 
     @property
     def is_divergent(self) -> bool:
-        """Intact batches that do not follow what is in this log: it has to be truncated first, or
-        their sender is not the leader of this epoch.
+        """The batches are intact but do not follow this log's end: it must be truncated first, or
+        the sender is not the leader of this epoch.
         """
         return self in _DIVERGENT
 
@@ -60,8 +60,8 @@ _WORDS = {
 class Appended(NamedTuple):
     """The result of appending the bytes of one fetch.
 
-    taken: bytes that are in the log now. needed: bytes from there on that hold the next batch, if
-    there is no fault. The other fields are of the batch at fault.
+    taken: bytes appended to the log. needed: size of the next batch, of which only a part was
+    there, if there is no fault. The other fields describe the faulty batch.
     """
 
     fault: Fault
@@ -78,7 +78,7 @@ def append_fetched(
 ) -> Appended:
     """Append the whole batches at the start of ``data``; the caller publishes the log.
 
-    leader_epoch: in which the partition is followed. Raises StorageError.
+    leader_epoch: the epoch in which the leader is followed. Raises StorageError.
     """
     outcome = replica_append.append_replica(log.appender, data, leader_epoch, now_ms)
     return Appended(Fault(outcome[0]), *outcome[1:])

@@ -1,11 +1,11 @@
-"""A partition that this broker follows: what it asks its leader, and where it cuts its log.
+"""State machine of a followed partition: requests to the leader, and where to truncate.
 
-Pure but for the log that it is given: no socket and no clock. The io worker that owns the log
-(``workers/io/followers``) asks what ``question`` says, fetches while the state is FETCHING, and
-reports what came of it here.
+Pure except for the log it is given: no socket and no clock. The io worker that owns the log
+(``workers/io/followers``) sends what ``question`` returns, fetches while the state is FETCHING, and
+reports the results here.
 
-Every new leader epoch begins with TRUNCATING, also under the same leader: only behind the last
-record that both have may the follower append. INVARIANT: nothing is fetched in any other state than
+Every new leader epoch begins with TRUNCATING, even under the same leader: the follower may append
+only after the last record that both logs have. INVARIANT: nothing is fetched in any state but
 FETCHING.
 """
 
@@ -39,8 +39,8 @@ FAILED_RETRY_MS = 60_000
 
 
 class State(Enum):
-    """WAITING: for the controller, which knows a later leader epoch. LOCATING: the log's end is not
-    in the leader's log; which end of that it has missed is asked.
+    """WAITING: for the controller, which has a later leader epoch. LOCATING: the log end is outside
+    the leader's log, whose start or end is being looked up.
     """
 
     WAITING = "waiting"
@@ -52,7 +52,7 @@ class State(Enum):
 
 
 class FollowedLog(Protocol):
-    """The log, as far as following changes it. What it raises ends the step that it was part of."""
+    """The log operations of a follower. An exception ends the step that called it."""
 
     @property
     def epochs(self) -> EpochHistory: ...
@@ -64,10 +64,10 @@ class FollowedLog(Protocol):
     def high_watermark(self) -> Offset: ...
 
     def truncate_to(self, offset: Offset) -> Offset:
-        """End at or below ``offset``, on a batch's border; the new end."""
+        """Truncate to ``offset`` or the batch boundary below; returns the new log end offset."""
 
     def restart_at(self, offset: Offset) -> None:
-        """Drop every record; the next one has this offset."""
+        """Delete all records; the next one gets this offset."""
 
 
 class EpochQuestion(NamedTuple):
@@ -86,8 +86,8 @@ Question = EpochQuestion | OffsetQuestion
 
 
 class FollowedPartition:
-    """name: for the log of the broker. backoff_ms: replica.fetch.backoff.ms, kept up to date by
-    the owner.
+    """name: for the broker's log. backoff_ms: replica.fetch.backoff.ms, kept up to date by the
+    owner.
     """
 
     __slots__ = (
@@ -124,19 +124,19 @@ class FollowedPartition:
 
     @property
     def asks(self) -> bool:
-        """Whether ``question`` is to be put to the leader now."""
+        """Whether ``question`` should be sent to the leader now."""
         return self.state in (State.TRUNCATING, State.LOCATING)
 
     # -- roles --
 
     def follow(self, leader: int, leader_epoch: int) -> None:
-        """The controller has named a leader, in an epoch that is new here."""
+        """The controller has named a leader in a new leader epoch."""
         self.leader, self.leader_epoch = leader, leader_epoch
         self._tries, self._fault_end = 0, -1
         self._begin()
 
     def _begin(self) -> None:
-        """Ask where the log parts from the leader's, unless it has no epochs to ask about."""
+        """Ask where the log diverges from the leader's, unless it has no epochs to ask about."""
         step = first_question(self.log.epochs, self.log.log_end_offset, self.log.high_watermark)
         if isinstance(step, Cut):
             self._cut(step.offset, f"it has no leader epochs to compare with broker {self.leader}")
@@ -144,10 +144,10 @@ class FollowedPartition:
         else:
             self._enter(State.TRUNCATING, EpochQuestion(step))
 
-    # -- answers --
+    # -- responses --
 
     def on_epoch_end(self, error: int, answer: EpochEnd, now_ms: int) -> None:
-        """An answer to an EpochQuestion; one that came too late changes nothing."""
+        """Handle the response to an EpochQuestion; an outdated one is ignored."""
         if self.state is not State.TRUNCATING or not isinstance(self.question, EpochQuestion):
             return
         if error:
@@ -173,7 +173,7 @@ class FollowedPartition:
             self._enter(State.TRUNCATING, EpochQuestion(latest))
 
     def on_offset(self, error: int, offset: Offset, now_ms: int) -> None:
-        """An answer to an OffsetQuestion; one that came too late changes nothing."""
+        """Handle the response to an OffsetQuestion; an outdated one is ignored."""
         if self.state is not State.LOCATING or not isinstance(self.question, OffsetQuestion):
             return
         if error:
@@ -201,7 +201,7 @@ class FollowedPartition:
             self._back_off(now_ms, None, State.FETCHING)
 
     def on_fetch_error(self, error: int, now_ms: int) -> None:
-        """What a fetch got instead of records."""
+        """Handle the error code of a fetch."""
         if self.state is not State.FETCHING:
             return
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -237,7 +237,7 @@ class FollowedPartition:
             self._back_off(now_ms, text, resume)
 
     def _on_error(self, error: int, now_ms: int) -> None:
-        """An error of any answer about this partition."""
+        """Handle an error in any response about this partition."""
         if error == ErrorCode.FENCED_LEADER_EPOCH:
             logger.info(
                 "%s: broker %d leads in a later epoch than %d; waiting for the controller",
@@ -253,13 +253,13 @@ class FollowedPartition:
             self._back_off(now_ms, f"broker {self.leader} answers {_name(error)}")
 
     def pause(self, now_ms: int, text: str) -> None:
-        """Something else is in the way of what it is about to do; that begins again later."""
+        """Pause because of another failure; the current step starts again later."""
         self._back_off(now_ms, text, State.TRUNCATING)
 
     # -- time --
 
     def resume(self, now_ms: int) -> None:
-        """``retry_at_ms`` is over: go on, or begin again after a failure."""
+        """``retry_at_ms`` has passed: continue, or start again after a failure."""
         if self.retry_at_ms is None or now_ms < self.retry_at_ms:
             return
         if self._resume is State.TRUNCATING:
@@ -293,7 +293,7 @@ class FollowedPartition:
         self.retry_at_ms = now_ms + FAILED_RETRY_MS
 
     def _cut(self, offset: Offset, why: str) -> None:
-        """Truncate, or drop everything where what is left lies below the log's start."""
+        """Truncate, or delete all records if the target is below the log start offset."""
         log = self.log
         end, high_watermark = log.log_end_offset, log.high_watermark
         if offset < log.log_start_offset:

@@ -1,10 +1,10 @@
-"""This broker's part in one partition: its role, the epochs, and the in-sync replicas.
+"""This broker's replica of one partition: its role, epochs and ISR.
 
-Pure: ``take`` is given what the controller says and returns what follows from it; the io worker
-that owns the log (``workers/io/hosted``) does it. Nothing here knows of files, slots or clocks.
+Pure: ``take`` gets the controller's state and returns what to do; the io worker that owns the log
+(``workers/io/hosted``) does it. Nothing here uses files, slots or clocks.
 
-INVARIANT: a role is only ever replaced by one of the same or a later leader epoch, and within one
-leader epoch by a later partition epoch. What comes late changes nothing.
+INVARIANT: a role is only replaced by one of the same or a later leader epoch, and within one leader
+epoch by a later partition epoch. Outdated states are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_EPOCH = -1
 
 
 class Role(IntEnum):
-    """The numbers are those of a slot."""
+    """The role of this broker, numbered as in a slot."""
 
     NONE = partition_table.NO_ROLE
     LEADER = partition_table.LEADER
@@ -30,11 +30,11 @@ class Role(IntEnum):
 
 
 class Change(NamedTuple):
-    """What new metadata changes for a partition.
+    """The effect of new metadata on a partition.
 
-    began: this broker leads from now on, or leads on in a new leader epoch, which begins at the log
-    end. gained: it did not lead before. lost: it does not lead any more; clients that wait for a
-    commit look for the new leader.
+    began: this broker leads in a new leader epoch, which begins at the log end offset. gained: it
+    was not the leader before. lost: it is no longer the leader; clients that wait for a commit
+    must look for the new one.
     """
 
     began: bool
@@ -75,7 +75,7 @@ class Partition:
 
     @property
     def is_alone(self) -> bool:
-        """Whether appends are committed at once: it leads, and no other replica is in sync."""
+        """Whether appends are committed at once: it leads and is alone in the ISR."""
         return self.leads and self.isr == (self._broker_id,)
 
     @property
@@ -113,8 +113,8 @@ class Partition:
         self.isr = tuple(told.isr)
 
     def resign(self) -> Change | None:
-        """The partition is no longer in the metadata: its log stays, but is not served, until the
-        controller has it deleted or gives it a role.
+        """The partition is no longer in the metadata: its log is kept but not served until the
+        controller deletes it or assigns a role.
         """
         if self.role is Role.NONE:
             return None

@@ -1,10 +1,10 @@
-"""Where a follower truncates its log before it follows a leader: after what both have.
+"""Computes where a follower truncates its log: after the last record that the leader has too.
 
-KIP-101 and KIP-279, without a log or a clock. In one leader epoch one broker appends, so two logs
-that have records of an epoch have the same ones, up to where one of them ends, and the same ones
-before it. The follower asks with its latest epoch where that ended in the leader's log
-(OffsetForLeaderEpoch) and cuts its own; until both have the epoch that the leader answers with, it
-asks again with its then latest one. Each question is of an earlier epoch, so there is an end to it.
+KIP-101 and KIP-279, without a log or a clock. Only one broker appends in a leader epoch, so two
+logs that both have records of an epoch have the same ones up to the end of the shorter, and the
+same ones before that epoch. The follower asks where its latest epoch ended in the leader's log
+(OffsetForLeaderEpoch) and truncates; it asks again with its new latest epoch until its log has the
+epoch in the response. Every request is for an earlier epoch, so this terminates.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNDEFINED = -1
 
 
 class EpochHistory(Protocol):
-    """``storage.segments.leader_epochs.LeaderEpochs``, as far as it is needed here."""
+    """The part of ``storage.segments.leader_epochs.LeaderEpochs`` used here."""
 
     @property
     def latest(self) -> int | None:
@@ -28,8 +28,8 @@ class EpochHistory(Protocol):
 
 
 class EpochEnd(NamedTuple):
-    """What a leader answers: the largest epoch of its log that is not above the one asked for, and
-    where it ended there. Either may be UNDEFINED.
+    """The leader's response: the largest epoch in its log up to the requested one, and its end
+    offset. Either may be UNDEFINED.
     """
 
     epoch: int
@@ -44,14 +44,14 @@ class Cut(NamedTuple):
 
 
 class WrongAnswerError(ValueError):
-    """A response that no leader gives: the caller retries later, and truncates nothing."""
+    """An impossible response: the caller retries later and truncates nothing."""
 
 
 def first_question(
     epochs: EpochHistory, log_end_offset: Offset, high_watermark: Offset
 ) -> int | Cut:
-    """The epoch to ask the leader about, or where to cut without a question: a log without epochs
-    (message formats 0 and 1) keeps what is committed, as far as it knows.
+    """The epoch to ask the leader about, or where to truncate without asking: a log without epochs
+    (message formats 0 and 1) is truncated to its high watermark.
     """
     latest = epochs.latest
     if latest is None:
@@ -66,11 +66,11 @@ def cut_for(
     log_end_offset: Offset,
     high_watermark: Offset,
 ) -> Cut:
-    """What follows from the leader's response for epoch ``asked``.
+    """Where to truncate after the leader's response for epoch ``asked``.
 
-    A fetch that is answered with a diverging epoch (KIP-595) is the same: ``asked`` is its last
-    fetched epoch. After a cut that is not final ask about the latest epoch that is left; if
-    there is none, follow. Raises WrongAnswerError.
+    A diverging epoch in a fetch response (KIP-595) is the same: ``asked`` is the last fetched epoch
+    then. After a cut that is not final, ask about the latest epoch that is left; if there is none,
+    follow. Raises WrongAnswerError.
     """
     if answer.end_offset < 0:
         # (a) The leader knows no epoch that old: its log is of formats 0 and 1, or has none.

@@ -1,7 +1,7 @@
-"""The controller process: the metadata store, the controller, what this broker hosts.
+"""The controller process: metadata store, controller, and the replicas on this broker.
 
-When it is restarted, the other processes keep their image until the new controller has loaded and
-sends them its own.
+When it restarts, the other processes keep their image until the new controller process has loaded
+its state and sends them a new one.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class ControllerWorker(Worker):
         return InOffice(controller, configs, topics, duties)
 
     def in_office(self, office: InOffice) -> None:
-        """From here on there is an image to give to processes."""
+        """The controller is elected and loaded; processes can get the image now."""
         # The journal may have topics whose slots could not be released.
         for name in self.slots.topics():
             if self.hosting.replicas.topic(name) is None:
@@ -190,8 +190,8 @@ class ControllerWorker(Worker):
                     state.controller_epoch, len(state.topics()), took_ms)  # fmt: skip
 
     def not_elected(self) -> None:
-        """Serve, with an image of nothing so far: the controller's requests come to the listeners,
-        too.
+        """Start to serve, with an empty image: the controller's requests arrive through the
+        listeners, too.
         """
         if not self._is_told:
             logger.info("another broker is the controller")
@@ -224,12 +224,12 @@ class ControllerWorker(Worker):
             link.tick(now, self.hosting.metadata.controller_id)
 
     def _take_over(self) -> None:
-        """Publish to the processes that an earlier controller process served."""
+        """Publish the image to processes of the previous controller process."""
         if self.context.incarnation > 1 and self._is_told:
             self.publisher.take_over()
 
     async def hello(self, sender: Address, _: calls.Nothing) -> calls.ImageDocument:
-        """A process asks for the image, and for all changes from now on."""
+        """Return the image to a process, and send it all changes from now on."""
         if not self._is_told:
             first: Pending[None] = Pending()
             self._waiting_for_image.append(first)
@@ -240,7 +240,7 @@ class ControllerWorker(Worker):
     async def allocate_producer_ids(
         self, sender: Address, _: calls.Nothing
     ) -> calls.ProducerIdBlock:
-        """Producer ids that nobody else has."""
+        """Allocate a block of producer ids."""
         broker_id = self.context.broker_id
         first = await self.own_events.put(
             lambda: persistence.allocate_producer_ids(self.own_store, broker_id)
@@ -248,7 +248,7 @@ class ControllerWorker(Worker):
         return calls.ProducerIdBlock(first, persistence.PRODUCER_ID_BLOCK_SIZE)
 
     def on_reload(self) -> None:
-        """SIGHUP: read the file again and publish what has changed."""
+        """SIGHUP: reload the file and publish what has changed."""
         if self.context.config_path is None:
             logger.warning(
                 "the broker was started without a configuration file, so there is nothing to reload"
@@ -304,7 +304,7 @@ class ControllerWorker(Worker):
 
 
 def cannot_start(error: BaseException) -> SystemExit:
-    """Say why there is no controller; the end of the broker."""
+    """Log why the controller cannot start, and stop the broker."""
     if isinstance(error, START_FAILURES):
         logger.error("the controller cannot start: %s", error)
     elif isinstance(error, DAMAGED):
@@ -322,7 +322,7 @@ def cannot_start(error: BaseException) -> SystemExit:
 
 
 def advertised_endpoints(config: BrokerConfig, bound_ports: dict[str, int]) -> list[list[Any]]:
-    """What clients are told, as in the cluster image; an empty host: the address they reached."""
+    """Endpoints for clients, as in the cluster image. Empty host: the address they connected to."""
     advertised = [
         [listener.name, listener.host, listener.port, listener.security_protocol]
         for listener in config.advertised_listeners
@@ -335,9 +335,9 @@ def advertised_endpoints(config: BrokerConfig, bound_ports: dict[str, int]) -> l
 
 
 def registered_endpoints(config: BrokerConfig, endpoints: list[list[Any]]) -> list[list[Any]]:
-    """What brokers of a cluster tell each other's clients: every endpoint has a host.
+    """Endpoints for clients of other brokers in the cluster, each with a host.
 
-    As in Kafka: the one that the listener binds, or else the full name of this machine.
+    As in Kafka: the host that the listener binds to, or else this machine's canonical name.
     """
     bound = {listener.name: listener.host for listener in config.listeners}
     return [

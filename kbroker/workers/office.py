@@ -1,6 +1,6 @@
-"""The broker in its cluster: what it hosts, its session, and the controller while it is elected.
+"""The broker's session in the cluster, and its controller while it is elected.
 
-Nothing here waits: a store may answer at once, later, or not before its connection is back.
+Nothing here blocks: a store may respond at once, later, or only once it has reconnected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ A = TypeVar("A")
 
 
 class InOffice:
-    """A controller, and what clients ask of it."""
+    """An elected controller, with the services for clients' requests."""
 
     def __init__(
         self,
@@ -49,33 +49,33 @@ class InOffice:
 
 
 class Process(Protocol):
-    """What an office needs of the process it is in."""
+    """What an office needs from the controller process."""
 
     def sleep(self, delay_ms: int) -> Pending[None]:
-        """A Pending that resolves by itself."""
+        """A Pending that resolves after this time."""
 
     def put_in_office(self, controller: ActiveController) -> InOffice:
-        """Make what serves clients; the state of the controller is loaded, and told to nobody."""
+        """Create the services for clients. The controller's state is loaded, but not sent yet."""
 
     def in_office(self, office: InOffice) -> None:
-        """Everybody has been told what there is."""
+        """The state has been sent to all brokers and processes."""
 
     def not_elected(self) -> None:
-        """Another broker is the controller, or will be."""
+        """Another broker is the controller, or about to become it."""
 
     def failed(self, error: BaseException) -> None:
-        """The session or the start of a controller ended with what nobody expects."""
+        """The session, or the start of a controller, failed with an unexpected error."""
 
 
 class WayToBrokers(Brokers, Protocol):
     """``peers.links.Links``."""
 
     def resign(self) -> None:
-        """Say nothing more on behalf of a controller that is none any more."""
+        """Stop sending requests, because this broker is no longer the controller."""
 
 
 class Office:
-    """Of one broker. ``present``: the controller, None while another broker has the office."""
+    """``present``: the controller; None while another broker is elected."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Office:
         return self.present.duties if self.present is not None and self._is_connected else None
 
     def start(self) -> None:
-        """Register and stand for the controller, now and whenever it is needed again."""
+        """Register and stand for election, now and whenever it becomes necessary again."""
         self._session.start()
 
     def served(
@@ -109,7 +109,7 @@ class Office:
     ) -> Callable[[Address, Q], Coroutine[Any, Any, A]]:
         """Wrap the handler of a request that only the controller can serve.
 
-        On another broker it gives NOT_CONTROLLER, and while the store cannot be reached
+        On other brokers it returns NOT_CONTROLLER, and while the store is unreachable
         REQUEST_TIMED_OUT; clients retry after both.
         """
 
@@ -141,7 +141,7 @@ class Office:
             self.present.duties.connected()
 
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
-        """Load all that the store has, and tell it."""
+        """Load the state from the store, and send it to all brokers."""
         state = ClusterState(self._me.broker_id, elected.epoch, self._topic_ids)
         await persistence.load(store, state)
         controller = ActiveController(state, store, self._brokers, self._hosting)
