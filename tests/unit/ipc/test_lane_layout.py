@@ -17,7 +17,7 @@ from kbroker.protocol.api import ApiKey
 pytestmark = pytest.mark.unit
 
 
-@pytest.mark.parametrize("name", ["ENVELOPE", "REQUEST", "ANSWER", "FOLLOWER"])
+@pytest.mark.parametrize("name", ["ENVELOPE", "REQUEST", "RESPONSE", "FOLLOWER"])
 def test_format_has_the_size_of_the_struct(name: str) -> None:
     """A struct with a gap, or a field that its format does not know, would shift what follows."""
     layout = getattr(lane_layout, f"{name}_FORMAT")

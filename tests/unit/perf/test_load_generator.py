@@ -129,11 +129,11 @@ def test_run_with_answers_in_pieces_and_together_reads_all(run_against):
     [
         (lambda number: None, "closed the connection"),
         (lambda number: answer_to(number + 1), "not the response to our request"),
-        (lambda number: answer_to(number, prefix=PREFIX[:-1] + b"\x09"), "not the answer"),
-        (lambda number: answer_to(number) * 2, "not the answer"),
-        (lambda number: struct.pack(">i", -1), "not the answer"),
-        (lambda number: struct.pack(">i", 1 << 30), "not the answer"),
-        (lambda number: struct.pack(">i", 4) + b"\0\0\0\0", "not the answer"),
+        (lambda number: answer_to(number, prefix=PREFIX[:-1] + b"\x09"), "not the response"),
+        (lambda number: answer_to(number) * 2, "not the response"),
+        (lambda number: struct.pack(">i", -1), "not the response"),
+        (lambda number: struct.pack(">i", 1 << 30), "not the response"),
+        (lambda number: struct.pack(">i", 4) + b"\0\0\0\0", "not the response"),
     ],
 )
 def test_run_against_a_bad_answer_raises(run_against, answer, reason):
@@ -142,7 +142,7 @@ def test_run_against_a_bad_answer_raises(run_against, answer, reason):
 
 
 def test_run_without_an_answer_to_the_last_request_raises(run_against):
-    with pytest.raises(LoadError, match="1 requests were never expects_responses"):
+    with pytest.raises(LoadError, match="1 requests got no response"):
         run_against(lambda number: b"", in_flight=1, seconds=0.01, drain_seconds=0.05)
 
 
