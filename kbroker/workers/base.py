@@ -153,6 +153,10 @@ class Worker:
         """Whether all waiting requests are small, and no large one is in progress."""
         return True
 
+    def signal_of_parents_end(self) -> int:
+        """What this process gets when the supervisor dies. Whoever writes to logs is killed."""
+        return signal.SIGKILL
+
     def shutdown(self) -> None:
         """Leave in order; the loop has ended, the mailbox still works."""
 
@@ -160,7 +164,7 @@ class Worker:
 
     def run(self) -> int:
         """The life of the process; returns its exit code."""
-        die_with_parent(self.context.parent_pid)
+        die_with_parent(self.context.parent_pid, self.signal_of_parents_end())
         set_title(f"kbroker: {self.address.title}")
         self._signals = signal_socket()
         if not os.path.isdir(self.context.runtime_dir):
@@ -302,11 +306,11 @@ def _noticed(number: int, frame: Any) -> None:
     """The wakeup descriptor has the signal already."""
 
 
-def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when the supervisor dies; leave at once if it already
-    has.
+def die_with_parent(parent_pid: int, number: int) -> None:
+    """Have the kernel send this process a signal when the supervisor dies; leave at once if it
+    already has.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(EXIT_DONE)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import signal
 import socket
 import time
 from typing import Any
@@ -47,11 +48,14 @@ from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.controller_server import SERVED, ControllerServer
 from kbroker.workers.leaving import Leaving
 from kbroker.workers.office import InOffice, Office
+from kbroker.workers.process_ends import await_end
 from kbroker.workers.store_start import has_all_directories, open_store
 
 logger = logging.getLogger(__name__)
 
 CLOSE_MS = 1000  # how long a stop waits for the store to end the session
+# BOUND: seconds that this process survives its supervisor.
+ORPHAN_S = 10
 START_FAILURES = (StoreFailed, WrongCluster, NoFreeSlot, Refusal, OSError)
 # What documents raise that nobody wrote.
 DAMAGED = (ValueError, KeyError, TypeError)
@@ -272,7 +276,16 @@ class ControllerWorker(Worker):
 
         run(leaving.hand_over(lambda: self.hosting.broker_epoch)).then(ended)
 
+    def signal_of_parents_end(self) -> int:
+        """A session outlives its process; so this one stays to end it."""
+        return signal.SIGTERM if self.config.uses_zookeeper else signal.SIGKILL
+
     def shutdown(self) -> None:
+        if os.getppid() != self.context.parent_pid:
+            # Others may lead as soon as the session has ended: nobody here may write by then.
+            signal.alarm(ORPHAN_S)
+            await_end(self.processes, [ProcessKind.IO_WORKER, ProcessKind.NETWORK], ORPHAN_S - 2)
+            logger.warning("the supervisor was killed; ending this broker's session")
         self.slots.close()
         closed, until = self.store.close(), now_ms() + CLOSE_MS
         if self.store.fd is not None:

@@ -124,3 +124,23 @@ def test_broker_without_others_replicas_stops_at_once(
             30,
             "it leads again",
         )
+
+
+def test_killed_broker_ends_its_session_itself(
+    brokers: dict[int, Broker], store: KazooClient
+) -> None:
+    """The kernel kills its other processes; the one with the session survives for so long."""
+    with created(store, brokers, 1) as topic:
+        before = states(store, topic)
+        killed = brokers[2]
+
+        killed.kill_all()  # until the last of its processes is gone
+
+        assert store.exists("/brokers/ids/2") is None
+        assert "the supervisor was killed; ending this broker's session" in killed.log_text
+        killed.start()
+        wait_until(
+            lambda: [s["leader"] for s in states(store, topic)] == [s["leader"] for s in before],
+            30,
+            "it leads again",
+        )

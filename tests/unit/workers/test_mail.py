@@ -64,7 +64,7 @@ def reader(monkeypatch):
     )
     for name, value in {
         "now_ms": lambda: made.clock_ms,
-        "die_with_parent": lambda pid: None,
+        "die_with_parent": lambda pid, number: None,
         "set_title": lambda title: None,
         "signal_socket": lambda: here,
         "Mailbox": lambda *_: mailbox,
