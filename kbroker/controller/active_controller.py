@@ -32,6 +32,7 @@ from kbroker.controller.state import (
     TopicRemoved,
 )
 from kbroker.controller.store_failure import store_failure
+from kbroker.controller.told import Told
 from kbroker.ipc.pending import Pending
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import BadVersion, NodeExists, NoNode
@@ -86,10 +87,7 @@ class ActiveController:
         self.heard: Callable[[Answered], None] = lambda _: None
         self._brokers = brokers
         self._settings = settings
-        self._sent = 0
-        # Requests without a response, by batch. BOUND: by the requests of clients.
-        self._open: dict[int, int] = {}
-        self._waiting: list[tuple[int, Pending[None]]] = []
+        self._told = Told()
 
     def start(self) -> Pending[list[Answered]]:
         """Send the complete state to all brokers."""
@@ -164,13 +162,9 @@ class ActiveController:
         sent = list(requests)
         done: Pending[list[Answered]] = Pending()
         answers: dict[int, Answered] = {}
-        self._sent += 1
-        order = self._sent
-        self._open[order] = sum(map(tells, sent))
+        order = self._told.sent(one.broker_id for one in sent if tells(one))
 
         def answered(number: int, outcome: Pending[ControlAnswer]) -> None:
-            if tells(sent[number]):
-                self._open[order] -= 1
             answer = ControlAnswer() if outcome.error is not None else outcome.value
             answers[number] = Answered(*sent[number], answer)
             if isinstance(sent[number].request, LeaderAndIsr):
@@ -179,33 +173,22 @@ class ActiveController:
                 done.resolve(error=outcome.error)
             elif len(answers) == len(sent):
                 done.resolve([answers[n] for n in range(len(sent))])
-            self._close()
+            if tells(sent[number]):
+                self._told.responded(order, sent[number].broker_id)
 
         for number, (broker_id, request) in enumerate(sent):
             self._brokers.send(broker_id, request).then(partial(answered, number))
         if not sent:
             done.resolve([])
-        self._close()
         return done
 
     def all_told(self) -> Pending[None]:
         """Resolves when brokers have responded to all requests about topics sent so far."""
-        pending: Pending[None] = Pending()
-        self._waiting.append((self._sent, pending))
-        self._close()
-        return pending
+        return self._told.wait()
 
-    def _close(self) -> None:
-        """Drop batches that have all their responses, and complete whoever waits for them."""
-        for order in [order for order, count in self._open.items() if count == 0]:
-            del self._open[order]
-        first = min(self._open, default=self._sent + 1)
-        waiting, self._waiting = self._waiting, []
-        for order, pending in waiting:
-            if order < first:
-                pending.resolve()
-            else:
-                self._waiting.append((order, pending))
+    def told_here(self) -> Pending[None]:
+        """As ``all_told``, of this broker alone."""
+        return self._told.wait(self.state.broker_id)
 
 
 def tells(sent: Request) -> bool:

@@ -47,6 +47,9 @@ logger = logging.getLogger(__name__)
 FAILURES = (StoreFailed, StoreError, Fenced)
 # How long until what a broker or the store did not take is tried again.
 RETRY_MS = 5_000
+# How long other brokers are waited for until they know what has changed. Kafka's controllers do not
+# wait for them at all.
+OTHERS_MS = 2_000
 
 Told = Pending[list[Answered]]
 
@@ -101,7 +104,7 @@ class TopicAdmin:
         if topics or asked.auto:
             # With auto another request may have created the topic, and brokers may not know it yet.
             awaited = told if topics else self._controller.all_told()
-            if not await self._wait(awaited, asked.within_ms):
+            if not await self._is_told(awaited, asked.within_ms):
                 late = {new.name for new in topics}
                 return [timed_out(r.name) if r.name in late else r for r in results]
         return [self._requests.existing_result(r) if asked.auto else r for r in results]
@@ -178,7 +181,7 @@ class TopicAdmin:
     ) -> list[TopicResult]:
         """Add partitions to topics, or only validate the request."""
         results, told = await self._events.put(lambda: self._enlarge_all(asked))
-        if told and not await self._wait(all_of(told), asked.within_ms):
+        if told and not await self._is_told(all_of(told), asked.within_ms):
             return [r if r.error else timed_out(r.name) for r in results]
         return results
 
@@ -359,6 +362,15 @@ class TopicAdmin:
 
     async def _resume_later(self, names: list[str]) -> None:
         self.finish_deletions(names)
+
+    async def _is_told(self, everywhere: Pending[Any], within_ms: int) -> bool:
+        """Whether this broker was told in time. The other brokers are waited for as well, but not
+        long: one that is cut off or hangs may not respond before its session ends.
+        """
+        if not await self._wait(self._controller.told_here(), within_ms):
+            return False
+        await self._wait(everywhere, min(within_ms, OTHERS_MS))
+        return True
 
     async def _wait(self, awaited: Pending[Any], within_ms: int) -> bool:
         """Whether it completed in time; otherwise it continues in the background."""

@@ -268,6 +268,7 @@ class ZooKeeperStore(Store):
         if operation.kind == "create":
             acl = acl_of(operation.path, self._settings)
             transaction.create(path, operation.data, acl, operation.ephemeral, operation.sequential)
+            _without_data(transaction)
         elif operation.kind == "set":
             transaction.set_data(path, operation.data, operation.version)
         elif operation.kind == "delete":
@@ -458,6 +459,7 @@ class ZooKeeperStore(Store):
         def ask(client: KazooClient) -> Result:
             transaction = client.transaction()
             transaction.create(absolute, b"", acl)
+            _without_data(transaction)
             result: Result = transaction.commit_async()
             return result
 
@@ -525,6 +527,16 @@ class _Subtree:
 
 def _at(ask: Callable[[Any, str], Result], path: str, client: KazooClient) -> Result:
     return ask(client, path)
+
+
+def _without_data(transaction: Any) -> None:
+    """Have the node that it creates last hold null instead of no bytes.
+
+    COMPAT: Kafka creates empty nodes so, and does not start when one that it parses is not.
+    """
+    last = transaction.operations[-1]
+    if not last.data:
+        transaction.operations[-1] = last._replace(data=None)
 
 
 def _node(path: str, found: Any) -> Node:

@@ -27,6 +27,7 @@ from typing import IO, Any
 from kbroker.config.loader import check_name
 from kbroker.ipc.process_kinds import WORKERS
 from kbroker.testing import processes, template
+from kbroker.testing.ports import HeldPort
 from kbroker.testing.waiting import wait_until
 
 # Small, so that a start is fast, but two of each kind that there can be several of.
@@ -99,7 +100,7 @@ class Broker:
         self._command = command
         self._process: subprocess.Popen[bytes] | template.ForkedProcess | None = None
         self._status: dict[str, Any] = {}
-        self._port_holder: socket.socket | None = None
+        self._held_port: HeldPort | None = None
 
     # -- start and stop
 
@@ -161,15 +162,10 @@ class Broker:
         return None
 
     def _hold_port(self) -> None:
-        """Keep the port bound while the broker is down, so that the system does not reassign it.
-
-        The broker can bind it all the same: both say SO_REUSEADDR, and this one never listens.
-        """
+        """Keep the port while the broker is down, so that the system does not reassign it."""
         if self.config["listeners"] == DEFAULTS["listeners"]:
-            self._port_holder = holder = socket.socket()
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            holder.bind(("127.0.0.1", 0))
-            self.config["listeners"] = f"PLAINTEXT://127.0.0.1:{holder.getsockname()[1]}"
+            self._held_port = HeldPort()
+            self.config["listeners"] = f"PLAINTEXT://{self._held_port.address}"
 
     def stop(self, timeout: float | None = None) -> int:
         """SIGTERM, and wait; returns the exit code. Does nothing when it is not running.
@@ -214,8 +210,8 @@ class Broker:
         try:
             self.stop()
         finally:
-            if self._port_holder is not None:
-                self._port_holder.close()
+            if self._held_port is not None:
+                self._held_port.release()
             if self._removes_runtime_dir:
                 shutil.rmtree(self._runtime_dir, ignore_errors=True)
             if not self._keeps_directory:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from itertools import count
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
-from support.zookeeper import ZooKeeperServer
+from support.zookeeper import skip_without_zookeeper
 
-from kbroker.testing import Broker, wait_until
+from kbroker.testing import Broker, Cluster, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -22,28 +21,15 @@ TOPICS = (f"t-{number}" for number in count())
 
 
 @pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
+def cluster() -> Iterator[Cluster]:
+    skip_without_zookeeper()
+    with Cluster(3) as started:
+        yield started
 
 
-@pytest.fixture(scope="module")
-def brokers(
-    zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[Broker]]:
-    """The first is the controller."""
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(
-                Broker(
-                    broker_id=number,
-                    zookeeper_connect=f"{zookeeper.connect}/cluster",
-                    zookeeper_session_timeout_ms=6000,
-                    log_dirs=str(tmp_path_factory.mktemp(f"broker-{number}")),
-                )
-            )
-            for number in (1, 2, 3)
-        ]
+@pytest.fixture
+def brokers(cluster: Cluster) -> list[Broker]:
+    return cluster.brokers
 
 
 @pytest.fixture
@@ -105,7 +91,7 @@ def test_every_broker_knows_all_and_leads_its_part(brokers: list[Broker], topic:
     )
     first, *others = [leaders(broker, topic) for broker in brokers]
     assert others == [first, first]
-    assert sorted(first.values()) == [1, 1, 2, 2, 3, 3]
+    assert sorted(first.values()) == [0, 0, 1, 1, 2, 2]
 
 
 def test_records_are_written_and_read_through_any_broker(brokers: list[Broker], topic: str) -> None:
@@ -128,21 +114,19 @@ def test_broker_that_comes_back_leads_what_it_led_with_its_records(
     assert read(brokers[0], topic, len(texts)) == texts
 
 
-def test_next_controller_takes_over_when_the_first_is_gone(
-    brokers: list[Broker], topic: str, zookeeper: ZooKeeperServer
-) -> None:
-    client = KazooClient(f"{zookeeper.connect}/cluster")
+def test_next_controller_takes_over_when_the_first_is_gone(cluster: Cluster, topic: str) -> None:
+    client = KazooClient(cluster.zookeeper_connect)
     client.start()
     try:
         controller = json.loads(client.get("/controller")[0])["brokerid"]
+        assert controller == cluster.controller
         epoch = int(client.get("/controller_epoch")[0])
-        numbered = dict(zip((1, 2, 3), brokers, strict=True))
-        stopped = numbered[controller]
+        stopped = cluster.brokers[controller]
         assert stopped.stop() == 0
-        wait_until(lambda: client.exists("/controller") is not None, 30, "another is elected")
+        cluster.wait_ready()
         assert json.loads(client.get("/controller")[0])["brokerid"] != controller
         assert int(client.get("/controller_epoch")[0]) > epoch
-        stopped.start()
+        cluster.restart(controller)
     finally:
         client.stop()
         client.close()

@@ -94,6 +94,17 @@ def test_paths_of_a_broker_are_created_below_the_chroot(
     bench.next_session()  # they are there already
 
 
+def test_node_that_holds_nothing_is_created_as_by_kafka(
+    bench: ZooKeeperBench, other: KazooClient
+) -> None:
+    """Kafka parses any bytes, also none, and does not start then."""
+    bench.close()
+    bench.open(top_paths=paths.PERSISTENT_PATHS)
+    bench.wait(bench.store.create("/empty"))
+    assert other.get("/empty")[0] is None
+    assert other.get(paths.PRODUCER_ID_BLOCK)[0] is None
+
+
 def test_session_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
     with ZooKeeperServer(tmp_path / "server", {"tickTime": "3000"}) as server:
         bench = ZooKeeperBench(server.connect, tmp_path, zookeeper_session_timeout_ms="60000")

@@ -102,6 +102,10 @@ class Server:
             return False
         return True
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def stop(self) -> None:
         self._end(signal.SIGTERM)
 
@@ -171,11 +175,17 @@ class Kafka27(Kafka):
     """Apache Kafka 2.7 on a ZooKeeper."""
 
     def __init__(
-        self, home: Path, zookeeper: ZooKeeper, log_dirs: Sequence[Path] = (), **config: str
+        self,
+        home: Path,
+        zookeeper: ZooKeeper | str,
+        log_dirs: Sequence[Path] = (),
+        **config: str,
     ) -> None:
+        """zookeeper: one of this module, or an address with a path."""
         super().__init__(home, log_dirs, **config)
         self.config.setdefault("broker.id", "0")
-        self.config["zookeeper.connect"] = zookeeper.bootstrap
+        connect = zookeeper if isinstance(zookeeper, str) else zookeeper.bootstrap
+        self.config["zookeeper.connect"] = connect
 
 
 class Kafka39(Kafka):

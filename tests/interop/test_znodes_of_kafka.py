@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -75,11 +74,11 @@ def without_own(found: dict[str, Any], own: tuple[str, ...]) -> dict[str, Any]:
 
 
 def test_documents_have_the_keys_of_kafkas(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    place = SimpleNamespace(bootstrap=f"{zookeeper.connect}/kafka")
+    place = f"{zookeeper.connect}/kafka"
     with Kafka27(tmp_path / "kafka", place) as kafka:
         make_history(kafka.bootstrap)
-        wait_until(lambda: "/brokers/topics/t/partitions/1/state" in nodes(place.bootstrap))
-        theirs = without_own(nodes(place.bootstrap), KAFKAS_OWN)
+        wait_until(lambda: "/brokers/topics/t/partitions/1/state" in nodes(place))
+        theirs = without_own(nodes(place), KAFKAS_OWN)
     with Broker(zookeeper_connect=f"{zookeeper.connect}/kbroker") as broker:
         make_history(broker.bootstrap)
         ours = without_own(nodes(f"{zookeeper.connect}/kbroker"), KBROKERS_OWN)

@@ -176,6 +176,21 @@ def test_request_names_controller_and_registration(cluster: Cluster) -> None:
     assert [tuple(sender) for sender in senders] == [(0, 3, 10), (0, 3, 11)]
 
 
+def test_own_broker_can_be_waited_for_alone(cluster: Cluster) -> None:
+    """Another one may be cut off, and answer when its session has ended."""
+    cluster.create()
+    cluster.controller.enter([DeletionBegun("t")])
+    here, everywhere = cluster.controller.told_here(), cluster.controller.all_told()
+    answers = {broker_id: pending for broker_id, _, pending in cluster.brokers.open}
+    assert not here.done
+
+    answers[0].resolve(ControlAnswer())
+    assert here.done and not everywhere.done
+
+    answers[1].resolve(ControlAnswer())
+    assert everywhere.done
+
+
 def test_orders_to_stop_are_not_waited_for_by_who_needs_a_topic(cluster: Cluster) -> None:
     """They may take until an io worker has restarted."""
     cluster.create()

@@ -1,0 +1,277 @@
+"""A cluster of real brokers on a real ZooKeeper, for tests.
+
+    with Cluster(brokers=3) as cluster:
+        producer = KafkaProducer(bootstrap_servers=cluster.bootstrap)
+        cluster.kill(0)
+
+One ZooKeeper is started for all clusters of the process, and each cluster has a path of its own in
+it. It needs Java and PySpark's jars (``kbroker.testing.zookeeper`` says how to get them).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import struct
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from kbroker.testing import zookeeper
+from kbroker.testing.broker import Broker, BrokerFailed
+from kbroker.testing.cables import Cables
+from kbroker.testing.ports import LOCALHOST, HeldPort
+from kbroker.testing.waiting import wait_until
+
+# A broker that was killed is missed after this, and a busy machine is not mistaken for a dead one.
+DEFAULTS = {
+    "zookeeper.session.timeout.ms": "6000",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "6",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "6",
+    "group.initial.rebalance.delay.ms": "0",
+}
+READY_S = 60.0
+ZOOKEEPER = "zookeeper"
+BROKERS_LISTENER = "BROKERS"
+# WIRE: Metadata (key 3) version 1 of no topics, correlation id 1, no client id.
+_METADATA = struct.pack(">ihhihi", 14, 3, 1, 1, -1, 0)
+
+_numbers = count()
+
+
+class Membership(NamedTuple):
+    """What a broker says of its cluster. controller: -1 if it knows none."""
+
+    brokers: frozenset[int]
+    controller: int
+
+
+class Cluster:
+    """Brokers 0 to ``brokers`` - 1. Settings are those of ``Broker``, for all of them."""
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        config: Mapping[str, object] | None = None,
+        *,
+        each: Mapping[int, Mapping[str, object]] | None = None,
+        cuttable: bool = False,
+        zookeeper_connect: str | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        start_timeout: float = READY_S,
+        **settings: object,
+    ) -> None:
+        """Raises ValueError for a setting that does not exist, and ZooKeeperMissing.
+
+        each: settings of single brokers, by id. cuttable: have brokers reach each other and
+        ZooKeeper through proxies, for ``cut``. zookeeper_connect: a ZooKeeper to use, with the path
+        of the cluster in it; without one the shared server and a new path. directory: where data
+        and logs go and stay; without one a temporary directory that ``close`` removes.
+        """
+        self._keeps_directory = directory is not None
+        self.directory = Path(directory or tempfile.mkdtemp(prefix="kbroker-cluster-"))
+        self._start_timeout = start_timeout
+        self._cables = Cables() if cuttable else None
+        self._held: list[HeldPort] = []
+        self.brokers: list[Broker] = []
+        try:
+            if zookeeper_connect is None:
+                place = f"/{os.getpid()}-{next(_numbers)}"
+                zookeeper_connect = zookeeper.shared().connect + place
+            self.zookeeper_connect = zookeeper_connect
+            for number in range(brokers):
+                chosen = {**DEFAULTS, **(config or {}), **_dotted(settings)}
+                chosen |= (each or {}).get(number, {})
+                chosen |= self._addresses(number)
+                chosen["broker.id"] = number
+                home = self.directory / f"broker-{number}"
+                self.brokers.append(Broker(chosen, directory=home, start_timeout=start_timeout))
+        except BaseException:
+            self.close()
+            raise
+
+    def _addresses(self, number: int) -> dict[str, object]:
+        """Its listeners, and where it finds ZooKeeper."""
+        ours = self._hold_port()
+        client = f"PLAINTEXT://{LOCALHOST}:{ours}"
+        if self._cables is None:
+            return {"listeners": client, "zookeeper.connect": self.zookeeper_connect}
+        inner = self._hold_port()
+        proxy = self._cables.to_broker(str(number), inner)
+        server, _, path = self.zookeeper_connect.partition("/")
+        keeper = self._cables.from_broker(str(number), ZOOKEEPER, int(server.rpartition(":")[2]))
+        return {
+            "listeners": f"{client},{BROKERS_LISTENER}://{LOCALHOST}:{inner}",
+            "advertised.listeners": f"{client},{BROKERS_LISTENER}://{proxy}",
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{BROKERS_LISTENER}:PLAINTEXT",
+            "inter.broker.listener.name": BROKERS_LISTENER,
+            "zookeeper.connect": f"{keeper}/{path}",
+        }
+
+    def _hold_port(self) -> int:
+        self._held.append(HeldPort())
+        return self._held[-1].number
+
+    # -- all of it
+
+    def start(self) -> Cluster:
+        """Start the brokers that do not run and return once every one knows all of them."""
+        self._at_once(Broker.start, [one for one in self.brokers if not one.running])
+        self.wait_ready()
+        return self
+
+    def stop(self) -> None:
+        """Stop all brokers in order."""
+        self._at_once(Broker.stop, self.brokers)
+
+    def close(self) -> None:
+        """Stop all brokers and remove their files, unless a directory to keep was given."""
+        try:
+            self.heal()
+            self._at_once(Broker.close, self.brokers)
+        finally:
+            if self._cables is not None:
+                self._cables.close()
+            for port in self._held:
+                port.release()
+            if not self._keeps_directory:
+                shutil.rmtree(self.directory, ignore_errors=True)
+
+    def wait_ready(self, timeout: float = READY_S) -> None:
+        """Wait until every broker that runs says that these and no others are there, and names the
+        same controller among them."""
+
+        def agree() -> bool:
+            running = [one for one in self.brokers if one.running]
+            said = {membership(_client_address(one)) for one in running}
+            ids = frozenset(self.brokers.index(one) for one in running)
+            assert len(said) == 1, f"{said}"
+            (found,) = said
+            assert found.brokers == ids, f"{sorted(found.brokers)} are registered"
+            return found.controller in ids
+
+        try:
+            wait_until(agree, timeout, "all brokers know each other")
+        except AssertionError as error:
+            logs = "\n".join(f"broker {n}:\n{b.log_text}" for n, b in enumerate(self.brokers))
+            raise BrokerFailed(f"{error}\n{logs}") from error
+
+    def __enter__(self) -> Cluster:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @staticmethod
+    def _at_once(work: Callable[[Broker], object], brokers: list[Broker]) -> None:
+        if brokers:
+            with ThreadPoolExecutor(len(brokers)) as pool:
+                list(pool.map(work, brokers))
+
+    # -- single brokers, by their ids
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers, for a client's bootstrap servers."""
+        return ",".join(_client_address(one) for one in self.brokers)
+
+    @property
+    def controller(self) -> int:
+        """The id of the broker that is the controller, as the first one that runs says; -1 if it
+        knows none."""
+        first = next(one for one in self.brokers if one.running)
+        return membership(_client_address(first)).controller
+
+    def kill(self, broker: int) -> None:
+        """SIGKILL to all processes of a broker. Others miss it when its session ends."""
+        self.brokers[broker].kill_all()
+
+    def restart(self, broker: int) -> None:
+        """Stop it in order, if it runs, and start it; return once all know it again."""
+        self.brokers[broker].restart()
+        self.wait_ready()
+
+    def cut(self, broker: int, from_: int | str | Iterable[int] | None = None) -> None:
+        """Let nothing pass between this broker and others: all of them, one, several, or
+        ZooKeeper, which is called "zookeeper". Clients still reach it.
+
+        Connections stay open and say nothing, as if a cable had been pulled. Needs a cluster with
+        ``cuttable=True``.
+        """
+        for other in self._others(broker, from_):
+            self._cut_cables().cut(str(broker), other)
+
+    def heal(self, broker: int | None = None) -> None:
+        """Undo all cuts, or those of one broker."""
+        if self._cables is not None:
+            self._cables.heal(None if broker is None else str(broker))
+
+    def _others(self, broker: int, from_: int | str | Iterable[int] | None) -> list[str]:
+        known = [str(number) for number in range(len(self.brokers)) if number != broker]
+        if from_ is None:
+            return known
+        wanted = [from_] if isinstance(from_, int | str) else list(from_)
+        names = [str(one) for one in wanted]
+        for name in names:
+            if name not in known and name != ZOOKEEPER:
+                raise ValueError(f"broker {broker} cannot be cut from {name!r}")
+        return names
+
+    def _cut_cables(self) -> Cables:
+        if self._cables is None:
+            raise ValueError("this cluster has no proxies: create it with cuttable=True")
+        return self._cables
+
+
+def membership(address: str) -> Membership:
+    """What the broker at ``host:port`` says of its cluster. Raises AssertionError while it does not
+    answer."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=10) as sock:
+            sock.sendall(_METADATA)
+            return _parse(sock.makefile("rb").read)
+    except (OSError, struct.error) as error:
+        raise AssertionError(f"the broker at {address} does not answer: {error}") from error
+
+
+def _parse(read: Callable[[int], bytes]) -> Membership:
+    """WIRE: size, correlation id; brokers with id, host, port and rack; the controller's id."""
+
+    def number(format: str) -> int:
+        (found,) = struct.unpack(format, read(struct.calcsize(format)))
+        return int(found)
+
+    number(">i"), number(">i")
+    brokers = set()
+    for _ in range(number(">i")):
+        brokers.add(number(">i"))
+        read(number(">h"))
+        number(">i")
+        read(max(number(">h"), 0))
+    return Membership(frozenset(brokers), number(">i"))
+
+
+def _client_address(broker: Broker) -> str:
+    return broker.config["listeners"].split(",")[0].partition("://")[2]
+
+
+def _dotted(settings: Mapping[str, object]) -> dict[str, object]:
+    return {name.replace("_", "."): value for name, value in settings.items()}

@@ -1,0 +1,151 @@
+"""Connections between brokers that tests cut and heal."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from kbroker.testing.cables import CLIENT_ID_BYTES_MAX, Cables
+
+pytestmark = pytest.mark.unit
+
+SILENCE_S = 0.2
+
+
+def request(client_id: str | None) -> bytes:
+    """One of no body."""
+    name = (client_id or "").encode()
+    size = -1 if client_id is None else len(name)
+    return struct.pack(">ihhih", 10 + len(name), 18, 0, 1, size) + name
+
+
+class Echo:
+    """A server that sends back what it gets."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._echo, args=(connection,), daemon=True).start()
+
+    @staticmethod
+    def _echo(connection: socket.socket) -> None:
+        with connection:
+            while part := connection.recv(65536):
+                connection.sendall(part)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    server = Echo()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def cables() -> Iterator[Cables]:
+    made = Cables()
+    yield made
+    made.close()
+
+
+def connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def is_answered(connection: socket.socket, data: bytes) -> bool:
+    """Whether these bytes come back."""
+    connection.sendall(data)
+    return hears(connection, data)
+
+
+def hears(connection: socket.socket, data: bytes) -> bool:
+    """Whether exactly these bytes come; they are waited for."""
+    connection.settimeout(30)
+    heard = b""
+    while len(heard) < len(data) and (part := connection.recv(len(data) - len(heard))):
+        heard += part
+    return heard == data
+
+
+def is_silent(connection: socket.socket) -> bool:
+    connection.settimeout(SILENCE_S)
+    try:
+        connection.recv(1)
+    except TimeoutError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", ["broker-2-fetcher-0", "2", "broker-2-txn-marker-sender"])
+def test_connection_of_the_broker_that_is_cut_off_says_nothing_until_healed(
+    cables: Cables, echo: Echo, name: str
+) -> None:
+    address = cables.to_broker("1", echo.port)
+    with connect(address) as cut, connect(address) as other:
+        assert is_answered(cut, request(name))
+        assert is_answered(other, request("broker-3-fetcher-0"))
+
+        cables.cut("2", "1")
+
+        assert is_answered(other, b"other")
+        cut.sendall(b"cut")
+        assert is_silent(cut)
+        cables.heal("1")
+        assert hears(cut, b"cut")
+
+
+@pytest.mark.parametrize("name", [None, "", "rdkafka", "x" * (CLIENT_ID_BYTES_MAX + 1)])
+def test_connection_of_a_client_is_never_cut(cables: Cables, echo: Echo, name: str | None) -> None:
+    address = cables.to_broker("1", echo.port)
+    cables.cut("1", "2")
+    with connect(address) as client:
+        assert is_answered(client, request(name))
+
+
+def test_new_connection_over_a_cut_waits_and_is_served_when_healed(
+    cables: Cables, echo: Echo
+) -> None:
+    address = cables.from_broker("1", "zookeeper", echo.port)
+    cables.cut("1", "zookeeper")
+    with connect(address) as client:
+        client.sendall(b"late")
+        assert is_silent(client)
+        cables.heal()
+        assert hears(client, b"late")
+
+
+def test_end_of_a_connection_does_not_pass_a_cut(cables: Cables, echo: Echo) -> None:
+    with connect(cables.from_broker("1", "zookeeper", echo.port)) as client:
+        assert is_answered(client, b"data")
+        cables.cut("1", "zookeeper")
+        client.shutdown(socket.SHUT_WR)  # the server answers with the end of its side
+        assert is_silent(client)
+        cables.heal("zookeeper", "1")
+        client.settimeout(30)
+        assert client.recv(1) == b""
+
+
+def test_server_that_is_down_ends_the_connection(cables: Cables, echo: Echo) -> None:
+    address = cables.from_broker("1", "zookeeper", echo.port)
+    echo.close()
+    with connect(address) as client:
+        assert client.recv(1) == b""
