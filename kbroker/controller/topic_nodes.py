@@ -26,15 +26,24 @@ def create_topic(
 
     config_version: of the settings that a topic of that name left.
     """
+    write_assignment(transaction, topic, config_version, topic_id)
+    transaction.create(paths.topic_partitions(topic.name))
+    create_partitions(transaction, topic.name, partitions, controller_epoch)
+
+
+def write_assignment(
+    transaction: Transaction[Any],
+    topic: NewTopic,
+    config_version: int | None,
+    topic_id: bytes | None,
+) -> None:
+    """Add what any broker may write of a topic, the settings before the node that is watched."""
     path, config = paths.topic_config(topic.name), paths.encode_config(topic.config)
     if config_version is None:
         transaction.create(path, config)
     else:
         transaction.set(path, config, config_version)
-    document = paths.encode_topic(topic_id, topic.assignment)
-    transaction.create(paths.topic(topic.name), document)
-    transaction.create(paths.topic_partitions(topic.name))
-    create_partitions(transaction, topic.name, partitions, controller_epoch)
+    transaction.create(paths.topic(topic.name), paths.encode_topic(topic_id, topic.assignment))
 
 
 def create_partitions(

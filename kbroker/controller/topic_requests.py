@@ -66,7 +66,7 @@ class Deletions(NamedTuple):
 
 class TopicRequests:
     """setting: the present value of a broker setting. is_cordoned: whether this broker takes no
-    partition unless it is named.
+    partition unless it is named. is_shared: whether there may be other brokers.
     """
 
     def __init__(
@@ -75,11 +75,14 @@ class TopicRequests:
         setting: Callable[[str], Any],
         validate_config: ValidateConfig,
         is_cordoned: Callable[[], bool],
+        *,
+        is_shared: bool = False,
     ) -> None:
         self._state = state
         self._setting = setting
         self._validate_config = validate_config
         self._is_cordoned = is_cordoned
+        self._is_shared = is_shared
 
     # -- creation ----------------------------------------------------------------------------
 
@@ -110,8 +113,7 @@ class TopicRequests:
         prefix = INTERNAL_PREFIXES.get(name)
         if prefix is None:
             return TopicToCreate(name)
-        # Fewer brokers than the settings ask for are no reason to have no groups at all.
-        replicas = min(self._setting(f"{prefix}.replication.factor"), len(self._state.brokers))
+        replicas = self._internal_replicas(f"{prefix}.replication.factor")
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -127,6 +129,21 @@ class TopicRequests:
             replicas,
             configs=[Setting(*config) for config in configs.items()],
         )
+
+    def _internal_replicas(self, key: str) -> int:
+        """As many as the setting says. A broker that stands alone has one: that is no reason to
+        have no groups at all.
+
+        COMPAT: in a cluster, an internal topic waits until enough brokers have joined.
+        """
+        wanted, available = int(self._setting(key)), len(self._state.brokers)
+        if wanted > available and self._is_shared:
+            raise WireError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{key} is {wanted}, but the number of available brokers is {available}: start "
+                "more brokers, or set it to a smaller number",
+            )
+        return min(wanted, available)
 
     def _plan(
         self, request: TopicToCreate, room: Room, duplicates: int, earlier: Mapping[str, str]

@@ -197,7 +197,9 @@ async def create_missing(
     except WireError:
         # The controller is being restarted or is slow; the client asks again.
         return denied | dict.fromkeys(names, int(ErrorCode.LEADER_NOT_AVAILABLE))
-    return denied | {str(result.name): result.error for result in results if result.error}
+    # Where another broker is the controller, a topic may be created and not be known here yet.
+    absent = int(ErrorCode.LEADER_NOT_AVAILABLE)
+    return denied | {str(result.name): result.error or absent for result in results}
 
 
 def is_legal(name: str) -> bool:

@@ -24,8 +24,10 @@ from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.duties import Duties
 from kbroker.controller.events import EventQueue
 from kbroker.controller.membership import Registration, present_controller
+from kbroker.controller.state import ClusterState
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
+from kbroker.controller.topic_creation import TopicCreation, is_led
 from kbroker.controller.topic_requests import TopicRequests
 from kbroker.errors import EXIT_CANNOT_START, EXIT_CRASH
 from kbroker.hosting.control_server import ELEMENTS_PARTITIONS, ControlServer
@@ -96,6 +98,16 @@ class ControllerWorker(Worker):
             self.config.protocol_version,
         )
         topic_ids = TopicIds("" if self.config.has_topic_ids else context.cluster_id)
+        self.creation = TopicCreation(
+            context.broker_id,
+            self.own_store,
+            self.own_events,
+            topic_ids,
+            self.topic_requests,
+            lambda: Room(self.slots, self.hosting.replicas),
+            self.is_led,
+            self.sleep,
+        )
         self.links = Links(context.broker_id, self.hosting, self, self.config, now_ms)
         self.office = Office(self.store, me, self.hosting, self.links, self, topic_ids)
         self._controller_server = ControllerServer(lambda: self.office.duties, self.rpc.sleep)
@@ -115,7 +127,8 @@ class ControllerWorker(Worker):
     def _serve(self) -> None:
         serve, served = self.rpc.serve, self.office.served
         serve(calls.HELLO, self.hello)
-        serve(calls.CREATE_TOPICS, served(lambda office: office.topics.create_topics))
+        self._create_topics = served(lambda office: office.topics.create_topics)
+        serve(calls.CREATE_TOPICS, self.create_topics)
         serve(calls.DELETE_TOPICS, served(lambda office: office.topics.delete_topics))
         serve(calls.CREATE_PARTITIONS, served(lambda office: office.topics.create_partitions))
         serve(calls.ALTER_CONFIGS, served(lambda office: office.configs.alter_configs))
@@ -148,6 +161,32 @@ class ControllerWorker(Worker):
             self.config.protocol_version,
         )
 
+    # -- topics --
+
+    async def create_topics(
+        self, sender: Address, asked: calls.CreateTopics
+    ) -> list[calls.TopicResult]:
+        """By the controller, if this broker is; what is merely needed is created by any broker."""
+        if self.office.present is None and asked.auto:
+            self.office.check_connected()
+            return await self.creation.create(asked)
+        return await self._create_topics(sender, asked)
+
+    def topic_requests(self, state: ClusterState) -> TopicRequests:
+        """The rules by the settings of this broker, for topics without settings of a client."""
+        return TopicRequests(
+            state,
+            lambda name: self.config[name],
+            lambda config: None,
+            lambda: False,
+            is_shared=self.store.is_shared,
+        )
+
+    def is_led(self, topic: str) -> bool:
+        """Whether this broker was told of a leader for each partition."""
+        known = self.hosting.metadata.topic(topic)
+        return known is not None and is_led(known.partitions.values())
+
     # -- the office --------------------------------------------------------------------------
 
     def sleep(self, delay_ms: int) -> Pending[None]:
@@ -165,6 +204,7 @@ class ControllerWorker(Worker):
             lambda name: configs.config[name],
             configs.validate_topic,
             lambda: configs.config.is_cordoned,
+            is_shared=self.store.is_shared,
         )
         topics = TopicAdmin(
             controller,

@@ -116,12 +116,16 @@ class Office:
         async def handle(sender: Address, asked: Q) -> A:
             if self.present is None:
                 raise WireError(ErrorCode.NOT_CONTROLLER, "This broker is not the controller.")
-            if not self._is_connected:
-                text = "The metadata store cannot be reached; try again."
-                raise WireError(ErrorCode.REQUEST_TIMED_OUT, text)
+            self.check_connected()
             return await serve(self.present)(sender, asked)
 
         return handle
+
+    def check_connected(self) -> None:
+        """REQUEST_TIMED_OUT while the store cannot be reached; clients retry."""
+        if not self._is_connected:
+            text = "The metadata store cannot be reached; try again."
+            raise WireError(ErrorCode.REQUEST_TIMED_OUT, text)
 
     # -- the session -------------------------------------------------------------------------
 

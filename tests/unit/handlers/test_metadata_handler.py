@@ -120,6 +120,14 @@ class TestAutoCreation:
             {"topics": [{"name": "new"}], "auto": True, "within_ms": 10_000}
         ]
 
+    def test_metadata_topic_that_is_created_and_not_known_here_yet_has_no_leader(
+        self, process: NetworkProcess
+    ) -> None:
+        """Another broker is the controller, which has its partitions led in a moment."""
+        process.answers("create_topics", lambda to, topics, **args: [{"name": "new"}])
+        topic = process.ask(by_name("new"), 9).topics[0]
+        assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
     def test_metadata_topic_that_was_just_deleted_is_gone_and_made_anew_later(
         self, process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
     ) -> None:
