@@ -124,8 +124,8 @@ class Shard:
         self.rpc = process.rpc
         self.state = LOADING
         self.timers = Timers()
-        self.machine = make_machine(self)
         self._process = process
+        self.machine = make_machine(self)
         self._log = log
         self._codec = codec
         self._load_bytes = load_bytes

@@ -2,13 +2,14 @@
 
 A newer version is answered by the dispatcher, in version 0 (KIP-511). Announced are those features
 of Kafka that there are here: the consumer group protocol (KIP-848), the second transaction protocol
-(KIP-890), and the level of metadata that stands for the release whose behaviour this is.
+(KIP-890), and the level of metadata that stands for the release whose behaviour this is. In a
+cluster, where a Kafka 2.7 may have to take over any group and transaction, none of them is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
@@ -59,7 +60,7 @@ async def handle_api_versions(
         ]
     )
     if ctx.api_version >= 3:
-        add_features(response, ctx.api_version)
+        add_features(response, ctx.api_version, {} if ctx.config.uses_zookeeper else FEATURES)
     return response
 
 
@@ -71,14 +72,16 @@ def announced_to_clients(ctx: RequestContext) -> Iterator[tuple[int, int, int]]:
         yield key, first, last if has_unstable or unstable is None else min(last, unstable - 1)
 
 
-def add_features(response: ApiVersionsResponse, version: int) -> None:
-    """Announce FEATURES."""
+def add_features(
+    response: ApiVersionsResponse, version: int, features: Mapping[str, Feature]
+) -> None:
+    """Announce features."""
     # COMPAT: clients that send version 3 reject a lowest level of 0 (KIP-1022).
     lowest = 1 if version == 3 else 0
     supported = ApiVersionsResponse.SupportedFeatureKey
     finalized = ApiVersionsResponse.FinalizedFeatureKey
     response.finalized_features_epoch = FEATURES_EPOCH
-    for name, (level, low) in FEATURES.items():
+    for name, (level, low) in features.items():
         response.supported_features.append(
             supported(name=name, min_version=max(low, lowest), max_version=level)
         )

@@ -67,6 +67,7 @@ class Bench:
 
     worker_count = 1
     has_joined = True
+    broker_id = 0
     address = ME
 
     def __init__(self, path: Path) -> None:

@@ -18,6 +18,7 @@ from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
 from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.coordinator.records.codec import UnknownRecordError
 from kbroker.coordinator.records.transaction_topic import (
+    CLUSTER_RECORDS,
     RECORDS,
     TransactionLogKey,
     TransactionLogValue,
@@ -60,10 +61,9 @@ class TransactionMachine:
     may run into their timeout.
     """
 
-    records = RECORDS
-
     def __init__(self, host: Host, producer_ids: ProducerIds, markers: MarkerWriter) -> None:
         self.host = host
+        self.records = CLUSTER_RECORDS if host.config.uses_zookeeper else RECORDS
         self.transactions: dict[str, Transaction] = {}
         self.ongoing: dict[str, Transaction] = {}
         self.is_closed = False

@@ -1,14 +1,15 @@
 """Sends commit and abort markers to the partitions of a transaction.
 
 The io worker that owns a partition appends its marker (operation WRITE_MARKERS). Each of them
-gets one call with all markers that it has to write. Writing a marker again does no harm: until its
-transaction is complete no other one begins.
+gets one call with all markers that it has to write; those of partitions that another broker leads
+are sent to it. Writing a marker again does no harm: until its transaction is complete no other one
+begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kbroker.coordinator.transaction.state import Partition
 from kbroker.errors import ErrorCode, WireError
@@ -43,6 +44,23 @@ class Marker(NamedTuple):
 SendMarkers = Callable[["Address", list[calls.Marker]], "Pending[list[int]]"]
 
 
+class Elsewhere(NamedTuple):
+    """Another broker, which leads a partition."""
+
+    broker_id: int
+
+
+class OtherBrokers(Protocol):
+    """The way to them: ``workers.io.remote_markers``."""
+
+    broker_id: int  # of this broker
+
+    def write(
+        self, broker_id: int, wanted: Sequence[tuple[Partition, Marker]]
+    ) -> Pending[list[int]]:
+        """Have that broker write markers; resolves to their error codes, in order."""
+
+
 def over(rpc: Rpc) -> SendMarkers:
     """The ``send`` of a process that has no logs of its own."""
     return lambda worker, rows: rpc.call(worker, calls.WRITE_MARKERS, calls.WriteMarkers(rows))
@@ -56,31 +74,44 @@ class MarkerWriter:
         send: SendMarkers,
         image: Callable[[], ClusterImage],
         io_worker: Callable[[SlotId], Address],
+        others: OtherBrokers | None = None,
     ) -> None:
         """send: has an io worker write markers, and resolves to their error codes. io_worker: the
-        process that owns a slot.
+        process that owns a slot. others: None to write only what this broker leads.
         """
         self._send = send
         self._image = image
         self._io_worker = io_worker
+        self._others = others
 
-    def find(self, partition: Partition) -> tuple[Address, SlotId] | ErrorCode:
-        """The io worker that writes the partition's marker, and its slot; or GONE, or AWAY."""
+    def find(self, partition: Partition) -> tuple[Address, SlotId] | Elsewhere | ErrorCode:
+        """The io worker that writes the partition's marker, and its slot; or the broker that does;
+        or GONE, or AWAY.
+        """
         topic = self._image().topics.get(partition[0])
         if topic is None or not 0 <= partition[1] < len(topic.partitions):
             return GONE
-        slot = topic.partitions[partition[1]].slot
+        image = topic.partitions[partition[1]]
+        slot, leader = image.slot, image.leader
+        if self._others is not None and leader != self._others.broker_id:
+            return AWAY if leader < 0 else Elsewhere(leader)
         return AWAY if slot < 0 else (self._io_worker(slot), slot)
 
     async def write(self, wanted: Sequence[tuple[Partition, Marker]]) -> list[ErrorCode]:
         """Have markers written; the result of each, in order. Raises nothing."""
         outcomes = [AWAY] * len(wanted)
-        # worker -> the numbers of its markers, and the markers as it gets them
+        # worker -> the numbers of its markers, and the markers as it gets them; the same by broker
         by_worker: dict[Address, tuple[list[int], list[calls.Marker]]] = {}
+        by_broker: dict[int, tuple[list[int], list[tuple[Partition, Marker]]]] = {}
         for number, (partition, marker) in enumerate(wanted):
             target = self.find(partition)
             if isinstance(target, ErrorCode):
                 outcomes[number] = target
+                continue
+            if isinstance(target, Elsewhere):
+                numbers, entries = by_broker.setdefault(target.broker_id, ([], []))
+                numbers.append(number)
+                entries.append((partition, marker))
                 continue
             numbers, rows = by_worker.setdefault(target[0], ([], []))
             numbers.append(number)
@@ -88,6 +119,11 @@ class MarkerWriter:
         started = [
             (numbers, self._send(worker, rows)) for worker, (numbers, rows) in by_worker.items()
         ]
+        if self._others is not None:
+            started += [
+                (numbers, self._others.write(broker_id, entries))
+                for broker_id, (numbers, entries) in by_broker.items()
+            ]
         for numbers, pending in started:
             try:
                 codes = await pending

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from kbroker.metrics.catalog import Metric
     from kbroker.storage.log.partition_log import PartitionLog
     from kbroker.storage.manager.log_manager import LogManager
+    from kbroker.workers.io.remote_markers import RemoteMarkers
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Process(Protocol):
     has_joined: its logs are open, as far as they can be. worker_count: num.io.threads.
     """
 
+    broker_id: int
     rpc: Rpc
     clock: Clock
     address: Address
@@ -89,6 +91,10 @@ class Process(Protocol):
 
     @property
     def image(self) -> ClusterImage: ...
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None: ...
+    def remove_reader(self, fd: int) -> None: ...
+    def watch_writable(self, fd: int, wanted: bool) -> None: ...
 
     def led_log(self, slot: int) -> PartitionLog | None:
         """The log of a partition, if it is open and led here."""
@@ -137,6 +143,7 @@ class Coordinators:
             TRANSACTIONS_TOPIC: self._make_transaction_machine,
         }
         self._producer_ids = ProducerIds(process.rpc)
+        self._remote_markers: RemoteMarkers | None = None
         self.commit_path = CommitPath(process, lanes, ACTIVE, error_text)
         loop.commit_path = self.commit_path
         loop.on_request = self.on_request
@@ -146,8 +153,15 @@ class Coordinators:
         from kbroker.coordinator.transaction.machine import TransactionMachine
         from kbroker.coordinator.transaction.markers import MarkerWriter
 
+        if self._remote_markers is None:
+            from kbroker.workers.io.remote_markers import RemoteMarkers
+
+            self._remote_markers = RemoteMarkers(self._process, self._process.broker_id)
         writer = MarkerWriter(
-            MarkerCalls(self._process).write, lambda: self._process.image, self.io_worker
+            MarkerCalls(self._process).write,
+            lambda: self._process.image,
+            self.io_worker,
+            self._remote_markers,
         )
         return TransactionMachine(shard, self._producer_ids, writer)
 
@@ -296,7 +310,11 @@ class Coordinators:
         known = self.image.topics.get(TRANSACTIONS_TOPIC)
         if known is None:
             return failed(ErrorCode.NOT_COORDINATOR)
-        slot = known.partitions[coordinator_partition(transactional_id, len(known.partitions))].slot
+        image = known.partitions[coordinator_partition(transactional_id, len(known.partitions))]
+        slot = image.slot
+        if image.leader >= 0 and image.leader != self._process.broker_id:
+            # docs/decisions/0019: it is on another broker, which cannot be asked.
+            return failed(ErrorCode.INVALID_TXN_STATE) if add else answered(0)
         if slot < 0:
             return failed(ErrorCode.NOT_COORDINATOR)
         request = calls.VerifyTransaction(
@@ -441,6 +459,16 @@ class Coordinators:
             if not send_all(outbox, partial(lane.send_message, MSG_RESPONSE)):
                 held_back = True
         return held_back
+
+    def tick(self, now: int) -> None:
+        """Give up requests to other brokers that take too long."""
+        if self._remote_markers is not None:
+            self._remote_markers.tick(now)
+
+    def close_links(self) -> None:
+        """The process ends: close the connections to other brokers."""
+        if self._remote_markers is not None:
+            self._remote_markers.close()
 
     def _run_timers(self) -> None:
         self._next_timer_ms = NEVER_MS

@@ -74,6 +74,7 @@ class IoWorker(Worker):
         slots = self.config["partition.table.slots"]
         self.table = PartitionTable(context.partition_table, slots)
         codec.allow_elements(slots)
+        self.broker_id: int = context.broker_id
         self.image = ClusterImage()
         lanes = [self.open_lane(network) for network in self.networks]
         for arena in context.arenas:
@@ -321,9 +322,11 @@ class IoWorker(Worker):
         if due:
             run(self.open_again(due)).then(raise_failure)
         self.transaction_log.tick()
+        self.coordinators.tick(now)
 
     def shutdown(self) -> None:
         self.followers.close()
+        self.coordinators.close_links()
         self.wait(0)
         self.end_turn()
         self.logs.close(clean=True)  # tells the supervisor of directories that failed

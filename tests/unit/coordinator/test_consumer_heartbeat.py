@@ -213,8 +213,12 @@ def test_subscription_too_large_for_the_log_is_rejected_and_costs_nobody_else(
     assert first.beat().error_code == 0
 
 
-def test_protocol_that_is_not_offered_is_rejected() -> None:
-    host = make_host(group_coordinator_rebalance_protocols="classic")
+@pytest.mark.parametrize(
+    "settings",
+    [{"group_coordinator_rebalance_protocols": "classic"}, {"zookeeper_connect": "z:2181"}],
+)
+def test_protocol_that_is_not_offered_is_rejected(settings: dict[str, str]) -> None:
+    host = make_host(**settings)
 
     assert error_of(FakeConsumer(host, "m1", ["a"]).join) == ErrorCode.UNSUPPORTED_VERSION
     assert error_of(describe, host) == ErrorCode.UNSUPPORTED_VERSION

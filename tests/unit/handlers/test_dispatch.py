@@ -284,3 +284,11 @@ def test_api_versions_announces_features_to_those_who_can_read_them(
     assert finalized == {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
     assert response.finalized_features_epoch >= 0
     assert process.ask(request, 2).finalized_features == []
+
+
+def test_api_versions_announces_no_features_in_a_cluster() -> None:
+    """A Kafka 2.7 among its brokers has none of them."""
+    process = NetworkProcess(zookeeper_connect="z:2181")
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    response = process.ask(request, 4)
+    assert (response.supported_features, response.finalized_features) == ([], [])

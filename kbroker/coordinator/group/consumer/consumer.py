@@ -158,6 +158,10 @@ class ConsumerProtocol(Part):
         if "consumer" not in self.host.config["group.coordinator.rebalance.protocols"]:
             text = "group.coordinator.rebalance.protocols does not include consumer"
             raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
+        if self.host.config.uses_zookeeper:
+            # docs/decisions/0019: a Kafka 2.7 could not load the partition any more.
+            text = "groups of the consumer protocol are not served in a cluster"
+            raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
 
     def _group_to_join(self, request: Any) -> tuple[ConsumerGroup, list[consumer_records.Record]]:
         """The group of a heartbeat, for a member that joins maybe a new one or one of classic

@@ -6,16 +6,18 @@ import logging
 from typing import Any
 
 import pytest
-from support.network_process import topic_document
+from support.controllers import resolved
+from support.network_process import FakeRpc, topic_document
 from support.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
+from kbroker.cluster.image import ClusterImage
 from kbroker.coordinator.records.transaction_topic import TransactionLogKey
 from kbroker.coordinator.transaction import state
-from kbroker.coordinator.transaction.markers import MarkerWriter, over
+from kbroker.coordinator.transaction.markers import Marker, MarkerWriter, over
 from kbroker.coordinator.transaction.state import State
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.process_table import Address
-from kbroker.ipc.rpc import run
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics.catalog import TRANSACTIONS_HANGING
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
@@ -249,6 +251,16 @@ def test_record_of_an_old_broker_is_read(host: TransactionHost) -> None:
     assert (txn.producer_id, txn.epoch, txn.previous_producer_id) == (FIRST_ID, 3, -1)
 
 
+def test_records_of_a_cluster_can_be_read_by_an_old_broker() -> None:
+    host = host_with_topics(zookeeper_connect="z:2181")
+    producer = host.producer()
+    host.add(producer, 0)
+    host.end(producer, version=3)
+    assert {entry.value[:2] for entry in host.log if entry.value} == {b"\0\0"}
+    host.reload()
+    assert host.txn.state == State.COMPLETE_COMMIT
+
+
 def test_reload_of_a_compacted_log_is_the_same(
     host: TransactionHost, producer: tuple[int, int]
 ) -> None:
@@ -324,3 +336,47 @@ def test_write_txn_markers_answers_failures_by_partition(host: TransactionHost) 
 
 def test_write_txn_markers_with_nothing_to_write(host: TransactionHost) -> None:
     assert serve(host, WriteTxnMarkersRequest(markers=[]), 1).markers == []
+
+
+class Others:
+    """Other brokers, which write all markers. ``code``: what they answer."""
+
+    broker_id = 0
+
+    def __init__(self) -> None:
+        self.code = 0
+        self.written: list[tuple[int, Any]] = []
+
+    def write(self, broker_id: int, wanted: Any) -> Pending[list[int]]:
+        self.written += [(broker_id, partition) for partition, _ in wanted]
+        return resolved([self.code] * len(wanted))
+
+
+def test_markers_of_partitions_that_others_lead_are_written_by_them() -> None:
+    rpc, others = FakeRpc(), Others()
+    rpc.answers["write_markers"] = lambda to, markers: [0] * len(markers)
+    image = ClusterImage()
+    image.apply(
+        {
+            "version": 1,
+            "topics": {
+                "here": topic_document(b"h" * 16, [3]),
+                "there": topic_document(b"t" * 16, [-1, 5], leader=2),
+                "nowhere": topic_document(b"n" * 16, [-1], leader=-1),
+                "coming": topic_document(b"c" * 16, [-1]),
+            },
+        }
+    )
+    writer = MarkerWriter(
+        over(rpc), lambda: image, lambda slot: Address(ProcessKind.IO_WORKER, 0), others
+    )
+    marker = Marker(7, 3, True, 9, 0)
+    names = [("there", 0), ("here", 0), ("nowhere", 0), ("there", 1), ("gone", 0), ("coming", 0)]
+
+    codes = run(writer.write([(partition, marker) for partition in names])).value
+
+    gone = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert codes == [0, 0, AWAY, 0, gone, AWAY]
+    assert others.written == [(2, ("there", 0)), (2, ("there", 1))]
+    others.code = AWAY
+    assert run(writer.write([(("there", 0), marker)])).value == [AWAY]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.coordinators_bench import ENVELOPE_BYTES, Bench, commit
+from support.network_process import topic_document
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.config.loader import BrokerConfig
@@ -260,6 +261,26 @@ class TestVerify:
         assert bench.loop.verdicts == [(45, 0)]
         ((to, call),) = asked
         assert (to.index, call["slot"], call["add"], call["producer_epoch"]) == (1, 1, True, 3)
+
+    @pytest.mark.parametrize(
+        ("version", "verdict"), [(11, 0), (12, int(ErrorCode.INVALID_TXN_STATE))]
+    )
+    def test_coordinator_on_another_broker_is_not_asked(
+        self, bench: Bench, version: int, verdict: int
+    ) -> None:
+        """A producer that relies on the question to add its partition would never get a marker."""
+        bench.coordinators.close(1)
+        bench.apply({TRANSACTIONS_TOPIC: topic_document(b"\2" * 16, [-1], leader=2)})
+        bench.store.open(topic="t", slot=2)
+        bench.coordinators.verify(2, 7, 0, "tx", version, 47)
+        assert bench.loop.verdicts == [(47, verdict)]
+
+    def test_coordinator_that_is_nowhere_is_waited_for(self, bench: Bench) -> None:
+        bench.coordinators.close(1)
+        bench.apply({TRANSACTIONS_TOPIC: topic_document(b"\2" * 16, [-1], leader=-1)})
+        bench.store.open(topic="t", slot=2)
+        bench.coordinators.verify(2, 7, 0, "tx", 11, 48)
+        assert bench.loop.verdicts == [(48, int(ErrorCode.NOT_COORDINATOR))]
 
     def test_no_transactions_topic_is_not_coordinator(self, bench: Bench) -> None:
         bench.coordinators.close(1)

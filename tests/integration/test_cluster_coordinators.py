@@ -1,0 +1,302 @@
+"""Groups and transactions of three brokers on one real ZooKeeper, whose coordinators and partitions
+are spread over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import Producer as ConfluentProducer
+from confluent_kafka import TopicPartition as ConfluentPartition
+from fault.wire_client import WireClient
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.admin import NewTopic
+from support.zookeeper import ZooKeeperServer
+
+from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.create_topics import CreateTopicsRequest
+from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.testing import Broker, wait_until
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 6
+INTERNAL_PARTITIONS = 12
+NAMES = (f"n-{number}" for number in count())
+IDS = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def brokers(
+    zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Broker]]:
+    """The first is the controller."""
+    settings = {
+        "zookeeper.connect": f"{zookeeper.connect}/coordinators",
+        "zookeeper.session.timeout.ms": 6000,
+        "num.partitions": PARTITIONS,
+        "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                Broker(
+                    settings,
+                    broker_id=number,
+                    log_dirs=str(tmp_path_factory.mktemp(f"broker-{number}")),
+                )
+            )
+            for number in IDS
+        ]
+
+
+def ask(broker: Broker, request: Any, version: int) -> Any:
+    with WireClient((broker.host, broker.port)) as client:
+        return client.call(request, version)
+
+
+def coordinators(broker: Broker, keys: list[str], key_type: int = 0) -> dict[str, tuple[int, int]]:
+    """Error and broker of each."""
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)
+    found = ask(broker, request, 4).coordinators
+    return {entry.key: (entry.error_code, entry.node_id) for entry in found}
+
+
+def groups_by_coordinator(broker: Broker) -> dict[int, str]:
+    """A group for each broker that coordinates it."""
+    keys = [f"g-{next(NAMES)}" for _ in range(4 * INTERNAL_PARTITIONS)]
+    wait_until(
+        lambda: all(code == 0 for code, _ in coordinators(broker, keys).values()), 30, "all found"
+    )
+    return {node: key for key, (_, node) in coordinators(broker, keys).items()}
+
+
+@pytest.fixture
+def topic(brokers: list[Broker]) -> str:
+    name = next(NAMES)
+    admin = KafkaAdminClient(bootstrap_servers=brokers[1].bootstrap)
+    try:
+        admin.create_topics([NewTopic(name, PARTITIONS, 1)])
+    finally:
+        admin.close()
+    return name
+
+
+def write(broker: Broker, topic: str, texts: list[str]) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all")
+    try:
+        sent = [
+            producer.send(topic, text.encode(), partition=number % PARTITIONS)
+            for number, text in enumerate(texts)
+        ]
+        for future in sent:
+            future.get(timeout=60)
+    finally:
+        producer.close()
+
+
+def test_offsets_topic_is_created_by_the_broker_that_is_asked_first(brokers: list[Broker]) -> None:
+    groups = groups_by_coordinator(brokers[2])
+    assert sorted(groups) == list(IDS)
+    for broker in brokers:
+        found = coordinators(broker, list(groups.values()))
+        assert {key: node for key, (_, node) in found.items()} == {
+            key: node for node, key in groups.items()
+        }
+    (internal,) = ask(brokers[0], MetadataRequest(topics=[_named(OFFSETS_TOPIC)]), 9).topics
+    leaders = {entry.partition_index: entry.leader_id for entry in internal.partitions}
+    for node, key in groups.items():
+        assert leaders[coordinator_partition(key, INTERNAL_PARTITIONS)] == node
+
+
+def _named(name: str) -> Any:
+    return MetadataRequest.MetadataRequestTopic(name=name)
+
+
+def test_topic_that_a_client_names_is_created_by_any_broker(brokers: list[Broker]) -> None:
+    name = next(NAMES)
+    (found,) = ask(brokers[2], MetadataRequest(topics=[_named(name)]), 9).topics
+    assert (found.error_code, len(found.partitions)) in {
+        (0, PARTITIONS), (ErrorCode.LEADER_NOT_AVAILABLE, 0)
+    }  # fmt: skip
+    write(brokers[1], name, ["a", "b", "c"])
+
+
+def test_only_the_controller_creates_topics_for_clients(brokers: list[Broker]) -> None:
+    name = next(NAMES)
+    new = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    request = CreateTopicsRequest(topics=[new], timeout_ms=10_000)
+    codes = [ask(broker, request, 5).topics[0].error_code for broker in reversed(brokers)]
+    assert codes == [ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER, 0]
+
+
+@pytest.mark.parametrize("coordinator", IDS)
+def test_group_of_kafka_python_reads_through_any_broker(
+    brokers: list[Broker], topic: str, coordinator: int
+) -> None:
+    group = groups_by_coordinator(brokers[0])[coordinator]
+    texts = [f"{number:03}" for number in range(60)]
+    write(brokers[0], topic, texts)
+    found: list[str] = []
+    for bootstrap, wanted in ((brokers[1], 30), (brokers[2], len(texts))):
+        consumer = KafkaConsumer(
+            topic,
+            group_id=group,
+            bootstrap_servers=bootstrap.bootstrap,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            max_poll_records=10,
+        )
+        try:
+
+            def read(consumer: Any = consumer, wanted: int = wanted) -> bool:
+                for records in consumer.poll(timeout_ms=500).values():
+                    found.extend(record.value.decode() for record in records)
+                return len(found) >= wanted
+
+            wait_until(read, 60, f"{wanted} records are read")
+            consumer.commit()
+        finally:
+            consumer.close()
+    assert sorted(found) == texts
+
+
+def test_group_of_librdkafka_reads_through_any_broker(brokers: list[Broker], topic: str) -> None:
+    texts = [f"{number:03}" for number in range(30)]
+    write(brokers[1], topic, texts)
+    for coordinator, group in groups_by_coordinator(brokers[1]).items():
+        consumer = ConfluentConsumer(
+            {
+                "bootstrap.servers": brokers[coordinator % len(IDS)].bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        found: list[str] = []
+
+        def read(consumer: Any = consumer, found: list[str] = found) -> bool:
+            for message in consumer.consume(50, timeout=0.5):
+                assert message.error() is None
+                found.append(message.value().decode())
+            return len(found) >= len(texts)
+
+        try:
+            consumer.subscribe([topic])
+            wait_until(read, 60, "all records are read")
+            assert len(consumer.commit(asynchronous=False)) == PARTITIONS
+        finally:
+            consumer.close()
+        assert sorted(found) == texts
+
+
+def read_committed(broker: Broker, topic: str, last: str) -> list[str]:
+    """All that is there up to a record that was written behind everything else."""
+    consumer = ConfluentConsumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": next(NAMES),
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    found: list[str] = []
+
+    def read() -> bool:
+        for message in consumer.consume(100, timeout=0.5):
+            assert message.error() is None, message.error()
+            found.append(message.value().decode())
+        return found.count(last) == PARTITIONS
+
+    try:
+        consumer.assign([ConfluentPartition(topic, number, 0) for number in range(PARTITIONS)])
+        wait_until(read, 60, "the last records are read")
+    finally:
+        consumer.close()
+    return sorted(text for text in found if text != last)
+
+
+def transactional(broker: Broker, transactional_id: str) -> Any:
+    producer = ConfluentProducer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": 30_000,
+        }
+    )
+    producer.init_transactions(60)
+    return producer
+
+
+def transactions_by_coordinator(broker: Broker) -> dict[int, str]:
+    keys = [f"t-{next(NAMES)}" for _ in range(4 * INTERNAL_PARTITIONS)]
+
+    def are_found() -> bool:
+        return all(code == 0 for code, _ in coordinators(broker, keys, 1).values())
+
+    wait_until(are_found, 30, "all found")
+    return {node: key for key, (_, node) in coordinators(broker, keys, 1).items()}
+
+
+def committed(broker: Broker, group: str, topic: str) -> list[int]:
+    consumer = ConfluentConsumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    try:
+        asked = [ConfluentPartition(topic, number) for number in range(PARTITIONS)]
+        return [one.offset for one in consumer.committed(asked, 60)]
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("coordinator", IDS)
+def test_transaction_is_read_as_a_whole_from_all_brokers(
+    brokers: list[Broker], topic: str, coordinator: int
+) -> None:
+    """Its partitions and the offsets of its groups are on all three brokers."""
+    groups = groups_by_coordinator(brokers[0])
+    producer = transactional(
+        brokers[coordinator % 3], transactions_by_coordinator(brokers[0])[coordinator]
+    )
+    sources = [ConfluentPartition(topic, number, 5) for number in range(PARTITIONS)]
+    for ends, commit in (("aborted", False), ("committed", True), ("lost", False)):
+        producer.begin_transaction()
+        for number in range(PARTITIONS):
+            producer.produce(topic, ends.encode(), partition=number)
+        for group in groups.values():
+            consumer = ConfluentConsumer(
+                {"bootstrap.servers": brokers[0].bootstrap, "group.id": group}
+            )
+            metadata = consumer.consumer_group_metadata()
+            for source in sources:
+                source.offset = {"aborted": 5, "committed": 7, "lost": 9}[ends]
+            producer.send_offsets_to_transaction(sources, metadata, 60)
+            consumer.close()
+        producer.flush(60)
+        if commit:
+            producer.commit_transaction(60)
+        else:
+            producer.abort_transaction(60)
+    producer.begin_transaction()
+    for number in range(PARTITIONS):
+        producer.produce(topic, b"last", partition=number)
+    producer.commit_transaction(60)
+    assert read_committed(brokers[0], topic, "last") == ["committed"] * PARTITIONS
+    for group in groups.values():
+        assert committed(brokers[1], group, topic) == [7] * PARTITIONS
