@@ -3,6 +3,10 @@
 Version 0 asks for up to ``max_num_offsets`` offsets before a time: the first offsets of segments,
 and the end of the log. There is no tiered log: the earliest local offset (-4) is the earliest
 offset, and the other special offsets of tiered logs (-5, -6) do not exist.
+
+A new leader's high watermark may be below what consumers have been told before, until its followers
+have fetched. While it is below the start of the leader's epoch, consumers get
+OFFSET_NOT_AVAILABLE where the end of the log matters.
 """
 
 from __future__ import annotations
@@ -52,6 +56,8 @@ FIRST_VERSIONS = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 NO_OFFSET = NO_TIMESTAMP = NO_EPOCH = -1
+CONSUMER = -1  # the replica id
+FIRST_WITH_NOT_AVAILABLE = 5
 
 Outcome = FoundOffset | FoundOffsets
 
@@ -59,12 +65,14 @@ Outcome = FoundOffset | FoundOffsets
 class Lookup(NamedTuple):
     """A partition that is being looked up. ``outcome``: the response, or a call that will bring it.
 
-    bound: the offset from which on the client may not see records.
+    bound: the offset from which on the client may not see records. not_yet: the error instead of
+    an offset beyond it, or of none.
     """
 
     image: PartitionImage
     outcome: Outcome | Pending[FoundOffset] | Pending[FoundOffsets]
     bound: int
+    not_yet: WireError | None
 
 
 class Owners(NamedTuple):
@@ -148,12 +156,15 @@ def look_up(
         return error.bare()
     log_start = slot["log_start_offset"]
     bound = visible_end(request, slot)
+    not_yet = awaited(ctx.api_version) if is_catching_up(request, slot) else None
     outcome: Outcome | Pending[FoundOffset] | Pending[FoundOffsets]
     if ctx.api_version == 0:
         outcome = look_up_old(owners.old, image.slot, partition, log_start, bound)
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         outcome = found(NO_OFFSET, NO_EPOCH)
     elif timestamp == LATEST:
+        if not_yet is not None:
+            return not_yet
         outcome = found(bound, slot["leader_epoch"])
     elif timestamp in (EARLIEST, EARLIEST_LOCAL) and (epoch := epoch_of_start(slot)) is not None:
         outcome = found(log_start, epoch)
@@ -162,7 +173,7 @@ def look_up(
         asked = EARLIEST if timestamp == EARLIEST_LOCAL else timestamp
         question = OffsetQuestion(image.slot, asked, request.isolation_level)
         outcome = owners.new.ask(question)
-    return Lookup(image, outcome, bound)
+    return Lookup(image, outcome, bound, not_yet)
 
 
 def epoch_of_start(slot: Slot) -> int | None:
@@ -190,13 +201,28 @@ def look_up_old(
 
 def visible_end(request: ListOffsetsRequest, slot: Slot) -> int:
     """The end of the log for this client."""
-    if request.replica_id >= 0:
-        end = slot["log_end"]
+    if request.replica_id != CONSUMER:
+        end = slot["log_end"]  # COMPAT: also for debugging consumers (-2), as in Kafka 2.7
     elif request.isolation_level == READ_COMMITTED:
         end = slot["last_stable"]
     else:
         end = slot["high_watermark"]
     return end[0]
+
+
+def is_catching_up(request: ListOffsetsRequest, slot: Slot) -> bool:
+    """Whether the high watermark has not reached the start of this leader's epoch."""
+    return (
+        request.replica_id == CONSUMER
+        and slot["latest_epoch"] == slot["leader_epoch"]
+        and slot["latest_epoch_start"] > slot["high_watermark"][0]
+    )
+
+
+def awaited(version: int) -> WireError:
+    """The error after which consumers ask again."""
+    knows_it = version >= FIRST_WITH_NOT_AVAILABLE
+    return WireError(ErrorCode.OFFSET_NOT_AVAILABLE if knows_it else ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 async def answer(ctx: RequestContext, partition: Any, lookup: Lookup | WireError) -> Any:
@@ -217,10 +243,12 @@ async def answer(ctx: RequestContext, partition: Any, lookup: Lookup | WireError
             partition_index=number,
             old_style_offsets=outcome.offsets[: max(0, partition.max_num_offsets)],
         )
-    if (partition.timestamp >= 0 or partition.timestamp == MAX_TIMESTAMP) and (
-        outcome.offset >= lookup.bound
-    ):
-        outcome = found(NO_OFFSET, NO_EPOCH)
+    if partition.timestamp >= 0 or partition.timestamp == MAX_TIMESTAMP:
+        is_visible = 0 <= outcome.offset < lookup.bound
+        if lookup.not_yet is not None and not is_visible:
+            return failed(number, lookup.not_yet)
+        if outcome.offset >= lookup.bound:
+            outcome = found(NO_OFFSET, NO_EPOCH)
     return ListOffsetsResponse.ListOffsetsPartitionResponse(
         partition_index=number,
         offset=outcome.offset,

@@ -19,6 +19,7 @@ QUESTIONS = (
     (AclOperation.READ, Kind.TOPIC),
     (AclOperation.WRITE, Kind.TOPIC),
     (AclOperation.WRITE, Kind.TRANSACTIONAL_ID),
+    (AclOperation.CLUSTER_ACTION, Kind.CLUSTER),
 )
 
 

@@ -37,6 +37,7 @@ class Controller:
         self.here = int(broker.config["broker.id"])
         self.broker = LiveBroker([["PLAINTEXT", broker.host, broker.port, "PLAINTEXT"]], None)
         self.others: dict[int, LiveBroker] = {}
+        self.followers: set[int] = set()  # replicas beside the broker and the leader
         self.versions = VERSIONS
 
     def say(self, request: ControlRequest) -> ControlAnswer:
@@ -50,7 +51,7 @@ class Controller:
     def lead(self, leader_epoch: int, leader: int | None = None) -> ErrorCode:
         """Have the broker lead the partition, or follow; the code of the request or partition."""
         who = self.here if leader is None else leader
-        replicas = sorted({self.here, who})
+        replicas = sorted({self.here, who} | self.followers)
         epoch = self.sender.controller_epoch
         told = LedPartition(
             self.topic, 0, epoch, who, leader_epoch, replicas, leader_epoch, replicas, True
@@ -61,7 +62,7 @@ class Controller:
     def tell(self, leader_epoch: int, leader: int | None = None) -> ErrorCode:
         """Have the broker know where the partition is."""
         who = self.here if leader is None else leader
-        replicas = sorted({self.here, max(who, 0)})
+        replicas = sorted({self.here, max(who, 0)} | self.followers)
         epoch = self.sender.controller_epoch
         told = KnownPartition(self.topic, 0, epoch, who, leader_epoch, replicas, 0, replicas)
         brokers = {self.here: self.broker, **self.others}

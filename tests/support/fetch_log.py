@@ -10,7 +10,7 @@ import os
 import struct
 import uuid
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kbroker._ext.fetch import fetch_engine
 from kbroker._ext.shared import partition_table
@@ -195,11 +195,10 @@ class OwnedLog:
 class FetchBench:
     """A partition table, an engine and logs in one directory, with fetches as plain calls."""
 
-    def __init__(self, log_dir: Path, *, slots: int = 64, **options: int) -> None:
+    def __init__(self, log_dir: Path, *, slots: int = 64, **options: Any) -> None:
         self.log_dir = log_dir
-        self.table = partition_table.PartitionTable(
-            bytearray(partition_table.region_size(slots)), slots
-        )
+        self.region = bytearray(partition_table.region_size(slots))
+        self.table = partition_table.PartitionTable(self.region, slots)
         self.engine = fetch_engine.FetchEngine(self.table, 1, [str(log_dir)], **options)
         self.ids: dict[str, bytes] = {}
         self.slots: dict[str, list[int]] = {}
@@ -231,6 +230,8 @@ class FetchBench:
         *,
         partition_max_bytes: int = 1 << 20,
         leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
+        log_start_offset: int = -1,
         forget: list[tuple[str, int]] | None = None,
         **fields: object,
     ) -> bytes:
@@ -252,6 +253,8 @@ class FetchBench:
                     fetch_offset=offset,
                     partition_max_bytes=partition_max_bytes,
                     current_leader_epoch=leader_epoch,
+                    last_fetched_epoch=last_fetched_epoch,
+                    log_start_offset=log_start_offset,
                 )
             )
         for name, index in forget or []:
@@ -306,6 +309,14 @@ class FetchBench:
         """The one partition of a response."""
         (partition,) = self.partitions(response).values()
         return partition
+
+
+def follower_fields(replica_id: int, version: int) -> dict[str, object]:
+    """The fields of a Fetch that say which broker fetches."""
+    if version >= 15:
+        state = FetchRequest.ReplicaState(replica_id=replica_id, replica_epoch=7)
+        return {"replica_state": state}
+    return {"replica_id": replica_id}
 
 
 def visible(partition: FetchResponse.PartitionData, at: int) -> tuple[list[int], int]:

@@ -71,12 +71,12 @@ class Harness:
             self.fetch,
             lambda connection, token, frame: self.on_dispatch(connection, token, frame),
         )
-        self._ours, self.worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._ours.setblocking(False)
+        self.ours, self.worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.ours.setblocking(False)
         self.worker.setblocking(False)
         self.cells = memoryview(mmap.mmap(-1, 4096)).cast("q")
         self.cells[0] = 5  # the io worker's incarnation
-        self.loop.add_lane(Lane(self._ours.fileno(), (NETWORK, 0, 3), 0, self.cells, 0))
+        self.loop.add_lane(Lane(self.ours.fileno(), (NETWORK, 0, 3), 0, self.cells, 0))
 
     def connect(self, phase: int = SERVING, principal: Principal = ANONYMOUS) -> socket.socket:
         """The client's end of a new connection."""

@@ -1,7 +1,7 @@
 """Every version of a Fetch reply, compared with what the general codec reads out of it."""
 
 import pytest
-from support.fetch_log import FetchBench
+from support.fetch_log import FetchBench, follower_fields
 
 pytestmark = pytest.mark.wire
 
@@ -80,20 +80,33 @@ def test_fetch_request_of_no_partition_is_answered_at_once(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_fetch_by_a_follower_is_rejected_with_invalid_request(tmp_path, version):
-    from kbroker.protocol.messages.fetch import FetchRequest
-
+def test_fetch_by_a_follower_reads_up_to_the_log_end(tmp_path, version):
     bench = FetchBench(tmp_path)
-    bench.log().append()
-    fields = {"replica_id": 2}
-    if version >= 15:
-        fields = {"replica_state": FetchRequest.ReplicaState(replica_id=2, replica_epoch=7)}
+    log = bench.log()
+    log.append()
+    log.hold_back(0)
 
-    response = bench.fetch({("t", 0): 0}, version, **fields)
+    response = bench.fetch({("t", 0): 0}, version, **follower_fields(2, version))
 
-    assert response.error_code == (42 if version >= 7 else 0)
-    assert bench.only(response).error_code == 42
-    assert bytes(bench.only(response).records) == b""
+    answer = bench.only(response)
+    assert (answer.error_code, answer.high_watermark) == (0, 0)
+    assert bytes(answer.records) == log.batches[0].data
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 12])
+def test_fetch_reply_to_a_diverging_follower_has_the_epoch_and_its_end(tmp_path, version):
+    bench = FetchBench(tmp_path)
+    log = bench.log(leader_epoch=5)
+    log.append_many(3)
+    bench.table.set_epochs(log.slot, 5, 2, 3)
+
+    response = bench.fetch(
+        {("t", 0): 3}, version, last_fetched_epoch=4, **follower_fields(2, version)
+    )
+
+    answer = bench.only(response)
+    assert (answer.error_code, bytes(answer.records)) == (0, b"")
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (3, 2)
 
 
 def test_fetch_reply_of_a_name_as_long_as_allowed_decodes(tmp_path):

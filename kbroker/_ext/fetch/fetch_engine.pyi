@@ -1,7 +1,14 @@
+from kbroker._ext.fetch.follower_reports import FollowerReports
 from kbroker._ext.shared.partition_table import PartitionTable
+from kbroker._ext.shared.session_times import SessionTimes
 from kbroker.types import SlotId
 
+# slot, its incarnation, its leader epoch, epoch
+EpochQuestion = tuple[SlotId, int, int, int]
+
 class FetchEngine:
+    reports: FollowerReports
+    follower_session: int
     network_index: int
     parked_total: int
     registry: object  # the TopicRegistry of this process
@@ -13,6 +20,8 @@ class FetchEngine:
         max_sessions: int = 1000,
         max_open_files: int = 1000,
         max_bytes: int = 57671680,
+        io_workers: int = 1,
+        times: SessionTimes | None = None,
     ) -> None: ...
     def put_topic(
         self,
@@ -37,6 +46,12 @@ class FetchEngine:
     def expire_at(self, now_ms: int) -> None: ...
     def cancel_token(self, token: int) -> None: ...
     def take_damages(self) -> list[tuple[SlotId, int, int, int, str]]: ...
+    def take_epoch_questions(self) -> list[EpochQuestion]: ...
+    def put_epoch_ends(
+        self, answers: list[tuple[EpochQuestion, tuple[int, int] | None]], now_ms: int
+    ) -> None: ...
+    def end_session(self, session_id: int) -> None: ...
+    def tell_again(self, worker: int) -> None: ...
     def tidy(self, now_ms: int) -> None: ...
     @property
     def deadline_ms(self) -> int: ...

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from kbroker._ext.fetch.fetch_engine import FetchEngine
+from kbroker._ext.fetch.fetch_engine import EpochQuestion, FetchEngine
 from kbroker._ext.network.connection import Connection
 from kbroker._ext.network.connection_loop import ConnectionLoop
 from kbroker._ext.network.express_path import ExpressPath
@@ -14,6 +14,8 @@ class NetLoop(ConnectionLoop):
     on_response: Callable[[int, bytes], None] | None
     # a coordinator's error for a request that was handed on undecoded: token, frame, code, text
     on_rejected: Callable[[Connection, int, bytes, int, bytes], None] | None
+    # the fetch engine has questions about epochs
+    on_epoch_questions: Callable[[], None] | None
     @property
     def produce(self) -> ProducePath: ...
     @property
@@ -34,6 +36,9 @@ class NetLoop(ConnectionLoop):
     ) -> None: ...
     def take_request_counts(self) -> list[tuple[int, int]]: ...
     def add_lane(self, lane: Lane) -> None: ...
+    def put_epoch_ends(
+        self, answers: list[tuple[EpochQuestion, tuple[int, int] | None]]
+    ) -> None: ...
     def next_fetch_deadline_ms(self) -> int: ...
     def respond(self, token: int, response: bytes | None) -> None: ...
     def end_turn(self) -> bool: ...

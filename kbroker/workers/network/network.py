@@ -21,6 +21,7 @@ from kbroker._ext.network.produce_path import ProducePath
 from kbroker._ext.shared.arena import Arena
 from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.partition_table import PartitionTable
+from kbroker._ext.shared.session_times import SessionTimes
 from kbroker._ext.sockets.requests import RequestTable
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_keys import TOPIC_KEYS
@@ -53,6 +54,7 @@ from kbroker.security.authorizer import AllowAll
 from kbroker.security.principal import ANONYMOUS
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.network.coordinator_link import CoordinatorLink
+from kbroker.workers.network.epoch_ends import EpochEnds
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +95,8 @@ class NetworkWorker(Worker):
             config.log_dirs,
             max_sessions=-(-config["max.incremental.fetch.session.cache.slots"] // processes),
             max_bytes=config["fetch.max.bytes"],
+            io_workers=len(self.io_workers),
+            times=SessionTimes(context.follower_sessions, index),
         )
         self.produce = ProducePath(arena, self.fetch.registry, requests, len(self.io_workers))
         self.loop = NetLoop(
@@ -121,6 +125,7 @@ class NetworkWorker(Worker):
         self.coordinators = CoordinatorLink(lanes)
         self.loop.on_response = self.coordinators.on_response
         self.loop.on_rejected = self.reject
+        self.loop.on_epoch_questions = EpochEnds(self.rpc, self.io_workers, self.loop).ask
         self.lane_is_full = False
         self.counters = Counters(
             self.context.counters, self.processes.addresses.index(self.address)

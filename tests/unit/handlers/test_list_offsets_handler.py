@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.network_process import IO_WORKERS, NetworkProcess
 
-from kbroker._ext.shared.partition_table import CLOSED, LOADING, OFFLINE
+from kbroker._ext.shared.partition_table import CLOSED, LEADER, LOADING, OFFLINE
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.protocol.messages.list_offsets import ListOffsetsRequest
@@ -260,3 +260,70 @@ def test_list_offsets_of_many_partitions_is_few_calls(process: NetworkProcess) -
         for to, _, _, args in process.rpc.calls
         for slot, *_ in args["asked"]
     )
+
+
+# ---- a new leader whose high watermark has not reached its epoch --------------------------------
+
+
+@pytest.fixture
+def new_leader(process: NetworkProcess) -> NetworkProcess:
+    """It leads since epoch 3, which begins at offset 20; its followers are known up to 14."""
+    process.put_log(3, 5, 20, epochs=(3, 20, 1))
+    process.table.set_role(3, LEADER, 3, 0)
+    process.table.publish(3, log_start_offset=5, log_end=(20, 0, 0), high_watermark=(14, 0, 0))
+    return process
+
+
+@pytest.mark.parametrize(("version", "code"), [(1, 5), (4, 5), (5, 78), (11, 78)])
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_list_offsets_latest_is_not_available_before_the_epoch_is_reached(
+    new_leader: NetworkProcess, version: int, code: int, isolation: int
+) -> None:
+    """What consumers were told by the leader before may be more than this one knows."""
+    (found,) = ask(
+        new_leader, version, (0, LATEST), isolation_level=isolation if version > 1 else 0
+    )
+
+    assert (found.error_code, found.offset) == (code, -1)
+
+
+@pytest.mark.parametrize("replica_id", [1, -2])
+def test_list_offsets_of_followers_and_debuggers_do_not_wait(
+    new_leader: NetworkProcess, replica_id: int
+) -> None:
+    (found,) = ask(new_leader, 5, (0, LATEST), replica_id=replica_id)
+
+    assert (found.error_code, found.offset) == (0, 20)
+
+
+def test_list_offsets_earliest_is_known_at_once(new_leader: NetworkProcess) -> None:
+    new_leader.answers_each(
+        "list_offsets", lambda to, *args: {"offset": 5, "timestamp": -1, "leader_epoch": 1}
+    )
+    assert ask(new_leader, 5, (0, EARLIEST))[0].offset == 5
+
+
+@pytest.mark.parametrize(
+    ("offset", "code"),
+    [(13, 0), (14, 78), (19, 78), (-1, 78)],
+    ids=["below", "at", "above", "none"],
+)
+def test_list_offsets_by_timestamp_waits_for_what_may_be_there(
+    new_leader: NetworkProcess, offset: int, code: int
+) -> None:
+    answer = {"offset": offset, "timestamp": 1001, "leader_epoch": 1}
+    new_leader.answers_each("list_offsets", lambda to, *args: answer)
+
+    (found,) = ask(new_leader, 5, (0, 1000))
+
+    assert (found.error_code, found.offset) == (code, offset if code == 0 else -1)
+
+
+def test_list_offsets_latest_is_there_once_the_epoch_is_reached(
+    new_leader: NetworkProcess,
+) -> None:
+    new_leader.table.publish(3, log_start_offset=5, log_end=(22, 0, 0), high_watermark=(20, 0, 0))
+
+    (found,) = ask(new_leader, 5, (0, LATEST))
+
+    assert (found.error_code, found.offset, found.leader_epoch) == (0, 20, 3)

@@ -21,6 +21,7 @@ cdef struct RequestPartition:
     int32_t last_fetched_epoch
     int32_t bytes_max
     int64_t fetch_offset
+    int64_t log_start_offset # of a follower's log, -1: not said
 
 
 cdef class FetchRequest:

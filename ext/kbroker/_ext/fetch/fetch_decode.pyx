@@ -226,8 +226,10 @@ cdef inline int read_partition(Reader* r, Shape* shape, int32_t size, RequestPar
     if shape.version >= 12:
         out.last_fetched_epoch = load_i32(p)
         p += 4
+    out.log_start_offset = -1
     if shape.version >= 5:
-        p += 8  # a follower's log start offset
+        out.log_start_offset = load_i64(p)
+        p += 8
     out.bytes_max = load_i32(p)
     return tags(r, shape)
 

@@ -7,6 +7,7 @@ from kbroker._ext.fetch.fetch_purgatory cimport FetchTerms, ParkedFetch, FetchPu
 from kbroker._ext.fetch.fetch_reader cimport PartitionReader
 from kbroker._ext.fetch.fetch_reply cimport FetchReply, ReplyPool
 from kbroker._ext.fetch.fetch_sessions cimport FetchSession, SessionCache
+from kbroker._ext.fetch.follower_reports cimport FollowerReports
 from kbroker._ext.fetch.old_replies cimport OldReplies
 from kbroker._ext.fetch.topic_registry cimport TopicRegistry
 from kbroker._ext.shared.partition_table cimport PartitionTable
@@ -19,6 +20,8 @@ cdef class FetchEngine:
     cdef FileCache files
     cdef readonly TopicRegistry registry
     cdef SessionCache sessions
+    cdef readonly FollowerReports reports
+    cdef readonly int32_t follower_session  # of the last request, 0: none; -1: it was no follower's
     cdef PartitionReader reader
     cdef FetchPurgatory purgatory
     cdef ReplyPool replies
@@ -43,6 +46,10 @@ cdef class FetchEngine:
     cdef int wake(self, int32_t slot, int64_t now_ms) except -1
     # An io worker was restarted: look again at the requests parked on its slots (slot % worker_count).
     cdef int wake_worker(self, int worker, int worker_count, int64_t now_ms) except -1
+    # The same io worker has to be told of followers again.
+    cdef int report_again(self, int worker) except -1
+    # The connection of a follower's session was closed.
+    cdef int end_follower(self, int32_t session_id) except -1
     # Complete the requests whose deadline is at or before now_ms.
     cdef int expire(self, int64_t now_ms) except -1
     # The next deadline, -1 when nothing is parked.
@@ -59,14 +66,16 @@ cdef class FetchEngine:
     cdef FetchReply serve_full(self, FetchTerms* terms)
     cdef FetchReply serve_incremental(self, FetchTerms* terms)
     cdef FetchReply answer_or_park(self, FetchSession session, FetchTerms* terms)
-    cdef FetchReply reject(self, FetchTerms* terms, int16_t error)
+    cdef int attach(self, FetchSession session, FetchTerms* terms) except -1
     cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error)
     cdef FetchSession take_session(self)
     cdef int put_session(self, FetchSession session) except -1
     cdef int select_news(self, FetchSession session) except -1
     cdef FetchReply finish(self, FetchSession session, FetchTerms* terms)
     cdef FetchReply encode(self, FetchSession session, FetchTerms* terms, int16_t error, int32_t session_id)
-    cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms) except *
+    cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms, int32_t undecided) except *
     cdef bint recheck(self, WaitNode* node, ParkedFetch waiting) except *
+    # Returns what the requests that still wait on the slot wait for (Waiters).
     cdef int recheck_slot(self, int32_t slot, bint always) except -1
+    cdef int decide(self, int32_t slot, int32_t epoch) except -1
     cdef int complete(self, ParkedFetch waiting, int16_t session_error) except -1

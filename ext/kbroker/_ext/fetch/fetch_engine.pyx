@@ -6,29 +6,34 @@ in each slot's waiter mask, a deadline in a heap. Cost of a request: one slot re
 partition, no system call where there is nothing new, and at most one ``pread`` where the reader continues from where it
 stopped. COPY: none of records.
 
+A follower is served likewise, up to the log end, and moves nothing by it: the owners of the slots are told where it is
+(``follower_reports``), and decide.
+
 INVARIANT: a waiter bit is set before the slot is read for the last time, so no advance of the slot is missed.
 """
 
-import os
+from kbroker._ext.shared.session_times import region_size
 
 from kbroker._ext.base.error_codes cimport (
     FETCH_SESSION_ID_NOT_FOUND,
     FETCH_SESSION_TOPIC_ID_ERROR,
     INVALID_FETCH_SESSION_EPOCH,
-    INVALID_REQUEST,
 )
 from kbroker._ext.fetch.fetch_purgatory cimport (
+    ANY_REPLICA,
     FETCH_FULL,
     FETCH_INCREMENTAL,
+    FETCH_LOG_END,
     FETCH_SESSIONLESS,
     WaitNode,
 )
-from kbroker._ext.fetch.fetch_reader cimport clear_answer
-from kbroker._ext.fetch.fetch_reply cimport PartitionAnswer, ReplyChunk
+from kbroker._ext.fetch.fetch_reader cimport EPOCH_ENDS_MAX, end_for
+from kbroker._ext.fetch.fetch_reply cimport PartitionAnswer, reply_bytes
 from kbroker._ext.fetch.fetch_segments cimport FoundRange, LogFiles
 from kbroker._ext.fetch.fetch_sessions cimport FetchPartition
 from kbroker._ext.fetch.topic_registry cimport Topic
-from kbroker._ext.shared.partition_table cimport WAIT_COMMITTED, LogEnd, SlotData
+from kbroker._ext.shared.partition_table cimport WAIT_COMMITTED, WAIT_WRITTEN, LogEnd, SlotData, Waiters
+from kbroker._ext.shared.session_times cimport SessionTimes
 from kbroker._ext.sockets.verdicts cimport unrestricted
 
 cdef enum:
@@ -39,21 +44,30 @@ cdef enum:
     RESPONSE_BYTES_MAX = 0x40000000
 
 
+cdef inline Waiters waits_for(ParkedFetch waiting) noexcept:
+    return WAIT_WRITTEN if waiting.terms.isolation == FETCH_LOG_END else WAIT_COMMITTED
+
+
 cdef class FetchEngine:
     """One per network process. ``log_dirs`` in the order of ``SlotData.log_dir_index``; ``max_bytes`` caps a response.
+
+    io_workers: how many there are. times: where the requests of followers are noted.
 
     The network loop calls the C methods (see the .pxd); the Python ones are for topic changes, tests and tools.
     """
 
     def __cinit__(
         self, PartitionTable table not None, int network_index, list log_dirs not None, int32_t max_sessions=1000,
-        int32_t max_open_files=1000, int64_t max_bytes=57671680,
+        int32_t max_open_files=1000, int64_t max_bytes=57671680, int io_workers=1, SessionTimes times=None,
     ):
+        if times is None:  # nobody reads them
+            times = SessionTimes(bytearray(region_size(network_index + 1)), network_index)
         self.table = table
         self.network_index = network_index
         self.files = FileCache(max_open_files)
         self.registry = TopicRegistry()
-        self.sessions = SessionCache(max_sessions, network_index)
+        self.reports = FollowerReports(io_workers)
+        self.sessions = SessionCache(max_sessions, network_index, times, self.reports)
         self.replies = ReplyPool(self.files)
         self.request = FetchRequest()
         self.access = unrestricted()
@@ -125,7 +139,11 @@ cdef class FetchEngine:
         terms.token = token
         terms.correlation_id = correlation_id
         terms.version = version
-        terms.isolation_level = request.isolation_level
+        terms.replica_id = request.replica_id
+        terms.isolation = request.isolation_level
+        if request.replica_id >= 0 or request.replica_id == ANY_REPLICA:
+            terms.isolation = FETCH_LOG_END
+        self.follower_session = 0 if request.replica_id >= 0 else NONE
         terms.bytes_max = min(max(request.bytes_max, 0), self.bytes_max)
         terms.bytes_min = min(max(request.bytes_min, 0), terms.bytes_max)
         terms.session_epoch = 0
@@ -133,9 +151,6 @@ cdef class FetchEngine:
             terms.kind = FETCH_INCREMENTAL
         else:
             terms.kind = FETCH_FULL if version >= 7 and request.session_epoch == 0 else FETCH_SESSIONLESS
-        if request.replica_id >= 0:
-            # Replication between brokers has a path of its own, which other fetches must not join.
-            return self.reject(&terms, INVALID_REQUEST)
         if terms.kind == FETCH_INCREMENTAL:
             return self.serve_incremental(&terms)
         return self.serve_full(&terms)
@@ -144,15 +159,30 @@ cdef class FetchEngine:
         """A request that names all its partitions, whether or not it asks for a session."""
         cdef FetchSession session
         if self.request.session_id != 0:
-            self.sessions.remove(self.request.session_id)  # replaced (epoch 0) or closed (epoch -1) by its client
+            session = self.sessions.find(self.request.session_id, terms.replica_id)
+            if session is not None:
+                self.sessions.remove(session)  # replaced (epoch 0) or closed (epoch -1) by its client
         session = self.take_session()
         session.fill(self.request, self.registry, self.access)
+        if terms.replica_id >= 0:
+            self.attach(session, terms)
         return self.answer_or_park(session, terms)
 
+    cdef int attach(self, FetchSession session, FetchTerms* terms) except -1:
+        """Have the owners told of a follower; its session begins before they are, so that they know its cell."""
+        session.reports = self.reports
+        session.last_used_ms = self.now_ms
+        if terms.kind == FETCH_FULL and session.count > 0:
+            self.sessions.admit_follower(session, self.now_ms)
+        self.follower_session = session.session_id
+        return 0
+
     cdef FetchReply serve_incremental(self, FetchTerms* terms):
-        cdef FetchSession session = self.sessions.find(self.request.session_id)
+        cdef FetchSession session = self.sessions.find(self.request.session_id, terms.replica_id)
         if session is None:
             return self.error_reply(terms, FETCH_SESSION_ID_NOT_FOUND)
+        if terms.replica_id >= 0:
+            self.follower_session = session.session_id
         if session.epoch != self.request.session_epoch:
             return self.error_reply(terms, INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != (terms.version >= 13):
@@ -161,7 +191,7 @@ cdef class FetchEngine:
             self.complete(session.parked, INVALID_FETCH_SESSION_EPOCH)  # the session is used on another connection
         session.update(self.request, self.registry, self.access)
         if session.count == 0:
-            self.sessions.remove(session.session_id)
+            self.sessions.remove(session)
             terms.kind = FETCH_SESSIONLESS
             return self.encode(session, terms, 0, 0)
         self.sessions.touch(session, self.now_ms)
@@ -172,30 +202,13 @@ cdef class FetchEngine:
         cdef bint failed = False
         cdef int64_t total = self.reader.evaluate(session, terms, &failed)
         cdef int32_t max_wait_ms = self.request.max_wait_ms
-        if not failed and total < terms.bytes_min and max_wait_ms > 0 and session.count > 0:
+        cdef int32_t undecided = self.reader.undecided
+        if not failed and (total < terms.bytes_min or undecided) and max_wait_ms > 0 and session.count > 0:
             self.reader.drop_results()
-            if self.park(session, terms, self.now_ms + max_wait_ms):
+            if self.park(session, terms, self.now_ms + max_wait_ms, undecided):
                 return None
             self.reader.evaluate(session, terms, &failed)
         return self.finish(session, terms)
-
-    cdef FetchReply reject(self, FetchTerms* terms, int16_t error):
-        """The same error for the request, as far as its version can say so, and for each partition in it."""
-        cdef FetchSession session = self.take_session()
-        cdef FetchReply reply
-        cdef int32_t entry
-        session.fill(self.request, self.registry, self.access)
-        self.reader.make_results(session.count)
-        entry = session.first
-        while entry != NONE:
-            self.reader.results[self.reader.result_count].entry = entry
-            clear_answer(&self.reader.results[self.reader.result_count].answer)
-            self.reader.results[self.reader.result_count].answer.error = error
-            self.reader.result_count += 1
-            entry = session.partitions[entry].next
-        reply = self.encode(session, terms, error, 0)
-        self.put_session(session)
-        return reply
 
     cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error):
         self.reader.result_count = 0
@@ -221,7 +234,9 @@ cdef class FetchEngine:
         try:
             if terms.kind == FETCH_INCREMENTAL:
                 self.select_news(session)
-            elif terms.kind == FETCH_FULL and session.count > 0 and self.sessions.admit(session, self.now_ms):
+            elif terms.kind == FETCH_FULL and session.count > 0 and (
+                session.cell >= 0 if terms.replica_id >= 0 else self.sessions.admit(session, self.now_ms)
+            ):
                 for number in range(self.reader.result_count):
                     entry = &session.partitions[self.reader.results[number].entry]
                     entry.told_high_watermark = self.reader.results[number].answer.high_watermark
@@ -248,6 +263,7 @@ cdef class FetchEngine:
             if (
                 answer.size == 0
                 and answer.error == 0
+                and answer.diverging_epoch < 0
                 and answer.high_watermark == entry.told_high_watermark
                 and answer.log_start_offset == entry.told_log_start_offset
             ):
@@ -298,18 +314,22 @@ cdef class FetchEngine:
 
     # ---- purgatory ---------------------------------------------------------------------------------------------------
 
-    cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms) except *:
-        """Wait for the slots of the session. False if one of them has advanced meanwhile: respond now."""
+    cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms, int32_t undecided) except *:
+        """Wait for the slots of the session. False if one of them has advanced meanwhile: respond now.
+
+        undecided: wait for as many answers of owners instead, whatever there is to send.
+        """
         cdef:
             ParkedFetch waiting = self.purgatory.enter(session, terms, deadline_ms)
             WaitNode* node
             int32_t entry = session.first
             bint ready = False
         self.parked_total += 1
+        waiting.undecided = undecided
         while entry != NONE and not ready:
             node = self.purgatory.wait_for(waiting, entry, session.partitions[entry].slot)
             # The bit first, then the slot: a writer publishes first and takes the bits then, so one sees the other.
-            self.table.add_waiter(node.slot, self.network_index, WAIT_COMMITTED)
+            self.table.add_waiter(node.slot, self.network_index, waits_for(waiting))
             ready = self.recheck(node, waiting)
             entry = session.partitions[entry].next
         if ready:
@@ -324,19 +344,21 @@ cdef class FetchEngine:
             LogEnd* end
             FoundRange found
             int64_t available = 0
-        if not self.table.read_slot(node.slot, &slot) or self.reader.must_answer(&slot, entry):
+        if not self.table.read_slot(node.slot, &slot) or (
+            waiting.undecided == 0 and self.reader.must_answer(&slot, entry, &waiting.terms)
+        ):
             return True
-        end = &slot.last_stable if waiting.terms.isolation_level == 1 else &slot.high_watermark
+        end = end_for(&slot, waiting.terms.isolation)
         if entry.fetch_offset < end.offset:
             if entry.segment_base_offset < 0:
-                if self.reader.find_bytes(entry, &slot, end, 0, False, &found) != 0:
-                    return True
+                if self.reader.find_bytes(entry, &waiting.terms, &slot, end, 0, False, &found) != 0:
+                    return waiting.undecided == 0
             if entry.segment_base_offset != end.segment_base_offset:
-                return True  # the rest of a sealed segment and more: as much as one response can hold
+                return waiting.undecided == 0  # the rest of a sealed segment and more: as much as one response can hold
             available = min(max(end.position - entry.position, <int64_t>0), <int64_t>entry.bytes_max)
         waiting.available += available - node.counted
         node.counted = available
-        return waiting.available >= waiting.terms.bytes_min
+        return waiting.undecided == 0 and waiting.available >= waiting.terms.bytes_min
 
     cdef int recheck_slot(self, int32_t slot, bint always) except -1:
         """Check every request parked on the slot; complete those that are ready, or all of them."""
@@ -344,25 +366,32 @@ cdef class FetchEngine:
             int32_t number = self.purgatory.slot_heads[slot]
             ParkedFetch waiting
             list ready = []
+            int waits = 0
         while number != NONE:
             waiting = <ParkedFetch>self.purgatory.nodes[number].request
             if always or self.recheck(&self.purgatory.nodes[number], waiting):
                 ready.append(waiting)
+            else:
+                waits |= waits_for(waiting)
             number = self.purgatory.nodes[number].next_of_slot
         for waiting in ready:
             if waiting.first_node != NONE:  # not completed by another of its partitions meanwhile
                 self.complete(waiting, 0)
-        return 0
+        return waits
 
     cdef int wake(self, int32_t slot, int64_t now_ms) except -1:
+        cdef int waits
         if slot < 0 or slot >= self.table.capacity or self.purgatory.slot_heads[slot] == NONE:
             return 0
         self.now_ms = now_ms
         self.files.now_ms = now_ms
-        self.recheck_slot(slot, False)
-        if self.purgatory.slot_heads[slot] != NONE:
+        waits = self.recheck_slot(slot, False)
+        if waits:
             # The writer took our bit when it sent the message. Set it again, then look again.
-            self.table.add_waiter(slot, self.network_index, WAIT_COMMITTED)
+            if waits & WAIT_COMMITTED:
+                self.table.add_waiter(slot, self.network_index, WAIT_COMMITTED)
+            if waits & WAIT_WRITTEN:
+                self.table.add_waiter(slot, self.network_index, WAIT_WRITTEN)
             self.recheck_slot(slot, False)
         return 0
 
@@ -371,6 +400,59 @@ cdef class FetchEngine:
         while slot < self.table.capacity:
             self.wake(slot, now_ms)
             slot += worker_count
+        return 0
+
+    cdef int report_again(self, int worker) except -1:
+        cdef FetchSession session
+        self.reports.drop_bundle(worker)
+        for session in self.sessions.followers.values():
+            session.report_again(self.table, worker, self.reports.worker_count)
+        return 0
+
+    cdef int end_follower(self, int32_t session_id) except -1:
+        cdef FetchSession session = self.sessions.followers.get(session_id)
+        return 0 if session is None else self.sessions.remove(session)
+
+    def take_epoch_questions(self) -> list:
+        """The epochs whose ends have to be asked for: (slot, its incarnation, its leader epoch, epoch)."""
+        asked = self.reader.epoch_questions
+        self.reader.epoch_questions = []
+        return asked
+
+    def put_epoch_ends(self, list answers not None, int64_t now_ms):
+        """Take [(question, (epoch, end offset))], None for an end that cannot be determined now.
+
+        Completes the requests that wait for it: drain next_completed() afterwards.
+        """
+        self.now_ms = now_ms
+        self.files.now_ms = now_ms
+        for question, end in answers:
+            self.reader.epochs_asked.discard(question)
+            if end is not None:
+                if len(self.reader.epoch_ends) >= EPOCH_ENDS_MAX:
+                    self.reader.epoch_ends.clear()
+                self.reader.epoch_ends[question] = end
+        for question, end in answers:
+            self.decide(question[0], question[3])
+
+    cdef int decide(self, int32_t slot, int32_t epoch) except -1:
+        """It is known where an epoch of the slot ends, or that this cannot be determined now."""
+        cdef:
+            int32_t number = self.purgatory.slot_heads[slot]
+            ParkedFetch waiting
+            list ready = []
+        while number != NONE:
+            waiting = <ParkedFetch>self.purgatory.nodes[number].request
+            if (
+                waiting.undecided > 0
+                and waiting.session.partitions[self.purgatory.nodes[number].entry].last_fetched_epoch == epoch
+            ):
+                waiting.undecided -= 1
+                if waiting.undecided == 0:
+                    ready.append(waiting)
+            number = self.purgatory.nodes[number].next_of_slot
+        for waiting in ready:
+            self.complete(waiting, 0)
         return 0
 
     cdef int expire(self, int64_t now_ms) except -1:
@@ -461,6 +543,12 @@ cdef class FetchEngine:
     def cancel_token(self, uint64_t token):
         self.cancel(token)
 
+    def end_session(self, int32_t session_id):
+        self.end_follower(session_id)
+
+    def tell_again(self, int worker):
+        self.report_again(worker)
+
     def tidy(self, int64_t now_ms):
         self.housekeep(now_ms)
 
@@ -488,25 +576,9 @@ cdef class FetchEngine:
             "parked": len(self.purgatory),
             "parked_total": self.parked_total,
             "sessions": len(self.sessions),
+            "followers": len(self.sessions.followers),
             "session_evictions": self.sessions.evictions,
             "open_files": self.files.open_count,
             "opened_total": self.files.opened_total,
             "copied_bytes": self.replies.copied_bytes,
         }
-
-
-cdef bytes reply_bytes(FetchReply reply):
-    """The whole response; releases the reply."""
-    cdef list parts = []
-    cdef ReplyChunk* chunk
-    cdef int32_t number
-    for number in range(reply.chunk_count):
-        chunk = &reply.chunks[number]
-        parts.append((<char*>reply.bytes)[chunk.bytes_offset : chunk.bytes_offset + chunk.bytes_size])
-        if chunk.fd >= 0:
-            parts.append(os.pread(chunk.fd, chunk.size, chunk.position))
-    whole = b"".join(parts)
-    if len(whole) != reply.total_size:
-        raise OSError(f"a Fetch response has {len(whole)} of {reply.total_size} bytes: a log file was truncated")
-    reply.release()
-    return whole

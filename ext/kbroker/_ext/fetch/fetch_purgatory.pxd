@@ -10,6 +10,19 @@ cdef enum FetchKind:
     FETCH_INCREMENTAL = 2
 
 
+# Up to where a fetch reads. The first two are isolation levels as in the request.
+cdef enum FetchIsolation:
+    FETCH_HIGH_WATERMARK = 0
+    FETCH_TXN_COMMITTED = 1  # the last stable offset
+    FETCH_LOG_END = 2        # followers
+
+
+# Replica ids that are no broker's.
+cdef enum:
+    CONSUMER = -1            # and -2, debugging consumers: served alike
+    ANY_REPLICA = -3         # reads up to the log end, from followers, too
+
+
 cdef struct FetchTerms:
     uint64_t token
     int32_t correlation_id
@@ -17,7 +30,8 @@ cdef struct FetchTerms:
     int32_t bytes_min
     int32_t bytes_max
     int16_t version
-    int8_t isolation_level
+    int8_t isolation         # a FetchIsolation
+    int32_t replica_id       # of the broker that fetches, from 0 on
     FetchKind kind
 
 
@@ -39,6 +53,7 @@ cdef class ParkedFetch:
     cdef int32_t heap_index
     cdef int32_t first_node           # -1 once it has left
     cdef int64_t available            # sum of its nodes' counted bytes
+    cdef int32_t undecided            # partitions whose owners are asked where an epoch ends; it waits for them
 
 
 cdef class FetchPurgatory:

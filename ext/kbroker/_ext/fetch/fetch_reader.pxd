@@ -4,12 +4,16 @@ from libc.string cimport memset
 
 from kbroker._ext.fetch.fetch_aborted cimport AbortedList
 from kbroker._ext.fetch.fetch_files cimport FileCache
-from kbroker._ext.fetch.fetch_purgatory cimport FetchTerms
+from kbroker._ext.fetch.fetch_purgatory cimport FETCH_LOG_END, FETCH_TXN_COMMITTED, FetchTerms
 from kbroker._ext.fetch.fetch_reply cimport PartitionAnswer
 from kbroker._ext.fetch.fetch_segments cimport FoundRange
 from kbroker._ext.fetch.fetch_sessions cimport FetchPartition, FetchSession
 from kbroker._ext.fetch.topic_registry cimport TopicRegistry
 from kbroker._ext.shared.partition_table cimport LogEnd, PartitionTable, SlotData
+
+
+cdef enum:
+    EPOCH_ENDS_MAX = 10000   # BOUND: answers of owners that are kept; when it is reached, all are forgotten
 
 
 cdef struct PartitionResult:
@@ -28,7 +32,15 @@ cdef inline void clear_answer(PartitionAnswer* answer) noexcept:
     memset(answer, 0, sizeof(PartitionAnswer))
     answer.file = -1
     answer.aborted_count = -1
+    answer.diverging_epoch = -1
     clear_offsets(answer)
+
+
+# Up to where a fetch reads.
+cdef inline LogEnd* end_for(SlotData* slot, int8_t isolation) noexcept:
+    if isolation == FETCH_LOG_END:
+        return &slot.log_end
+    return &slot.last_stable if isolation == FETCH_TXN_COMMITTED else &slot.high_watermark
 
 
 cdef class PartitionReader:
@@ -43,17 +55,24 @@ cdef class PartitionReader:
     # Damage that is not reported yet: (slot, its incarnation, segment base offset, position, problem).
     cdef list damages
     cdef uint64_t starved_total       # evaluations that found no bytes because every place of `files` is in flight
+    cdef SlotData slot                # of the partition that was read last
+    # Where epochs before the last two of a log end: (slot, its incarnation, its leader epoch, epoch) -> (epoch, end offset).
+    cdef dict epoch_ends
+    cdef list epoch_questions         # such keys, for which owners have to be asked
+    cdef set epochs_asked             # of those, the ones that are not answered yet
+    cdef int32_t undecided            # partitions of the last evaluate() that wait for such an answer
     cdef int make_results(self, int32_t count) except -1
     cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1
     cdef int drop_results(self) except -1
-    cdef bint must_answer(self, const SlotData* slot, const FetchPartition* entry) noexcept
+    cdef bint must_answer(self, const SlotData* slot, const FetchPartition* entry, const FetchTerms* terms) noexcept
     cdef int16_t read_partition(
-        self, FetchPartition* entry, int8_t isolation_level, int64_t bytes_max, bint at_least_one,
-        PartitionAnswer* answer,
+        self, FetchPartition* entry, const FetchTerms* terms, int64_t bytes_max, bint at_least_one, PartitionAnswer* answer,
     ) except *
+    cdef int16_t compare_epochs(self, FetchPartition* entry, PartitionAnswer* answer) except *
+    cdef tuple epoch_end(self, FetchPartition* entry)
     cdef int16_t find_bytes(
-        self, FetchPartition* entry, SlotData* slot, LogEnd* end, int64_t bytes_max, bint at_least_one,
-        FoundRange* found,
+        self, FetchPartition* entry, const FetchTerms* terms, SlotData* slot, LogEnd* end, int64_t bytes_max,
+        bint at_least_one, FoundRange* found,
     ) except *
     cdef int16_t add_aborted(
         self, FetchPartition* entry, const SlotData* slot, const LogEnd* end, FoundRange* found

@@ -29,8 +29,10 @@ from kbroker._ext.fetch.segment_search cimport (
     FIND_OK,
     FindStatus,
 )
+from kbroker._ext.fetch.fetch_purgatory cimport ANY_REPLICA, FETCH_LOG_END, FETCH_TXN_COMMITTED
 from kbroker._ext.fetch.topic_registry cimport Topic
 from kbroker._ext.shared.partition_table cimport (
+    ROLE_FOLLOWER,
     ROLE_LEADER,
     SLOT_FREE,
     SLOT_OFFLINE,
@@ -43,17 +45,18 @@ from kbroker._ext.fetch.fetch_segments import report_failed_read
 cdef enum:
     NONE = -1
     DAMAGES_MAX = 100              # BOUND: damage to be reported; a reader that meets it retries
-    READ_COMMITTED = 1
     FIRST_OF_WHOLE_BATCHES = 3     # before it every partition gets its bytes, and the last message may be cut
     FIRST_OF_FORMAT_2 = 4
     FIRST_OF_ZSTD = 10
 
 
-cdef int16_t slot_error(const SlotData* slot) noexcept:
+cdef int16_t slot_error(const SlotData* slot, int32_t replica_id) noexcept:
     # Error of a partition that is not online or not led here. Loading, closed and not led are retriable: the client looks
-    # for a leader.
+    # for a leader. COMPAT: replica id -3 reads from followers, too, as in Kafka 2.7.
     if slot.state == SLOT_ONLINE:
-        return 0 if slot.role == ROLE_LEADER else NOT_LEADER_OR_FOLLOWER
+        if slot.role == ROLE_LEADER or (slot.role == ROLE_FOLLOWER and replica_id == ANY_REPLICA):
+            return 0
+        return NOT_LEADER_OR_FOLLOWER
     if slot.state == SLOT_OFFLINE:
         return KAFKA_STORAGE_ERROR
     return UNKNOWN_TOPIC_OR_PARTITION if slot.state == SLOT_FREE else NOT_LEADER_OR_FOLLOWER
@@ -83,14 +86,17 @@ cdef class PartitionReader:
         self.log_dirs = list(log_dirs)
         self.aborted = AbortedList.__new__(AbortedList)
         self.damages = []
+        self.epoch_ends = {}
+        self.epoch_questions = []
+        self.epochs_asked = set()
 
     def __dealloc__(self):
         free(self.results)
 
-    cdef bint must_answer(self, const SlotData* slot, const FetchPartition* entry) noexcept:
+    cdef bint must_answer(self, const SlotData* slot, const FetchPartition* entry, const FetchTerms* terms) noexcept:
         """Whether a partition has an error to report."""
         return (
-            slot_error(slot) != 0
+            slot_error(slot, terms.replica_id) != 0
             or is_anothers(slot, entry)
             or epoch_error(entry.current_leader_epoch, slot.leader_epoch) != 0
             or entry.fetch_offset < slot.log_start_offset
@@ -103,7 +109,8 @@ cdef class PartitionReader:
         return 0
 
     cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1:
-        """Fill ``results`` in order of service. Returns the bytes found; ``*failed`` when any partition has an error.
+        """Fill ``results`` in order of service. Returns the bytes found; ``*failed`` when any partition has an error, or
+        diverges.
 
         The results own a file reference each; the caller encodes or drops them.
         """
@@ -112,9 +119,10 @@ cdef class PartitionReader:
             FetchPartition* entry
             int64_t left = terms.bytes_max
             int64_t total = 0
-            int32_t number
+            int32_t number, undecided
             uint64_t denied = self.files.denied_total
         self.aborted.count = 0
+        self.undecided = 0
         session.resolve(self.registry)
         self.make_results(session.count)
         number = session.first
@@ -125,8 +133,9 @@ cdef class PartitionReader:
             clear_answer(answer)
             answer.index = entry.index
             self.results[self.result_count].aborted_start = self.aborted.count
+            undecided = self.undecided
             answer.error = self.read_partition(
-                entry, terms.isolation_level, min(<int64_t>entry.bytes_max, left),
+                entry, terms, min(<int64_t>entry.bytes_max, left),
                 total == 0 or terms.version < FIRST_OF_WHOLE_BATCHES, answer
             )
             if terms.version < FIRST_OF_FORMAT_2 and answer.error == 0 and (<Topic>entry.topic).rejects_old:
@@ -137,12 +146,16 @@ cdef class PartitionReader:
                 answer.error = UNSUPPORTED_COMPRESSION_TYPE
             if answer.error != 0:
                 clear_offsets(answer)
+                failed[0] |= self.undecided == undecided
+            elif answer.diverging_epoch >= 0:
                 failed[0] = True
-            elif answer.size > 0:
+            elif session.reports is not None:
+                session.report(entry, &self.slot)
+            if answer.error == 0 and answer.size > 0:
                 self.files.hold(answer.file)
                 total += answer.size
                 left = max(left - answer.size, <int64_t>0)
-            if answer.error == 0 and terms.isolation_level == READ_COMMITTED:
+            if answer.error == 0 and terms.isolation == FETCH_TXN_COMMITTED:
                 answer.aborted_count = self.aborted.count - self.results[self.result_count].aborted_start
             self.result_count += 1
             number = entry.next
@@ -154,30 +167,38 @@ cdef class PartitionReader:
         return total
 
     cdef int16_t read_partition(
-        self, FetchPartition* entry, int8_t isolation_level, int64_t bytes_max, bint at_least_one,
-        PartitionAnswer* answer,
+        self, FetchPartition* entry, const FetchTerms* terms, int64_t bytes_max, bint at_least_one, PartitionAnswer* answer,
     ) except *:
         """One partition: its offsets and, within the limits, its bytes. Returns the error code."""
         cdef:
-            SlotData slot
+            SlotData* slot = &self.slot
             LogEnd* end
             FoundRange found
             int16_t error
         if entry.slot < 0:
             return entry.error
-        if not self.table.read_slot(entry.slot, &slot):
+        if not self.table.read_slot(entry.slot, slot):
             return NOT_LEADER_OR_FOLLOWER  # its owner died during a write; the next incarnation repairs the slot
-        error = NOT_LEADER_OR_FOLLOWER if is_anothers(&slot, entry) else slot_error(&slot)
+        error = NOT_LEADER_OR_FOLLOWER if is_anothers(slot, entry) else slot_error(slot, terms.replica_id)
         if error == 0:
             error = epoch_error(entry.current_leader_epoch, slot.leader_epoch)
         if error != 0:
             return error
-        if entry.fetch_offset < slot.log_start_offset or entry.fetch_offset > slot.log_end.offset:
+        if entry.fetch_offset < slot.log_start_offset:
             return OFFSET_OUT_OF_RANGE
-        end = &slot.last_stable if isolation_level == READ_COMMITTED else &slot.high_watermark
+        if entry.last_fetched_epoch >= 0 and terms.isolation == FETCH_LOG_END:
+            error = self.compare_epochs(entry, answer)
+            if error != 0:
+                return error
+        if entry.fetch_offset > slot.log_end.offset and answer.diverging_epoch < 0:
+            return OFFSET_OUT_OF_RANGE
+        end = end_for(slot, terms.isolation)
         answer.high_watermark = slot.high_watermark.offset
         answer.last_stable_offset = slot.last_stable.offset
         answer.log_start_offset = slot.log_start_offset
+        if answer.diverging_epoch >= 0:
+            entry.segment_base_offset = NONE
+            return 0
         if entry.fetch_offset >= end.offset:
             entry.segment_base_offset = end.segment_base_offset if entry.fetch_offset == end.offset else NONE
             entry.position = end.position
@@ -185,18 +206,68 @@ cdef class PartitionReader:
         entry.segment_base_offset = NONE
         if bytes_max == 0 and not at_least_one:
             return 0  # the limits are used up
-        error = self.find_bytes(entry, &slot, end, bytes_max, at_least_one, &found)
-        if error == 0 and found.size > 0 and isolation_level == READ_COMMITTED and slot.aborted_version != 0:
-            error = self.add_aborted(entry, &slot, end, &found)
+        error = self.find_bytes(entry, terms, slot, end, bytes_max, at_least_one, &found)
+        if (
+            error == 0
+            and found.size > 0
+            and terms.isolation == FETCH_TXN_COMMITTED
+            and slot.aborted_version != 0
+        ):
+            error = self.add_aborted(entry, slot, end, &found)
         if error == 0:
             answer.file = found.file
             answer.position = found.position
             answer.size = found.size
         return error
 
+    cdef int16_t compare_epochs(self, FetchPartition* entry, PartitionAnswer* answer) except *:
+        """Find out whether the follower's log, whose last epoch is known, has what this log does not have (KIP-595).
+
+        (a) The last epoch is one that this log does not know, as it is larger: OFFSET_OUT_OF_RANGE. (b) It ends before the
+        follower's log does, or this log does not have it: the logs diverge. (c) It is older than the two that the slot has:
+        the owner is asked, and until it answers the partition gets NOT_LEADER_OR_FOLLOWER, after which followers come again.
+        """
+        cdef:
+            SlotData* slot = &self.slot
+            int32_t asked = entry.last_fetched_epoch
+            int32_t epoch
+            int64_t end
+        if asked > slot.latest_epoch:
+            return OFFSET_OUT_OF_RANGE
+        if asked == slot.latest_epoch:
+            epoch = asked
+            end = slot.log_end.offset
+        elif slot.previous_epoch < 0:
+            epoch = asked  # older than all: they end where the oldest begins
+            end = slot.latest_epoch_start
+        elif asked >= slot.previous_epoch:
+            epoch = slot.previous_epoch
+            end = slot.latest_epoch_start
+        else:
+            found = self.epoch_end(entry)
+            if found is None:
+                self.undecided += 1
+                return NOT_LEADER_OR_FOLLOWER
+            epoch, end = found
+            if epoch < 0 or end < 0:
+                return OFFSET_OUT_OF_RANGE
+        if epoch < asked or end < entry.fetch_offset:
+            answer.diverging_epoch = epoch
+            answer.diverging_end = end
+        return 0
+
+    cdef tuple epoch_end(self, FetchPartition* entry):
+        """What the owner has said of the follower's last epoch; None, and the owner is to be asked, if it has not."""
+        cdef object key = (entry.slot, self.slot.slot_incarnation, self.slot.leader_epoch, entry.last_fetched_epoch)
+        cdef object found = self.epoch_ends.get(key)
+        if found is None and key not in self.epochs_asked:
+            self.epochs_asked.add(key)
+            self.epoch_questions.append(key)
+        return found
+
     cdef int16_t find_bytes(
-        self, FetchPartition* entry, SlotData* slot, LogEnd* end, int64_t bytes_max, bint at_least_one,
-        FoundRange* found,
+        self, FetchPartition* entry, const FetchTerms* terms, SlotData* slot, LogEnd* end, int64_t bytes_max,
+        bint at_least_one, FoundRange* found,
     ) except *:
         cdef Topic topic = <Topic>entry.topic
         cdef LogFiles log = topic.log_of(entry.index, slot.log_dir_index, self.log_dirs, self.files)
@@ -229,8 +300,8 @@ cdef class PartitionReader:
             # Retention, a deletion or a restart of the owner may have been faster than this reader.
             if not self.table.read_slot(entry.slot, &now):
                 return NOT_LEADER_OR_FOLLOWER
-            if slot_error(&now) != 0:
-                return slot_error(&now)
+            if slot_error(&now, terms.replica_id) != 0:
+                return slot_error(&now, terms.replica_id)
             if now.slot_incarnation != slot.slot_incarnation:
                 return NOT_LEADER_OR_FOLLOWER
             if entry.fetch_offset < now.log_start_offset:

@@ -34,6 +34,8 @@ cdef struct PartitionAnswer:
     const uint8_t* records   # not NULL: the `size` bytes are these, and no file has them
     int32_t aborted_count    # -1: null, as for read_uncommitted
     const AbortedTransaction* aborted
+    int32_t diverging_epoch  # the largest epoch that both logs may have, -1: they do not diverge
+    int64_t diverging_end    # where it ends here
 
 
 cdef class ReplyPool:
@@ -67,6 +69,7 @@ cdef class FetchReply:
     ) except -1
     cdef int begin_topic(self, const uint8_t* key, Py_ssize_t key_size, int32_t partition_count) except -1
     cdef int add_partition(self, const PartitionAnswer* answer) except -1
+    cdef int put_partition_tags(self, const PartitionAnswer* answer) except -1
     cdef int end_topic(self) except -1
     cdef int end(self) except -1
     # The response is complete, and not sent yet.
@@ -75,3 +78,7 @@ cdef class FetchReply:
     cdef int reserve(self, int64_t size) except -1
     cdef int add_chunk(self, int32_t file, int64_t position, int64_t size) except -1
     cdef void drop_files(self) noexcept
+
+
+# The whole response, file ranges read in; releases the reply. For tests and tools.
+cdef bytes reply_bytes(FetchReply reply)

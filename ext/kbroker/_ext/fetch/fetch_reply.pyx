@@ -4,6 +4,8 @@ other message formats than the files, so their records are copied.
 Oracle: ``kbroker.protocol.codec``. Source: protocol guide, Fetch API (key 1).
 """
 
+import os
+
 cimport cython
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free
@@ -16,6 +18,8 @@ cdef enum:
     SIZE_FIELD = 4
     HEADER_BYTES_MAX = 32        # length, header, throttle time, error, session id, topic count
     PARTITION_BYTES_MAX = 64     # without aborted transactions
+    DIVERGING_BYTES = 16         # a tagged field with its count
+    TAG_DIVERGING_EPOCH = 0
     ABORTED_BYTES_MAX = 17
     COUNT_BYTES_MAX = 5
     FIRST_CAPACITY = 512
@@ -204,8 +208,24 @@ cdef class FetchReply:
         elif answer.size > 0:
             self.add_chunk(answer.file, answer.position, answer.size)
         if flexible:
-            self.bytes[self.bytes_size] = 0
+            self.put_partition_tags(answer)
+        return 0
+
+    cdef int put_partition_tags(self, const PartitionAnswer* answer) except -1:
+        cdef uint8_t* p
+        self.reserve(DIVERGING_BYTES)
+        p = self.bytes + self.bytes_size
+        if answer.diverging_epoch < 0:
+            p[0] = 0
             self.bytes_size += 1
+            return 0
+        p[0] = 1
+        p[1] = TAG_DIVERGING_EPOCH
+        p[2] = 13  # bytes of the field
+        store_i32(p + 3, answer.diverging_epoch)
+        store_i64(p + 7, answer.diverging_end)
+        p[15] = 0
+        self.bytes_size += DIVERGING_BYTES
         return 0
 
     cdef int end_topic(self) except -1:
@@ -223,3 +243,20 @@ cdef class FetchReply:
             raise OverflowError(f"a Fetch response of {self.total_size} bytes")
         store_i32(self.bytes, <int32_t>(self.total_size - SIZE_FIELD))
         return 0
+
+
+cdef bytes reply_bytes(FetchReply reply):
+    """The whole response; releases the reply."""
+    cdef list parts = []
+    cdef ReplyChunk* chunk
+    cdef int32_t number
+    for number in range(reply.chunk_count):
+        chunk = &reply.chunks[number]
+        parts.append((<char*>reply.bytes)[chunk.bytes_offset : chunk.bytes_offset + chunk.bytes_size])
+        if chunk.fd >= 0:
+            parts.append(os.pread(chunk.fd, chunk.size, chunk.position))
+    whole = b"".join(parts)
+    if len(whole) != reply.total_size:
+        raise OSError(f"a Fetch response has {len(whole)} of {reply.total_size} bytes: a log file was truncated")
+    reply.release()
+    return whole

@@ -4,7 +4,10 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from kbroker._ext.base.index_table cimport IndexTable
 from kbroker._ext.fetch.fetch_decode cimport FetchRequest, RequestPartition, RequestTopic
+from kbroker._ext.fetch.follower_reports cimport FollowerReports
 from kbroker._ext.fetch.topic_registry cimport Topic, TopicRegistry
+from kbroker._ext.shared.partition_table cimport PartitionTable, SlotData
+from kbroker._ext.shared.session_times cimport SessionTimes
 from kbroker._ext.sockets.verdicts cimport Verdicts
 
 
@@ -25,6 +28,12 @@ cdef struct FetchPartition:
     int64_t told_log_start_offset
     int64_t segment_base_offset       # of the segment with fetch_offset, -1: unknown
     int64_t position
+    # Followers only.
+    int64_t log_start_offset          # of the follower's log, -1: unknown
+    int32_t reported_epoch            # leader epoch in which the owner of the slot was told of it, -1: it was not
+    uint32_t reported_incarnation     # of the slot
+    int64_t reported_offset           # what the owner was told
+    int64_t reported_log_start
 
 
 cdef class FetchSession:
@@ -33,6 +42,9 @@ cdef class FetchSession:
     cdef readonly bint by_id          # topics named by id (version 13 and up)
     cdef readonly int32_t count
     cdef readonly int64_t last_used_ms
+    cdef readonly int32_t replica_id  # of the follower; below 0: a consumer's
+    cdef readonly int32_t cell        # of SessionTimes, -1: none
+    cdef FollowerReports reports      # None: not a follower's, or it has ended
     cdef object parked                # the ParkedFetch waiting on this session, else None
     cdef FetchPartition* partitions
     cdef int32_t capacity
@@ -45,6 +57,16 @@ cdef class FetchSession:
     cdef uint64_t access_version      # the slots were looked up for these topics and these rights
     cdef dict placeholders            # key -> Topic of unknown topics, else None
     cdef IndexTable index             # (topic, partition) -> entry + 1; empty until it is a session
+    # Tell the owner of the slot where the follower is, unless it knows. The fetch was read, without an error.
+    cdef int report(self, FetchPartition* entry, const SlotData* slot) except -1
+    # The owner may have forgotten everything: report all partitions of an io worker again.
+    cdef int report_again(self, PartitionTable table, int worker, int worker_count) except -1
+    cdef int report_left(self, FetchPartition* entry) except -1
+    cdef int leave_slot(self, FetchPartition* entry, int32_t slot) except -1
+    cdef bint may_read(self, Topic topic) except -1
+    cdef int send_report(
+        self, FetchPartition* entry, int64_t fetch_offset, int64_t log_start_offset, const SlotData* slot, int32_t flags
+    ) except -1
     cdef int fill(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1
     cdef int update(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1
     cdef int resolve(self, TopicRegistry registry) except -1
@@ -66,7 +88,13 @@ cdef class SessionCache:
     cdef int32_t network_index
     cdef dict sessions                # id -> FetchSession, least recently used first
     cdef readonly uint64_t evictions
-    cdef FetchSession find(self, int32_t session_id)
+    cdef dict followers               # id -> FetchSession; these are never evicted
+    cdef SessionTimes times           # of the followers' sessions
+    cdef FollowerReports reports
+    # Only whoever has begun a session may use it, as far as replica ids tell.
+    cdef FetchSession find(self, int32_t session_id, int32_t replica_id)
     cdef int touch(self, FetchSession session, int64_t now_ms) except -1
-    cdef int remove(self, int32_t session_id) except -1
+    cdef int remove(self, FetchSession session) except -1
     cdef bint admit(self, FetchSession session, int64_t now_ms) except *
+    cdef bint admit_follower(self, FetchSession session, int64_t now_ms) except *
+    cdef int begin(self, FetchSession session, int64_t now_ms) except -1

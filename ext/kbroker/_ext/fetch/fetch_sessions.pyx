@@ -24,7 +24,14 @@ from kbroker._ext.base.growing cimport grow
 from kbroker._ext.base.index_table cimport IndexTable, drop_row, next_row, put_row, reserve_row
 from kbroker._ext.fetch.fetch_decode cimport FETCH_PARTITIONS_MAX
 from kbroker._ext.fetch.topic_registry cimport Topic, TopicRegistry
-from kbroker._ext.sockets.verdicts cimport MAY_READ_TOPIC, Verdicts
+from kbroker._ext.shared.descriptors cimport (
+    FOLLOWER_ATTACHED,
+    FOLLOWER_LEFT,
+    FOLLOWER_PROGRESS,
+    FollowerProgress,
+)
+from kbroker._ext.shared.partition_table cimport ROLE_LEADER, SLOT_ONLINE
+from kbroker._ext.sockets.verdicts cimport MAY_ACT_ON_CLUSTER, MAY_READ_TOPIC, Verdicts
 
 cdef enum:
     NO_ENTRY = -1
@@ -34,6 +41,8 @@ cdef enum:
     NETWORK_INDEX_BITS = 6       # of a session id, so that no other process of the broker knows it
     EPOCH_MAX = 0x7FFFFFFF
 
+cdef bytes CLUSTER = b"kafka-cluster"
+
 
 cdef class FetchSession:
     """The partitions of a fetch, in order of service. Owns a reference to the topic of each used entry."""
@@ -42,6 +51,8 @@ cdef class FetchSession:
         self.first = NO_ENTRY
         self.last = NO_ENTRY
         self.free_head = NO_ENTRY
+        self.replica_id = -1
+        self.cell = -1
 
     def __dealloc__(self):
         self.clear()
@@ -54,6 +65,7 @@ cdef class FetchSession:
             RequestTopic* wanted
             Topic topic
         self.by_id = request.version >= 13
+        self.replica_id = request.replica_id
         self.registry_version = registry.version
         self.access = access
         self.access_version = access.version
@@ -91,6 +103,7 @@ cdef class FetchSession:
             for number in range(wanted.first, wanted.first + wanted.count):
                 entry = self.lookup(<PyObject*>topic, request.forgotten_partitions[number])
                 if entry != NO_ENTRY:
+                    self.report_left(&self.partitions[entry])
                     self.forget(entry)
         return 0
 
@@ -112,6 +125,8 @@ cdef class FetchSession:
         cdef Topic topic = <Topic>entry.topic
         cdef Topic fresh
         cdef bytes key
+        cdef int32_t slot = entry.slot
+        cdef int64_t slot_incarnation = entry.slot_incarnation
         if not topic.alive:
             key = topic.topic_id if self.by_id else topic.name
             fresh = (registry.by_id if self.by_id else registry.by_name).get(key)
@@ -130,7 +145,7 @@ cdef class FetchSession:
                 entry.segment_base_offset = -1
         entry.slot = -1
         entry.error = UNKNOWN_TOPIC_OR_PARTITION
-        if not self.access.everything and topic.name is not None and not self.access.may(MAY_READ_TOPIC, topic.name):
+        if not self.may_read(topic):
             entry.error = TOPIC_AUTHORIZATION_FAILED
         elif not topic.alive:
             if self.by_id:
@@ -140,7 +155,16 @@ cdef class FetchSession:
             entry.slot_incarnation = topic.incarnations[entry.index]
             if entry.slot < 0:
                 entry.error = NOT_LEADER_OR_FOLLOWER
+        if entry.reported_epoch >= 0 and (entry.slot != slot or entry.slot_incarnation != slot_incarnation):
+            self.leave_slot(entry, slot)
         return 0
+
+    cdef bint may_read(self, Topic topic) except -1:
+        if self.access.everything:
+            return True
+        if self.replica_id >= 0:  # COMPAT: a broker needs no right for topics, and none for topics is enough
+            return self.access.may(MAY_ACT_ON_CLUSTER, CLUSTER)
+        return topic.name is None or self.access.may(MAY_READ_TOPIC, topic.name)
 
     cdef Topic topic_for(self, const RequestTopic* wanted, TopicRegistry registry):
         """The topic a request names; an unknown one gets one object in this session."""
@@ -179,6 +203,9 @@ cdef class FetchSession:
         entry.told_high_watermark = -1
         entry.told_log_start_offset = -1
         entry.fetch_offset = -1
+        entry.slot = -1
+        entry.slot_incarnation = -1
+        entry.reported_epoch = -1
         set_wanted(entry, wanted)
         entry.next = NO_ENTRY
         entry.previous = self.last
@@ -230,6 +257,9 @@ cdef class FetchSession:
         self.used_end = 0
         self.session_id = 0
         self.epoch = 0
+        self.replica_id = -1
+        self.cell = -1
+        self.reports = None
         self.first = NO_ENTRY
         self.last = NO_ENTRY
         self.free_head = NO_ENTRY
@@ -275,12 +305,99 @@ cdef class FetchSession:
         drop_row(&self.index, hash_of(self.partitions[entry].topic, self.partitions[entry].index), <uint32_t>entry + 1)
         self.remove(entry)
 
+    # ---- followers: what the owners of the slots are told ----
+
+    cdef int report(self, FetchPartition* entry, const SlotData* slot) except -1:
+        cdef int32_t flags = FOLLOWER_PROGRESS
+        if self.reports is None:
+            return 0
+        if entry.reported_epoch == slot.leader_epoch:
+            if entry.reported_offset == entry.fetch_offset and entry.reported_log_start == entry.log_start_offset:
+                return 0
+        elif self.cell >= 0:
+            flags |= FOLLOWER_ATTACHED
+        entry.reported_epoch = slot.leader_epoch
+        entry.reported_incarnation = slot.slot_incarnation
+        entry.reported_offset = entry.fetch_offset
+        entry.reported_log_start = entry.log_start_offset
+        return self.send_report(entry, entry.fetch_offset, entry.log_start_offset, slot, flags)
+
+    cdef int report_again(self, PartitionTable table, int worker, int worker_count) except -1:
+        cdef int32_t number = self.first
+        cdef FetchPartition* entry
+        cdef SlotData slot
+        while number != NO_ENTRY:
+            entry = &self.partitions[number]
+            number = entry.next
+            if entry.reported_epoch < 0 or entry.slot < 0 or entry.slot % worker_count != worker:
+                continue
+            if (
+                table.read_slot(entry.slot, &slot)
+                and slot.state == SLOT_ONLINE
+                and slot.role == ROLE_LEADER
+                and slot.leader_epoch == entry.reported_epoch
+                and slot.slot_incarnation == entry.reported_incarnation
+            ):
+                # What was valid in this epoch still is: the follower has it.
+                self.send_report(
+                    entry, entry.reported_offset, entry.reported_log_start, &slot, FOLLOWER_ATTACHED | FOLLOWER_PROGRESS)
+            else:
+                entry.reported_epoch = -1  # the next fetch that is read reports it
+        return 0
+
+    cdef int send_report(
+        self, FetchPartition* entry, int64_t fetch_offset, int64_t log_start_offset, const SlotData* slot, int32_t flags
+    ) except -1:
+        cdef FollowerProgress progress
+        progress.slot = entry.slot
+        progress.slot_incarnation = slot.slot_incarnation
+        progress.replica_id = self.replica_id
+        progress.leader_epoch = slot.leader_epoch
+        progress.fetch_offset = fetch_offset
+        progress.log_start_offset = log_start_offset
+        progress.log_end_seen = slot.log_end.offset
+        progress.segment_base_offset = progress.segment_position = -1
+        if entry.segment_base_offset >= 0 and fetch_offset == entry.fetch_offset:
+            progress.segment_base_offset = entry.segment_base_offset
+            progress.segment_position = entry.position
+        progress.request_ms = self.last_used_ms
+        progress.segment_version = slot.segment_version
+        progress.session_cell = self.cell
+        progress.flags = flags
+        progress.unused = 0
+        return self.reports.add(&progress)
+
+    cdef int report_left(self, FetchPartition* entry) except -1:
+        if entry.reported_epoch >= 0:
+            self.leave_slot(entry, entry.slot)
+        return 0
+
+    cdef int leave_slot(self, FetchPartition* entry, int32_t slot) except -1:
+        """The owner of this slot knows that the session has the partition; it has it no more."""
+        cdef FollowerProgress progress
+        entry.reported_epoch = -1
+        if self.reports is None or self.cell < 0 or slot < 0:
+            return 0
+        progress.slot = slot
+        progress.slot_incarnation = entry.reported_incarnation
+        progress.replica_id = self.replica_id
+        progress.leader_epoch = -1
+        progress.fetch_offset = progress.log_start_offset = progress.log_end_seen = -1
+        progress.segment_base_offset = progress.segment_position = -1
+        progress.request_ms = self.last_used_ms
+        progress.segment_version = 0
+        progress.session_cell = self.cell
+        progress.flags = FOLLOWER_LEFT
+        progress.unused = 0
+        return self.reports.add(&progress)
+
 
 cdef inline void set_wanted(FetchPartition* entry, const RequestPartition* wanted) noexcept:
     entry.current_leader_epoch = wanted.current_leader_epoch
     entry.last_fetched_epoch = wanted.last_fetched_epoch
     entry.bytes_max = max(wanted.bytes_max, 0)
     entry.fetch_offset = wanted.fetch_offset
+    entry.log_start_offset = wanted.log_start_offset
     entry.segment_base_offset = -1
 
 
@@ -302,35 +419,59 @@ cdef inline uint32_t hash_of(PyObject* topic, int32_t index) noexcept:
 
 
 cdef class SessionCache:
-    """The incremental sessions of one network process: at most ``capacity``, replaceable after two idle minutes."""
+    """The incremental sessions of one network process.
 
-    def __cinit__(self, int32_t capacity, int network_index):
+    Those of consumers: at most ``capacity``, replaceable after two idle minutes. Those of followers, which lead a life of
+    their own: each has a cell of ``times``, and lasts as long as its connection.
+    """
+
+    def __cinit__(
+        self, int32_t capacity, int network_index, SessionTimes times not None, FollowerReports reports not None
+    ):
         self.capacity = capacity
         self.network_index = network_index & ((1 << NETWORK_INDEX_BITS) - 1)
         self.sessions = {}
+        self.followers = {}
+        self.times = times
+        self.reports = reports
 
     def __len__(self):
         return len(self.sessions)
 
-    cdef FetchSession find(self, int32_t session_id):
-        return self.sessions.get(session_id)
+    cdef FetchSession find(self, int32_t session_id, int32_t replica_id):
+        cdef FetchSession session = (self.followers if replica_id >= 0 else self.sessions).get(session_id)
+        return session if session is not None and session.replica_id == replica_id else None
 
     cdef int touch(self, FetchSession session, int64_t now_ms) except -1:
         """Called for each request of the session: advance the epoch and make it the most recently used."""
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         session.last_used_ms = now_ms
-        del self.sessions[session.session_id]
-        self.sessions[session.session_id] = session
+        if session.cell >= 0:
+            self.times.note(session.cell, now_ms)
+        else:
+            del self.sessions[session.session_id]
+            self.sessions[session.session_id] = session
         return 0
 
-    cdef int remove(self, int32_t session_id) except -1:
-        self.sessions.pop(session_id, None)
+    cdef int remove(self, FetchSession session) except -1:
+        """End a session."""
+        cdef int32_t entry = session.first
+        if session.cell < 0:
+            self.sessions.pop(session.session_id, None)
+            return 0
+        if session.reports is None:
+            return 0  # it has ended
+        while entry != NO_ENTRY:
+            session.report_left(&session.partitions[entry])
+            entry = session.partitions[entry].next
+        session.reports = None
+        del self.followers[session.session_id]
+        self.times.give_back(session.cell)
         return 0
 
     cdef bint admit(self, FetchSession session, int64_t now_ms) except *:
-        """Give the session an id and its first epoch, if there is room or the oldest one has been idle."""
+        """Give a consumer's session an id and its first epoch, if there is room or the oldest one has been idle."""
         cdef FetchSession oldest
-        cdef int32_t session_id = 0
         if self.capacity <= 0:
             return False
         if len(self.sessions) >= self.capacity:
@@ -339,12 +480,27 @@ cdef class SessionCache:
                 return False
             del self.sessions[oldest.session_id]
             self.evictions += 1
-        while session_id == 0 or session_id in self.sessions:
+        self.begin(session, now_ms)
+        self.sessions[session.session_id] = session
+        return True
+
+    cdef bint admit_follower(self, FetchSession session, int64_t now_ms) except *:
+        """The same for a follower, whenever there is a cell."""
+        cdef int32_t cell = self.times.take(now_ms)
+        if cell < 0:
+            return False
+        self.begin(session, now_ms)
+        session.cell = cell
+        self.followers[session.session_id] = session
+        return True
+
+    cdef int begin(self, FetchSession session, int64_t now_ms) except -1:
+        cdef int32_t session_id = 0
+        while session_id == 0 or session_id in self.sessions or session_id in self.followers:
             session_id = int.from_bytes(os.urandom(4), "big") & 0x7FFFFFFF
             session_id = (session_id >> NETWORK_INDEX_BITS << NETWORK_INDEX_BITS) | self.network_index
         session.index_all()
         session.session_id = session_id
         session.epoch = 1
         session.last_used_ms = now_ms
-        self.sessions[session_id] = session
-        return True
+        return 0

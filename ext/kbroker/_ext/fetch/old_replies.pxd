@@ -18,4 +18,6 @@ cdef class OldReplies:
     cdef void clear(self) noexcept
 
     cdef int64_t budget(self) noexcept
-    cdef int convert_one(self, FetchPartition* entry, PartitionAnswer* answer, Wish* wish) except -1
+    cdef int convert_one(
+        self, FetchPartition* entry, const FetchTerms* terms, PartitionAnswer* answer, Wish* wish
+    ) except -1

@@ -73,7 +73,7 @@ cdef class OldReplies:
             else:
                 wish.bytes_max = min(wish.bytes_max, max(terms.bytes_max - total, <int64_t>0))
             wish.at_least_one = total == 0
-            self.convert_one(entry, answer, &wish)
+            self.convert_one(entry, terms, answer, &wish)
             total += answer.size
             left = max(left - answer.size, <int64_t>0)
             waiting -= 1
@@ -84,7 +84,9 @@ cdef class OldReplies:
                 answer.records = self.converter.out.data + answer.position
         return 0
 
-    cdef int convert_one(self, FetchPartition* entry, PartitionAnswer* answer, Wish* wish) except -1:
+    cdef int convert_one(
+        self, FetchPartition* entry, const FetchTerms* terms, PartitionAnswer* answer, Wish* wish
+    ) except -1:
         cdef:
             PartitionAnswer more
             int64_t start = self.converter.out.size
@@ -106,7 +108,7 @@ cdef class OldReplies:
                 break
             # The file stays valid until the next one is opened, which happens in the next round.
             entry.fetch_offset = next_offset
-            error = self.reader.read_partition(entry, 0, RANGE_BYTES, True, &more)
+            error = self.reader.read_partition(entry, terms, RANGE_BYTES, True, &more)
             if error != 0 or more.size == 0:
                 error = 0  # the client gets that error when it fetches from that offset
                 break

@@ -41,6 +41,7 @@ cdef class ConnectionLoop:
     cdef bint is_heavy(self, const uint8_t* frame, int32_t size) noexcept nogil
     cdef int forget_parked(self, Request* request) except -1
     cdef int forget_express(self, Request* request) except -1
+    cdef int forget_follower(self, Connection c) except -1
     cdef int on_readable(self, object reader) except -1
 
     # The only way to call Python code of the process. What it schedules (a call, a sleep) must be looked at before the

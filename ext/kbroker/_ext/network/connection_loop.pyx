@@ -127,6 +127,10 @@ cdef class ConnectionLoop:
         """Drop a request that was forwarded undecoded: its connection is closed."""
         raise NotImplementedError
 
+    cdef int forget_follower(self, Connection c) except -1:
+        """End the session of a follower: its connection is closed."""
+        raise NotImplementedError
+
     cdef int on_readable(self, object reader) except -1:
         """Called when a file descriptor that is not a connection is readable."""
         return self.call_out(reader, ())
@@ -491,6 +495,8 @@ cdef class ConnectionLoop:
         while c.first != NULL:
             request = c.pop()
             self.end_request(request)
+        if c.follower_session:
+            self.forget_follower(c)
         if c.block != NULL:
             self._arena.release(c.block)
             c.block = NULL

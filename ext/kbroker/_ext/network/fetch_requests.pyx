@@ -42,6 +42,10 @@ cdef class FetchRequests:
             )
         except FetchDecodeError as reason:
             raise CloseConnection(f"a malformed Fetch request: {reason}") from None
+        if self.engine.follower_session >= 0:
+            if c.follower_session and c.follower_session != self.engine.follower_session:
+                self.engine.end_follower(c.follower_session)  # a connection has one
+            c.follower_session = self.engine.follower_session
         if reply is not None:
             self.finish(request, reply, now_ms)
         else:

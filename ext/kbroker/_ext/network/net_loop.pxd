@@ -21,6 +21,8 @@ cdef class NetLoop(ConnectionLoop):
     cdef readonly ExpressPath express
     # on_rejected(connection, token, frame, error code, text): a coordinator's error for a request forwarded undecoded.
     cdef public object on_rejected
+    # on_epoch_questions(): fetch.take_epoch_questions() has some.
+    cdef public object on_epoch_questions
     cdef object _dispatch             # dispatch(connection, token, frame bytes)
     # on_response(io worker index, message): takes a MSG_RESPONSE, in which coordinators respond to handlers.
     cdef public object on_response

@@ -353,6 +353,7 @@ cdef class NetLoop(ConnectionLoop):
                 elif request.express_worker == worker:
                     self.repeat_express(c, request)
                 request = following
+        self.fetch.report_again(worker)
         # It may have cleared waiter bits when it published and died before sending the wake-ups.
         self.fetch.wake_worker(worker, <int>len(self._lanes), self.now_ms)
         return self._fetches.drain(self.now_ms)
@@ -419,6 +420,7 @@ cdef class NetLoop(ConnectionLoop):
         """
         cdef int rounds = 0
         cdef int64_t until = monotonic_ns() + ROUNDS_NS
+        cdef bint held_back
         self.note_restarts()
         self.now_ms = self._fetches.expire(self.now_ms)
         while self._responses.dirty and rounds < ROUNDS_MAX:
@@ -426,8 +428,11 @@ cdef class NetLoop(ConnectionLoop):
             rounds += 1
             if monotonic_ns() >= until:
                 break
+        if self.fetch.reader.epoch_questions:
+            self.call_out(self.on_epoch_questions, ())
         self.produce.send_bundles(self._lanes)
-        return not self.express.send_bundles(self._lanes) or self.produce.queued > 0
+        held_back = not self.fetch.reports.send(self._lanes)
+        return not self.express.send_bundles(self._lanes) or self.produce.queued > 0 or held_back
 
     def turns(self, int timeout_ms):
         """Run complete turns for ``timeout_ms``, or until Python code of the process has run or is needed.
@@ -463,6 +468,15 @@ cdef class NetLoop(ConnectionLoop):
 
     cdef int forget_parked(self, Request* request) except -1:
         return self._fetches.forget(request)
+
+    cdef int forget_follower(self, Connection c) except -1:
+        return self.fetch.end_follower(c.follower_session)
+
+    def put_epoch_ends(self, list answers not None):
+        """``FetchEngine.put_epoch_ends``; responds to the fetches that have waited for it."""
+        self.now_ms = monotonic_ns() // 1000000
+        self.fetch.put_epoch_ends(answers, self.now_ms)
+        self._fetches.drain(self.now_ms)
 
     def sweep(self):
         """Also time out produce requests."""

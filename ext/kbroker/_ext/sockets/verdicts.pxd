@@ -6,7 +6,8 @@ cdef enum Question:
     MAY_READ_TOPIC = 0
     MAY_WRITE_TOPIC = 1
     MAY_WRITE_TRANSACTION = 2    # of a transactional id
-    QUESTIONS = 3
+    MAY_ACT_ON_CLUSTER = 3       # as other brokers do
+    QUESTIONS = 4
 
 
 cdef class Verdicts:

@@ -1,0 +1,145 @@
+"""A real broker leads a partition by order of a controller of the test's, which is the follower."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fault.wire_client import WireClient, batch_of
+from support.control_client import Controller
+
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.record.batch import iterate_batches
+from kbroker.testing import Broker, wait_until
+
+pytestmark = pytest.mark.integration
+
+TOPIC, FOLLOWER, STRANGER = "led", 9, 77
+
+
+class Follower:
+    """One session of a follower with the broker."""
+
+    def __init__(self, broker: Broker, replica: int = FOLLOWER) -> None:
+        self.client = WireClient((broker.host, broker.port))
+        self.replica = replica
+        self.session = self.epoch = 0
+
+    def fetch(self, offset: int | None, leader_epoch: int = 1, wait_ms: int = 0) -> Any:
+        """One request; offset: None to go on with what the session has."""
+        cls = FetchRequest
+        partition = cls.FetchPartition(
+            partition=0,
+            current_leader_epoch=leader_epoch,
+            fetch_offset=offset or 0,
+            log_start_offset=0,
+            partition_max_bytes=1 << 20,
+        )
+        topics = [] if offset is None else [cls.FetchTopic(topic=TOPIC, partitions=[partition])]
+        response = self.client.call(
+            cls(
+                replica_id=self.replica,
+                max_wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                session_id=self.session,
+                session_epoch=self.epoch,
+                topics=topics,
+            ),
+            11,
+        )
+        assert response.error_code == 0
+        self.session, self.epoch = response.session_id, self.epoch + 1
+        rows = [row for topic in response.responses for row in topic.partitions]
+        return rows[0] if rows else None
+
+
+def values(row: Any) -> list[bytes]:
+    return [
+        bytes(record.value)
+        for batch in iterate_batches(bytes(row.records or b""))
+        for record in batch.records()
+    ]
+
+
+def produce(client: WireClient, value: bytes, acks: int = 1) -> ErrorCode:
+    cls = ProduceRequest
+    partition = cls.PartitionProduceData(index=0, records=batch_of([value]))
+    topics = [cls.TopicProduceData(name=TOPIC, partition_data=[partition])]
+    answer = client.call(cls(acks=acks, timeout_ms=10_000, topic_data=topics), 8)
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+
+def produced_anew(broker: Broker, value: bytes) -> bool:
+    """A connection ends with a batch without a sequence number that was under way."""
+    try:
+        return produce(WireClient((broker.host, broker.port)), value) is ErrorCode.NONE
+    except ConnectionError:
+        return False
+
+
+def consumed(client: WireClient) -> list[bytes]:
+    cls = FetchRequest
+    partition = cls.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [cls.FetchTopic(topic=TOPIC, partitions=[partition])]
+    request = cls(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=topics)
+    return values(client.call(request, 11).responses[0].partitions[0])
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(num_io_threads=1) as running:
+        controller = Controller(running, TOPIC)
+        controller.followers = {FOLLOWER}
+        assert controller.tell(1) is ErrorCode.NONE
+        assert controller.lead(1) is ErrorCode.NONE
+        client = WireClient((running.host, running.port))
+        wait_until(lambda: produce(client, b"0") is ErrorCode.NONE, 30, "led")
+        yield running
+
+
+def test_follower_reads_what_consumers_may_not_and_an_append_ends_its_wait(broker: Broker) -> None:
+    producer = WireClient((broker.host, broker.port))
+    follower = Follower(broker)
+    first = follower.fetch(0)
+    assert (first.error_code, values(first)) == (0, [b"0"])
+
+    found: list[Any] = []
+    waiting = threading.Thread(target=lambda: found.append(follower.fetch(1, wait_ms=60_000)))
+    waiting.start()
+    assert produce(producer, b"1") is ErrorCode.NONE
+    waiting.join(30)
+
+    assert values(found[0]) == [b"1"]
+    assert b"1" not in consumed(producer)
+
+
+def test_follower_is_fenced_by_the_leader_epoch(broker: Broker) -> None:
+    assert Follower(broker).fetch(0, leader_epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert Follower(broker).fetch(0, leader_epoch=2).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_follower_goes_on_after_the_owner_was_killed(broker: Broker) -> None:
+    follower = Follower(broker)
+    follower.fetch(0)
+    follower.fetch(1)
+
+    broker.kill("io")
+    wait_until(lambda: produced_anew(broker, b"1"), 30, "led again")
+
+    row = follower.fetch(1)
+    assert (row.error_code, values(row)[:1]) == (0, [b"1"])
+
+
+def test_replica_of_no_assignment_is_served_and_counts_for_nothing(broker: Broker) -> None:
+    producer = WireClient((broker.host, broker.port))
+    stranger = Follower(broker, STRANGER)
+    assert values(stranger.fetch(0)) == [b"0"]
+
+    stranger.fetch(1)
+
+    assert consumed(producer) == []
