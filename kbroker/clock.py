@@ -20,7 +20,9 @@ class Clock(Protocol):
 CLOCK_JUMP_MS = 3_600_000
 """A wall clock that moved this much further than time did is not believed at first."""
 CONFIRMED_MS = 300_000
-"""It is believed once it has gone in step with time for this long, or one interval of checks."""
+"""A jump is believed once the clock has been consistent for this long, or for one interval of
+checks.
+"""
 
 
 class ClockGuard:

@@ -69,7 +69,9 @@ def _run(program: str, *, is_job: bool = False) -> int:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    """What Ctrl-C does now: PySpark cancels jobs, but a starting JVM finishes its start first."""
+    """The effect of Ctrl-C now: PySpark cancels jobs, but a starting JVM finishes its start
+    first.
+    """
     global _terminated
     _terminated = True
     interrupt = signal.getsignal(signal.SIGINT)

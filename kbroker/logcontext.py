@@ -140,7 +140,7 @@ class RateLimit:
         self._seen: dict[object, tuple[float, int]] = {}
 
     def due(self, key: object = None) -> int:
-        """How many occurrences the caller should report now; 0 for none."""
+        """The number of occurrences to report now; 0 for none."""
         now = self._clock()
         last, dropped = self._seen.get(key, (-float("inf"), 0))
         if now - last < self._interval_s:

@@ -1,4 +1,4 @@
-"""What kbroker hands over to Kafka: read from its metadata store and its log directories."""
+"""What kbroker hands over to Kafka, read from its metadata store and its log directories."""
 
 from __future__ import annotations
 

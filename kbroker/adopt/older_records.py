@@ -123,7 +123,7 @@ def _older_batch(topic: str, batch: RecordBatch) -> bytes:
 
 
 def _older(topic: str, record: Record) -> KeyAndValue | None:
-    """What the record becomes; None if it stays."""
+    """The converted record; None if it needs no conversion."""
     if record.key is None or len(record.key) < _NUMBER.size:
         return None
     known = _OFFSET_KEYS if topic == OFFSETS_TOPIC else _TRANSACTION_KEYS

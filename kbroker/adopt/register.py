@@ -149,7 +149,7 @@ def _add_topic(transaction: Transaction[list[str]], topic: TopicPlan, broker_id:
 
 
 def _encode_features(features: dict[str, int]) -> bytes:
-    """As Kafka 2.7 has them, with the levels of KRaft: what the cluster had finalized."""
+    """In the format of Kafka 2.7, with KRaft's levels: the finalized features of the cluster."""
     levels = {
         name: {"min_version_level": 1, "max_version_level": level}
         for name, level in features.items()

@@ -45,7 +45,7 @@ class UnknownLogs(NamedTuple):
 def look_at_unknown(
     store: NodeFile, log_dirs: Sequence[str], was_clean: Mapping[str, bool], *, all_usable: bool
 ) -> UnknownLogs | None:
-    """None if the store knows every topic in the directories. Changes nothing but what the store
+    """Returns None if the store knows every topic in the directories. Changes only what the store
     remembers of deleted topics.
 
     all_usable: none of the broker's directories is missing. Raises Refusal for what kbroker-adopt

@@ -87,8 +87,8 @@ class Cluster:
 
     @classmethod
     def from_options(cls, options: Mapping[str, object], **settings: Any) -> Cluster:
-        """From client settings (without a ``kafka.`` before their names): bootstrap.servers,
-        client.id, request.timeout.ms, default.api.timeout.ms, and security's.
+        """Create it from client configs, without the prefix ``kafka.``: bootstrap.servers,
+        client.id, request.timeout.ms, default.api.timeout.ms, and those of security.
 
         settings: arguments of the constructor, which come first.
         """

@@ -277,8 +277,9 @@ def commit(
 
 
 def retention_of(cluster: Cluster, group: str, *, deadline: float | None = None) -> float | None:
-    """For how many seconds the offsets of a group without members are kept; None where its
-    coordinator does not tell (before Kafka 0.11, or without the right to ask)."""
+    """The retention of a group's offsets in seconds after it becomes empty; None if the coordinator
+    does not report it (before Kafka 0.11, or without authorization).
+    """
 
     def request(connection: Connection, node: int) -> DescribeConfigsRequest:
         resource = DescribeConfigsRequest.DescribeConfigsResource(

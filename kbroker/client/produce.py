@@ -105,7 +105,7 @@ class _Node:
 
 
 class BatchProducer:
-    """One producer, used by one thread.
+    """A producer, used by one thread.
 
     acks: -1 (all in-sync replicas), 1 or 0.
     idempotent: needs acks=-1.

@@ -14,9 +14,13 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.02
 PAUSE_MAX_S = 1.0
 PAUSES_AT_LEAST = 8
-"""No pause is longer than this part of the deadline: what the broker says late is still heard."""
+"""No pause exceeds this part of the deadline, so that a late response of the broker is still
+received.
+"""
 TELL_AFTER_S = 5.0
-"""Who waits for a deadline learns after so long what for: a wrong port looks like a slow broker."""
+"""A caller that waits for a deadline is told the reason after this time: a wrong port looks like a
+slow broker.
+"""
 _told = RateLimit(30.0)  # many calls wait for the same broker
 
 
@@ -86,7 +90,7 @@ class Retry:
 
 
 def _both(earlier: Exception | None, error: UnreachableError) -> dict[str, str]:
-    """Why each address could not be reached, now and in earlier attempts."""
+    """The reason for each address that could not be reached, now and in earlier attempts."""
     tried = dict(error.tried)
     if isinstance(earlier, UnreachableError):
         for address, why in earlier.tried.items():

@@ -88,7 +88,7 @@ class Security:
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Security:
-        """From client settings; those that are not about security are ignored.
+        """Create it from client configs; others are ignored.
 
         Raises SettingRefused for a value that is wrong, or a setting this client cannot do.
         """

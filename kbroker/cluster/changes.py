@@ -1,4 +1,4 @@
-"""What a delta has changed in the cluster image, for the code that acts on it.
+"""The changes of the cluster image by a delta, for the code that reacts to them.
 
 ``ClusterImage.apply`` returns it. A reader asks for the kind of change that concerns it, and need
 not compare images itself.

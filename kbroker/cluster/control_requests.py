@@ -1,4 +1,4 @@
-"""What a controller tells a broker: Kafka's control requests, as values.
+"""Kafka's control requests, sent by a controller to brokers, as values.
 
 A controller says nothing to a broker in any other way, to its own neither: there these are handed
 over by a call, everywhere else they will be on the wire as APIs 4, 5 and 6, with the same fields.
@@ -66,7 +66,7 @@ class KnownPartition(NamedTuple):
 
 
 class StoppedPartition(NamedTuple):
-    """A partition of StopReplica. ``delete``: its log is to be deleted, too."""
+    """A partition of StopReplica. ``delete``: whether its log is deleted, too."""
 
     topic: str
     partition: int
@@ -102,7 +102,9 @@ class LeaderAndIsr(NamedTuple):
 
 
 class UpdateMetadata(NamedTuple):
-    """Where partitions are, and all live brokers. What is not named stays as it was."""
+    """States of partitions, and all live brokers. Partitions that are not named stay as they
+    were.
+    """
 
     sender: Sender
     partitions: list[KnownPartition]
@@ -121,8 +123,8 @@ ControlRequest = LeaderAndIsr | UpdateMetadata | StopReplica
 
 
 class ControlAnswer(NamedTuple):
-    """``error``: of the whole request, of which nothing was done then. ``partitions``: of those
-    that were refused, or could not be done.
+    """``error``: of the whole request, which then had no effect. ``partitions``: those that were
+    rejected or failed.
     """
 
     error: ErrorCode = ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""What brokers ask of the active controller: ControlledShutdown and AlterIsr, as values.
+"""Requests of brokers to the active controller: ControlledShutdown and AlterIsr, as values.
 
 The broker that is the controller itself asks by a call; from everywhere else these are APIs 7 and
 56 on the wire, with the same fields.
@@ -29,7 +29,7 @@ class ShutdownAnswer(NamedTuple):
 
 
 class AlterIsr(NamedTuple):
-    """Of a leader, for some of its partitions."""
+    """The request of a leader for some of its partitions."""
 
     broker_id: int
     broker_epoch: int

@@ -10,7 +10,7 @@ NO_TOPIC_ID = bytes(16)
 
 
 def local_topic_id(cluster_id: str, name: str) -> bytes:
-    """What every broker of a cluster takes for the topic's id, without having been told.
+    """The topic id that every broker of a cluster without topic ids derives from the name.
 
     A topic that is deleted and recreated has the same: slots and incarnations tell them apart.
     """
@@ -18,7 +18,7 @@ def local_topic_id(cluster_id: str, name: str) -> bytes:
 
 
 class TopicIds:
-    """How a controller gives topics their ids. ``local_to``: a cluster that has none."""
+    """Assigns ids to topics. ``local_to``: a cluster that has no topic ids."""
 
     def __init__(self, local_to: str = "") -> None:
         self._local_to = local_to
@@ -28,5 +28,5 @@ class TopicIds:
         return local_topic_id(self._local_to, name) if self._local_to else new_uuid()
 
     def to_store(self, topic_id: bytes) -> bytes | None:
-        """What the topic's node has of it."""
+        """The topic id for the topic's node."""
         return None if self._local_to else topic_id

@@ -1,4 +1,4 @@
-"""What Kafka takes for the name of a topic. A log's directory is named after its topic."""
+"""Kafka's rules for topic names. A log's directory is named after its topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PARTITIONS_MAX = 100_000
 
 
 def name_fault(name: str) -> str | None:
-    """What is wrong with a name, to be put after it; None if Kafka would take it."""
+    """What is wrong with a name, as the end of an error message; None if Kafka accepts it."""
     if not name:
         return "is empty"
     if name in (".", ".."):

@@ -1,4 +1,4 @@
-"""What DescribeConfigs returns for topics, brokers and groups: value, source, synonyms, type."""
+"""Configs for DescribeConfigs, of topics, brokers and groups: value, source, synonyms, type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry:
-    """One setting of one resource, with the fields of the response.
+    """A config of a resource, with the fields of the response.
 
     value: as Kafka prints it; None if unset or secret. is_default: for version 0, which knows no
     source. type: ``key.BOOLEAN`` and so on.
@@ -60,7 +60,7 @@ class ConfigEntry:
 def describe_topic(
     config: TopicConfig, broker: BrokerConfig, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """All settings of a topic, or those named; unknown names are left out.
+    """All configs of a topic, or those named; unknown names are left out.
 
     ``names`` empty or None means all, as on the wire.
     """
@@ -85,7 +85,7 @@ def describe_topic(
 def describe_group(
     overrides: Mapping[str, str], broker: BrokerConfig, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """All settings of a group, or those named: as they are stored, not as the bounds limit them."""
+    """All configs of a group, or those named, as stored; broker-wide bounds are not applied."""
     entries = []
     for name, key in GROUP_KEYS.items():
         if names and name not in names:
@@ -106,7 +106,7 @@ def describe_group(
 def describe_broker(
     config: BrokerConfig, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """All settings of this broker, or those named; unknown names are left out."""
+    """All configs of this broker, or those named; unknown names are left out."""
     entries = []
     for name, key in BROKER_KEYS.items():
         if names and name not in names:

@@ -1,4 +1,4 @@
-"""What a setting is: name, type, default, range, importance, documentation.
+"""The definition of a config: name, type, default, range, importance, documentation.
 
 A ``Key`` is data. Everything that depends on a setting follows from it: parsing and validation,
 the answers to DescribeConfigs, what may be changed at run time, and ``docs/configuration.md``.
@@ -86,7 +86,7 @@ class Check:
 
 
 class Key:
-    """One setting. Immutable by convention; made at import, shared by all.
+    """The definition of a config. Immutable by convention; created at import, shared by all.
 
     low, high: inclusive bounds of a number.
     one_of: the only words allowed (for a LIST: of each item).

@@ -1,4 +1,4 @@
-"""Where a broker listens and which addresses it advertises, from the five settings for this.
+"""Listeners and advertised listeners, from the five configs for them.
 
 ``listeners`` wins over ``host.name`` and ``port``; ``advertised.listeners`` over
 ``advertised.host.name`` and ``advertised.port``. Listeners of a KRaft controller are left out.
@@ -20,7 +20,7 @@ _WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class Listener(NamedTuple):
-    """One address. An empty host means every interface; port 0 lets the system choose."""
+    """A listener. An empty host means all interfaces; with port 0 the system chooses one."""
 
     name: str
     security_protocol: str

@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Source:
-    """Where a value comes from, numbered as DescribeConfigs numbers it on the wire."""
+    """The source of a value, numbered as in DescribeConfigs."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -131,7 +131,7 @@ class BrokerConfig:
         return name in self._properties
 
     def source(self, name: str) -> int:
-        """Where this setting's value comes from, one of ``Source``."""
+        """The source of this config's value, one of ``Source``."""
         return self._sources.get(name, Source.DEFAULT)
 
     def layers(self) -> tuple[tuple[int, dict[str, str]], ...]:
@@ -178,7 +178,7 @@ class BrokerConfig:
 
     @property
     def listeners(self) -> list[Listener]:
-        """What the broker binds; never empty."""
+        """The listeners to bind; never empty."""
         if "listeners" not in self._derived:
             host_name_is_set = self.is_set("host.name")
             self._derived["listeners"] = _listeners.bound_listeners(self._values, host_name_is_set)
@@ -191,8 +191,8 @@ class BrokerConfig:
 
     @property
     def protocol_version(self) -> ProtocolVersion:
-        """What brokers speak among themselves: ``inter.broker.protocol.version``; the newest that
-        this broker knows, if it stands alone.
+        """The version of requests between brokers: ``inter.broker.protocol.version``; for a
+        standalone broker the newest that it knows.
         """
         found = find_version(self._values["inter.broker.protocol.version"])
         assert found is not None or not self.uses_zookeeper, "checked"

@@ -48,8 +48,8 @@ _BY_TEXT = {
 
 
 def find_version(text: str) -> ProtocolVersion | None:
-    """The version of ``2.7``, ``2.7-IV2`` or ``2.7.0``; None if there is none, or it is not
-    supported.
+    """Parse a version such as ``2.7``, ``2.7-IV2`` or ``2.7.0``; None if it does not exist or is
+    not supported.
     """
     return _BY_TEXT.get(".".join(text.split(".")[:2]))
 

@@ -63,12 +63,12 @@ class TopicConfig:
 
     @property
     def timestamp_before_max_ms(self) -> int:
-        """How far a CreateTime may lie back; LONG_MAX for no bound."""
+        """The maximum by which a CreateTime may be in the past; LONG_MAX for no limit."""
         return self._timestamp_bound("message.timestamp.before.max.ms")
 
     @property
     def timestamp_after_max_ms(self) -> int:
-        """How far a CreateTime may lie ahead; LONG_MAX for no bound."""
+        """The maximum by which a CreateTime may be in the future; LONG_MAX for no limit."""
         return self._timestamp_bound("message.timestamp.after.max.ms")
 
     def _timestamp_bound(self, name: str) -> int:
@@ -123,7 +123,9 @@ def _nearest(name: str, known: Mapping[str, Key]) -> str | None:
 
 
 class _Hints:
-    """How many unknown names per second get a suggestion; a person makes no more mistakes."""
+    """The number of unknown names per second that get a suggestion; people make no more
+    mistakes.
+    """
 
     def __init__(self) -> None:
         self._second = 0

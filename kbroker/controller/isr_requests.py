@@ -34,8 +34,8 @@ class IsrRequests:
     def alter(
         self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
     ) -> Pending[list[IsrAnswer]]:
-        """An answer to each, in order. STALE_BROKER_EPOCH if that is not the broker that is
-        registered.
+        """The results, in request order. STALE_BROKER_EPOCH if the broker is not registered with
+        that epoch.
         """
         return self._events.put(lambda: self._alter(broker_id, broker_epoch, wanted))
 
@@ -98,7 +98,7 @@ class IsrRequests:
         return IsrAnswer(error, IsrState(leader, leader_epoch, isr, partition_epoch))
 
     async def _renew(self, broker_id: int, keys: Sequence[PartitionKey]) -> None:
-        """Its in-sync replicas are frozen otherwise."""
+        """Renew the leader epoch, because the leader's ISR would stay frozen otherwise."""
 
         def decide(_: PartitionKey, old: PartitionState) -> PartitionState | None:
             return elections.renew(old) if old.leader == broker_id else None

@@ -104,7 +104,7 @@ async def latest_controller_epoch(store: SettledStore) -> int:
 
 
 async def present_controller(store: SettledStore) -> tuple[int, LiveBroker] | None:
-    """The broker that is elected, and where it can be reached; None if there is none."""
+    """The elected broker and its endpoint; None if there is none."""
     try:
         node = await store.get(paths.CONTROLLER)
         broker_id = paths.decode_controller(node.data)

@@ -193,7 +193,7 @@ async def reread_states(
 
 
 async def read_isr(store: SettledStore, keys: Iterable[PartitionKey]) -> list[IsrState | None]:
-    """What the store has of each; None for one without a state that can be read."""
+    """The stored state of each partition; None if there is none that can be parsed."""
     found: list[IsrState | None] = []
     for key in keys:
         try:

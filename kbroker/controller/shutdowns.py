@@ -24,8 +24,8 @@ class Shutdowns:
         self._state = writes.state
 
     def shut_down(self, broker_id: int, broker_epoch: int) -> Pending[list[PartitionKey]]:
-        """What it still leads and others have replicas of; it asks again until that is nothing, or
-        it has asked often enough.
+        """The partitions that it still leads and that have other replicas. The broker retries until
+        there are none, or until its retries are exhausted.
 
         BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
         """

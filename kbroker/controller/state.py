@@ -211,7 +211,7 @@ class ClusterState:
     # -- topics ------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicState | None:
-        """The topic, even if it is being deleted; None if there is none."""
+        """The topic, even if it is being deleted; None if it does not exist."""
         return self._topics.get(name)
 
     def existing(self, name: str) -> TopicState:

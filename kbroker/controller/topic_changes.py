@@ -111,8 +111,8 @@ class TopicChanges:
             self._finish_deletions(marked)
 
     async def look_at_deletions(self) -> None:
-        """Topics that somebody has marked. A mark of a topic that is not there is removed, and so
-        are all where topics may not be deleted.
+        """Handle topics marked for deletion. Marks of unknown topics are removed, and all marks if
+        delete.topic.enable is false.
         """
         marked = await self._store.children(paths.DELETE_TOPICS)
         begun = []

@@ -131,7 +131,7 @@ class Loader:
             self._replay(records, header.producer_id if batch.is_transactional else -1)
 
     def _resume(self, data: bytes, position: int) -> int:
-        """Where the next whole and valid batch starts; -1 if there is none in this chunk."""
+        """The position of the next whole and valid batch; -1 if there is none in this chunk."""
         limit = len(data) - HEADER_BYTES
         while position <= limit:
             position = data.find(b"\x02", position + MAGIC_AT) - MAGIC_AT

@@ -62,7 +62,7 @@ class Call:
 
 
 class Operation:
-    """What one run of a machine's function has requested: records, responses, callbacks."""
+    """The records, responses and callbacks requested by one run of a machine's function."""
 
     __slots__ = ("callbacks", "producer", "records", "responses", "touched")
 
@@ -103,7 +103,9 @@ class Operation:
 
 
 class Host(Protocol):
-    """What the shard gives its machine. Everything is up to date, image and settings included."""
+    """The services of the shard for its machine. Everything is up to date, including image and
+    configs.
+    """
 
     topic: str
     partition: int
@@ -118,7 +120,7 @@ class Host(Protocol):
 
     @property
     def leader_epoch(self) -> int:
-        """In which this broker leads the partition; the epoch of the coordinator."""
+        """The leader epoch of the partition on this broker, which is the coordinator epoch."""
         ...
 
     def now_ms(self) -> int:
@@ -138,7 +140,7 @@ class Host(Protocol):
         ...
 
     def set_timer(self, name: Any, delay_ms: int, function: Callable[..., Any], *args: Any) -> None:
-        """Have ``function(op, *args)`` run as an operation after ``delay_ms``; see ``Timers``."""
+        """Run ``function(op, *args)`` as an operation after ``delay_ms``; see ``Timers``."""
         ...
 
     def cancel_timer(self, name: Any) -> None: ...

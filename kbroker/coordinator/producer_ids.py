@@ -9,7 +9,7 @@ from kbroker.ipc.rpc import Pending, Rpc, run
 
 
 class ProducerIds:
-    """One for each process that assigns ids. Unused ids are lost when it ends."""
+    """Each process that assigns producer ids has one. Unused ids are lost when it ends."""
 
     def __init__(self, rpc: Rpc) -> None:
         self._rpc = rpc

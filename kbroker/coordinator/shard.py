@@ -64,7 +64,7 @@ APPEND_ERRORS = {
 
 
 class Process(Protocol):
-    """What a shard needs of the io worker it lives in."""
+    """What a shard needs from its io worker."""
 
     rpc: Rpc
 
@@ -210,7 +210,7 @@ class Shard:
     # -- life ------------------------------------------------------------------------------------
 
     def rejection(self) -> WireError | None:
-        """Why the shard cannot serve requests now, or None."""
+        """The error if the shard cannot serve requests now, else None."""
         if self.state == ACTIVE:
             return None
         if self.state == LOADING:
@@ -432,7 +432,7 @@ class Shard:
 
     @property
     def wait_max_ms(self) -> int:
-        """How long records may wait for the replicas."""
+        """The longest time that records may wait for replicas."""
         limit_ms: int = self.config[COMMIT_TIMEOUTS[self.topic]]
         return limit_ms
 

@@ -32,7 +32,7 @@ class Timers:
     def set(
         self, name: Hashable, deadline_ms: int, function: Callable[..., None], *args: Any
     ) -> None:
-        """Have ``function(*args)`` run at ``deadline_ms``; replaces the timer of that name."""
+        """Run ``function(*args)`` at ``deadline_ms``; replaces the timer of that name."""
         known = self._timers.get(name)
         if known is not None and known[3] <= deadline_ms:
             known[0], known[1], known[2] = deadline_ms, function, args

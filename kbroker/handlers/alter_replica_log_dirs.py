@@ -42,7 +42,7 @@ def fail(ctx: RequestContext, request: AlterReplicaLogDirsRequest, error: WireEr
 async def handle_alter_replica_log_dirs(
     ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Have the owners begin, side by side."""
+    """Start the moves in the owners; the calls run in parallel."""
     by_worker: dict[Address, list[ReplicaToMove]] = {}
     codes: dict[tuple[str, int], int] = {}
     async for topic, number, path in ctx.each(asked(request)):
@@ -78,7 +78,7 @@ def asked(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, int, str]]
 
 
 def slot_of(ctx: RequestContext, topic: str, number: int) -> SlotId:
-    """The slot of this broker's replica, NO_SLOT if there is none."""
+    """The slot of this broker's replica; NO_SLOT if it has none."""
     try:
         return ctx.partition(topic, number).slot
     except WireError:

@@ -65,7 +65,7 @@ async def handle_api_versions(
 
 
 def announced_to_clients(ctx: RequestContext) -> Iterator[tuple[int, int, int]]:
-    """As ``announced``, without the versions that are still in development unless asked for."""
+    """Like ``announced``, without versions in development unless they are enabled."""
     has_unstable = ctx.config["unstable.api.versions.enable"]
     for key, first, last in announced():
         unstable = UNSTABLE.get(key)

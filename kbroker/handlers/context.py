@@ -1,4 +1,4 @@
-"""What a handler gets: one request, its connection, and calls to the other processes."""
+"""The context of a request: its connection, and calls to other processes."""
 
 from __future__ import annotations
 
@@ -189,8 +189,8 @@ class RequestContext:
         topics: Sequence[Sequence[N]],
         request: Callable[[list[N], int], Q],
     ) -> list[TopicResult]:
-        """Have the controller change topics, thousands a part at a time, and wait until the change
-        is in effect everywhere; the results of all. Raises WireError if there is none.
+        """Change topics through the controller, in parts of thousands, and wait until the changes
+        are in effect everywhere; returns all results. Raises WireError if there is no controller.
 
         timeout_ms: the client's. The controller ends the wait, but the change continues. topics:
         entries of the same name are together, as they may not be in different calls. request:
@@ -216,7 +216,7 @@ class RequestContext:
         return results
 
     async def create_automatically(self, names: Iterable[str]) -> list[TopicResult]:
-        """Have the controller create topics with its defaults; one result for each."""
+        """Auto-create topics through the controller; one result for each."""
         return await self.change_in_parts(
             CREATE_TOPICS,
             CREATION_TIMEOUT_MS,
@@ -232,7 +232,7 @@ class RequestContext:
 
     @property
     def io_workers(self) -> list[Address]:
-        """All io workers."""
+        """The addresses of all io workers."""
         return self.process.io_workers
 
     # -- the image ---------------------------------------------------------------------------

@@ -43,19 +43,19 @@ async def handle_update_metadata(ctx: RequestContext, body: bytes) -> bytes | No
 
 @api(ApiKey.CONTROLLED_SHUTDOWN, versions=(0, 3), authorize=BROKERS_ONLY, undecoded=True)
 async def handle_controlled_shutdown(ctx: RequestContext, body: bytes) -> bytes | None:
-    """Have others lead what a broker leads that is about to stop."""
+    """Move leadership away from a broker that is about to stop."""
     return await pass_on(ctx, body)
 
 
 @api(ApiKey.ALTER_PARTITION, versions=(0, 0), authorize=BROKERS_ONLY, undecoded=True)
 async def handle_alter_partition(ctx: RequestContext, body: bytes) -> bytes | None:
-    """Have the in-sync replicas of partitions be what their leader says."""
+    """Change the ISR of partitions as their leader proposes."""
     return await pass_on(ctx, body)
 
 
 async def pass_on(ctx: RequestContext, body: bytes) -> bytes | None:
-    """Have the controller process serve the request; the body of its response. None: it cannot be
-    decoded, or nobody has served it, and the connection is closed.
+    """Forward the request to the controller process; returns the body of the response. None: the
+    request cannot be decoded or nobody served it, and the connection is closed.
 
     COMPAT: whoever asks takes any response for the end of its request, and repeats it only when the
     connection is lost.

@@ -60,7 +60,7 @@ async def handle_create_partitions(
 
 
 def wanted(topic: Any) -> TopicToEnlarge:
-    """One topic in the form of the controller's operation."""
+    """A topic, as an argument of the controller's operation."""
     assignments = topic.assignments
     return TopicToEnlarge(
         topic.name,

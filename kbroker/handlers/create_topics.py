@@ -88,7 +88,7 @@ def denied(name: str) -> TopicResult:
 
 
 def wanted(topic: Any) -> TopicToCreate:
-    """One topic in the form of the controller's operation."""
+    """A topic, as an argument of the controller's operation."""
     return TopicToCreate(
         topic.name,
         topic.num_partitions,

@@ -44,7 +44,7 @@ def fail(ctx: RequestContext, request: DeleteRecordsRequest, error: WireError) -
 async def handle_delete_records(
     ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """Have the owners move the starts of their logs; the calls run side by side."""
+    """Advance the log start offsets in the owners; the calls run in parallel."""
     timeout_ms = max(0, request.timeout_ms) + CALL_MARGIN_MS
     owners = OwnerCalls(ctx, DELETE_RECORDS, timeout_ms)
     deletable = ctx.allowed(

@@ -41,7 +41,7 @@ def fail(ctx: RequestContext, request: DeleteTopicsRequest, error: WireError) ->
 async def handle_delete_topics(
     ctx: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """Delete them; the response is sent when no process serves them any more."""
+    """Delete topics; the response is sent when no process serves them any more."""
     topics = asked(ctx, request)
     responses = [] if ctx.access.everything else deny(ctx, topics)
     rejections = {
@@ -107,7 +107,7 @@ def deny(ctx: RequestContext, topics: Counter[Topic]) -> list[Any]:
 
 
 def rejection(topic: Topic, count: int) -> str | None:
-    """What is wrong with one entry of the request; the others are deleted."""
+    """The error of one entry of the request; the other topics are deleted."""
     name, topic_id = topic
     if name is None and topic_id == NO_UUID:
         return "The topic has neither a name nor an id."

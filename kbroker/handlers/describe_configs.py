@@ -130,7 +130,7 @@ def settings(ctx: RequestContext, resource: Any) -> list[ConfigEntry]:
 
 
 def describe(ctx: RequestContext, request: DescribeConfigsRequest, entry: ConfigEntry) -> Any:
-    """One setting as the response has it."""
+    """A config, as in the response."""
     synonym = DescribeConfigsResponse.DescribeConfigsSynonym
     described = DescribeConfigsResponse.DescribeConfigsResourceResult(
         name=entry.name,

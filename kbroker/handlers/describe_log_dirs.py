@@ -20,7 +20,7 @@ from kbroker.security.operations import AclOperation, Kind
 
 
 def fail(ctx: RequestContext, request: DescribeLogDirsRequest, error: WireError) -> Any:
-    """No directory, and the error; versions before 3 have no field for it."""
+    """An error without a directory; versions before 3 have no field for it."""
     if ctx.api_version < 3:
         if error.code == Kind.CLUSTER.error:
             return DescribeLogDirsResponse()  # COMPAT: as by Kafka

@@ -46,8 +46,8 @@ def fail(ctx: RequestContext, request: DescribeProducersRequest, error: WireErro
 async def handle_describe_producers(
     ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """Ask every partition's owner; the calls run side by side. A partition that is named again is
-    answered once: its producers may be thousands.
+    """Ask the owner of every partition, in parallel. A partition named twice is in the response
+    once, because it may have thousands of producers.
     """
     owners = OwnerCalls(ctx, DESCRIBE_PRODUCERS, call_partitions_max=CALL_PARTITIONS_MAX)
     numbers: dict[str, dict[int, None]] = {}

@@ -38,7 +38,7 @@ def fail(ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: Wi
 async def handle_describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """One page."""
+    """Return one page of topics."""
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise WireError(ErrorCode.INVALID_REQUEST)

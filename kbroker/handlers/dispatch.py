@@ -1,4 +1,6 @@
-"""From a request's bytes to the bytes of its response. Every request ends: answered, or closed."""
+"""Decodes requests, runs handlers and encodes responses. Every request ends with a response or a
+close.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ class Dispatcher:
     def _serve(
         self, connection: Connection, header: RequestHeader, frame: bytes, handler: Handler
     ) -> Pending[Response]:
-        """Have the request decoded, and run its handler, when it is the connection's turn."""
+        """Decode the request and run its handler when it is the connection's turn."""
         worker = self._worker
         turn = connection.turn
         if turn is None:
@@ -169,7 +171,9 @@ def throttled(ctx: RequestContext, response: Message | bytes, throttle_ms: int) 
 
 
 def api_versions_fallback(header: RequestHeader) -> bytes:
-    """To a newer ApiVersions: version 0, and only the range of ApiVersions itself (KIP-511)."""
+    """The response to a newer ApiVersions: version 0 with only the range of ApiVersions itself
+    (KIP-511).
+    """
     cls = response_class(ApiKey.API_VERSIONS)
     entries = [
         cls.ApiVersion(api_key=key, min_version=first, max_version=last)
@@ -182,7 +186,7 @@ def api_versions_fallback(header: RequestHeader) -> bytes:
 
 
 def rejection(key: int, version: int) -> str:
-    """Why a known request is not supported."""
+    """The reason why a known request is not supported."""
     served = served_range(key)
     if served is None:
         return f"{title(key)} is not served by this broker"

@@ -105,7 +105,7 @@ async def handle_find_coordinator(
 
 
 async def ensure_topic(ctx: RequestContext, topic: str) -> None:
-    """Have the internal topic created if there is none; COORDINATOR_NOT_AVAILABLE."""
+    """Create the internal topic if it does not exist. COORDINATOR_NOT_AVAILABLE."""
     if topic in ctx.image.topics:
         return
     try:
@@ -123,7 +123,7 @@ def denied(kind: Kind) -> dict[str, Any]:
 
 
 def locate(ctx: RequestContext, topic: str, key: str) -> dict[str, Any]:
-    """Where a key's coordinator is."""
+    """Find the broker of a key's coordinator."""
     known = ctx.image.topics.get(topic)
     if known is not None:
         partition = known.partitions[coordinator_partition(key, len(known.partitions))]

@@ -80,7 +80,7 @@ def describe_failed(
 async def handle_describe_groups(
     ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    """Ask the coordinator of each group; one that is named again is answered once."""
+    """Ask the coordinator of each group; a group named twice is in the response once."""
     include = request.include_authorized_operations
     ids, denied = divide(ctx, AclOperation.DESCRIBE, request.groups, group_failed)
     rows = await split(
@@ -120,7 +120,7 @@ def consumer_describe_failed(
 async def handle_consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    """Ask the coordinator of each group; one that is named again is answered once."""
+    """Ask the coordinator of each group; a group named twice is in the response once."""
     include = request.include_authorized_operations
     ids, denied = divide(ctx, AclOperation.DESCRIBE, request.group_ids, consumer_group_failed)
     rows = await split(

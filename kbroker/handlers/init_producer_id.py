@@ -27,7 +27,7 @@ NO_PRODUCER_ID = NO_EPOCH = -1
 def fail(
     ctx: RequestContext, request: InitProducerIdRequest, error: WireError
 ) -> InitProducerIdResponse:
-    """No id, and why."""
+    """The response without a producer id."""
     return InitProducerIdResponse(error_code=int(error.code), producer_epoch=NO_EPOCH)
 
 

@@ -93,7 +93,8 @@ async def handle_metadata(
 def answer_key(
     ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Any]
 ) -> tuple[Any, ...] | None:
-    """What a response depends on beside the image; None if it is not worth caching.
+    """The cache key: all that a response depends on besides the image. None if caching is not worth
+    it.
 
     Ten thousand partitions take tens of milliseconds, in which no other request is served.
     """
@@ -135,7 +136,7 @@ async def complete(
 
 
 def unique(entries: list[Any]) -> list[Any]:
-    """Without the entries that repeat an earlier one."""
+    """The entries without repetitions."""
     by_topic = {(entry.name, entry.topic_id): entry for entry in entries}
     return list(by_topic.values())
 
@@ -155,7 +156,7 @@ def named(ctx: RequestContext, entries: list[Any]) -> Iterator[str]:
 
 
 def name_of(ctx: RequestContext, entry: Any) -> str | None:
-    """None for an unknown id."""
+    """The topic's name; None for an unknown id."""
     if entry.name is not None and entry.topic_id == NO_UUID:
         name: str = entry.name
         return name
@@ -169,7 +170,7 @@ async def create_missing(
     entries: list[Any],
     describable: Container[str],
 ) -> dict[str, int]:
-    """Have topics created where that is allowed; returns the error codes by name."""
+    """Auto-create topics where allowed; returns the error codes by name."""
     allowed = request.allow_auto_topic_creation or ctx.api_version < 4
     if not (allowed and ctx.config["auto.create.topics.enable"]):
         return {}

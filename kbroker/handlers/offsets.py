@@ -101,7 +101,7 @@ async def handle_offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) 
 async def fetch_groups(
     ctx: RequestContext, request: OffsetFetchRequest, describable: Container[str] = EVERYTHING
 ) -> OffsetFetchResponse:
-    """From version 8 on. describable: the groups that the client may ask for."""
+    """The groups of version 8 and later. describable: the groups that the client may describe."""
     first: dict[str, Any] = {}
     for group in request.groups:
         first.setdefault(group.group_id, group)
@@ -129,8 +129,8 @@ async def fetch_groups(
 
 
 async def fetch_allowed(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Where the client may not see everything: TOPIC_AUTHORIZATION_FAILED for what it asked for by
-    name, and all topics are those that it may describe.
+    """The response for a client that may not see all topics: TOPIC_AUTHORIZATION_FAILED for topics
+    it named, and "all topics" means those it may describe.
     """
     if ctx.api_version < 8:
         wants_all, denied = withhold(ctx, request)

@@ -90,5 +90,5 @@ def check(ctx: RequestContext, topic: str, number: int, replicas: list[int] | No
 async def handle_list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """There are none."""
+    """Respond that there are no reassignments."""
     return ListPartitionReassignmentsResponse(error_message=None)

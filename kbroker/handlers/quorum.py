@@ -66,7 +66,7 @@ async def handle_describe_quorum(
 
 
 def described(ctx: RequestContext, topic: str, number: int) -> Any:
-    """One partition of the response."""
+    """A partition of the response."""
     cls = DescribeQuorumResponse.PartitionData
     if (topic, number) != METADATA_PARTITION:
         error = WireError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

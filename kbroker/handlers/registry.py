@@ -56,7 +56,7 @@ def api(
     fail: Fail | None = None,
     undecoded: bool = False,
 ) -> Callable[[Handle], Handle]:
-    """Have the function serve ``key`` in these versions, both included.
+    """Register the function for ``key`` in these versions, both included.
 
     authorize: what its sender must be allowed to do, checked before the handler runs.
     fail: needed when the response has no error code of its own at the top. undecoded: the function

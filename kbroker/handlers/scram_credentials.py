@@ -32,7 +32,7 @@ from kbroker.security.operations import AclOperation
 async def handle_describe_user_scram_credentials(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """No user has credentials; a user who is named is not found."""
+    """No user has credentials; named users are not found."""
     named = Counter(user.name for user in request.users or ())
     cls = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
     results = []

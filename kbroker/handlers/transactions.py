@@ -139,7 +139,7 @@ def describe_failed(
 async def handle_describe_transactions(
     ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    """Ask the coordinator of each transaction; one that is named again is answered once."""
+    """Ask the coordinator of each transactional id; one named twice is in the response once."""
     ids = list(dict.fromkeys(request.transactional_ids))
     describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TRANSACTIONAL_ID, ids)
     rows = await split(

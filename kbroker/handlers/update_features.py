@@ -39,7 +39,7 @@ async def handle_update_features(
 
 
 def rejection(update: Any) -> WireError | None:
-    """Why a feature cannot get that level; None if it has it."""
+    """The reason why a feature cannot be set to this level; None if it has it."""
     feature, level = update.feature, update.max_version_level
     if feature not in FEATURES:
         text = "this broker does not support this feature."

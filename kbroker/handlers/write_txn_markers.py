@@ -56,7 +56,7 @@ def fail(ctx: RequestContext, request: WriteTxnMarkersRequest, error: WireError)
 async def handle_write_txn_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
-    """Have the owners of the partitions write the markers."""
+    """Write the markers through the owners of the partitions."""
     if not ctx.allows(AclOperation.ALTER, Kind.CLUSTER):
         if not ctx.allows(AclOperation.CLUSTER_ACTION, Kind.CLUSTER):
             raise WireError(Kind.CLUSTER.error)

@@ -25,26 +25,26 @@ BACKOFF_MS, BACKOFF_MAX_MS = 100, 1_000
 
 
 class Controllers(Protocol):
-    """The way to whoever decides about in-sync replicas, now that it is asked."""
+    """Sends ISR changes to the active controller."""
 
     def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrAnswer]]:
-        """An answer to each, in order. WireError if nobody has answered: then it is not known
-        whether anything has changed, and the same is asked again.
+        """The results, in request order. WireError if no response arrived: the change may have been
+        made, and the same request is sent again.
         """
 
     def read_isr(self, keys: Sequence[PartitionKey]) -> Pending[list[IsrState | None]]:
-        """What the metadata store has of each; None for a partition without a state."""
+        """The stored state of each partition; None for one without a state."""
 
 
 class Replicas(Protocol):
-    """What this broker hosts: ``HostedReplicas``."""
+    """The replicas on this broker: ``HostedReplicas``."""
 
     def change_isr(self, key: PartitionKey, state: IsrState) -> None:
         """The partition has these in-sync replicas now, if it still has that leader epoch."""
 
 
 class Asked:
-    """A change that nobody has answered yet, and who waits for that."""
+    """A change without a result yet, and the Pending that waits for it."""
 
     __slots__ = ("waiting", "wanted")
 
@@ -54,7 +54,7 @@ class Asked:
 
 
 class IsrChanges:
-    """Of one broker. broker_id: its own. sleep: a Pending that resolves after so many ms."""
+    """broker_id: of this broker. sleep: returns a Pending that resolves after so many ms."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class IsrChanges:
         self._failures = RateLimit()
 
     def ask(self, wanted: WantedIsr) -> Pending[IsrAnswer]:
-        """Have the controller decide. After an error nothing has changed, and the leader waits for
-        a LeaderAndIsr.
+        """Propose a change to the controller. After an error nothing has changed, and the leader
+        waits for a LeaderAndIsr.
 
         Of a partition there is one change at a time: what was asked before, in an earlier leader
         epoch, is not sent any more.
@@ -92,7 +92,7 @@ class IsrChanges:
         return pending
 
     def pending(self) -> list[WantedIsr]:
-        """What nobody has answered yet. The controller may have done it already."""
+        """The changes without a result. The controller may have made them already."""
         return [asked.wanted for asked in self._asked.values()]
 
     async def _work(self) -> None:
@@ -115,7 +115,9 @@ class IsrChanges:
             self._is_working = False
 
     async def _send(self, batch: Sequence[Asked]) -> None:
-        """Raises WireError; who is not answered then is in the next batch."""
+        """Send a batch. Raises WireError; changes without a result are sent again with the next
+        batch.
+        """
         answers = await self._controllers.alter_isr([asked.wanted for asked in batch])
         old = []
         for asked, answer in zip(batch, answers, strict=True):
@@ -127,8 +129,8 @@ class IsrChanges:
             await self._read_again(old)
 
     async def _read_again(self, old: Sequence[Asked]) -> None:
-        """What they are based on is old. If the leader epoch is the same, the leader continues with
-        what holds now, as if that had been its wish; else a LeaderAndIsr is on its way.
+        """The leader's state is outdated. If the leader epoch is unchanged, continue with the
+        stored state as if the leader had proposed it; otherwise a LeaderAndIsr is on its way.
         """
         states = await self._controllers.read_isr([asked.wanted.key for asked in old])
         for asked, state in zip(old, states, strict=True):
@@ -151,6 +153,6 @@ class IsrChanges:
 
 
 def _raise_failure(outcome: Pending[None]) -> None:
-    """A failure that nobody expects ends the process."""
+    """An unexpected error ends the process."""
     if outcome.error is not None:
         raise outcome.error

@@ -72,7 +72,7 @@ class Publisher:
         self._running = False
 
     async def stop_replicas(self, replicas: Sequence[calls.StoppedReplica]) -> None:
-        """Have the logs of these replicas deleted; returns when every owner has deleted its logs.
+        """Delete the logs of these replicas; returns when every owner has deleted its logs.
 
         Nothing else deletes a log, whatever the image says. An io worker that restarts gets the
         topics again with its snapshot, while they are in it, and has to delete the logs again: only

@@ -1,1 +1,1 @@
-"""How the processes of one broker share memory and talk to each other."""
+"""Shared memory and messages between the processes of one broker."""

@@ -57,7 +57,7 @@ def encode(document: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """One level of what the JSON encoder does not know."""
+    """Convert one level of a value that the JSON encoder does not know."""
     if isinstance(value, bytes):
         return value.hex()
     cls: Any = type(value)

@@ -1,4 +1,4 @@
-"""Requests to coordinators and their answers, as they are sent over lanes.
+"""Requests to coordinators and their responses, as they are sent over lanes.
 
 A message carries everything that there is for the other end, one item after the other, each behind
 its size. A body that is too large for a message is sent in parts, which ``offset`` and ``total``
@@ -34,8 +34,8 @@ REPEATED = frozenset((8, 12, 24, 25, 26, 28))
 
 
 class Request(NamedTuple):
-    """What a network process asks: ``body`` is the request behind its header, undecoded. It was
-    authorized there.
+    """A request from a network process: ``body`` is the undecoded request after its header. It has
+    been authorized there.
     """
 
     token: int
@@ -120,7 +120,7 @@ def request_parts(request: Request) -> Iterator[bytes]:
 
 
 def response_parts(response: Response) -> Iterator[bytes]:
-    """The messages of an answer."""
+    """The messages that carry a response."""
     total = len(response.body)
     for offset in range(0, total or 1, PART_BYTES):
         head = _RESPONSE.pack(response.token, total, offset, response.error, 0)
@@ -153,7 +153,9 @@ class Assembler:
         return Request(token, slot, incarnation, api_key, version, client_id, host, principal, body)
 
     def response(self, message: bytes) -> Response | None:
-        """Take a message; the answer once it is whole. Raises ValueError when damaged."""
+        """Take a message; returns the response once it is complete. Raises ValueError if it is
+        damaged.
+        """
         if len(message) < _RESPONSE.size:
             raise ValueError(f"an answer message of {len(message)} bytes")
         token, total, offset, error, _ = _RESPONSE.unpack_from(message)
@@ -177,10 +179,10 @@ class Assembler:
 
 
 def is_express(part: bytes) -> bool:
-    """Whether an answer is to a request that ``_ext.express_path`` has sent."""
+    """Whether a response is to a request that ``_ext.express_path`` has sent."""
     return bool(_TOKEN.unpack_from(part)[0] & EXPRESS_TOKEN)
 
 
 def error_text(text: str | None) -> bytes:
-    """The text of an error, for the body of its answer."""
+    """The text of an error, for the body of its response."""
     return (text or "")[:_TEXT_MAX].encode("utf-8", "replace")

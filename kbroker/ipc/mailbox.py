@@ -54,8 +54,7 @@ class Mailbox:
         self.dropped = 0
 
     def receive(self) -> Message | None:
-        """The next message that is addressed to this incarnation by a living one; None when there
-        is none.
+        """The next message to this incarnation from a running one; None if there is none.
 
         The descriptor is edge-triggered: call until None before waiting on ``fd`` again.
         """
@@ -80,8 +79,8 @@ class Mailbox:
             return Message(kind, sender, count, data)
 
     def send(self, to: Address, kind: int, body: bytes | bytearray, count: int = 0) -> int:
-        """Queue a message for ``to``; the incarnation it is addressed to, 0 when there is none or
-        its queue is full.
+        """Queue a message for ``to``; returns the incarnation it is addressed to, 0 if there is
+        none or its queue is full.
         """
         incarnation = self._processes.incarnation(to)
         if incarnation == 0:

@@ -65,7 +65,7 @@ def run(coroutine: Coroutine[Any, None, T]) -> Pending[T]:
 
 
 class TooLate(Exception):
-    """The outcome did not come in time; it may still come, and nobody waits for it."""
+    """The outcome did not arrive in time; it may still arrive, but is ignored."""
 
 
 def within(outcome: Pending[T], timer: Pending[None]) -> Pending[T]:

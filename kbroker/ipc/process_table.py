@@ -62,7 +62,7 @@ class ProcessTable:
         self._cells[self._rows[address] + field] = value
 
     def incarnation(self, address: Address) -> int:
-        """How often the process was started; 0 before its first start."""
+        """The number of starts of the process; 0 before its first start."""
         return self._cells[self._rows[address] + INCARNATION]
 
     def incarnation_cell(self, address: Address) -> tuple[memoryview, int]:

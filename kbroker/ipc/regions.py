@@ -45,7 +45,7 @@ def arena_size(bound_bytes: int, largest_bytes: int) -> int:
 
 
 def small_part_bytes(arena_bytes: int) -> int:
-    """How many of the bytes of ``arena_size`` are for small requests only."""
+    """The bytes of ``arena_size`` that are reserved for small requests."""
     return arena_bytes // 9
 
 

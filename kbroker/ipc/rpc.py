@@ -74,7 +74,7 @@ class Rpc:
         request: Q,
         timeout_ms: int | None = None,
     ) -> Pending[A]:
-        """Send a call now; the returned Pending gets the answer or a WireError.
+        """Send a call; the returned Pending gets the result or a WireError.
 
         timeout_ms: where the usual one of the operation is not right.
         """

@@ -28,7 +28,7 @@ PATIENCE = 250
 
 
 class Turn:
-    """One of those that take turns. is_gone: its client has disconnected."""
+    """A task that takes turns. is_gone: its client has disconnected."""
 
     __slots__ = ("_before_ns", "_last_ns", "_ns", "is_gone")
 
@@ -44,7 +44,9 @@ class Turn:
             self._before_ns, self._last_ns, self._ns = self._last_ns, self._ns, 0
 
     def takes(self) -> int:
-        """How long it runs, a slice at most. One slow run may have been another process's fault."""
+        """Its expected run time, a slice at most. One slow run may have been another process's
+        fault.
+        """
         return min(max(self._ns, min(self._before_ns, self._last_ns)), SLICE_NS)
 
 

@@ -1,4 +1,4 @@
-"""What the command prints: rows and findings on stdout, progress on stderr."""
+"""The output of the command: rows and findings on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _for_text(value: Any) -> str:
 
 
 class Progress:
-    """How far a long walk is, about once a second; silent unless switched on."""
+    """Shows the progress of a long walk about once a second; silent unless switched on."""
 
     __slots__ = ("_clock", "_done", "_enabled", "_in_place", "_next", "_shown", "_stream", "_total")
 
@@ -125,7 +125,7 @@ class Progress:
         self._done = 0
 
     def walker(self, path: str, size: int) -> Callable[[], None]:
-        """What ``scan_segment`` calls while it walks a file; ``finished`` settles the rest."""
+        """The callback for ``scan_segment``; ``finished`` does the rest."""
         walked = 0
 
         def advance() -> None:

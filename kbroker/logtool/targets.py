@@ -1,4 +1,4 @@
-"""What a path on the command line names: a file of some kind, a partition, a log directory."""
+"""Resolves a path on the command line: a file of some kind, a partition, a log directory."""
 
 from __future__ import annotations
 

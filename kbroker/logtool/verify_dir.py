@@ -165,7 +165,7 @@ def _check_offsets(
 
 
 class PartitionCheck:
-    """One partition's directory. ``end_offset`` is None until it is known, and where the log is
+    """Checks a partition's directory. ``end_offset`` is None until it is known, and if the log is
     damaged.
     """
 

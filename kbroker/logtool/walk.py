@@ -75,7 +75,7 @@ def index_disagrees(
     log_start_offset: int,
     has_gaps: bool,
 ) -> str | None:
-    """Why a ``.txnindex`` does not fit what a walk over its segment found; None if it does.
+    """The reason why a ``.txnindex`` contradicts a walk over its segment; None if it does not.
 
     Records may be gone, by compaction or below the log's start. Then a transaction may be named
     that the walk did not see, or have begun earlier, or count as open for longer.

@@ -70,7 +70,7 @@ class NodeTree:
     def apply(
         self, operations: list[Operation], session_id: int, now_ms: int
     ) -> tuple[list[str], list[WatchEvent]]:
-        """As ``Store.apply``, and what watchers are told."""
+        """Like ``Store.apply``; also returns the events for watchers."""
         change = _Change(self._entries, self._changes, session_id, now_ms)
         made = [change.apply(operation) for operation in operations]
         self._changes = change.count
@@ -92,7 +92,7 @@ class NodeTree:
 
 
 class _Change:
-    """One transaction: what it makes of the entries, beside those that were there before."""
+    """A transaction in progress: the entries it changes, over those that exist."""
 
     def __init__(self, before: dict[str, Entry], count: int, session_id: int, now_ms: int) -> None:
         self.count = count

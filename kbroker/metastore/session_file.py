@@ -13,7 +13,7 @@ FILE_NAME = "zookeeper-session"
 
 
 class SessionFile:
-    """In the runtime directory, whose content ends with this run of the broker."""
+    """A file in the runtime directory, whose content ends with this run of the broker."""
 
     def __init__(self, directory: str, connect: str) -> None:
         self._path = os.path.join(directory, FILE_NAME)

@@ -76,7 +76,7 @@ class SimulatedEnsemble:
         return pending
 
     def delay_ms(self) -> int:
-        """How long the next message takes."""
+        """The delay of the next message."""
         return self.random.randint(0, self.faults.delay_max_ms)
 
     def step(self) -> bool:

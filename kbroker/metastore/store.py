@@ -82,7 +82,7 @@ class ConnectionLoss(Exception):
 
 
 class SessionState(Enum):
-    """What ``watch_session`` reports."""
+    """The states that ``watch_session`` reports."""
 
     CONNECTED = "connected"  # the same session as before SUSPENDED, or after EXPIRED a new one
     SUSPENDED = "suspended"  # from now on requests end as ConnectionLoss; the session may live on
@@ -112,7 +112,7 @@ CREATED, CHANGED, DELETED, CHILDREN = "created", "changed", "deleted", "children
 
 
 class WatchEvent(NamedTuple):
-    """What happened to the node ``path``; CHILDREN: its list of children changed."""
+    """The event for the node ``path``; CHILDREN: its list of children has changed."""
 
     kind: str
     path: str

@@ -65,13 +65,13 @@ def holds_store(directory: str) -> bool:
 
 
 def places_of_store(directories: Sequence[str]) -> list[str]:
-    """Those that hold a metadata store. A copy counts where no database is left."""
+    """The directories that hold a metadata store. A copy counts if its database is gone."""
     having = [path for path in directories if os.path.exists(os.path.join(path, FILE_NAME))]
     return having or [path for path in directories if holds_store(path)]
 
 
 def count_changes(db: sqlite3.Connection) -> int:
-    """How many changes of rows the database has seen. Raises sqlite3.Error, TypeError."""
+    """The number of row changes in the database. Raises sqlite3.Error, TypeError."""
     (count,) = db.execute("SELECT count FROM changes").fetchone()
     if not isinstance(count, int):
         raise TypeError(f"the count of changes is {count!r}")
@@ -82,7 +82,7 @@ def count_changes(db: sqlite3.Connection) -> int:
 
 
 def read_copy(directory: str) -> StoreCopy | None:
-    """None when there is none, or none that is whole. Raises OSError."""
+    """The copy; None if there is none, or it is incomplete. Raises OSError."""
     try:
         with open(os.path.join(directory, COPY_NAME), "rb") as file:
             found = file.read()
@@ -187,7 +187,7 @@ def structure_fault(db: sqlite3.Connection) -> str | None:
 
 
 def lost_changes(wal: bytes, taken: int) -> int:
-    """How many changes a write-ahead log holds after the first ``taken`` frames.
+    """The number of changes in a write-ahead log after the first ``taken`` frames.
 
     SQLite reads frames up to the first invalid one. Frames after it with the same salts were
     written after it.

@@ -148,8 +148,8 @@ class Opening:
             return str(error)
 
     def _lost_changes(self, db: sqlite3.Connection) -> int:
-        """How many changes SQLite did not see in its log; the log is then kept. Raises OSError,
-        sqlite3.Error.
+        """The number of changes in the write-ahead log that SQLite ignored; the log is kept then.
+        Raises OSError, sqlite3.Error.
         """
         with open(os.path.join(self._directory, WAL_NAME), "rb") as file:
             wal = file.read()

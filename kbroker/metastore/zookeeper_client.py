@@ -66,8 +66,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float = 10, **_: Any
     ) -> BufferedSocket:
-        """Connect within a host's share of ``timeout``, so that an address that does not answer
-        leaves time for the others.
+        """Connect within a host's share of ``timeout``, so that an unreachable address leaves time
+        for the others.
         """
         connected = socket.create_connection(address, timeout / self._hosts)
         try:

@@ -30,7 +30,7 @@ def region_size(row_count: int) -> int:
 
 
 class Counters:
-    """One process's row.
+    """The counters of one process.
 
     ``cells`` is a memoryview of int64 for Cython code (``cdef int64_t[::1]``).
     """

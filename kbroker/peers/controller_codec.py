@@ -1,4 +1,4 @@
-"""What brokers ask of the controller, and its answers, to and from the wire: APIs 7 and 56. Pure.
+"""Encodes and decodes requests to the controller and its responses: APIs 7 and 56. Pure.
 
 As in ``control_codec``, what comes from the wire is checked here: INVALID_REQUEST for a request
 that no broker asks, and DecodeError for a response that lacks partitions.
@@ -111,7 +111,7 @@ def answer_to_wire(answer: ControllerAnswer) -> Message:
 
 
 def answer_from_wire(message: Any, request: ControllerRequest) -> ControllerAnswer:
-    """The answer of a decoded response to ``request``. DecodeError if it is not complete."""
+    """The result in a decoded response to ``request``. Raises DecodeError if it is incomplete."""
     error = known_code(message.error_code)
     if isinstance(request, ControlledShutdown):
         rows = message.remaining_partitions

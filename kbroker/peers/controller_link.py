@@ -28,7 +28,7 @@ Find = Callable[[], Coroutine[Any, Any, tuple[int, LiveBroker] | None]]
 
 
 class ControllerLink:
-    """Of one broker, for one request at a time: a second ends the first.
+    """A link for one request at a time: a second one cancels the first.
 
     me: its id. own: answers where it is the controller itself. find: who the controller is, and
     where. listener: the name of the one that controllers are reached by.
@@ -49,8 +49,8 @@ class ControllerLink:
         self._round = 0
 
     async def ask(self, request: ControllerRequest) -> ControllerAnswer:
-        """The answer of whoever is the controller; it may be that it is none. LinkFailed: there is
-        no answer, and the request may have been executed.
+        """The response of the active controller, which may be NOT_CONTROLLER. LinkFailed: there was
+        no response, and the request may have been executed.
         """
         self._round += 1
         this_round = self._round

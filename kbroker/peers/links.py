@@ -134,7 +134,7 @@ class Links:
                 known.move(registered.live)
 
     def link(self) -> Link:
-        """One for whoever makes it, who has it tick, and closes it before these are closed."""
+        """A new link, which the caller must tick, and close before these are closed."""
         return Link(self._process, self._connecting, str(self._me), self._times, self._now_ms)
 
     def _peer(self, number: int, registered: Registered) -> Peer:

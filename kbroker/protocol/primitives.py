@@ -38,7 +38,7 @@ codecs.register_error(FOREIGN_TEXT, _replace_foreign_text)
 
 
 class Primitive:
-    """How one type is laid out.
+    """The layout of a primitive type.
 
     code: its letter for ``struct``, empty for types of variable length.
     size: bytes on the wire, 0 for types of variable length.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Fault(IntEnum):
-    """Why the next batch was not appended. The numbers are those of the extension."""
+    """The reason why the next batch was not appended, numbered as in the extension."""
 
     NONE = replica_append.ALL
     CLOSED = replica_append.CLOSED
@@ -85,7 +85,7 @@ def append_fetched(
 
 
 def fault_text(log: PartitionLog, outcome: Appended, leader: int, leader_epoch: int) -> str:
-    """Why the faulty batch was not appended, for the broker's log."""
+    """The reason why the faulty batch was not appended, for the broker's log."""
     fault = outcome.fault
     if fault is Fault.NO_ROOM:
         return log.appender.error_text or "there is no room"

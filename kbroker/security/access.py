@@ -1,4 +1,4 @@
-"""What each principal may do: verdicts of the authorizer, cached by a network process.
+"""Authorizer verdicts by principal, cached by a network process.
 
 A connection has the ``Access`` of its principal and address; all connections of both share it. It
 keeps no answers beside those of the hot paths (``_ext.verdicts``).
@@ -34,7 +34,7 @@ EVERYTHING = Everything()
 
 
 class Access(Verdicts):
-    """What a principal from an address may do. Made by an ``AccessTable``."""
+    """The permissions of a principal from an address. Made by an ``AccessTable``."""
 
     def __init__(self, principal: Principal, host: str, authorizer: Authorizer) -> None:
         self.principal = principal

@@ -9,7 +9,7 @@ from kbroker.errors import ErrorCode
 
 
 class AclOperation(IntEnum):
-    """What a client may be allowed to do."""
+    """Operations that ACLs allow or deny."""
 
     READ = 3
     WRITE = 4
@@ -67,7 +67,7 @@ _OPERATIONS = {
 
 
 def mask(operations: Iterable[AclOperation]) -> int:
-    """One bit for each."""
+    """A bit mask of operations."""
     return sum(1 << operation for operation in operations)
 
 

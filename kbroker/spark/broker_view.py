@@ -1,4 +1,4 @@
-"""What ``offsets`` asks, answered by the brokers of a cluster."""
+"""Answers the questions of ``offsets`` by asking the brokers of a cluster."""
 
 from __future__ import annotations
 

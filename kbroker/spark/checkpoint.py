@@ -146,8 +146,9 @@ def has_planned(location: str) -> bool:
 
 
 def query_id(location: str) -> str | None:
-    """Of the query whose checkpoint it is, as Spark has noted it; None where that cannot be read
-    from Python."""
+    """The id of the query that owns the checkpoint, as recorded by Spark; None if it cannot be read
+    from Python.
+    """
     try:
         files = _files(location, "")
         text = files.read("metadata")

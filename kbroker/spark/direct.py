@@ -1,4 +1,4 @@
-"""Ranges of offsets as tasks of a Spark job, of which the driver gets small answers and no rows.
+"""Runs offset ranges as tasks of a Spark job; the driver gets small results and no rows.
 
 The rows that a task reads never enter the JVM: a task is a Python function over a few ranges that
 writes somewhere by itself. Spark schedules, repeats and speculates; so a task may run several
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Result = dict[str, Any]
 Work = Callable[[Sequence[T], str], Sequence[Result]]
-"""Called in a task with its ranges and the unique name of the attempt; answers must be JSON."""
+"""Called in a task with its ranges and the attempt's unique name; results must be JSON."""
 
 APP_DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -59,11 +59,11 @@ class Runner(Protocol):
 
     @property
     def parallelism(self) -> int:
-        """How many tasks run at the same time."""
+        """The number of tasks that run at the same time."""
         ...
 
     def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Result]:
-        """Run ``work`` once over each of ``tasks``; all answers, in no order.
+        """Run ``work`` once over each of ``tasks``; returns all results, in no particular order.
 
         Raises TaskError when a task failed permanently.
         """
@@ -167,7 +167,7 @@ def _names_error(line: str) -> bool:
 
 
 def runner_of(app: str, master: str | None) -> Runner:
-    """What a command runs its tasks on. master: ``none`` for the calling process.
+    """The runner for a command's tasks. master: ``none`` for the calling process.
 
     Raises SparkMissing, now or at the first job.
     """
@@ -234,13 +234,13 @@ def _end_jvm(jvm: subprocess.Popen[bytes]) -> None:
 
 
 def _adopt_orphans() -> None:
-    """What the JVM leaves behind becomes this process's. A hint: not everywhere is Linux."""
+    """Adopt the JVM's orphaned children. Best effort: works on Linux only."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _end_with_program(spark: SparkSession) -> None:
-    """At the end of this program, the JVM that it has started ends first."""
+    """Stop the JVM at the end of the program that started it."""
     jvm = getattr(spark.sparkContext._gateway, "proc", None)
     if jvm is not None and jvm not in _JVMS:
         _JVMS.append(jvm)

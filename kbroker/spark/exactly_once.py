@@ -43,7 +43,9 @@ class Attempt(NamedTuple):
 
 
 def transactional_id(options: WriteOptions, write: str, batch: int, partition: int) -> str:
-    """Of a task. Two batches in turn use the same ones, so that there are few."""
+    """The transactional id of a task. Two consecutive batches use the same ids, so that there are
+    few.
+    """
     return f"{options.transactional_id_prefix}.{write}.{batch % 2}.{partition}"
 
 
@@ -123,7 +125,7 @@ def intents_of(cluster: Cluster, options: WriteOptions) -> Intents:
 
 
 def _outcome(cluster: Cluster, identity: ProducerIdentity) -> Outcome:
-    """Never UNTOLD: where the broker cannot tell, it is asked to commit."""
+    """Never UNTOLD: if the broker does not know the outcome, it is asked to commit."""
     found = outcome(cluster, identity)
     if found is not Outcome.UNTOLD:
         return found

@@ -35,12 +35,12 @@ FORMAT = 1
 
 
 class Keeper(Protocol):
-    """Where first offsets are kept."""
+    """Where the first offsets are stored."""
 
     def get_or_keep(
         self, make: Callable[[], Mapping[TopicPartition, int]]
     ) -> dict[TopicPartition, int]:
-        """What is kept; ``make`` is asked, and its answer kept, only where nothing is yet."""
+        """The stored value; if there is none, ``make`` is called and its result stored."""
 
 
 def first_offsets(view: LogView, options: ReadOptions) -> dict[TopicPartition, int]:
@@ -67,8 +67,9 @@ def first_offsets(view: LogView, options: ReadOptions) -> dict[TopicPartition, i
 
 
 def _at_zero(options: ReadOptions, made: Mapping[TopicPartition, int]) -> bool:
-    """Earliest offsets of logs that never lost a record: a later answer that differs says that
-    retention came between, and the next start is refused here."""
+    """Earliest offsets of logs that never lost a record: a different value later means that
+    retention has deleted records in between, and the next start is refused here.
+    """
     earliest = options.starting.kind is LimitKind.EARLIEST or (
         options.starting.kind is LimitKind.OFFSETS
         and all(offset == EARLIEST or offset >= 0 for offset in options.starting.values.values())
@@ -161,7 +162,7 @@ class FileKeeper:
 
 
 def first_offsets_name(subscription: Subscription) -> str:
-    """Of the file of a stream: several may share a checkpoint."""
+    """The name of a stream's file: several streams may share a checkpoint."""
     return f"first-offsets-{sha256(subscription.describe().encode()).hexdigest()[:12]}.json"
 
 

@@ -56,7 +56,7 @@ class Intents:
         self._prefix = prefix
 
     def find(self, write: str, batch: int) -> Recorded | None:
-        """What was to be committed for the batch; None where it was never recorded."""
+        """The offsets to commit for the batch; None if it was never recorded."""
         place = (self._topic, 0)
         pointer = committed(self._cluster, self._group(write), [place]).get(place)
         if pointer is not None:
@@ -84,11 +84,13 @@ class Intents:
         self._point(write, found.offset, f"{batch}{_DONE}")
 
     def withdraw(self, write: str) -> None:
-        """Nothing of the last recorded batch is or will be committed: it must be rewritten."""
+        """Nothing of the last recorded batch has been or will be committed: it must be
+        rewritten.
+        """
         self._point(write, self._append(write, None), "")
 
     def mark_aborted(self, write: str, attempt: str) -> None:
-        """From now on, tasks of the attempt must not begin a transaction."""
+        """Forbid tasks of the attempt to begin a transaction."""
         self._ensure_topic()
         newest = [*self._aborted(write), attempt][-_ABORTED_MAX:]
         commit(self._cluster, self._aborted_group(write), {(self._topic, 0): (0, " ".join(newest))})

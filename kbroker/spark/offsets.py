@@ -1,4 +1,4 @@
-"""From what the user asked for to offsets: partitions, starts, ends, limits and lost data.
+"""Turns options into offsets: partitions, starts, ends, limits and lost data.
 
 Everything asks the brokers through ``LogView``, so that tests need none. An offset map is
 ``{(topic, partition): offset}``; an end is exclusive. With read_committed "latest" is the last
@@ -79,7 +79,7 @@ class Lost:
 
     @property
     def count(self) -> int | None:
-        """How many of the requested offsets are missing; None where that is unknown."""
+        """The number of requested offsets that are missing; None if unknown."""
         if self.log_start is None and self.log_end is None:
             return None if self.end is None else self.end - self.start
         below = max(0, (self.log_start or 0) - self.start)
@@ -278,7 +278,7 @@ def with_attempts(options: ReadOptions, call: Callable[[], T]) -> T:
 
 
 def batch_ranges(view: LogView, options: ReadOptions) -> list[OffsetRange]:
-    """What a batch query reads: a snapshot, in order of partitions.
+    """The ranges of a batch query: a snapshot, ordered by partition.
 
     Raises OptionError and DataLossError.
     """
@@ -344,7 +344,7 @@ def stream_ranges(
     anew: Iterable[str] = (),
     told: Container[TopicPartition] = (),
 ) -> list[OffsetRange]:
-    """What a micro-batch between two offsets of the query reads.
+    """The ranges of a micro-batch between two offsets of the query.
 
     A partition without start is new and begins at its earliest offset. One that ends before it
     starts is shorter than it was, which is a loss; without failOnDataLoss nothing of it is read

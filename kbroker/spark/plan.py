@@ -67,8 +67,9 @@ class OffsetRange:
 
 
 def fetch_bytes(one: OffsetRange) -> int:
-    """How much a fetch of the range asks for: the whole range where it is small, with room for
-    records larger than expected; what is missing then takes further fetches."""
+    """The bytes to fetch for the range: the whole range if it is small, with room for records
+    larger than expected; the rest takes further fetches.
+    """
     expected = max(one.size_bytes, one.count * RECORD_BYTES_GUESS)
     return min(max(2 * expected, FETCH_BYTES_MIN), FETCH_BYTES_MAX)
 
@@ -98,7 +99,7 @@ def with_sizes(
 
 
 def target_bytes(total_bytes: int, default_parallelism: int) -> int:
-    """How much one task should read."""
+    """The number of bytes that one task should read."""
     wanted = total_bytes // (TASKS_PER_CORE * max(1, default_parallelism))
     return min(max(wanted, TASK_BYTES_MIN), TASK_BYTES_MAX)
 
@@ -176,8 +177,8 @@ def _cut_by_size(ranges: list[OffsetRange], default_parallelism: int) -> list[Of
 
 
 def _cut_by_count(ranges: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """At least about ``min_partitions``: in proportion to counts. Ranges too small to be split stay
-    whole and do not count towards the proportion of the others.
+    """Split into about ``min_partitions`` or more, in proportion to counts. Ranges too small to be
+    split stay whole and do not count towards the proportion of the others.
     """
     if len(ranges) >= min_partitions:
         return ranges

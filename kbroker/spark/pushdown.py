@@ -56,7 +56,7 @@ class FilteringReader(BatchReader):
         self._from_ms: int | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Those that Spark must apply."""
+        """The filters that Spark must apply."""
         return [one for one in filters if not self._take(one)]
 
     def _take(self, one: Filter) -> bool:

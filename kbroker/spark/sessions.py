@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 JVM_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""For ``spark.driver.extraJavaOptions`` (local mode) and ``spark.executor.extraJavaOptions``: the
-JVM takes rows out of Arrow batches a fifth faster, without checks that Spark makes itself."""
+"""For ``spark.driver.extraJavaOptions`` (local mode) and ``spark.executor.extraJavaOptions``: makes
+reading Arrow batches a fifth faster, by disabling checks that Spark makes itself.
+"""
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 # What Spark tells its Python workers of that setting.
 _TOLD = "PYTHON_UNIX_DOMAIN_ENABLED"

@@ -76,9 +76,10 @@ _COLUMNS = {
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task did. attempt: with delivery=exactly-once, at which batch of which write.
+    """The result of a task. attempt: with delivery=exactly-once, the attempt of a batch of a write.
     identity: of the open transaction. repeated: an earlier run recorded the batch, so nothing was
-    written."""
+    written.
+    """
 
     rows: int = 0
     attempt: Attempt = _NO_ATTEMPT
@@ -145,7 +146,7 @@ def written_columns(options: WriteOptions, schema: StructType) -> list[str]:
 
 
 class _Writer:
-    """What batches and streams have in common."""
+    """The common part of batch and stream writers."""
 
     def __init__(self, options: WriteOptions, columns: Sequence[str]) -> None:
         self._options = options
@@ -246,7 +247,7 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """One object: sent to the tasks, and asked to commit."""
+    """Sent to the tasks, and called to commit."""
 
     def __init__(self, options: WriteOptions, columns: Sequence[str]) -> None:
         super().__init__(options, columns)
@@ -284,9 +285,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Without any message, only the checkpoint says of which query this is, and so which of
-        the transactions that are open are of this batch; no task's attempt is known then. Where it
-        does not say so, a restart of the query aborts them."""
+        """Without any message, only the checkpoint identifies the query, and so which of the open
+        transactions belong to this batch; no task's attempt is known then. If it does not, a
+        restart of the query aborts them.
+        """
         told = next((one.attempt for one in messages if isinstance(one, Written)), None)
         attempt = told or self._attempt_of_checkpoint(batchId)
         if attempt is not None:

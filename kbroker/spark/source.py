@@ -143,8 +143,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 class RangePartition(InputPartition):
-    """What one task reads. topic_ids: of the topics that were planned with, where they have any;
-    a topic of another id is not read."""
+    """The range that one task reads. topic_ids: of the planned topics, if they have ids; a topic
+    with another id is not read.
+    """
 
     def __init__(
         self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, bytes] | None = None
@@ -157,7 +158,7 @@ class RangePartition(InputPartition):
 def read_partition(
     options: ReadOptions, partition: InputPartition, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """In a task. Spark makes a partition of None where there is none."""
+    """Runs in a task. Spark calls it with None if there are no partitions."""
     if not isinstance(partition, RangePartition):
         return iter(())
     prepare_worker()
@@ -185,7 +186,7 @@ class BatchReader(DataSourceReader):
         return plan_tasks(self._options, ranges, sizes, view.topic_ids())
 
     def narrow(self, view: LogView, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """What is left of the ranges; here all of them."""
+        """The ranges left after filters; all of them here."""
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

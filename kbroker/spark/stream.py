@@ -184,7 +184,7 @@ class RefusedStream(DataSourceStreamReader):
 
 
 class Progress:
-    """How far a stream is and may go: the driver's side of the reader.
+    """The progress of a stream and its limits: the driver's side of the reader.
 
     latest: the ends of all partitions as last heard of, without any limit.
     """
@@ -226,7 +226,7 @@ class Progress:
                 target[key] = max(target.get(key, 0), min(first[key], ends[key]))
 
     def fix_target(self) -> None:
-        """Nothing that is written from now on is read."""
+        """Records written from now on are not read."""
         self._target = self._ends()
 
     def _ends(self) -> dict[TopicPartition, int]:
@@ -259,11 +259,12 @@ class Progress:
         return ends
 
     def _ends_after(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The present ends, up to the target. An end before its start is requested again, as other
-        replicas may lag behind; then it is a loss. Where that is no error, a truncated log
-        continues at its end, as what comes before was read; a topic that was recreated (or may have
-        been, where its id was not known before) goes back to its start, in a micro-batch that reads
-        nothing of the topic and has the start as its end."""
+        """The current ends, up to the target. An end before its start is requested again, because
+        other replicas may lag; after that it is data loss. If that is no error, a truncated log
+        continues at its end, because everything before it was read; a topic that was recreated (or
+        may have been, if its id was unknown) restarts at its beginning, in a micro-batch that reads
+        nothing of the topic and ends at that start.
+        """
         options = self._options
         ends = self._ends() if self._target is None else dict(self._target)
         for _ in range(options.offset_attempts - 1):
@@ -326,8 +327,9 @@ class Progress:
         return self._ids
 
     def topic_ids(self) -> dict[str, bytes]:
-        """Of the topics that are read, where they have any: those that the stream's offsets are of
-        rather than those of now."""
+        """The ids of the topics that are read, if they have any: those that the stream's offsets
+        belong to, not the current ones.
+        """
         return {**self.view.topic_ids(), **self._known_ids().known()}
 
     def _with_new(
@@ -341,8 +343,9 @@ class Progress:
     def _must_wait(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> bool:
-        """For minOffsetsPerTrigger, but not longer than maxTriggerDelay, and not where
-        AvailableNow must come to its end."""
+        """For minOffsetsPerTrigger, but not longer than maxTriggerDelay, and not when AvailableNow
+        must finish.
+        """
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None:
             return False
@@ -373,8 +376,9 @@ class Progress:
     def expected(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> list[OffsetRange]:
-        """What ``ranges`` will most likely be; nothing where partitions came, went or lost
-        records. Sends no requests and reports no loss."""
+        """The expected result of ``ranges``; empty if partitions were added or removed, or lost
+        records. Sends no requests and reports no loss.
+        """
         if set(starts) != set(ends) or _behind(starts, ends):
             return []
         return [
@@ -386,7 +390,7 @@ class Progress:
     def ranges(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> list[OffsetRange]:
-        """What a micro-batch reads; no range is empty."""
+        """The ranges of a micro-batch; none is empty."""
         options = self._options
         ids = self._known_ids()
         if ends and not self.latest:

@@ -95,7 +95,7 @@ class TopicIds:
                     self._ids[topic] = one
 
     def go_back(self, topic: str, one: bytes | None, ends: Mapping[TopicPartition, int]) -> None:
-        """From those offsets on, the stream is in the topic of that id."""
+        """From these offsets on, the stream reads the topic with that id."""
         self._back[topic] = one, dict(ends)
 
     def learn(self, now: Mapping[str, bytes], topics: Iterable[str]) -> None:

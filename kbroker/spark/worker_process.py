@@ -1,4 +1,4 @@
-"""What a Python worker of Spark does once, before its first task."""
+"""The initialization of a Spark Python worker, before its first task."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _int(text: str, path: str) -> int:
 
 
 class _Line(NamedTuple):
-    """Where a line is in a file's bytes: the line, and the offset in it. Falsy: not found."""
+    """The position of a line in a file: the line, and the offset in it. Falsy: not found."""
 
     at: int
     start: int
@@ -171,7 +171,7 @@ class OffsetCheckpoint:
         self.path = os.path.join(directory, name)
 
     def read(self) -> dict[TopicPartition, Offset] | None:
-        """None when there is no file. Raises CorruptCheckpointError, OSError."""
+        """The offsets; None if there is no file. Raises CorruptCheckpointError, OSError."""
         data = read_if_present(self.path)
         return None if data is None else parse_checkpoint(data, self.path)
 

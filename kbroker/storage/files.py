@@ -165,7 +165,7 @@ def remove_if_present(path: str) -> None:
 
 
 def read_if_present(path: str) -> bytes | None:
-    """The whole file, None when there is none."""
+    """The whole file; None if it does not exist."""
     try:
         with opening(path):
             file = open(path, "rb")

@@ -12,7 +12,7 @@ from kbroker.types import Offset
 
 
 class SegmentView(NamedTuple):
-    """What retention looks at. The last of a list is the active segment."""
+    """A segment as retention sees it. The last of a list is the active segment."""
 
     base_offset: Offset
     next_offset: Offset
@@ -38,7 +38,7 @@ def deletable_count(
     log_start_offset: Offset,
     high_watermark: Offset,
 ) -> int:
-    """How many of the oldest segments may be deleted; possibly all of them, if the active one is
+    """The number of oldest segments that may be deleted; possibly all of them, if the active one is
     not empty.
 
     A segment goes when (a) it lies below the log start, (b) its newest record is older than

@@ -111,8 +111,7 @@ def magic_of(version: str) -> int:
 
 
 def _codec(config: TopicConfig) -> tuple[int, int | None]:
-    """What ``compression.type`` asks for: a codec's number, -1 for the producer's own, and its
-    level."""
+    """The codec of ``compression.type``: its number, -1 for the producer's own, and its level."""
     name = config["compression.type"]
     if name == "producer":
         return AS_PRODUCED, None

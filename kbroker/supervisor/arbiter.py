@@ -95,9 +95,10 @@ class Arbiter:
         on_end: Callable[[Address, int], None] = lambda address, incarnation: None,
     ) -> None:
         """addresses: in start order. stop_budget_s: time for an orderly stop of all. leave_s: time
-        for a controlled shutdown before that; 0: there is none. on_end: called
-        with every process that ended and its incarnation, before the process table moves on;
-        on_restart: called for each restart."""
+        for a controlled shutdown before that; 0: none. on_end: called with every process that ended
+        and its incarnation, before the process table is updated; on_restart: called for each
+        restart.
+        """
         self.children = [Child(address, policy) for address in addresses]
         self._by_pid: dict[int, Child] = {}
         self._processes = processes
@@ -267,7 +268,7 @@ class Arbiter:
                 logger.debug("started %s as pid %d", child.address.title, pid)
 
     def _on_no_room(self, child: Child, error: OSError) -> None:
-        """No other process can be started now; the others keep running. Try again later."""
+        """No more processes can be started now; the others keep running. Try again later."""
         now = self._system.now()
         child.on_not_started(now)
         logger.error(
@@ -281,7 +282,7 @@ class Arbiter:
     # -- the end
 
     def leave(self) -> None:
-        """Have the controller process hand over what this broker leads, and wait for its end."""
+        """Make the controller process hand over leadership, and wait until it has."""
         child = next((c for c in self.children if c.address == CONTROLLER), None)
         if child is None or not child.pid or not self._processes.is_ready(CONTROLLER):
             return

@@ -1,4 +1,4 @@
-"""One child process as the supervisor sees it.
+"""A child process, as seen by the supervisor.
 
 When it may start, what its end means, how often it failed. No process is touched here: ``arbiter``
 acts on these decisions and ``spawn`` forks.
@@ -25,7 +25,7 @@ CANNOT_START_MAX = 5
 
 
 class Verdict(Enum):
-    """What the end of a child means for the broker."""
+    """The consequence of a child's exit for the broker."""
 
     RESTART = "restart"
     STOP_BAD_CONFIG = "stopping the broker: the configuration is wrong"
@@ -33,7 +33,7 @@ class Verdict(Enum):
 
 
 class RestartPolicy:
-    """How long to wait before a restart.
+    """Computes the delay before a restart.
 
     Not at all the first time, then ``first_s``, doubling up to ``max_s``.
     """
@@ -92,7 +92,7 @@ class Child:
         self.abort_deadline = None
 
     def on_serving(self, now: float) -> None:
-        """It serves; only the first call counts."""
+        """The child is serving; only the first call counts."""
         if self.serving_since is None:
             self.serving_since = now
 

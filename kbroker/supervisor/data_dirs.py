@@ -211,7 +211,7 @@ def _last_written_ms(path: str) -> int | None:
 
 
 def _agreed_broker_id(metas: dict[str, dict[str, str]], config: BrokerConfig) -> int:
-    """As the directories or the settings have it; -1 if it is to be generated. Raises
+    """The broker id in the directories or the configs; -1 if it is to be generated. Raises
     ConfigError.
     """
     configured = config.broker_id
@@ -232,7 +232,7 @@ def _agreed_broker_id(metas: dict[str, dict[str, str]], config: BrokerConfig) ->
 
 
 def _agreed_cluster_id(metas: dict[str, dict[str, str]]) -> str:
-    """As the directories have it, empty if none has one. Raises ConfigError."""
+    """The cluster id in the directories; empty if none has one. Raises ConfigError."""
     kept = {meta["cluster.id"] for meta in metas.values() if meta.get("cluster.id")}
     if len(kept) > 1:
         raise ConfigError(
@@ -358,7 +358,7 @@ def _is_of_kraft(meta: dict[str, str]) -> bool:
 
 
 def _id_name(meta: dict[str, str]) -> str:
-    """Where a document keeps the broker's number."""
+    """The key of the broker id in a document."""
     return "node.id" if _is_of_kraft(meta) else "broker.id"
 
 

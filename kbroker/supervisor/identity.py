@@ -42,7 +42,7 @@ def identity_in_cluster(config: BrokerConfig, known: Identity) -> Identity:
 
 
 def _reply(writer: int, config: BrokerConfig, known: Identity) -> None:
-    """In the child: write the identity, or why there is none, and end."""
+    """In the child: write the identity, or the error, and exit."""
     status = 1
     try:
         with open(writer, "w") as pipe:

@@ -127,11 +127,11 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """What a client on this machine connects to."""
+        """The bootstrap address for clients on this machine."""
         return ",".join(shown_address(listener) for listener, _ in self.listeners)
 
     def context_for(self, address: Address, incarnation: int) -> ProcessContext:
-        """What a child gets at the fork."""
+        """The context of a child at the fork."""
         context = ProcessContext()
         context.address = address
         context.incarnation = incarnation
@@ -243,7 +243,7 @@ def launch(
 
 
 def durability(config: BrokerConfig) -> str:
-    """What an acknowledgement promises, in one sentence."""
+    """The durability of an acknowledgement, in one sentence."""
     if config["log.flush.interval.messages"] == 1:
         return "acknowledged means synced to disk; appends that are waiting share one sync"
     interval_ms = config.log_flush_interval_ms

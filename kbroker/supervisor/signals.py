@@ -45,7 +45,7 @@ class SignalQueue:
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
-        """No signal is delivered inside.
+        """Blocks signals inside the ``with`` statement.
 
         In the parent they follow at the end, a child calls ``forget``.
         """
@@ -56,7 +56,7 @@ class SignalQueue:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def forget(self) -> None:
-        """In a child, with signals still blocked: leave the parent's queue and restore defaults.
+        """In a child, with signals still blocked: drop the parent's queue and restore the defaults.
 
         SIGTERM and SIGHUP stay blocked until the worker has handlers
         (``workers.base.signal_socket``), so that one that comes early is neither lost nor kills the

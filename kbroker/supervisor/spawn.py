@@ -1,4 +1,4 @@
-"""What happens between ``fork`` and a worker's ``run``, and the arbiter's real ``System``."""
+"""The code between ``fork`` and a worker's ``run``, and the arbiter's real ``System``."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def children_of(parent_pid: int) -> dict[str, int]:
 
 
 def child_pids(parent_pid: int) -> list[int]:
-    """All its children, also those that have no title yet."""
+    """The pids of all its children, including those without a title yet."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -41,7 +41,7 @@ LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("
 
 
 class NoTemplate(Exception):
-    """No template can start this broker; it has to be started like any other program."""
+    """No template can start this broker; it must be started as an ordinary program."""
 
 
 class ForkedProcess:
@@ -153,7 +153,7 @@ def fork(arguments: Sequence[str], environment: Mapping[str, str], log_fd: int) 
 
 
 def _inherited(environment: Mapping[str, str]) -> object:
-    """What a process inherits from the one that starts it, and the pid of that."""
+    """What a process inherits from its parent, and the parent's pid."""
     return (
         os.getpid(),
         # pytest says there which test runs.
@@ -194,7 +194,7 @@ class _Children:
             _say(life, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
     def forget(self) -> None:
-        """In a fork: they are not its own."""
+        """In a fork: they belong to the parent."""
         for pidfd, (_, life) in self._lives.items():
             os.close(pidfd)
             life.close()
@@ -230,7 +230,7 @@ def main() -> None:
 
 
 def _import_all() -> None:
-    """As the command does it before it forks."""
+    """Import everything, as the command does before it forks."""
     from kbroker.cli import start as start
     from kbroker.config import loader as loader
     from kbroker.ipc.process_kinds import WORKERS

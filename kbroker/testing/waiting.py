@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE_S = 0.0
-"""No wait is given up sooner. Suites that run on machines which stand still for seconds set it."""
+"""The minimum for all timeouts. Suites on machines that may stall for seconds set it."""
 POLL_S = 0.005
 POLL_MAX_S = 0.1
 

@@ -285,7 +285,7 @@ class AcceptorWorker(Worker):
             threading.Thread(target=self._look_up, args=(names,), daemon=True).start()
 
     def _look_up(self, names: list[str]) -> None:
-        """In a thread of its own: find the addresses of hosts with a limit of their own."""
+        """Runs in its own thread: resolve the hosts that have their own limits."""
         found: dict[str, list[str]] = {}
         for name in names:
             try:

@@ -18,7 +18,9 @@ from kbroker.peers.link import LinkFailed
 
 
 class ActiveControllers:
-    """Of one broker. link: to whichever broker is the controller. store: read without being it."""
+    """The client of the active controller, whichever broker it is. store: read even when another
+    broker is elected.
+    """
 
     def __init__(
         self, link: ControllerLink, hosting: Hosting, broker_id: int, store: SettledStore
@@ -29,7 +31,7 @@ class ActiveControllers:
         self._store = store
 
     def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrAnswer]]:
-        """An answer to each, in order; WireError if it is not known whether anything changed."""
+        """The results, in request order; WireError if the outcome is unknown."""
         return run(self._alter_isr(wanted))
 
     async def _alter_isr(self, wanted: Sequence[WantedIsr]) -> list[IsrAnswer]:
@@ -46,7 +48,7 @@ class ActiveControllers:
         return [answer.partitions[one.key] for one in wanted]
 
     def read_isr(self, keys: Sequence[PartitionKey]) -> Pending[list[IsrState | None]]:
-        """What the metadata store has of each; WireError if it cannot be read."""
+        """The stored state of each partition; WireError if it cannot be read."""
         return run(self._read_isr(keys))
 
     async def _read_isr(self, keys: Sequence[PartitionKey]) -> list[IsrState | None]:

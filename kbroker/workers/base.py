@@ -52,7 +52,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class ProcessContext:
-    """What a child gets at the fork. Made by the supervisor; regions are mapped before it."""
+    """The context of a child at the fork. Made by the supervisor; regions are mapped before it."""
 
     __slots__ = (
         "address",
@@ -142,7 +142,7 @@ class Worker:
         """Called every ``tick_ms()``."""
 
     def tick_ms(self) -> int:
-        """How long until the next tick."""
+        """The time until the next tick."""
         return TICK_MS
 
     def next_deadline_ms(self) -> int | None:

@@ -146,12 +146,12 @@ class ControllerWorker(Worker):
     async def _control_request(
         self, sender: Address, asked: calls.ControlMessage
     ) -> calls.ControlReply:
-        """What comes from other brokers: from their controller, or to this one."""
+        """Serve a request from another broker: from its controller, or to this one."""
         server = self._controller_server if asked.api_key in SERVED else self._control
         return await server.serve(sender, asked)
 
     def _controller_link(self) -> ControllerLink:
-        """A way to whoever is the controller."""
+        """A link to the active controller, whichever broker it is."""
         return ControllerLink(
             self.context.broker_id,
             self._controller_server.answer,

@@ -33,7 +33,8 @@ FAILURES = (WireError, StoreFailed, StoreError, Fenced)
 
 
 class ControllerServer:
-    """Of one broker. duties: of its controller, None while it is none or cannot ask the store.
+    """Serves requests of brokers to the controller. duties: None if this broker is not the
+    controller, or the store is unreachable.
 
     sleep: lets the process do its other work.
     """
@@ -54,7 +55,7 @@ class ControllerServer:
         return ControlReply(codec.encode(answer_to_wire(answer), asked.version), "")
 
     async def answer(self, request: ControllerRequest) -> ControllerAnswer:
-        """The answer of the controller; of one that resigns meanwhile, that it is none."""
+        """The controller's response; NOT_CONTROLLER if it resigns meanwhile."""
         duties = self._duties()
         if isinstance(request, ControlledShutdown):
             return await _shut_down(duties, request)
@@ -86,5 +87,5 @@ async def _alter(duties: Duties | None, request: AlterIsr) -> AlterIsrAnswer:
 
 
 def code_of(error: WireError | StoreFailed | StoreError | Fenced) -> ErrorCode:
-    """Of a whole request that failed."""
+    """The error code of a request that failed as a whole."""
     return error.code if isinstance(error, WireError) else store_failure(error).code

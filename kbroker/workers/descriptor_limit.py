@@ -15,13 +15,13 @@ PER_LOG, SPARE = 2, 1000
 
 
 class DescriptorLimit:
-    """One for each io worker. Repeats the warning only for twice as many logs."""
+    """One per io worker. Repeats the warning only when the number of logs has doubled."""
 
     def __init__(self) -> None:
         self._said_of = 0
 
     def check(self, log_count: int) -> None:
-        """So many logs are open, or about to be."""
+        """Check the limit for this number of open logs."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if log_count + OTHERS_MIN <= limit or log_count < 2 * self._said_of:
             return

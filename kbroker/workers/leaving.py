@@ -27,7 +27,7 @@ Ask = Callable[[ControllerRequest], Coroutine[Any, Any, ControllerAnswer]]
 
 
 def patience_s(config: BrokerConfig) -> float:
-    """The longest that a controlled shutdown may take; 0 where there is none."""
+    """The longest duration of a controlled shutdown; 0 if it is disabled."""
     if not (config.uses_zookeeper and config["controlled.shutdown.enable"]):
         return 0.0
     times, backoff_ms = settings(config)
@@ -36,12 +36,14 @@ def patience_s(config: BrokerConfig) -> float:
 
 
 def settings(config: BrokerConfig) -> tuple[int, int]:
-    """How often the controller is asked, and the time in between in ms."""
+    """The number of attempts of a controlled shutdown, and the backoff in ms."""
     return config["controlled.shutdown.max.retries"], config["controlled.shutdown.retry.backoff.ms"]
 
 
 class Leaving:
-    """Of one broker. ask: the controller; it fails with LinkFailed. now_ms: a monotonic clock."""
+    """The broker's controlled shutdown. ask: sends to the controller; fails with LinkFailed.
+    now_ms: a monotonic clock.
+    """
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class Leaving:
         return False
 
     async def _try(self, request: ControlledShutdown) -> str:
-        """Why something remains; empty when nothing does."""
+        """The reason why partitions remain; empty if there are none."""
         timer = self._sleep(self._config["controller.socket.timeout.ms"])
         try:
             answer = await within(run(self._ask(request)), timer)

@@ -97,7 +97,7 @@ class Office:
 
     @property
     def duties(self) -> Duties | None:
-        """Of the controller; None while another broker is it, or the store cannot be reached."""
+        """The controller's; None if another broker is elected or the store is unreachable."""
         return self.present.duties if self.present is not None and self._is_connected else None
 
     def start(self) -> None:

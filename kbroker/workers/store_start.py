@@ -66,7 +66,7 @@ def _embedded_store(context: ProcessContext) -> EmbeddedStore:
 
 
 def store_directory(log_dirs: list[str]) -> str:
-    """Where the metadata is, of the log directories that can be used.
+    """The log directory with the metadata store, among those that can be used.
 
     In the one that has it, in the first at the first start. The order of ``log.dirs`` may change;
     metadata must not get lost by it.

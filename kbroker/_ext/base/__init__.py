@@ -1,1 +1,1 @@
-"""What every extension may use: wire primitives, tables, checksums, Kafka's codes and keys."""
+"""Shared by all extensions: wire primitives, tables, checksums, Kafka's codes and API keys."""

@@ -1,4 +1,6 @@
-"""Sends ready-made Produce frames over many sockets and checks every answer; used by perf/ only."""
+"""Sends ready-made Produce frames over many sockets and checks every response; used by perf/
+only.
+"""
 
 import socket
 from collections.abc import Sequence
@@ -34,7 +36,7 @@ class LoadGenerator:
         expects_responses: bool = True,
     ) -> None: ...
     def run(self, seconds: float, drain_seconds: float = 30.0) -> RunResult:
-        """Load for ``seconds``, then wait for the last answers. Raises LoadError."""
+        """Run the load for ``seconds``, then wait for the last responses. Raises LoadError."""
 
 class DeliveryCounter:
     """Counts librdkafka's delivery reports without a Python object for each.

@@ -14,7 +14,9 @@ _PROCESSES_MAX = (
 
 
 def core_count() -> int:
-    """How many cores this process may use: its affinity mask, cut by its control group's quota."""
+    """The number of cores this process may use: its affinity mask, limited by its control group's
+    quota.
+    """
     try:
         cores = len(os.sched_getaffinity(0))
     except (AttributeError, OSError):

@@ -32,7 +32,9 @@ def subscription(metadata: bytes) -> ConsumerProtocolSubscription | None:
 
 
 def assignment(data: bytes) -> ConsumerProtocolAssignment | None:
-    """What a leader assigned; None if it is not what consumers send. No bytes are no partitions."""
+    """The assignment from the leader; None if it is not in the consumers' format. Empty bytes mean
+    no partitions.
+    """
     if not data:
         return ConsumerProtocolAssignment()
     return _decode(ConsumerProtocolAssignment, data)

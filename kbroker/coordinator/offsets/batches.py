@@ -1,4 +1,4 @@
-"""How much one operation may write: its records become one batch."""
+"""The size limit of one operation, whose records become one batch."""
 
 from __future__ import annotations
 

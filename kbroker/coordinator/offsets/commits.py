@@ -211,7 +211,7 @@ class Commits:
             )
 
     def _partitions(self, request: Any, by_id: bool) -> Iterator[tuple[bytes | None, int]]:
-        """What is committed, by topic id; needed only for a member of an older epoch."""
+        """The committed partitions by topic id; needed only for a member with an old epoch."""
         for topic in request.topics:
             topic_id = topic.topic_id if by_id else None
             if not by_id and topic.name in self._host.image.topics:

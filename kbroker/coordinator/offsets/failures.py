@@ -101,7 +101,7 @@ def fetch_group_failure(group_id: str, error: WireError) -> Any:
 def single_fetch_failure(
     request: OffsetFetchRequest, version: int, error: WireError
 ) -> OffsetFetchResponse:
-    """For versions below 8."""
+    """A failure in versions below 8, for a single group."""
     code = int(error.code)
     if version >= FETCH_ERROR_VERSION:
         return OffsetFetchResponse(error_code=code)

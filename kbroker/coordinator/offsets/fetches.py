@@ -150,8 +150,8 @@ class _Finder:
     def partitions(
         self, topic: str, indexes: Sequence[int], topic_id: bytes = NO_UUID
     ) -> list[Any]:
-        """A partition that is named again is answered once: its text may be a thousand times as
-        long as its number. topic_id: the offset must not be one of another topic of that name.
+        """The requested partitions without repetitions: metadata may be a thousand times as long as
+        a number. topic_id: excludes offsets of another topic with the same name.
         """
         get, group_id = self._store.get, self._group_id
         asked = self._asked.setdefault(topic, set())

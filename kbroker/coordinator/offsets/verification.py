@@ -121,8 +121,8 @@ class Verification:
         self._guards.pop(producer_id, None)
 
     def close(self, error: Exception) -> None:
-        """What is being asked is not written: the next machine knows the groups, and the markers
-        that come meanwhile.
+        """Fail pending verifications; nothing is written for them, because the next machine loads
+        the groups and gets the markers.
         """
         self._closed = error
         for pending in list(self._asked):

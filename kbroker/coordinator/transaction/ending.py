@@ -1,4 +1,4 @@
-"""From the decision about a transaction to its end: PREPARE record, markers, COMPLETE record.
+"""Ends a transaction, from the decision on: PREPARE record, markers, COMPLETE record.
 
 Whatever fails is tried again until it succeeds, if necessary by the coordinator that loads the
 partition next. Only the deletion of a partition lets the transaction complete without its marker.

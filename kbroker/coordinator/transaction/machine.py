@@ -143,7 +143,7 @@ class TransactionMachine:
         return stop, taken, next_offset
 
     def replay_marker(self, offset: Offset, producer_id: int, epoch: int, commit: bool) -> None:
-        """No transaction writes to this topic."""
+        """Never called: no transaction writes to this topic."""
 
     def loaded(self, op: Operation) -> None:
         self.is_loaded = True
@@ -173,7 +173,7 @@ class TransactionMachine:
     # -- InitProducerId ----------------------------------------------------------------------
 
     async def new_producer_id(self) -> int:
-        """Return a new producer id. WireError if there is none now or the machine is closed."""
+        """A new producer id. WireError if there is none now or the machine is closed."""
         pending: Pending[int] = Pending()
         self._waits_for_id.add(pending)
         self._producer_ids.take().then(lambda done: pending.resolve(done.value, done.error))
@@ -302,7 +302,7 @@ class TransactionMachine:
         return self.waiting.enter(op, txn, response, self._add_partitions_to_txn, call)
 
     def _add_batched(self, op: Operation, each: Any, version: int) -> Any:
-        """One transaction of a request that another broker sent; it tries again by itself."""
+        """Add one transaction of another broker's request; that broker retries."""
         partitions = requests.partitions_of(each.topics)
         codes = self._missing(partitions)
         who = each.transactional_id, each.producer_id, each.producer_epoch
@@ -336,7 +336,7 @@ class TransactionMachine:
         return self.waiting.enter(op, txn, response, self._add_offsets_to_txn, call)
 
     def _missing(self, partitions: Collection[Partition]) -> dict[Partition, ErrorCode]:
-        """If partitions do not exist: the codes of all, and none is added."""
+        """The error codes of all partitions if some do not exist; then none is added."""
         topics = self.host.image.topics
 
         def exists(partition: Partition) -> bool:

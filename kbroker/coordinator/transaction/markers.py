@@ -98,7 +98,7 @@ class MarkerWriter:
         return AWAY if slot < 0 else (self._io_worker(slot), slot)
 
     async def write(self, wanted: Sequence[tuple[Partition, Marker]]) -> list[ErrorCode]:
-        """Have markers written; the result of each, in order. Raises nothing."""
+        """Write markers; returns the result of each, in order. Never raises."""
         outcomes = [AWAY] * len(wanted)
         # worker -> the numbers of its markers, and the markers as it gets them; the same by broker
         by_worker: dict[Address, tuple[list[int], list[calls.Marker]]] = {}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check_init(request: InitProducerIdRequest, config: BrokerConfig) -> ErrorCode:
-    """What is wrong with the request, independently of the state."""
+    """Validate the request, independently of the state; returns an error or NONE."""
     has_id = request.producer_id != NO_PRODUCER_ID
     if not request.transactional_id or has_id != (request.producer_epoch != NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
@@ -46,7 +46,7 @@ def timeout_of(request: InitProducerIdRequest) -> int:
 
 
 def init_failed(code: ErrorCode, version: int) -> InitProducerIdResponse:
-    """No producer id, and why."""
+    """The response without a producer id."""
     shown = rules.for_version(code, "init", version)
     return InitProducerIdResponse(error_code=int(shown), producer_epoch=NO_EPOCH)
 

@@ -1,4 +1,4 @@
-"""Who may do what to a transaction, as error codes; nothing here changes anything.
+"""Which requests are allowed on a transaction, as error codes; nothing here changes state.
 
 CONCURRENT_TRANSACTIONS always means: the request is right, but the last transaction is still being
 ended.
@@ -100,7 +100,8 @@ def judge_end(
 
 
 def _judge_end_2(txn: Transaction, producer_id: int, epoch: int, commit: bool) -> ErrorCode | None:
-    """In the second protocol the epoch tells a repeated request from one for the next transaction.
+    """In the second protocol, the epoch distinguishes a retried request from one for the next
+    transaction.
 
     COMPAT: an abort of a transaction that never began is carried out, it raises the epoch.
     """

@@ -1,4 +1,4 @@
-"""One transactional id as its records describe it, and the records that change it.
+"""The state of one transactional id, and the records that change it.
 
 Hard fields come from records alone (``apply``). The functions below decide nothing: they say which
 record each step writes, given that it is allowed. Epochs and producer ids follow Kafka's second
@@ -156,7 +156,7 @@ def value_of(txn: Transaction, state: State, now_ms: int) -> TransactionLogValue
 
 
 def by_topic(partitions: Iterable[Partition]) -> list[Any]:
-    """As records have them: a list of partitions for each topic."""
+    """A list of partitions for each topic, as in records."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)

@@ -30,7 +30,7 @@ class _Request(NamedTuple):
 
 
 class WaitingRoom:
-    """By transactional id. Soft state of the machine."""
+    """Waiting requests by transactional id. Soft state of the machine."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

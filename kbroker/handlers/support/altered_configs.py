@@ -41,7 +41,7 @@ async def alter(
     asked: Callable[[list[R], bool], Q],
     wanted: Callable[[Any], R],
 ) -> Any:
-    """Have the controller change the settings; a ``response`` with an entry for each resource.
+    """Alter configs through the controller; returns a ``response`` with an entry for each resource.
 
     asked: the operation's request for some resources, which may be to validate only. wanted: the
     part of it for one resource.
@@ -100,7 +100,9 @@ async def call(
     wanted: Callable[[Any], R],
     asked: Callable[[list[R]], Q],
 ) -> list[ConfigResult]:
-    """Have the controller change these; its results are in the same order."""
+    """Alter the configs of these resources through the controller; results are in the same
+    order.
+    """
     results: list[ConfigResult] = []
     for first in range(0, len(resources), CALL_RESOURCES_MAX):
         part = [wanted(resource) for resource in resources[first : first + CALL_RESOURCES_MAX]]

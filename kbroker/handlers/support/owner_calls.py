@@ -54,7 +54,7 @@ class OwnerCalls(Generic[Q, A]):
         self._asked: dict[Address, list[tuple[Q, Pending[A]]]] = {}
 
     def ask(self, question: Q) -> Pending[A]:
-        """The partition's answer, or the WireError of its owner."""
+        """The result for the partition, or its owner's WireError."""
         io_workers = self._ctx.io_workers
         pending: Pending[A] = Pending()
         owner = io_workers[question.slot % len(io_workers)]

@@ -1,4 +1,4 @@
-"""What a client must be authorized for to make a request, as handlers declare (``authorize=``).
+"""The authorization that a request needs, as declared by its handler (``authorize=``).
 
 The names of resources are looked at when the request is decoded, before its handler runs; the first
 that is not allowed ends the request. A handler whose response differs from resource to resource

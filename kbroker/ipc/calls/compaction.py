@@ -1,4 +1,4 @@
-"""What the cleaner asks the owners of logs."""
+"""Calls of the cleaner to the owners of logs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OfSlot:
 
 
 class ActiveProducer(NamedTuple):
-    """last_offset: of its data, -1 if there is none."""
+    """last_offset: of its data, -1 if it has none."""
 
     producer_id: int
     last_offset: Offset

@@ -12,7 +12,7 @@ COUNT_DEADLINE_MS = 1_000
 
 @dataclass(slots=True)
 class OpenConnections:
-    """How many there are from each address; None: ask again."""
+    """The number of connections from each address; None: ask again."""
 
     hosts: dict[str, int] | None
 

@@ -44,7 +44,9 @@ class ImageTaken:
 
 
 class StoppedReplica(NamedTuple):
-    """Its log is to be deleted. An order that comes late means no later replica of the slot."""
+    """A replica whose log is to be deleted. An order that arrives late does not affect a later
+    replica in the slot.
+    """
 
     topic: str
     partition: int

@@ -8,7 +8,7 @@ from kbroker.errors import ErrorCode
 
 
 class WantedIsr(NamedTuple):
-    """What the leader of a partition wants. ``partition_epoch``: of the state it is based on."""
+    """The ISR that a leader proposes. ``partition_epoch``: of the state it is based on."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class WantedIsr(NamedTuple):
 
 
 class IsrState(NamedTuple):
-    """What the metadata store has of a partition."""
+    """The state of a partition in the metadata store."""
 
     leader: int
     leader_epoch: int

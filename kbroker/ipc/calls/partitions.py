@@ -30,7 +30,7 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True)
 class Answers(Generic[A]):
-    """One for each question, in order; None if it has failed."""
+    """A result for each question, in order; None if it has failed."""
 
     answers: list[A | None]
     failures: list[Failure]

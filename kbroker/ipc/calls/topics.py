@@ -29,8 +29,8 @@ class TopicToCreate:
 
 @dataclass(slots=True)
 class CreateTopics:
-    """within_ms: the call is answered after so long at the latest, while the change continues.
-    auto: only the names count, and a topic that exists is a success.
+    """within_ms: the call returns after this time at the latest, while the change continues. auto:
+    only the names count, and an existing topic is a success.
     """
 
     topics: list[TopicToCreate]

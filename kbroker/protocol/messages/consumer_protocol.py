@@ -1,4 +1,4 @@
-"""What consumers and their assignor put into JoinGroup and SyncGroup: subscription and assignment.
+"""Subscription and assignment: the data of consumers in JoinGroup and SyncGroup.
 
 The bytes on the wire begin with the version as an int16, which is not part of these definitions. A
 reader takes a newer version than it knows for the newest one it knows and ignores what follows.

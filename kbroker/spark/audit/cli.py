@@ -74,7 +74,7 @@ def recount_of(text: str) -> tuple[str, str]:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All arguments."""
+    """The parser with all arguments."""
     parser = argparse.ArgumentParser(
         prog="kbroker-audit",
         description=_ABOUT,
@@ -126,7 +126,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    """Where the report goes."""
+    """Arguments for the output of the report."""
     parser.add_argument(
         "--alert-topic",
         default="kbroker-audit-alerts",
@@ -141,7 +141,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_tiers(parser: argparse.ArgumentParser) -> None:
-    """Whose counts are compared."""
+    """Arguments for the tiers to compare."""
     parser.add_argument(
         "--audit-topic",
         default=AUDIT_TOPIC,
@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """What single arguments cannot say; exits with 2."""
+    """Check combinations of arguments; exits with 2."""
     refuse_uncommitted(parser, "--client-setting", given.client_setting)
     places = [one if names_database(one) else str(Path(one).resolve()) for one in given.load]
     if len(set(places)) < len(places):
@@ -248,7 +248,7 @@ def _report(given: argparse.Namespace) -> int:
 def _references(
     given: argparse.Namespace, topics: Iterable[str], tiers: Mapping[str, Container[str]]
 ) -> dict[str, str]:
-    """What the other tiers of each topic are held against. Raises LoadError."""
+    """The reference counts of each topic, for the other tiers. Raises LoadError."""
     reference = given.reference or (PRODUCER_TIER if PRODUCER_TIER in tiers else BROKER_TIER)
     if reference not in tiers:
         raise LoadError(
@@ -298,8 +298,9 @@ def _gathered(
     bucket_ms: int,
     now_ms: int,
 ) -> tuple[list[Count], dict[str, set[str]]]:
-    """All counts, and the tiers that are compared with the topics that they are about, also where
-    they have counted nothing: those of applications have told of theirs."""
+    """All counts, and the tiers to compare with their topics, including tiers without counts:
+    applications have announced theirs.
+    """
     found: list[Count] = []
     tiers: dict[str, set[str]] = {}
     if given.audit_topic:
@@ -326,7 +327,7 @@ def _gathered(
 
 
 def _tell_left_out(given: argparse.Namespace, told: Told, bucket_ms: int) -> None:
-    """What of the audit topic is in no count. Raises LoadError."""
+    """Report the messages of the audit topic that are in no count. Raises LoadError."""
     if told.bad:
         left_out = f"{counted(told.bad, 'message')} of {given.audit_topic} left out"
         print(f"kbroker-audit: {left_out}: no counts of records", file=sys.stderr)
@@ -337,7 +338,7 @@ def _tell_left_out(given: argparse.Namespace, told: Told, bucket_ms: int) -> Non
 
 
 def _misfitting(misfits: Iterable[Misfit], bucket_ms: int) -> str:
-    """What is wrong with them, and what counts the most of them."""
+    """What is wrong with them, and which error is the most frequent."""
     kinds = Counter((one.tier, one.topic, one.size_ms, one.is_aligned) for one in misfits)
     ((tier, topic, size_ms, is_aligned), _) = kinds.most_common(1)[0]
     minutes = f"{size_ms / 60_000:g}"

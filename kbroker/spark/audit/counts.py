@@ -1,4 +1,4 @@
-"""Where counts come from: messages of the audit topic, commits and files of loads, logs of topics.
+"""Sources of counts: messages of the audit topic, commits and files of loads, logs of topics.
 
 What is read is cut into ranges that run as tasks; the driver gets counts, never records.
 """
@@ -105,7 +105,7 @@ def recount(
     from_ms: int | None,
     now_ms: int,
 ) -> list[Count]:
-    """What the logs of the source's topics hold now, from ``from_ms`` on."""
+    """The counts in the logs of the source's topics, from ``from_ms`` on."""
     bounds = source.bounds()
     starts = _starts(source, bounds, from_ms)
     sizes = {key: (one.size_bytes, one.end - one.start) for key, one in bounds.items()}
@@ -263,7 +263,7 @@ class FilesWork:
 
 
 def loaded(destination: Directory, runner: Runner, *, bucket_ms: int) -> list[Count]:
-    """What a load has brought in: from its commits, where they can say it, or from its files."""
+    """The counts of a load: from its commits, if they have them, or from its files."""
     told = of_commits(destination.log, bucket_ms)
     if told is not None:
         return told
@@ -279,9 +279,9 @@ def loaded(destination: Directory, runner: Runner, *, bucket_ms: int) -> list[Co
 
 
 def of_commits(log: CommitLog, bucket_ms: int) -> list[Count] | None:
-    """The sum of a log's commits. None when some have expired or are made from files, something was
-    loaded again, or they have counted by buckets of another size: then what is there is to be
-    counted."""
+    """The sum of a log's commits. None if some have expired or were rebuilt from files, something
+    was loaded again, or their buckets have another size: then the records must be counted.
+    """
     commits = list(log.after(0))
     whole = [one.number for one in commits] == list(range(1, len(commits) + 1))
     # A commit that has loaded nothing, as one that fences another run, has no buckets.
@@ -297,7 +297,7 @@ def of_commits(log: CommitLog, bucket_ms: int) -> list[Count] | None:
 
 
 def of_topics(counts: Iterable[Count], topics: set[str], from_ms: int | None) -> list[Count]:
-    """Those of the topics asked for, whose bucket does not begin before ``from_ms``."""
+    """The counts of the requested topics in buckets that begin at ``from_ms`` or later."""
     return [
         one
         for one in counts

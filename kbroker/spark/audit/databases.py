@@ -20,7 +20,7 @@ _Spans = dict[tuple[str, str, int], list[tuple[int, int]]]
 
 
 def loaded(url: str, names: Sequence[str], *, bucket_ms: int) -> list[Count]:
-    """What the loads of a database have brought in: those of ``names``, or all.
+    """The counts of a database's loads: those of ``names``, or all.
 
     Raises LoadError when there is no such load, or a topic is in several of them: their sum would
     be no count of it. Says nothing of the URL, which may have a password.
@@ -63,7 +63,7 @@ def _chosen(dialect: Dialect, names: Sequence[str]) -> list[str]:
 
 
 def _rows(dialect: Dialect, log: CommitLog, bucket_ms: int) -> Iterator[Count]:
-    """By the tables themselves. Rows without a time are with those of 1970, as in commits."""
+    """Count in the tables themselves. Rows without a time belong to 1970, as in commits."""
     state = log.state()
     size = int(bucket_ms)
     for (table, topic, partition), spans in _spans(state.files.values()).items():
@@ -79,8 +79,9 @@ def _rows(dialect: Dialect, log: CommitLog, bucket_ms: int) -> Iterator[Count]:
 
 
 def _spans(files: Iterable[LoadedFile]) -> _Spans:
-    """Where the rows of a load lie: a table may have those of other loads as well. Neighbours are
-    one span, so that a partition is asked for as rarely as can be."""
+    """The row spans of a load: a table may have rows of other loads as well. Adjacent spans are
+    merged, so that a partition is queried as rarely as possible.
+    """
     found: _Spans = {}
     for one in sorted(files, key=lambda each: each.start):
         spans = found.setdefault((table_of(one), one.topic, one.partition), [])

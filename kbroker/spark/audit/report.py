@@ -10,7 +10,7 @@ COMPLETE, WAITING, MISSING, SURPLUS = "complete", "waiting", "missing", "surplus
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many records of a bucket a tier has seen; seen_ms: when the last of them was reported."""
+    """A tier's record count for a bucket; seen_ms: when the last of them was reported."""
 
     topic: str
     bucket_ms: int

@@ -228,7 +228,7 @@ def tell_no_match(program: str, given: argparse.Namespace, bootstrap: str, follo
 
 
 def place_of(text: str) -> str:
-    """Where to load to; an empty variable of a shell is none, and not the current folder."""
+    """The destination; an empty shell variable means none, not the current folder."""
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty: give a folder or a database")
     return text
@@ -249,7 +249,7 @@ def id_of(text: str) -> str:
 
 
 def name_of(text: str) -> str:
-    """What tells jobs apart; an empty variable of a shell is no name."""
+    """The name of the job; an empty shell variable means no name."""
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty")
     return id_of(text)
@@ -264,7 +264,7 @@ def names_of(text: str) -> list[str]:
 
 
 def build_parser(version: str) -> argparse.ArgumentParser:
-    """All commands."""
+    """The parser with all commands."""
     parser = argparse.ArgumentParser(
         prog="kbroker-load",
         description=_ABOUT,

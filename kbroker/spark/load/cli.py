@@ -75,7 +75,7 @@ def _say(line: str, where: TextIO | None = None) -> None:
 
 
 def load_name(given: argparse.Namespace) -> str:
-    """What the load calls itself in commits, offsets and tables."""
+    """The name of the load in commits, offsets and tables."""
     return str(given.name or "load")
 
 

@@ -29,7 +29,7 @@ class ColumnCodecs(NamedTuple):
 
 
 def column_codecs(table: pa.Table, codec: str, level: int | None) -> ColumnCodecs:
-    """What is best for the rows of ``table`` and all that follow.
+    """The best codecs for the rows of ``table`` and those that follow.
 
     level: of zstd. None: LEVEL; QUICK_LEVEL for keys or values that become as small with it.
     """
@@ -62,7 +62,7 @@ def _packed_bytes(sample: bytes, codec: str, level: int | None) -> int:
 
 
 def _first_bytes(table: pa.Table, name: str) -> bytes:
-    """The first values of a column, one after the other; nothing of one that is not binary."""
+    """The first values of a column, concatenated; empty if it is not binary."""
     if name not in table.schema.names or not pa.types.is_binary(table.schema.field(name).type):
         return b""
     found = b""

@@ -1,4 +1,4 @@
-"""What one commit of a load is, as data, and what the commits up to one add up to.
+"""The data of one commit of a load, and the sums over commits.
 
 A commit is the only statement about what has been loaded: the files it adds and removes, the offset
 range of each partition it covers, and the offset where each partition continues. What no commit
@@ -115,18 +115,19 @@ class Commit:
 
     @property
     def rows(self) -> int:
-        """How many records the commit has brought in."""
+        """The number of records in the commit."""
         return sum(one.rows for one in self.ranges)
 
     @property
     def bad_rows(self) -> int:
-        """How many records could not be decoded, and lie in the error files."""
+        """The number of records that could not be decoded and are in the error files."""
         return sum(one.rows for one in self.errors)
 
     @property
     def skipped(self) -> Counter[TopicPartition]:
-        """How many offsets of each partition were gone. Those that no file of a destination has,
-        whose log is made again, may have held no records."""
+        """The number of missing offsets by partition. After the log is rebuilt, offsets in no file
+        of the destination may have had no records.
+        """
         found: Counter[TopicPartition] = Counter()
         if self.kind == LOAD:
             for one in self.gaps:

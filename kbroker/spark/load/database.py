@@ -137,7 +137,7 @@ class Database:
             yield
 
     def task_sink(self, run: str, about: dict[str, str]) -> DatabaseTaskSink:
-        """What a run's tasks write with."""
+        """The sink for a run's tasks."""
         return DatabaseTaskSink(self._url, self._table, self._load, run, self._bucket_ms)
 
     def disagreement(self) -> str | None:
@@ -180,8 +180,8 @@ class Database:
         )
 
     def verify(self, *, deep: bool = True) -> Iterator[str]:
-        """One line for each thing that is wrong: rows that no commit lists, and commits whose rows
-        are not there. Beside a run it looks at what was there at one time.
+        """One line for each problem: rows that no commit lists, and commits without their rows.
+        During a run it checks a consistent snapshot.
 
         deep: also count the rows of each range; without it those of a partition have to do.
         """

@@ -97,7 +97,7 @@ class JsonDecoder:
         return found
 
     def _errors(self, values: pa.Array) -> list[str | None]:
-        """For each value what is wrong with it, or None."""
+        """The problem of each value, or None."""
         if self._all_at_once(values) is not None:
             return [None] * len(values)
         if len(values) == 1:
@@ -106,7 +106,7 @@ class JsonDecoder:
         return [*self._errors(values.slice(0, middle)), *self._errors(values.slice(middle))]
 
     def _misfit(self, text: bytes) -> str:
-        """What is wrong with a bad value."""
+        """The problem of a bad value."""
         try:
             found = json.loads(text.decode())
         except (ValueError, RecursionError) as err:
@@ -139,7 +139,7 @@ def _is_closed(text: bytes) -> bool:
 
 
 def _plain(reason: str) -> str:
-    """Without NUL, which PostgreSQL takes in no text."""
+    """Remove NUL, which PostgreSQL does not allow in text."""
     return reason[:_REASON_MAX].replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -152,7 +152,7 @@ def _are_utf8(values: pa.Array) -> bool:
 
 
 def _positions(values: pa.Array) -> pa.Array:
-    """For each value its place among those that are not null; null for null."""
+    """The index of each value among the non-null ones; null for null."""
     found: list[int | None] = []
     seen = 0
     for valid in values.is_valid().to_pylist():

@@ -1,4 +1,4 @@
-"""What a destination must do, and how one is chosen by name."""
+"""The interface of a destination, and the choice of one by name."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TaskSink(Protocol):
 
 
 class Destination(Protocol):
-    """Where a load puts records, and the log of its commits, which lie in the same place."""
+    """The place where a load puts records, together with the log of its commits."""
 
     @property
     def log(self) -> CommitLog:
@@ -82,7 +82,7 @@ class Destination(Protocol):
         ...
 
     def task_sink(self, run: str, about: dict[str, str]) -> TaskSink:
-        """What a run's tasks write with."""
+        """The sink for a run's tasks."""
         ...
 
     def recover(self, fence: Callable[[Commit | None], Commit]) -> Commit | None:
@@ -96,8 +96,8 @@ class Destination(Protocol):
         ...
 
     def disagreement(self) -> str | None:
-        """The problem and its remedy if the data and the log of commits do not match: commits or
-        their data are lost. Runs that rely on such a log are refused; a run in progress is not a
+        """The problem and its remedy if the data and the commit log do not match, because commits
+        or their data are lost. Runs that rely on such a log are refused; a run in progress is not a
         mismatch.
         """
         ...

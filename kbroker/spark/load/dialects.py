@@ -34,7 +34,7 @@ Run = Callable[[str, tuple[Any, ...]], int]
 
 
 class Dialect(Protocol):
-    """One database, with one connection that is made when it is needed. Pickles as its URL."""
+    """A database, with one connection, opened when needed. Pickles as its URL."""
 
     duplicate_errors: tuple[type[Exception], ...]
 
@@ -43,7 +43,7 @@ class Dialect(Protocol):
         ...
 
     def transaction(self) -> AbstractContextManager[Run]:
-        """All statements or none; durable when left."""
+        """Run statements in a transaction, which is committed at the end."""
         ...
 
     def snapshot(self) -> AbstractContextManager[None]:
@@ -77,7 +77,7 @@ class Dialect(Protocol):
 def _told(
     database: object, database_errors: type[Exception], duplicates: type[Exception]
 ) -> Iterator[None]:
-    """A refusal of the database is one line, but for those of duplicates, which have a meaning."""
+    """Reports database errors in one line, except duplicates, which have a meaning."""
     try:
         yield
     except duplicates:

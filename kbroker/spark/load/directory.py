@@ -132,7 +132,7 @@ class Directory:
             os.close(descriptor)
 
     def task_sink(self, run: str, about: dict[str, str]) -> DirectoryTaskSink:
-        """What a run's tasks write with."""
+        """The sink for a run's tasks."""
         return DirectoryTaskSink(str(self.root), f"{layout.STAGING}/{run}", self.files, about)
 
     def recover(self, fence: Callable[[Commit | None], Commit]) -> Commit | None:
@@ -160,7 +160,7 @@ class Directory:
         """Files of both topics lie side by side."""
 
     def discard(self, run: str) -> None:
-        """On a full disk the next run could not even take a number before it removes them."""
+        """Remove staged files: on a full disk, the next run could not even take a number before."""
         shutil.rmtree(self.root / layout.STAGING / run, ignore_errors=True)
 
     def commit(self, commit: Commit) -> None:
@@ -257,7 +257,7 @@ class Directory:
         return next(agreement.ahead_of(self.root, self.log.state(), newest), None)
 
     def _leftovers(self) -> list[Path]:
-        """What runs have staged that are at work, or did not come to their end."""
+        """Staged files of runs in progress or of runs that failed."""
         staging = self.root / layout.STAGING
         return sorted(staging.iterdir()) if staging.is_dir() else []
 
@@ -287,7 +287,7 @@ class Directory:
         sync_directory(self.root / layout.PRIVATE)
 
     def _note_published(self, commit: Commit) -> None:
-        """Not synced: where it is lost, publishing is repeated."""
+        """Not synced: if it is lost, publishing is repeated."""
         path = self.root / layout.PUBLISHED
         with temporary(path, f"published-{os.getpid()}-{threading.get_ident()}") as whole:
             whole.write_text(_name_of(commit))
@@ -323,8 +323,8 @@ class Directory:
         return path in state.files or path in state.errors
 
     def out_of_place(self, files: Iterable[LoadedFile]) -> dict[str, str]:
-        """By path, what is wrong with files that readers no longer see. Must not include files of a
-        commit that is not published yet.
+        """By path, the problem of files that readers no longer see. Must not include files of an
+        unpublished commit.
         """
         return {one.path: "missing" for one in files if not (self.root / one.path).exists()}
 
@@ -338,7 +338,7 @@ class Directory:
         return 0
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 def _name_of(commit: Commit) -> str:

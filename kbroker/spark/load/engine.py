@@ -1,5 +1,4 @@
-"""One run of a load: recover, plan, let tasks stage, check, commit, publish; until there is no
-more.
+"""A run of a load: recover, plan, stage in tasks, check, commit and publish, until nothing is left.
 
 The steps and their order are the protocol of ``docs/formats/load-commits.md``. The newest commit
 says where to continue, never the group's offsets: those follow the commits, for tools that show
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a run is to do. Limits are None where there is none."""
+    """The settings of a run. None means no limit."""
 
     load: str
     group: str | None = None
@@ -67,7 +66,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a commit has done, for the line that tells of it."""
+    """The result of a commit, for its line of output."""
 
     commit: Commit
     seconds: float
@@ -152,7 +151,7 @@ class Load:
         records: int | None,
         size: int | None,
     ) -> Commit | None:
-        """One commit's worth; None when everything up to ``target`` is loaded."""
+        """One commit; None when everything up to ``target`` is loaded."""
         known = newest.ends if newest is not None else {}
         anew = made_anew(newest.topics, target) if newest is not None else set()
         first = self._first(target, known)
@@ -216,7 +215,7 @@ class Load:
     def _first(
         self, target: dict[TopicPartition, Bounds], ends: Ends
     ) -> Mapping[TopicPartition, int]:
-        """Where partitions begin that were never loaded."""
+        """The start offsets of partitions that were never loaded."""
         if self._settings.first_ms is None:
             return self._settings.first
         fresh = [one for one in target if one[1] not in ends.get(one[0], {})]
@@ -246,7 +245,7 @@ class Load:
         gaps: Sequence[commits.Gap] = (),
         removed: Sequence[str] = (),
     ) -> Commit:
-        """bounds: what was planned with. ends: before what the answers add."""
+        """bounds: used for planning. ends: before the results are added."""
         ranges = tuple(LoadedRange(**one["range"]) for one in results)
         after = commits.merged_ends(ends, [*gaps, *ranges])
         known = newest.topics if newest is not None else {}

@@ -11,7 +11,7 @@ _NAME = b"PARQUET:field_id"
 
 
 def with_field_ids(schema: pa.Schema) -> pa.Schema:
-    """All columns numbered from 1 on, then what is inside of them, one after the other."""
+    """Number all columns from 1 on, then the fields inside them, depth first."""
     numbers = itertools.count(len(schema) + 1)
     return pa.schema(
         [_numbered(one, index, numbers) for index, one in enumerate(schema, 1)], schema.metadata
@@ -19,7 +19,7 @@ def with_field_ids(schema: pa.Schema) -> pa.Schema:
 
 
 def id_of(one: pa.Field) -> int:
-    """Of a field that has one."""
+    """The id of a field that has one."""
     return int(one.metadata[_NAME])
 
 

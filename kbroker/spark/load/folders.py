@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def sink_of(place: str | Path) -> str:
-    """Of a folder that is there."""
+    """The sink for an existing folder."""
     found = (sink for sink, sign, _ in TABLES if Path(place, sign).exists())
     return next(found, Directory.name)
 

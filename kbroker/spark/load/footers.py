@@ -217,7 +217,7 @@ def _superseded(found: list[_Found]) -> set[str]:
 
 
 def _require_whole(kept: list[_Found], names: set[str]) -> None:
-    """All parts of each range are there, or known to be in another file."""
+    """Check that all parts of each range exist, or are known to be in another file."""
     ranges: dict[tuple[str, int, int, int, str], list[_Found]] = defaultdict(list)
     for one in kept:
         if one.about.get("kind") != COMPACT:
@@ -250,7 +250,7 @@ def _ranges(kept: list[_Found]) -> list[LoadedRange]:
 
 
 def _gaps(ranges: list[LoadedRange]) -> list[Gap]:
-    """What no file covers: lost, or it held no record."""
+    """Offsets that no file covers: they are lost, or had no record."""
     found = []
     reached: dict[tuple[str, int], int] = {}
     for before, after in itertools.pairwise(ranges):

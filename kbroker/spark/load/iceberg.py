@@ -148,7 +148,7 @@ class Iceberg(TableDirectory["Table"]):
         return self._catalog.make(schema, partition_spec(schema, columns), PROPERTIES)
 
     def _change(self, table: Table, commit: Commit) -> None:
-        """One version: files, number and ends."""
+        """A new version: files, number and ends."""
         gone = set(removed_in(commit))
         # Who only adds need not open the lists of all that is there.
         files = self._files_in(table) if gone else ()

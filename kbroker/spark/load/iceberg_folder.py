@@ -42,7 +42,7 @@ class Overtaken(Exception):
 
 
 class FolderCatalog(NoopCatalog):
-    """Of the one table in a folder."""
+    """The catalog of the only table in a folder."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root))
@@ -50,7 +50,7 @@ class FolderCatalog(NoopCatalog):
 
     @property
     def location(self) -> str:
-        """Of the table, as it is in its metadata."""
+        """The table's location, as in its metadata."""
         return f"file://{self._root}"
 
     def newest(self) -> int:
@@ -64,13 +64,13 @@ class FolderCatalog(NoopCatalog):
         )
 
     def _path_of(self, number: int) -> Path:
-        """Other writers may have compressed it."""
+        """Find the file; other writers may have compressed it."""
         usual = self._root / METADATA / f"v{number}.metadata.json"
         packed = usual.with_name(f"v{number}.gz.metadata.json")
         return packed if packed.exists() else usual
 
     def load_table(self, identifier: str | tuple[str, ...] = "table") -> Table:
-        """As it is now. Raises FileNotFoundError where there is none."""
+        """The current table. Raises FileNotFoundError if there is none."""
         number = self.newest()
         path = self._path_of(number)
         io = load_file_io({}, str(path))
@@ -127,7 +127,7 @@ class FolderCatalog(NoopCatalog):
         return Table(("table",), metadata, location, io, self)
 
     def _sync_lists(self, metadata: TableMetadata) -> None:
-        """What a version refers to is on the disk before it."""
+        """Sync the files that a version refers to before it is written."""
         snapshot = metadata.current_snapshot()
         if snapshot is None:
             return
@@ -195,4 +195,4 @@ PROPERTIES = {
     # Otherwise each commit adds a list to those that a reader has to open.
     "commit.manifest-merge.enabled": "true",
 }
-"""Of a table that is made now."""
+"""Properties of a new table."""

@@ -58,7 +58,7 @@ def iceberg_schema(files: pa.Schema, folders: list[str]) -> Schema:
 
 
 def partition_spec(schema: Schema, folders: list[str]) -> PartitionSpec:
-    """By the columns of folders, as they are."""
+    """Partition by the folder columns, unchanged."""
     return PartitionSpec(
         *(
             PartitionField(

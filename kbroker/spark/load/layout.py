@@ -73,7 +73,7 @@ def partitioned_by(columns: Sequence[str]) -> str:
 
 
 def file_name(topic: str, partition: int, start: int, end: int, attempt: str) -> str:
-    """``attempt`` is unique for each time that anybody tries to write the range."""
+    """The name of a data file. ``attempt`` is unique for every attempt to write the range."""
     shown = topic.lstrip(_HIDING) or "topic"
     return f"{shown[:TOPIC_MAX]}-{partition}-{start:020d}-{end:020d}-{attempt}.parquet"
 

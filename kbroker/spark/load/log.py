@@ -34,7 +34,7 @@ class LogStore(Protocol):
         ...
 
     def read(self, kind: Kind, number: int) -> bytes | str | None:
-        """One text; None if it does not exist (any longer)."""
+        """One text; None if it does not exist (any more)."""
         ...
 
     def replace(self, kind: Kind, number: int, text: str) -> None:
@@ -74,7 +74,7 @@ class CommitLog:
         return None
 
     def read(self, number: int) -> Commit | None:
-        """One commit; None if it does not exist (any longer). Raises CorruptLogError."""
+        """One commit; None if it does not exist (any more). Raises CorruptLogError."""
         text = self._store.read("commits", number)
         if text is None:
             return None

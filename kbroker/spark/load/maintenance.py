@@ -1,4 +1,4 @@
-"""What can be done with a destination beside loading into it.
+"""Operations on a destination besides loading.
 
 ``verify`` reads every file that the log lists; ``compact`` merges the small files of each hour,
 in a commit under the rules of any run.
@@ -36,9 +36,8 @@ _MERGE_ROWS = 65_536
 
 
 def verify(destination: Directory, *, deep: bool = True) -> Iterator[str]:
-    """One line for each thing that is wrong: a log that is not that of the files; a file missing,
-    changed, unreadable or not of the log, rows that are not what the log says, offsets loaded
-    twice.
+    """One line for each problem: a log that does not belong to the files; a file missing, changed,
+    unreadable or not in the log; rows that differ from the log; offsets loaded twice.
 
     What a run changes meanwhile is not wrong, nor what the newest commit still has to publish.
 

@@ -1,4 +1,4 @@
-"""Where a run reads from and to: pure functions over offsets.
+"""Computes the offsets that a run reads from and to: pure functions.
 
 Offsets that a run wants come from the commit log; what the broker has comes from the broker. Where
 they do not meet, data is lost (retention was faster than the load, or the topic was recreated), and
@@ -21,7 +21,7 @@ class DataLossError(LoadError):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the broker has of a partition: offsets ``[start, end)``.
+    """The offsets of a partition on the broker: ``[start, end)``.
 
     size_bytes: of the whole partition on its disk; 0 when the broker does not tell. topic_id: as
     Kafka writes it; empty where brokers have no ids.

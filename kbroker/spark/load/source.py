@@ -90,7 +90,7 @@ class BrokerSource:
     def offsets_at(
         self, partitions: Sequence[TopicPartition], time_ms: int
     ) -> dict[TopicPartition, int]:
-        """The first offset at or after a time; the end where there is none."""
+        """The first offset at or after a time; the log end offset if there is none."""
         with borrowed(self.bootstrap, self.settings) as cluster:
             found = list_offsets(cluster, dict.fromkeys(partitions, time_ms))
             late = [one for one, offset in found.items() if offset.offset == NO_OFFSET]

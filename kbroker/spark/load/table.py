@@ -38,7 +38,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
     @property
     @abstractmethod
     def library_errors(self) -> type[Exception] | tuple[type[Exception], ...]:
-        """What its library raises."""
+        """The exceptions of its library."""
 
     @abstractmethod
     def table(self) -> T | None:
@@ -54,16 +54,17 @@ class TableDirectory(Directory, ABC, Generic[T]):
 
     @abstractmethod
     def columns_of(self, table: T) -> list[str]:
-        """What it is partitioned by."""
+        """The columns it is partitioned by."""
 
     @abstractmethod
     def reason_not_to_replace(self, table: T) -> str:
-        """Why no file of it can be replaced, and what to do; empty where that can be."""
+        """The reason why its files cannot be replaced, and what to do; empty if they can."""
 
     @abstractmethod
     def write_version(self, table: T | None, commit: Commit) -> None:
-        """One change of the table: the commit's files, its number and its ends. Makes the table
-        where there is none, unless the commit adds nothing."""
+        """Write one version of the table: the commit's files, its number and its ends. Creates the
+        table if there is none, unless the commit adds nothing.
+        """
 
     @abstractmethod
     def vacuum(self, days: float) -> int:
@@ -97,8 +98,9 @@ class TableDirectory(Directory, ABC, Generic[T]):
         super()._check(commit)
 
     def _require_replaceable(self, paths: set[str]) -> None:
-        """Other writers may use the table: what they put in a file's place would stay beside the
-        rows that are to come in its place here."""
+        """Other writers may use the table: rows that they rewrote would remain besides the new
+        ones.
+        """
         table = self.table()
         if table is None:
             return
@@ -181,7 +183,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
         self._note_published(commit)
 
     def _settle(self) -> None:
-        """What the table needs beside its versions, and a kill may have left undone."""
+        """Do what the table needs besides its versions, which a kill may have left undone."""
 
     @contextmanager
     def _told(self, commit: Commit) -> Iterator[None]:
@@ -224,11 +226,11 @@ class TableDirectory(Directory, ABC, Generic[T]):
         return super().task_sink(run, about)
 
     def partition_columns(self) -> list[str]:
-        """Of a table that is made now."""
+        """The partition columns of a new table."""
         return list(layout.FOLDER_COLUMNS[self.files.partition_by])
 
     def schema_of(self, commit: Commit, columns: list[str]) -> pa.Schema:
-        """That of the commit's files, and the columns of its folders."""
+        """The schema of the commit's files, with the folder columns."""
         found = pq.read_schema(self.root / commit.added[0].path).remove_metadata()
         for name in columns:
             if name not in found.names:

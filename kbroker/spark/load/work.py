@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Where records come from. Goes to the executors, so it pickles and holds no connection."""
+    """The source of records. It is sent to executors, so it pickles and holds no connection."""
 
     def bounds(self) -> dict[TopicPartition, Bounds]:
         """The present bounds of every partition of the requested topics."""
@@ -31,7 +31,7 @@ class Source(Protocol):
     def offsets_at(
         self, partitions: Sequence[TopicPartition], time_ms: int
     ) -> dict[TopicPartition, int]:
-        """The first offset at or after a time; the end where there is none."""
+        """The first offset at or after a time; the log end offset if there is none."""
         ...
 
     def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -45,7 +45,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoadWork:
-    """What a task does with its ranges; see ``kbroker.spark.direct.Work``."""
+    """The work of a task on its ranges; see ``kbroker.spark.direct.Work``."""
 
     source: Source
     sink: TaskSink

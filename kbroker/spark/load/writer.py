@@ -53,7 +53,7 @@ def about(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """How files are cut and written; the same for all tasks of a run.
+    """How files are split and written; the same for all tasks of a run.
 
     level: of zstd; None: as ``column_codecs`` finds. topic_column: off, as the folder names the
     topic and readers take folders for columns. numbered: columns have numbers, see ``field_ids``.
@@ -70,7 +70,7 @@ class FileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a range: its files, and how many records fell into which audit bucket."""
+    """The result for a range: its files, and the record counts by audit bucket."""
 
     rows: int
     bytes: int
@@ -125,7 +125,7 @@ class _ChecksummedFile:
 
 
 class _Output(NamedTuple):
-    """Where the row groups of a file go, from the first one on."""
+    """Where the row groups of a file are written, from the first one on."""
 
     sink: _ChecksummedFile
     writer: pq.ParquetWriter
@@ -149,7 +149,7 @@ class _OpenFile:
 
 
 class RangeWriter:
-    """Writes one range once; ``attempt`` is unique for each time that anybody tries to."""
+    """Writes a range once; ``attempt`` is unique for every attempt."""
 
     def __init__(
         self,
@@ -314,7 +314,7 @@ class RangeWriter:
 def _parquet_writer(
     sink: _ChecksummedFile, table: pa.Table, options: FileOptions
 ) -> pq.ParquetWriter:
-    """For a file whose first row group is ``table``.
+    """A writer for a file whose first row group is ``table``.
 
     Keys and values as they are: a dictionary of them costs more than it saves after zstd.
     """

@@ -53,7 +53,7 @@ everything would be copied again: run the mirror at least every few days."""
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All arguments."""
+    """The parser with all arguments."""
     parser = argparse.ArgumentParser(
         prog="kbroker-spark-mirror",
         description=_ABOUT,

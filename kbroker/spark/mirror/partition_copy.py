@@ -1,4 +1,4 @@
-"""One partition of a source cluster into a target cluster, by transactions that hold the offsets.
+"""Copies one partition to a target cluster, in transactions that contain the offsets.
 
 Each transaction writes batches to the target and, in the same step, the source's next offset as
 an offset of the group ``kbroker-mirror.NAME`` on the target. The transactional id belongs to the
@@ -116,7 +116,7 @@ def batches_of(records: memoryview) -> Iterator[Batch]:
 
 
 def committed_batches(found: RecordSet) -> Iterator[Batch]:
-    """Without markers and without what transactions have aborted."""
+    """The batches without markers and without aborted transactions."""
     pending = sorted(found.aborted, key=lambda one: one[1])
     aborted: set[int] = set()
     for batch in batches_of(found.records):
@@ -132,7 +132,7 @@ def committed_batches(found: RecordSet) -> Iterator[Batch]:
 
 @dataclass(frozen=True, slots=True)
 class MirrorWork:
-    """What a task does with its partitions; see ``kbroker.spark.direct.Work``.
+    """The work of a task on its partitions; see ``kbroker.spark.direct.Work``.
 
     name: of the mirror, in its group and transactional ids. Settings are the clients'.
     """
@@ -153,7 +153,9 @@ class MirrorWork:
             return [self._copied(source, target, one) for one in ranges]
 
     def _copied(self, source: Cluster, target: Cluster, one: OffsetRange) -> Result:
-        """Why a partition cannot be copied is an answer as well, so that the others are."""
+        """Copy a partition. A failure is returned as a result, so that the others are still
+        copied.
+        """
         try:
             return PartitionCopy(self, source, target, one).run()
         except (LoadError, CorruptRecords) as err:

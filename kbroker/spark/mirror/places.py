@@ -1,4 +1,4 @@
-"""Where a mirror is: the source's next offset of each partition, which the target keeps.
+"""The progress of a mirror: the source's next offset of each partition, stored in the target.
 
 It is an offset that the group ``kbroker-mirror.NAME`` has committed there. Its metadata names the
 source, when it was committed and the id of the source's topic: a topic that was deleted and
@@ -51,13 +51,13 @@ def place_of(name: str, one: TopicPartition, count: int) -> tuple[str, TopicPart
 
 
 def transactional_id_of(name: str, one: TopicPartition) -> str:
-    """Of the writer of a partition."""
+    """The transactional id of a partition's writer."""
     topic, partition = one
     return f"kbroker-mirror.{name}.{topic}.{partition}"
 
 
 def metadata_of(source: str, topic_id: str) -> str:
-    """Of an offset that is committed now."""
+    """The metadata of an offset that is committed now."""
     return f"{source} at={time.time_ns() // 1_000_000}" + (f" topic={topic_id}" if topic_id else "")
 
 

@@ -36,7 +36,7 @@ _STRATEGIES = ("assign", "subscribe", "subscribePattern")
 
 
 class GivenOptions:
-    """Of one reader or writer. Its methods raise OptionError."""
+    """The options of a reader or writer. Methods raise OptionError."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower(): (name, str(value)) for name, value in options.items()}
@@ -45,7 +45,7 @@ class GivenOptions:
         return name.lower() in self._given
 
     def text(self, name: str) -> str | None:
-        """None where it is missing or blank."""
+        """The value; None if it is missing or blank."""
         entry = self._given.get(name.lower())
         return (entry[1].strip() or None) if entry else None
 
@@ -58,7 +58,7 @@ class GivenOptions:
         return text
 
     def choice(self, name: str, *words: str) -> str:
-        """One of the words, the first where it is missing; blank is none of them."""
+        """One of the words; the first if it is missing. Blank is an error."""
         if not self.has(name):
             return words[0]
         text = (self.text(name) or "").lower()
@@ -118,7 +118,9 @@ class GivenOptions:
         )
 
     def kafka_settings(self, refused: Mapping[str, str]) -> dict[str, str]:
-        """Settings without ``kafka.``; refused: setting to what to write instead."""
+        """Client configs without the prefix ``kafka.``; refused: config to what to write
+        instead.
+        """
         settings: dict[str, str] = {}
         for lower, (name, value) in self._given.items():
             if not lower.startswith(KAFKA_PREFIX):
@@ -168,7 +170,9 @@ class GivenOptions:
         return Subscription(pattern=text)
 
     def limit(self, side: str, default: LimitKind) -> Limit:
-        """One timestamp goes before timestamps of partitions, and these before offsets."""
+        """A single timestamp takes precedence over timestamps of partitions, and these over
+        offsets.
+        """
         strategy = self.choice("startingOffsetsByTimestampStrategy", "error", "latest")
         no_match_is_latest = side == "ending" or strategy == "latest"
         if self.has(f"{side}Timestamp"):
@@ -197,7 +201,7 @@ class GivenOptions:
         return Limit(LimitKind.OFFSETS, values)
 
     def warn_of_unknown(self, use: str) -> None:
-        """One line in the log for each option that has no effect."""
+        """Log one line for each option that has no effect."""
         for lower, (name, _) in self._given.items():
             if lower.startswith(KAFKA_PREFIX) or lower in _OF_SPARK:
                 continue

@@ -61,7 +61,7 @@ KNOWN_SETTINGS = JAVA_CLIENT | LIBRDKAFKA
 
 
 def doubt(name: str, prefix: str = "") -> str | None:
-    """What to say about a setting's name: None when a client knows it. prefix: what was written
+    """A hint about an unknown config name; None if a client knows it. prefix: what was written
     before it.
     """
     if name in KNOWN_SETTINGS:
@@ -90,8 +90,8 @@ _MAY_BE_NEGATIVE = re.compile(r"(send|receive)\.buffer\.bytes|compression\..+\.l
 
 
 def wrong_value(name: str, value: str) -> str | None:
-    """What is wrong with a setting's value; None if a client would accept it. Words that are
-    specific to one setting are checked where that setting is used.
+    """The problem of a config's value; None if a client would accept it. Words that are specific to
+    one config are checked where it is used.
     """
     text = value.strip()
     if name in _TRUE_OR_FALSE:

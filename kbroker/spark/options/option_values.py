@@ -24,7 +24,7 @@ class OptionError(ValueError):
 
 
 class LimitKind(Enum):
-    """How one side of what is read is given."""
+    """How a limit is specified."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -36,9 +36,10 @@ class LimitKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Where reading starts or ends. values: offset (or LATEST, EARLIEST) or ms of each partition,
-    for OFFSETS and TIMESTAMPS. timestamp: ms, for TIMESTAMP. latest_without_match: what a time
-    after the last record means; otherwise it is an error."""
+    """The start or end of reading. values: offset (or LATEST, EARLIEST) or ms of each partition,
+    for OFFSETS and TIMESTAMPS. timestamp: ms, for TIMESTAMP. latest_without_match: a time after the
+    last record means LATEST; otherwise it is an error.
+    """
 
     kind: LimitKind
     values: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class Subscription:
     partitions: tuple[TopicPartition, ...] = ()
 
     def describe(self) -> str:
-        """One line that names it."""
+        """A line that describes it."""
         if self.pattern:
             return f"subscribePattern {self.pattern}"
         if self.topics:
@@ -124,7 +125,7 @@ def offsets_from_json(parsed: Mapping[str, Mapping[str, int]]) -> dict[TopicPart
 
 
 def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """By topic, then partition: what Spark's connector has in its offset log."""
+    """By topic, then partition, as in the offset log of Spark's connector."""
     nested: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = offset

@@ -1,4 +1,4 @@
-"""What the user wrote in ``.option(...)``, checked before any job starts.
+"""The options given to ``.option(...)``, validated before any job starts.
 
 Names, defaults, precedence and refusals are those of Spark's Kafka connector, so that a job moves
 between the two by changing one word; what is kbroker's own is marked so in

@@ -80,7 +80,7 @@ class Limits(NamedTuple):
 
 
 class CleaningStats:
-    """What a pass did, for the log and the metrics. Times in seconds."""
+    """The result of a pass, for the log and the metrics. Times in seconds."""
 
     __slots__ = (
         "bytes_read",
@@ -199,7 +199,7 @@ class LogCleaning:
     def _walk(
         self, segment: CleanableSegment, cleaner: BatchCleaner, take: Callable[[memoryview], int]
     ) -> bool:
-        """Hand the segment over in pieces; False when ``take`` answered -1."""
+        """Pass the segment on in pieces; False if ``take`` returned -1."""
         path = os.path.join(self._directory, segment_name(segment.base_offset, LOG_SUFFIX))
         fd = open_file(path)
         position = 0

@@ -34,7 +34,7 @@ class CleanerCheckpoints:
                 self._offsets[path] = {}
 
     def get(self, log_dir: str, key: TopicPartition) -> Offset | None:
-        """Where the last compaction ended, None if there was none.
+        """The end of the last compaction; None if there was none.
 
         The log may have come from another directory since.
         """

@@ -41,7 +41,7 @@ class CompactionRules(NamedTuple):
 
 
 class DirtyRange(NamedTuple):
-    """What may be compacted of a log.
+    """The range of a log that may be compacted.
 
     first_dirty, end: offsets; ``end`` is the base of the first segment that may not be touched.
     delay_ms: by how much ``max.compaction.lag.ms`` is exceeded. is_reset: the checkpoint was of no

@@ -212,8 +212,8 @@ class LogDir:
         return key in self._start_offsets
 
     def high_watermark(self, key: TopicPartition) -> Offset:
-        """What was committed by the last run, as far as the checkpoint knows; 0 when it knows
-        nothing. Raises OSError.
+        """The high watermark of the last run in the checkpoint; 0 if it has none. Raises
+        OSError.
         """
         if self._high_watermarks is None:
             self._high_watermarks = self._read(HIGH_WATERMARK_CHECKPOINT) or {}
@@ -329,7 +329,7 @@ class LogDir:
         return doomed
 
     def _rename_or_remove(self, path: str, doomed: str) -> None:
-        """On a disk too full for a rename, files are removed at once. Raises OSError."""
+        """Rename, or on a disk too full for that, remove the files at once. Raises OSError."""
         try:
             os.rename(path, doomed)
         except OSError as error:
@@ -433,5 +433,5 @@ class LogDir:
         self._checkpoint(name).merge(values, skipped=self._dead)
 
     def no_checkpoint_is_under_way(self) -> None:
-        """No checkpoint in progress has lines of what was deleted until now."""
+        """Whether no checkpoint in progress has lines of replicas deleted until now."""
         self._dead &= self._lines_left

@@ -25,7 +25,7 @@ FAILED_ELSEWHERE = "it could not be used at the start, or a write or sync failed
 
 
 class LogDirs(Collection[LogDir]):
-    """In the order of the setting ``log.dirs``."""
+    """The log directories, in the order of ``log.dirs``."""
 
     __slots__ = ("_dirs", "_flags")
 
@@ -64,7 +64,7 @@ class LogDirs(Collection[LogDir]):
         return all(log_dir.error is None for log_dir in self._dirs)
 
     def failures(self) -> dict[str, str]:
-        """Why directories are offline, by path."""
+        """The reason for each offline directory, by path."""
         return {found.path: str(found.error) for found in self._dirs if found.error is not None}
 
     def fail(self, path: str, cause: object) -> LogDir:
@@ -90,7 +90,7 @@ class LogDirs(Collection[LogDir]):
         self._flags[log_dir.index] = self._flags[log_dir.index] or FAILING
 
     def failed_elsewhere(self) -> list[LogDir]:
-        """Those that have failed in another io worker; ``fail`` is due for each."""
+        """Directories that have failed in another io worker; ``fail`` is due for each."""
         return [
             log_dir
             for log_dir in self._dirs

@@ -1,4 +1,4 @@
-"""In which log directory a partition is, or will be created. One object per io worker.
+"""Chooses the log directory of a partition. One object per io worker.
 
 A new partition goes where a client wants it (AlterReplicaLogDirs before the partition exists), else
 to the directory with the fewest partitions. Several io workers create partitions at the same time:
@@ -80,7 +80,7 @@ class Placement:
         return usable[0] if usable else next(iter(holding), None)
 
     def choose(self, key: TopicPartition) -> LogDir | None:
-        """Where to create a new partition, None when every directory is offline.
+        """The directory for a new partition; None if every directory is offline.
 
         Call it inside ``choosing``, and put the choice into the table there.
         """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class LogHost(Protocol):
-    """What a log needs of the manager that holds it."""
+    """What a log needs from its manager."""
 
     def on_first_unflushed(self, log: PartitionLog) -> None:
         """Something was appended since the last flush."""

@@ -133,7 +133,7 @@ class LogSegments(Sequence[Segment]):
         return segment.start_position(offset)
 
     def border_before(self, segment: Segment, position: int) -> int:
-        """Where a batch of ``segment`` begins, at or before ``position``."""
+        """The start of the batch at or before ``position`` in ``segment``."""
         if segment is self._all[-1]:
             return self.files.border_before(position, self._appender.position)
         return segment.border_before(position)
@@ -213,8 +213,8 @@ class LogSegments(Sequence[Segment]):
         self._all[-1] = cut
 
     def restart_at(self, offset: Offset, settings: TopicSettings, now_ms: int) -> list[Segment]:
-        """Have the log, which is empty, start and end at ``offset``; returns the segment that was
-        left of it, whose files the caller removes. Raises OSError; then nothing has changed.
+        """Make the empty log start and end at ``offset``; returns its last segment, whose files the
+        caller removes. Raises OSError; then nothing has changed.
         """
         gone = []
         if offset != self.active.base_offset:

@@ -1,4 +1,4 @@
-"""How much of one log is on disk: the state of its flushes, and the jobs that sync the rest.
+"""The flush state of one log, and the jobs that sync the rest.
 
 Owned by a ``PartitionLog``. A job is created and settled in the worker's loop, by the flusher, for
 a response that waits, or for a clean stop; it may run in another thread. The appender learns what
@@ -69,7 +69,7 @@ class LogSync:
         self._tell_appender()
 
     def _adopt_unsynced(self, recovery_point: Offset) -> None:
-        """How much of the walked segments is on disk is unknown: treat them as unsynced."""
+        """It is unknown how much of the walked segments is on disk: treat them as unsynced."""
         try:
             for segment in self._segments[:-1]:
                 if segment.next_offset > recovery_point:

@@ -229,7 +229,7 @@ class PartitionLog:
         self.appender.set_high_watermark(offset, segment.base_offset, position)
 
     def hold_high_watermark(self) -> None:
-        """From now on the high watermark stays where it is until it is set. Raises StorageError."""
+        """Stop advancing the high watermark until it is set. Raises StorageError."""
         if not self.appender.high_watermark_held:
             self.appender.set_high_watermark(*self.place_of(self.high_watermark))
 

@@ -110,7 +110,7 @@ class Flusher:
         self._background.submit(lambda: self._run(log_dir, waiting, finished), on_done)
 
     def _run(self, log_dir: LogDir, waiting: deque[Flush], finished: list[Flush]) -> None:
-        """In the background thread: touches files only. Raises OSError."""
+        """Runs in the background thread: touches files only. Raises OSError."""
         taken = list(_taken_from(waiting))
         jobs = [job for _, job in taken]
         try:

@@ -1,4 +1,4 @@
-"""All logs of one io worker, over all log directories, and their recurring work.
+"""Manages the logs of one io worker in all log directories, and their periodic work.
 
 Runs in the io worker's loop. ``tick`` does a small piece of work; syncs, removals and checkpoints
 go to a background thread. Each kind of work is a separate object, created here, and this module
@@ -150,7 +150,7 @@ class LogManager:
         return log
 
     def appender(self, slot: int) -> LogAppender | None:
-        """None when the slot is not this worker's or not online."""
+        """The log's appender; None if the slot is not this worker's or not online."""
         log = self.log(slot)
         return None if log is None else log.appender
 
@@ -162,7 +162,7 @@ class LogManager:
         return list(self._open.by_slot.values())
 
     def offline_reason(self, slot: int) -> str | None:
-        """Why the slot is offline, None when it is not."""
+        """The reason why the slot is offline; None if it is not."""
         return self._open.offline_reason(slot)
 
     def update_config(self, slot: int, topic_config: TopicConfig) -> None:
@@ -172,7 +172,7 @@ class LogManager:
             log.configure(self._settings(topic_config))
 
     def remove_partitions(self, slots: Iterable[int]) -> None:
-        """Their topics were deleted: free the slots and set the directories aside.
+        """Topics were deleted: free the slots and set the directories aside.
 
         These are removed after file.delete.delay.ms. The directory of a partition that is offline
         stays: it may hold records that can still be recovered.

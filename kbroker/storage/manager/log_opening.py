@@ -97,7 +97,7 @@ class LogOpening:
 
     @property
     def recoveries_at_once(self) -> int:
-        """How many logs this worker may recover at a time; 1 when none needs it."""
+        """The number of logs this worker may recover at a time; 1 if none needs it."""
         unclean = [found for found in self._placement.dirs if not self._is_clean(found.path)]
         return max(1, self._threads_per_dir() * len(unclean))
 

@@ -39,7 +39,7 @@ class OpenLogs:
         self._reasons: dict[int, str] = {}
 
     def offline_reason(self, slot: int) -> str | None:
-        """None when the slot is not offline."""
+        """The reason why the slot is offline; None if it is not."""
         return self._reasons.get(slot)
 
     def slot_of(self, key: TopicPartition) -> int | None:
@@ -116,7 +116,7 @@ class OpenLogs:
         return found
 
     def closed(self, log: PartitionLog) -> None:
-        """It was closed because the worker stops."""
+        """The log was closed because the worker stops."""
         self.table.set_state(log.slot, CLOSED)
 
     def forget_all(self) -> None:

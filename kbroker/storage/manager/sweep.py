@@ -44,7 +44,7 @@ class Sweep:
 
     @property
     def next_slice_ms(self) -> int | None:
-        """None while it rests."""
+        """The time of the next slice; None while it rests."""
         return self._due_ms if self._waiting else None
 
     def begin_if_due(self, schedule: Schedule, config: Settings) -> None:

@@ -1,4 +1,4 @@
-"""One replica's move into another log directory (docs/formats/log-directory.md, "Moves").
+"""Moves a replica into another log directory (docs/formats/log-directory.md, "Moves").
 
 The bytes are copied, a slice at a time, into ``<topic>-<partition>.<hex>-future`` of the target by
 a thread that only touches files, while the owner of the log serves the partition. When little is

@@ -78,7 +78,7 @@ class ReplicaMoves:
     # ---- begun and given up ----
 
     def request(self, key: TopicPartition, slot: int, path: str) -> ErrorCode:
-        """AlterReplicaLogDirs for one partition, with Kafka's answers. slot: -1 for none."""
+        """AlterReplicaLogDirs for one partition, with Kafka's error codes. slot: -1 for none."""
         manager = self._manager
         target = next((log_dir for log_dir in self._dirs if log_dir.path == path), None)
         if future_name_is_too_long(*key):
@@ -175,7 +175,7 @@ class ReplicaMoves:
                 move.target.given_up(move.log.key)
 
     def drop_target(self, target: LogDir) -> None:
-        """That directory is offline: moves into it are given up."""
+        """The directory is offline: cancel moves into it."""
         for slot in [slot for slot, move in self._moves.items() if move.target is target]:
             logger.error(
                 "%s cannot be moved: %s is offline", self._moves[slot].log.name, target.path

@@ -62,7 +62,9 @@ class FutureFiles:
         self._unsynced.add(name)
 
     def copy(self, name: str, source_dir: str) -> None:
-        """Copy a small file whole; it goes when there is none. Raises OSError, SourceError."""
+        """Copy a small file, or remove the copy if it does not exist. Raises OSError,
+        SourceError.
+        """
         try:
             data = read_if_present(os.path.join(source_dir, name))
         except ShortageError:
@@ -90,7 +92,7 @@ class FutureFiles:
 
 
 class SegmentCopy:
-    """How far one segment has come. What its file holds may be of an earlier run."""
+    """The progress of one segment. Its file may contain data of an earlier run."""
 
     __slots__ = ("_compare", "checked", "done", "is_whole", "segment")
 

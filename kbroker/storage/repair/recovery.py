@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class LoadOptions:
-    """How to load one log. recovery_point: None when the checkpoint that held it is unreadable."""
+    """Options for loading a log. recovery_point: None if its checkpoint is unreadable."""
 
     __slots__ = (
         "clean",
@@ -82,8 +82,8 @@ class LoadOptions:
 
 
 class LoadedLog:
-    """What ``PartitionLog`` starts from. The last of ``segments`` is the active one; its indexes
-    are not open.
+    """The initial state of ``PartitionLog``. The last of ``segments`` is the active one; its
+    indexes are not open.
     """
 
     __slots__ = (
@@ -203,7 +203,7 @@ def load_epochs(directory: str, loaded: LoadedLog, leader_epoch: int | None) -> 
 
 
 def _start_anew(loaded: LoadedLog, directory: str, offset: Offset) -> LoadedLog:
-    """There is no segment: the log begins with an empty one."""
+    """Start the log with an empty segment, because there is none."""
     producer_snapshots.remove_above(directory, NO_OFFSET)
     loaded.segments = [Segment(directory, offset, 0, offset)]
     loaded.next_offset = loaded.log_start_offset = loaded.recovery_point = offset
@@ -390,9 +390,9 @@ def _check_segment(
 def _problem(
     segment: Segment, scan: Scan, following: int | None, options: LoadOptions
 ) -> str | None:
-    """Why the log cannot continue after this segment, None when it can. Zeros at the very end of
-    the log are no problem, nor is anything after a last batch that the next segment continues: it
-    cannot contain records of the log.
+    """The reason why the log cannot continue after this segment; None if it can. Zeros at the very
+    end of the log are no problem, nor is anything after a last batch that the next segment
+    continues: it cannot contain records of the log.
     """
     if scan.next_offset == following:
         return None

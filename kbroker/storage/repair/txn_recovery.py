@@ -185,7 +185,7 @@ def _sum_of(segment: Segment) -> tuple[int, int] | None:
 
 
 def _load_sums(directory: str) -> Sums:
-    """What the checkpoint says; nothing when it cannot be read: then segments are walked."""
+    """The checkpoint's content; empty if it cannot be read: then segments are walked."""
     data = read_if_present(os.path.join(directory, TXN_INDEX_CHECKPOINT)) or b""
     try:
         return parse_sums(data)
@@ -194,7 +194,7 @@ def _load_sums(directory: str) -> Sums:
 
 
 def parse_sums(data: bytes) -> Sums:
-    """What the bytes of a ``txn-index-checkpoint`` say. Raises ValueError."""
+    """Parse the bytes of a ``txn-index-checkpoint``. Raises ValueError."""
     version, count, *lines = data.decode("ascii").splitlines()
     rows = [tuple(int(part) for part in line.split(" ")) for line in lines]
     if int(version) != VERSION or int(count) != len(rows):

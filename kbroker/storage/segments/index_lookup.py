@@ -68,7 +68,7 @@ def time_floor(
 
 
 def newest_timestamp(fd: int, offsets: OffsetIndex, times: TimeIndex, end: int) -> int:
-    """Of a sealed segment's records: its last time index entry; -1 when no record has a time.
+    """The last time index entry of a sealed segment; -1 if no record has a timestamp.
 
     Raises CorruptIndexError, OSError.
     """

@@ -71,7 +71,8 @@ class Segment:
         )
 
     def largest_timestamp(self) -> int:
-        """Of any record, or the file's modification time when no record has one. Raises OSError.
+        """The largest timestamp of its records, or the file's modification time if they have none.
+        Raises OSError.
 
         Retention deletes by it, so the index entry is compared with the batch it names, and with
         one near the end: the index may be cut short, or gone. Of a damaged segment it is the file's
@@ -105,7 +106,7 @@ class Segment:
         return self._look_up(find)
 
     def border_before(self, position: int) -> int:
-        """Where a batch begins, at or before ``position``. Raises OSError."""
+        """The start of the batch at or before ``position``. Raises OSError."""
 
         def find(fd: int, offsets: OffsetIndex, _times: TimeIndex) -> int:
             offset = index_lookup.offset_before(offsets, position)

@@ -46,7 +46,7 @@ CHECKPOINT_MS = 1000
 
 
 class CleanerWorker(Worker):
-    """One process; see the module."""
+    """The cleaner process; see the module."""
 
     kind = ProcessKind.CLEANER
 

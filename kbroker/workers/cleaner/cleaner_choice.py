@@ -34,7 +34,7 @@ LOOK_PAUSE_MS = 5
 
 
 class CompactedLog:
-    """A partition of this broker that is to be compacted, with the settings of its topic."""
+    """A partition of this broker to compact, with its topic configs."""
 
     __slots__ = ("config", "key", "rules", "slot", "slot_incarnation", "topic_id")
 
@@ -118,7 +118,7 @@ class LogChooser:
 
     @property
     def _holds_for_ms(self) -> int:
-        """How long the order is still valid."""
+        """The time for which the order is still valid."""
         if self._is_outdated:
             return 0
         return self._holds_until_ms - self._clock.monotonic_ms()
@@ -146,7 +146,7 @@ class LogChooser:
             self._is_looking = False
 
     async def _next(self) -> Chosen | None:
-        """The first log of the order that is still due; None when there is none left."""
+        """The first log of the order that is still due; None if there is none left."""
         while self._order:
             entry = heapq.heappop(self._order)[2]
             found = await self._read([entry])

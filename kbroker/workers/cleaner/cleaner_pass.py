@@ -1,4 +1,4 @@
-"""One compaction of one log, step by step: the cleaner's loop asks and decides, a thread works."""
+"""One compaction of one log, step by step: the cleaner's loop decides, a thread works."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class CleanerPass:
         return stats
 
     def _begin(self) -> tuple[LogCleaning, int]:
-        """In a thread: collect the keys; the offset after the last one in the map."""
+        """Runs in a thread: collect the keys; returns the offset after the last one in the map."""
         view, section, worker = self._view, self._section, self._worker
         remove_cleaned(view.path)
         bases = [segment.base_offset for segment in view.segments] + [view.active]

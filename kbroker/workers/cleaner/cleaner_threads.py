@@ -34,7 +34,7 @@ class CleanerThreads:
         return self._wake_fd
 
     def run(self, number: int, function: Callable[[], Any]) -> Pending[Any]:
-        """Have thread ``number`` run ``function``; its result or its exception."""
+        """Run ``function`` in thread ``number``; returns its result or raises its exception."""
         pending: Pending[Any] = Pending()
         if number not in self._threads:
             self._jobs[number] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""What the cleaner knows of the segments of each compacted log.
+"""The cleaner's view of the segments of each compacted log.
 
 The owning io worker is asked again only when the slot's ``segment_version`` has changed, so on an
 idle broker the cleaner costs one look at the partition table.
@@ -87,7 +87,7 @@ class LogView:
         )
 
     def _first_timestamp(self, base: int, size: int) -> int:
-        """Of a segment's first batch, -1 when it cannot be read."""
+        """The timestamp of a segment's first batch; -1 if it cannot be read."""
         try:
             fd = os.open(self._path_of(base, LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -150,7 +150,7 @@ class LogViews:
             del self._views[slot]
 
     async def refresh(self, entries: Sequence[Compacted], versions: Mapping[int, int]) -> None:
-        """Get views that are not older than ``versions``, of every log whose owner answers."""
+        """Get views that are not older than ``versions``, from every owner that responds."""
         stale: dict[tuple[Address, bool], list[Compacted]] = {}
         for entry in entries:
             view = self._views.get(entry.slot)

@@ -74,7 +74,7 @@ FIRST_PRODUCE_THAT_ADDS = 12
 
 
 class Process(Protocol):
-    """What coordinators need of the io worker they live in, beside its logs, loop and lanes.
+    """What coordinators need from their io worker, besides logs, loop and lanes.
 
     has_joined: its logs are open, as far as they can be. worker_count: num.io.threads.
     """
@@ -343,7 +343,7 @@ class Coordinators:
     async def serve_verify_transaction(
         self, sender: Address, asked: calls.VerifyTransaction
     ) -> int:
-        """As ``verify``, for a log of another io worker."""
+        """Like ``verify``, for a log of another io worker."""
         code: int = await self._verify_here(asked)
         return code
 
@@ -449,7 +449,7 @@ class Coordinators:
             self._run_timers()
 
     def end_turn(self) -> bool:
-        """Send the answers, once their records are published. True: a lane is full."""
+        """Send responses whose records are published. True: a lane is full."""
         held_back = False
         for index, lane in enumerate(self._lanes):
             outbox = self._outboxes[index]

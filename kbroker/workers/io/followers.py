@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class Process(Protocol):
-    """What followers need of the io worker they live in."""
+    """What followers need from their io worker."""
 
     image: ClusterImage
     clock: Clock
@@ -123,7 +123,7 @@ class Followers:
         return self._process.clock.now_ms()
 
     def endpoint(self, leader: int) -> Endpoint | None:
-        """Where the leader listens for other brokers, if it is known."""
+        """The leader's endpoint for brokers, if it is known."""
         broker = self._process.image.brokers.get(BrokerId(leader))
         return None if broker is None else inter_broker_endpoint(broker, self.config)
 
@@ -169,7 +169,7 @@ class Followers:
         return link
 
     def stop(self, slot: int) -> None:
-        """Follow nobody: the partition is led here, or its log is closed or deleted."""
+        """Stop following: the partition is led here, or its log is closed or deleted."""
         follower = self._followers.pop(slot, None)
         if follower is not None:
             follower.link.remove(follower)
@@ -177,7 +177,7 @@ class Followers:
     # -- the state machines --
 
     def step(self, follower: Follower, change: Callable[[], None]) -> None:
-        """Have a state machine take something in, and do what follows from it."""
+        """Pass an event to a state machine, and do what follows from it."""
         log, cuts = follower.log, follower.log.cuts
         follower.machine.backoff_ms = self.config["replica.fetch.backoff.ms"]
         try:
@@ -244,7 +244,7 @@ class Followers:
     # -- the loop --
 
     def publish(self) -> None:
-        """Have the end of this turn publish what was appended; comes before it."""
+        """Have appends published at the end of this turn; must be called before it."""
         for link in self._links.values():
             for appender in link.fetch.take_touched():
                 self._loop.touch(appender)
@@ -306,7 +306,7 @@ class Followers:
 
     @property
     def failed_count(self) -> int:
-        """Those that were given up for a while."""
+        """The number of partitions paused after a failure."""
         return sum(f.machine.state is State.FAILED for f in self._followers.values())
 
     @property
@@ -328,7 +328,7 @@ def inter_broker_endpoint(broker: BrokerImage, config: BrokerConfig) -> Endpoint
 
 
 def sent_versions(config: BrokerConfig) -> Versions:
-    """What brokers send each other by inter.broker.protocol.version."""
+    """The versions of requests between brokers, by inter.broker.protocol.version."""
 
     def version(api: ApiKey) -> int:
         sent = sent_version(api, config.protocol_version)

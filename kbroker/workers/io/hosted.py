@@ -49,7 +49,7 @@ class Replica(NamedTuple):
 
 
 class Process(Protocol):
-    """What hosted partitions need of the io worker they live in."""
+    """What hosted partitions need from their io worker."""
 
     rpc: Rpc
     image: ClusterImage
@@ -58,11 +58,11 @@ class Process(Protocol):
     def config(self) -> BrokerConfig: ...
 
     def lead_lost(self, slot: int) -> None:
-        """The partition is not led here any more: end what serves it."""
+        """This broker no longer leads the partition: stop what serves it."""
 
     def role_changed(self, slot: int, partition: Partition, log: PartitionLog | None) -> None:
-        """The log has a role, another leader or epoch: it follows somebody, or nobody. log: None
-        while it is not open, and when it is to be deleted.
+        """The role, leader or leader epoch has changed: start or stop following. log: None while it
+        is not open, and when it is to be deleted.
         """
 
     def on_storage_failure(self, slot: int) -> None:
@@ -152,7 +152,7 @@ class HostedPartitions:
             self._take_effect(told.slot, replica, change)
 
     def _forget(self, topic: TopicImage) -> None:
-        """The image does not name a topic any more, or names another in its place."""
+        """The image no longer has the topic, or has another one with its name."""
         present = self._process.image.topics.get(topic.name)
         named = {
             (image.slot, image.slot_incarnation)
@@ -170,7 +170,7 @@ class HostedPartitions:
                 self._take_effect(image.slot, replica, change)
 
     def _take_effect(self, slot: int, replica: Replica, change: Change) -> None:
-        """Have the log and the slot be what the partition is."""
+        """Apply the partition's state to its log and slot."""
         partition = replica.partition
         if change.lost:
             logger.info("%s-%d is now led by broker %d", *replica.key, partition.leader)

@@ -62,7 +62,7 @@ TIMERS_TICK_MS = 100
 
 
 class IoWorker(Worker):
-    """One io worker; see the module."""
+    """The io worker process; see the module."""
 
     kind = ProcessKind.IO_WORKER
 
@@ -158,7 +158,7 @@ class IoWorker(Worker):
         return topic is not None and key[1] < len(topic.partitions)
 
     def serve_network_starts(self, sender: Address, _: calls.Nothing) -> None:
-        """From now on, messages of its previous incarnation are ignored."""
+        """Ignore messages of its previous incarnation from now on."""
 
     async def serve_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
         """Create and reconfigure logs, change roles."""
@@ -176,11 +176,11 @@ class IoWorker(Worker):
         await self.hosted.stop(order.replicas)
 
     def lead_lost(self, slot: int) -> None:
-        """This broker does not lead the partition any more."""
+        """This broker no longer leads the partition."""
         self.coordinators.close(slot)
 
     def role_changed(self, slot: int, partition: Partition, log: PartitionLog | None) -> None:
-        """Follow the partition's leader, or nobody."""
+        """Follow the partition's new leader, or stop following."""
         self.followers.take_role(slot, partition, log)
 
     async def open_again(self, slots: Collection[int]) -> None:
@@ -216,7 +216,7 @@ class IoWorker(Worker):
         return self.transaction_log.write_markers(markers)
 
     def wake(self, slot: int) -> None:
-        """Have readers that wait for the partition look at its slot again."""
+        """Make waiting readers of the partition read its slot again."""
         self.loop.wake(slot)
 
     def count(self, metric: Metric, amount: int) -> None:
@@ -303,7 +303,7 @@ class IoWorker(Worker):
         self.on_failed_slots(self.logs.fail_directory_of(slot))
 
     def on_failed_slots(self, slots: Sequence[int]) -> None:
-        """Their log directory is offline."""
+        """The log directory of these slots is offline."""
         for gone in slots:
             self.coordinators.close(gone)
             self.followers.stop(gone)

@@ -76,7 +76,7 @@ class Follower:
 
 
 class Owner(Protocol):
-    """What a link needs of ``Followers``."""
+    """What a link needs from ``Followers``."""
 
     broker_id: int
     connecting: Connecting
@@ -92,7 +92,7 @@ class Owner(Protocol):
     def unwatch(self, fd: int) -> None: ...
 
     def step(self, follower: Follower, change: Callable[[], None]) -> None:
-        """Have a state machine take something in, and do what follows from it."""
+        """Pass an event to a state machine, and do what follows from it."""
 
     def on_event(self, follower: Follower, what: int, value: object) -> None:
         """Something rare happened to a partition while it was fetched."""
@@ -157,7 +157,7 @@ class LeaderLink:
             self._asking[follower.slot] = follower
 
     def remove(self, follower: Follower) -> None:
-        """The partition is not followed any more: nothing of it is asked or appended from here."""
+        """The partition is not followed any more: stop its requests and ignore its records."""
         if follower.fetched is not None:
             self.fetch.remove(follower.fetched)
             follower.fetched = None
@@ -235,7 +235,7 @@ class LeaderLink:
         self._retry_at_ms = self._owner.now_ms() + self._owner.config["replica.fetch.backoff.ms"]
 
     def _lose(self, why: str) -> None:
-        """The connection is of no use any more; partitions stay in their states."""
+        """Close a failed connection; partitions keep their states."""
         logger.warning("lost the connection to broker %d: %s; connecting again", self.leader, why)
         self._disconnect()
         self._retry_at_ms = self._owner.now_ms() + self._owner.config["replica.fetch.backoff.ms"]
@@ -249,7 +249,7 @@ class LeaderLink:
         self.fetch.use(None)
 
     def close(self) -> None:
-        """Nothing is followed over it any more."""
+        """Close the link; nothing is followed over it any more."""
         self._is_closed = True
         self._disconnect()
 
@@ -274,7 +274,7 @@ class LeaderLink:
             self._owner.watch_writable(link.fd, link.has_unsent)
 
     def _ask(self, link: PeerLink) -> None:
-        """One kind of question for as many partitions as want to ask it."""
+        """Send one kind of request for all partitions that need it."""
         first = next(iter(self._asking.values())).machine.question
         some = [f for f in self._asking.values() if type(f.machine.question) is type(first)]
         asked = [
@@ -365,7 +365,7 @@ class LeaderLink:
 
 
 def epoch_request(replica_id: int, asked: list[Asked]) -> OffsetForLeaderEpochRequest:
-    """Where these epochs ended, by topic."""
+    """The OffsetForLeaderEpoch request for these epochs, by topic."""
     request = OffsetForLeaderEpochRequest(replica_id=replica_id)
     topic_of = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     row_of = OffsetForLeaderEpochRequest.OffsetForLeaderPartition

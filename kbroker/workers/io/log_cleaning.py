@@ -33,7 +33,7 @@ PREPARING_TURN_MS = 5
 
 
 class Process(Protocol):
-    """What the service needs of the io worker it lives in, beside its logs and its loop."""
+    """What the service needs from its io worker, besides logs and loop."""
 
     rpc: Rpc
     table: PartitionTable

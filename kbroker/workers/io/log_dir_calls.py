@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Process(Protocol):
-    """What these calls need of the io worker they are made to, beside its logs."""
+    """What these calls need from their io worker, besides logs."""
 
     rpc: Rpc
     table: PartitionTable

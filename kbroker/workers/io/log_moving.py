@@ -26,7 +26,7 @@ def placement_lock(runtime_dir: str) -> str:
 
 
 class Process(Protocol):
-    """What the service needs of the io worker it lives in, beside its logs and its loop."""
+    """What the service needs from its io worker, besides logs and loop."""
 
     rpc: Rpc
 

@@ -36,7 +36,7 @@ A = TypeVar("A")
 
 
 class Process(Protocol):
-    """What these calls need of the io worker they are made to."""
+    """What these calls need from their io worker."""
 
     rpc: Rpc
     clock: Clock
@@ -48,7 +48,7 @@ class Process(Protocol):
         """A write failed: the log directory goes offline."""
 
     def wake(self, slot: int) -> None:
-        """Have readers that wait for the partition look at its slot again."""
+        """Make waiting readers of the partition read its slot again."""
 
 
 class PartitionCalls:

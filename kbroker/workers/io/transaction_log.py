@@ -49,7 +49,7 @@ class LateTransaction(NamedTuple):
 
 
 class Process(Protocol):
-    """What a TransactionLog needs of the io worker it lives in, beside its logs and its loop."""
+    """What a TransactionLog needs from its io worker, besides logs and loop."""
 
     rpc: Rpc
     clock: Clock
@@ -85,7 +85,7 @@ class MarkerCall:
         self.outcome: Pending[list[int]] = Pending()
 
     def settle(self, numbers: Iterable[int] = (), code: int = ErrorCode.NONE) -> None:
-        """One log is done. numbers: of its markers, if they have an error."""
+        """One log is done. numbers: of its markers that have an error."""
         for number in numbers:
             self.codes[number] = int(code)
         self.left -= 1

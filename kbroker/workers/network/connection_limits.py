@@ -26,7 +26,7 @@ class TokenBucket:
         self._at_ms = now_ms
 
     def take(self, now_ms: int) -> bool:
-        """Take a token; False when there is none."""
+        """Take a token; False if there is none."""
         self._refill(now_ms)
         if self._tokens < 1:
             return False
@@ -34,7 +34,7 @@ class TokenBucket:
         return True
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until there is a token; 0 for now."""
+        """The time until there is a token; 0 for now."""
         self._refill(now_ms)
         if self._tokens >= 1:
             return 0
@@ -104,7 +104,7 @@ class ConnectionLimits:
     # -- decisions
 
     def wait_ms(self, listener_index: int, now_ms: int) -> int | None:
-        """How long to leave a listener alone; 0 to accept now, None until a connection closes."""
+        """How long to ignore a listener; 0 to accept now, None until a connection closes."""
         self._now_ms = now_ms
         if sum(self._totals) >= self._max_total:
             return None

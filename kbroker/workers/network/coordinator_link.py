@@ -33,7 +33,7 @@ SPENT_DEADLINES_MAX = 1_000
 
 
 class CoordinatorLink:
-    """One for each network process. lanes: to each io worker, by index."""
+    """One per network process. lanes: to each io worker, by index."""
 
     def __init__(self, lanes: list[Lane]) -> None:
         self._lanes = lanes
@@ -146,5 +146,5 @@ class CoordinatorLink:
 
     @property
     def waiting(self) -> int:
-        """Calls without an answer."""
+        """The number of calls in flight."""
         return len(self._calls)

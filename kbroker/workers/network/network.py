@@ -69,7 +69,7 @@ _NUMBERS = re.compile(r"\d+")
 
 
 class NetworkWorker(Worker):
-    """One network process; see the module."""
+    """The network process; see the module."""
 
     kind = ProcessKind.NETWORK
 
@@ -196,7 +196,7 @@ class NetworkWorker(Worker):
         )
 
     def topic_setting(self, topic: TopicImage, name: str) -> Any:
-        """One of a topic's settings, without the cost of parsing them all."""
+        """One of a topic's configs, without parsing them all."""
         own = topic.config.get(name)
         return self.config.topic_defaults[name] if own is None else TOPIC_KEYS[name].parse(own)
 
@@ -363,7 +363,7 @@ class NetworkWorker(Worker):
 
 
 def kind_of(reason: str) -> str:
-    """What reasons for closing have in common that a client could otherwise vary without end: its
-    numbers, and what follows a colon, are left out.
+    """A reason for closing without the parts that a client could vary endlessly: numbers, and text
+    after a colon.
     """
     return _NUMBERS.sub("", reason.partition(":")[0])

@@ -32,7 +32,7 @@ CountState = Callable[[str, int], None]
 
 
 def count_nothing(state: str, amount: int) -> None:
-    """For a group that no longer exists."""
+    """Stop counting the group, because it no longer exists."""
 
 
 class ClassicGroup(Group):
@@ -267,7 +267,7 @@ class ClassicGroup(Group):
                 del self._support[name]
 
     def wait_for_join(self, member: Member, pending: Pending[Any]) -> Pending[Any] | None:
-        """Have the member wait for the next generation; returns its earlier pending join."""
+        """Keep the member's join until the next generation; returns its earlier pending join."""
         before, member.join = member.join, pending
         if before is None:
             self.waiting_joins += 1

@@ -366,7 +366,7 @@ class ClassicProtocol(Part):
         member.session_timeout_ms = request.session_timeout_ms
 
     def _wait(self, op: Operation, group: ClassicGroup, member: Member) -> Pending[Any]:
-        """Have the member wait; its earlier pending request gets an error."""
+        """Keep the member's request pending; its earlier pending request gets an error."""
         pending: Pending[Any] = Pending()
         before = group.wait_for_join(member, pending)
         if before is not None:
@@ -504,7 +504,7 @@ def _given(named: Any) -> str:
 
 
 def _topics(group: ClassicGroup, member: Member) -> frozenset[str] | None:
-    """What a consumer subscribes to in the protocol that the group uses."""
+    """The topics that a consumer subscribes to in the group's protocol."""
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     return subscribed_topics(member.protocols.get(group.protocol or "", b""))

@@ -1,4 +1,4 @@
-"""How a group in the classic protocol gets from one generation to the next.
+"""Takes a group in the classic protocol from one generation to the next.
 
 A rebalance is *prepared*: members are told to join, and those that wait for an assignment are sent
 back. It is *completed* when all members have joined or the longest rebalance timeout has passed:

@@ -431,7 +431,7 @@ class ConsumerProtocol(Part):
             self.host.cancel_timer((kind, group_id, member_id))
 
     def find(self, group_id: str, member_id: str) -> tuple[ConsumerGroup, Member] | None:
-        """For timers, whose member may have been removed."""
+        """Find a member for a timer; it may have been removed."""
         group = self.machine.groups.get(group_id)
         member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
         return None if member is None else (group, member)  # type: ignore[return-value]

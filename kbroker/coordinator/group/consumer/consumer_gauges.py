@@ -1,4 +1,4 @@
-"""How many groups of the consumer protocol are in which state, for the metrics.
+"""Counts groups of the consumer protocol by state, for the metrics.
 
 A group's state follows from its records and is stored nowhere, so it is remembered here in which
 gauge a group is counted. The gauges add up over the partitions of ``__consumer_offsets``.

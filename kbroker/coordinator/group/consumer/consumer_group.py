@@ -128,7 +128,7 @@ class ConsumerGroup(Group):
         return any(topic in regex.topics for regex in self.resolved.values())
 
     def note_changed(self, topics: Set[str]) -> None:
-        """These topics were created, deleted or have other partitions now. Soft."""
+        """Topics were created or deleted, or their partitions have changed. Soft state."""
         if not topics.isdisjoint(self.name_counts):
             self.is_stale = True
         if self.resolved:

@@ -110,7 +110,7 @@ def upgrade_records(group: ConsumerGroup, wall_ms: int) -> list[consumer_records
 
 
 def classic_metadata(session_timeout_ms: int, protocols: Mapping[str, bytes]) -> Any:
-    """What a member's record keeps from the classic protocol."""
+    """The fields of the classic protocol in a member's record."""
     cls = ConsumerGroupMemberMetadataValue
     return cls.ClassicMemberMetadata(
         session_timeout_ms=session_timeout_ms,

@@ -1,4 +1,4 @@
-"""How a member gets from its present assignment to its target assignment.
+"""Moves a member from its current assignment to its target assignment.
 
 A member first gives up what it should no longer have, and says so in a heartbeat. Only then does it
 move to the target's epoch and get the partitions that are free. Partitions that other members still
@@ -33,7 +33,7 @@ def reconcile(
     is_free: Callable[[bytes, int], bool],
     reported: Iterable[Any] | None,
 ) -> Member:
-    """The member after its next step; the same object if there is none.
+    """The member after its next step; the same object if there is no step.
 
     subscribed: ids of the existing topics it subscribes to. is_new_subscription: that has just
         changed, so what it has of other topics is to be revoked without waiting for a new target.

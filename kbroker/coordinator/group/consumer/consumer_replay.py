@@ -34,7 +34,7 @@ class ConsumerReplay:
         self._on_removed = on_removed
 
     def replayers(self) -> dict[type[Message], Replayer]:
-        """By class of key."""
+        """The replay functions by class of the record's key."""
         return {
             topic.ConsumerGroupMetadataKey: self._group,
             topic.ConsumerGroupPartitionMetadataKey: self._partition_metadata,

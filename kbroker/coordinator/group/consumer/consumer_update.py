@@ -267,7 +267,7 @@ class Update:
 
 
 def assignment_wait_ms(host: Host, group: ConsumerGroup) -> int:
-    """How long until the last target is so old that a new one may be computed; 0: it may be now."""
+    """The time until a new target assignment may be computed; 0: now."""
     own = host.image.group_config.get(group.group_id)
     interval_ms = value_of(ASSIGNMENT_INTERVAL_MS, own or {}, host.config)
     if not interval_ms or not group.target_ms or not group.members:
