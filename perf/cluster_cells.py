@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from perf import saturate
@@ -398,7 +399,9 @@ def create_when_possible(cluster: Cluster, timeout: float) -> None:
             new = NewTopic(name, 2, 2)
             admin.create_topics([new], request_timeout=2)[name].result(timeout=3)
             break
-        except Exception as error:  # confluent-kafka's derives from Exception
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                break  # an earlier request timed out and was served all the same
             if time.monotonic() > deadline:
                 raise CellFailed(f"{cluster.name}: no topic can be created: {error}") from error
             time.sleep(0.02)
