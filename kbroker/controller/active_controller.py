@@ -20,6 +20,7 @@ from kbroker.cluster.control_requests import (
 )
 from kbroker.controller import announcements
 from kbroker.controller.announcements import Request
+from kbroker.controller.counts import Counts
 from kbroker.controller.decisions import Decision
 from kbroker.controller.events import EventQueue
 from kbroker.controller.persistence import ATTEMPTS
@@ -83,6 +84,7 @@ class ActiveController:
         self.state = state
         self.store = store
         self.events = EventQueue()
+        self.counts = Counts()
         # Called with every LeaderAndIsr response.
         self.heard: Callable[[Answered], None] = lambda _: None
         self._brokers = brokers

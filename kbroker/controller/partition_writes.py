@@ -105,6 +105,7 @@ class PartitionWrites:
                 batch.lead(key, is_new=old is not None and not old.is_stored)
             else:
                 batch.refresh([key])
+            self._controller.counts.note(old, partition)
             say(key, old, partition)
         return changed
 

@@ -150,6 +150,7 @@ class ClusterState:
         self.topic_ids = topic_ids or TopicIds()
         self.controller_epoch = controller_epoch
         self.brokers: dict[int, Broker] = {}
+        self.version = 0  # changes with topics, partitions, settings and brokers
         # Of the brokers that are there: those that have asked to have their leaderships taken.
         self.shutting_down: set[int] = set()
         # Replicas in log directories that failed, by broker.
@@ -294,6 +295,7 @@ class ClusterState:
 
     def remove_broker(self, broker_id: int) -> None:
         """Remove a broker whose registration has ended."""
+        self.version += 1
         self.brokers.pop(broker_id, None)
         self.shutting_down.discard(broker_id)
         self.offline_replicas.pop(broker_id, None)
@@ -305,6 +307,7 @@ class ClusterState:
         rack: str | None,
         epoch: int = NO_BROKER_EPOCH,
     ) -> None:
+        self.version += 1
         self.brokers[broker_id] = Broker(epoch, LiveBroker(endpoints, rack))
 
     def set_broker_config(self, entity: str, config: dict[str, str]) -> None:

@@ -107,6 +107,49 @@ FOLLOWED_BYTES = _row(
     "kbroker_followed_bytes_total", COUNTER, "Bytes of record batches copied from leaders."
 )
 
+# -- the cluster, in the controller process
+ZOOKEEPER_DISCONNECTED = _row(
+    "kbroker_zookeeper_disconnected",
+    GAUGE,
+    "1 while there is no connection to ZooKeeper: partitions are served, topics cannot be changed.",
+)
+ZOOKEEPER_SESSIONS_EXPIRED = _row(
+    "kbroker_zookeeper_sessions_expired_total",
+    COUNTER,
+    "ZooKeeper sessions that expired, after which the broker registered again.",
+)
+ACTIVE_CONTROLLER = _row(
+    "kbroker_active_controller", GAUGE, "1 on the broker that is the active controller."
+)
+CONTROLLER_ELECTIONS = _row(
+    "kbroker_controller_elections_total",
+    COUNTER,
+    "How often this broker has been elected controller.",
+)
+CLUSTER_BROKERS = _row(
+    "kbroker_cluster_brokers", GAUGE, "Registered brokers, on the active controller."
+)
+OFFLINE_PARTITIONS = _row(
+    "kbroker_offline_partitions",
+    GAUGE,
+    "Partitions without a live leader, on the active controller.",
+)
+PREFERRED_IMBALANCE = _row(
+    "kbroker_preferred_replica_imbalance",
+    GAUGE,
+    "Partitions whose leader is not the preferred replica, on the active controller.",
+)
+LEADER_ELECTIONS = _row(
+    "kbroker_leader_elections_total",
+    COUNTER,
+    "Partitions that were given another leader, or none, by this broker as the controller.",
+)
+UNCLEAN_ELECTIONS = _row(
+    "kbroker_unclean_leader_elections_total",
+    COUNTER,
+    "Of these, partitions whose new leader was not in sync: records may be lost.",
+)
+
 # -- transactions, in io workers
 TRANSACTIONS_OPEN = _row(
     "kbroker_transactions_open", GAUGE, "Transactions begun and not yet complete."

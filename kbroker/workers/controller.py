@@ -42,11 +42,13 @@ from kbroker.ipc.process_table import HANDED_OVER, Address, ProcessKind
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import StoreFailed, WrongCluster
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
+from kbroker.metrics.slots import Counters
 from kbroker.peers.controller_link import ControllerLink
 from kbroker.peers.links import Links, control_listener
 from kbroker.protocol import codec
 from kbroker.workers.active_controllers import ActiveControllers
 from kbroker.workers.base import Worker, now_ms, raise_failure
+from kbroker.workers.cluster_metrics import ClusterMetrics
 from kbroker.workers.controller_server import SERVED, ControllerServer
 from kbroker.workers.leaving import Leaving
 from kbroker.workers.office import InOffice, Office
@@ -116,6 +118,7 @@ class ControllerWorker(Worker):
         self.isr_changes = IsrChanges(
             me.broker_id, self.hosting.replicas, controllers, self.rpc.sleep
         )
+        self._metrics = ClusterMetrics(self._counters(), self.office, self.store.is_shared)
         self._serve()
         if self.store.fd is not None:
             self.add_reader(self.store.fd, self.store.drain)
@@ -149,6 +152,13 @@ class ControllerWorker(Worker):
         """Serve a request from another broker: from its controller, or to this one."""
         server = self._controller_server if asked.api_key in SERVED else self._control
         return await server.serve(sender, asked)
+
+    def _counters(self) -> Counters:
+        counters = Counters(
+            self.context.counters, self.processes.addresses.index(self.context.address)
+        )
+        counters.reset_gauges()
+        return counters
 
     def _controller_link(self) -> ControllerLink:
         """A link to the active controller, whichever broker it is."""
@@ -264,6 +274,7 @@ class ControllerWorker(Worker):
         self._take_over()
         self.store.settle(now)
         self.links.tick(now)
+        self._metrics.publish()
         for link in (self._shutdown_link, self._isr_link):
             link.tick(now, self.hosting.metadata.controller_id)
 

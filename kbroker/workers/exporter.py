@@ -26,6 +26,7 @@ from kbroker.ipc.process_table import (
     STOPPING,
     ProcessKind,
 )
+from kbroker.metrics.catalog import ZOOKEEPER_DISCONNECTED
 from kbroker.metrics.export import CONTENT_TYPE, prometheus_text
 from kbroker.metrics.slots import Counters
 from kbroker.workers.base import ProcessContext, Worker, now_ms
@@ -191,6 +192,10 @@ class ExporterWorker(Worker):
             "cluster_id": self.context.cluster_id,
             "processes": processes,
         }
+        if self.context.config.uses_zookeeper:
+            # Partitions are served without it, so the broker is not unhealthy.
+            is_gone = any(row.get(ZOOKEEPER_DISCONNECTED) for _, row in self._rows)
+            document["zookeeper"] = "disconnected" if is_gone else "connected"
         return 200 if healthy else 503, json.dumps(document, indent=1).encode() + b"\n"
 
     def metrics_text(self) -> str:

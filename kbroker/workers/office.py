@@ -14,6 +14,7 @@ from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController, Brokers
 from kbroker.controller.config_admin import ConfigAdmin
+from kbroker.controller.counts import Counts
 from kbroker.controller.duties import Duties
 from kbroker.controller.membership import Elected, Registration
 from kbroker.controller.session import Session
@@ -88,7 +89,8 @@ class Office:
     ) -> None:
         self._topic_ids = topic_ids
         self.present: InOffice | None = None
-        self._is_connected = False
+        self.is_connected = False
+        self.counts = Counts()
         self._me = me
         self._hosting = hosting
         self._brokers = brokers
@@ -98,7 +100,7 @@ class Office:
     @property
     def duties(self) -> Duties | None:
         """The controller's; None if another broker is elected or the store is unreachable."""
-        return self.present.duties if self.present is not None and self._is_connected else None
+        return self.present.duties if self.present is not None and self.is_connected else None
 
     def start(self) -> None:
         """Register and stand for election, now and whenever it becomes necessary again."""
@@ -123,7 +125,7 @@ class Office:
 
     def check_connected(self) -> None:
         """REQUEST_TIMED_OUT while the store cannot be reached; clients retry."""
-        if not self._is_connected:
+        if not self.is_connected:
             text = "The metadata store cannot be reached; try again."
             raise WireError(ErrorCode.REQUEST_TIMED_OUT, text)
 
@@ -136,11 +138,12 @@ class Office:
         return self._process.sleep(delay_ms)
 
     def registered(self, broker_epoch: int, controller_epoch: int) -> None:
+        self.counts.registrations += 1
         self._hosting.broker_epoch = broker_epoch
         self._hosting.fence_below(controller_epoch)
 
     def connected(self, is_connected: bool) -> None:
-        self._is_connected = is_connected
+        self.is_connected = is_connected
         if is_connected and self.present is not None:
             self.present.duties.connected()
 
@@ -149,6 +152,8 @@ class Office:
         state = ClusterState(self._me.broker_id, elected.epoch, self._topic_ids)
         await persistence.load(store, state)
         controller = ActiveController(state, store, self._brokers, self._hosting)
+        controller.counts = self.counts
+        self.counts.controller_elections += 1
         self.present = self._process.put_in_office(controller)
         self.present.duties.start()
         self._process.in_office(self.present)
