@@ -76,7 +76,9 @@ class WayToBrokers(Brokers, Protocol):
 
 
 class Office:
-    """``present``: the controller; None while another broker is elected."""
+    """``present``: the controller; None while another broker is elected. ``is_connected``: whether
+    the store can be reached.
+    """
 
     def __init__(
         self,
