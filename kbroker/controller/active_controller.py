@@ -20,23 +20,22 @@ from kbroker.cluster.control_requests import (
 )
 from kbroker.controller import announcements
 from kbroker.controller.announcements import Request
+from kbroker.controller.configs import ConfigsChanged
 from kbroker.controller.counts import Counts
 from kbroker.controller.decisions import Decision
 from kbroker.controller.events import EventQueue
-from kbroker.controller.persistence import ATTEMPTS
 from kbroker.controller.state import (
     Broker,
     Change,
     ClusterState,
-    ConfigsChanged,
     TopicCreated,
     TopicRemoved,
 )
 from kbroker.controller.store_failure import store_failure
 from kbroker.controller.told import Told
+from kbroker.controller.write_decided import write_decided
 from kbroker.ipc.pending import Pending
 from kbroker.metastore.settled import Fenced, SettledStore
-from kbroker.metastore.store import BadVersion, NodeExists, NoNode
 
 logger = logging.getLogger(__name__)
 
@@ -64,15 +63,13 @@ class Brokers(Protocol):
 
 
 class Settings(Protocol):
-    """Distributes configs to the processes of this broker: ``Hosting``."""
+    """Distributes configs to the processes of this broker: ``StoredConfigs``."""
 
-    def set_configs(
-        self,
-        topics: Mapping[str, dict[str, str]] = ...,
-        brokers: Mapping[str, dict[str, str]] = ...,
-        groups: Mapping[str, dict[str, str]] = ...,
-    ) -> Pending[dict[str, int]]:
+    def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
         """Resolves when every process has applied them."""
+
+    def forget_topic(self, name: str) -> None:
+        """Called after a topic and its configs have been removed from the store."""
 
 
 class ActiveController:
@@ -93,11 +90,8 @@ class ActiveController:
 
     def start(self) -> Pending[list[Answered]]:
         """Send the complete state to all brokers."""
-        state = self.state
-        configs = {topic.name: topic.config for topic in state.topics()}
-        self._settings.set_configs(configs, state.broker_config, state.group_config)
         self.set_live()
-        return self.send(announcements.at_start(state, state.brokers))
+        return self.send(announcements.at_start(self.state, self.state.brokers))
 
     def set_live(self) -> None:
         """Called after the set of registered brokers has changed."""
@@ -118,21 +112,11 @@ class ActiveController:
         If another client has changed the same nodes, ``reread`` returns the changes and ``decide``
         is called again. Raises BadVersion, NodeExists or NoNode when every attempt fails.
         """
-        for attempt in range(ATTEMPTS):
-            decision = decide()
-            if not decision.writes:
-                return decision
-            try:
-                await self.store.apply(decision.writes)
-            except (BadVersion, NodeExists, NoNode) as error:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                logger.info("decided again: another client changed %s", error.path)
-            else:
-                self.state.note_written(decision.writes)
-                return decision
+
+        async def enter_again() -> None:
             self.enter(await reread())
-        raise AssertionError("unreachable")
+
+        return await write_decided(self.store, decide, self.state.configs.note_written, enter_again)
 
     def enter(self, changes: Iterable[Change]) -> Pending[list[Answered]]:
         """Apply changes that are in the store, and send the resulting requests to the brokers.
@@ -145,19 +129,13 @@ class ActiveController:
     def note(self, changes: Iterable[Change]) -> None:
         """Like ``enter``, but sends no requests."""
         for change in changes:
-            if isinstance(change, ConfigsChanged):
-                self.use_settings(change)
-                continue
             self.state.enter(change)
-            if isinstance(change, TopicCreated):
-                self._settings.set_configs({change.topic.name: change.topic.config})
+            if isinstance(change, ConfigsChanged):
+                self._settings.set_configs(change)
+            elif isinstance(change, TopicCreated):
+                self._settings.set_configs(ConfigsChanged({change.topic.name: change.config}))
             elif isinstance(change, TopicRemoved):
-                self._settings.set_configs({change.name: {}})
-
-    def use_settings(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
-        """Apply changed configs; resolves when every process of this broker uses them."""
-        self.state.enter(changed)
-        return self._settings.set_configs(*changed)
+                self._settings.forget_topic(change.name)
 
     def send(self, requests: Iterable[Request]) -> Pending[list[Answered]]:
         """Resolves with the responses, in order."""

@@ -1,8 +1,9 @@
 """Alters the configs of topics, brokers and groups, by request or by reloading the file.
 
-As in ``topic_admin``, a request is planned, stored and entered into the state in one event of the
-controller's queue, and then published. A resource changes as a whole or not at all; one that is
-rejected does not keep the others from changing.
+Every broker does, whoever is the controller; the others are told by a notice in the store. As in
+``topic_admin``, a request is planned, stored and entered in one event of a queue, and then
+published. A resource changes as a whole or not at all; one that is rejected does not keep the
+others from changing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kbroker.cluster.settings import DEFAULT, FILE, effective_config
 from kbroker.config import dynamic
@@ -31,11 +32,11 @@ from kbroker.config.resource_types import BROKER, GROUP, NAMES, TOPIC
 from kbroker.config.topic_config import validate_topic
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.controller import decisions, persistence
-from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.configs import Configs, ConfigsChanged
 from kbroker.controller.decisions import Decision
-from kbroker.controller.state import Change, ConfigsChanged
+from kbroker.controller.events import EventQueue
 from kbroker.controller.store_failure import store_failure
-from kbroker.controller.topics import existing_topic
+from kbroker.controller.write_decided import write_decided
 from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.ipc.calls import (
     AlterConfigs,
@@ -47,7 +48,7 @@ from kbroker.ipc.calls import (
 from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import Whole
-from kbroker.metastore.settled import Fenced
+from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.properties import read_properties
 from kbroker.security.principal import by
@@ -62,30 +63,64 @@ R = TypeVar("R", ResourceSettings, ResourceChanges)
 Changes = dict[tuple[int, str], dict[str, str]]
 
 
+class Topics(Protocol):
+    """``Metadata``."""
+
+    def topic(self, name: str) -> object | None:
+        """None if the topic is unknown or being deleted."""
+
+
+class Stored(Protocol):
+    """``StoredConfigs``."""
+
+    @property
+    def configs(self) -> Configs: ...
+
+    @property
+    def events(self) -> EventQueue: ...
+
+    @property
+    def store(self) -> SettledStore: ...
+
+    @property
+    def is_connected(self) -> bool: ...
+
+    def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]: ...
+
+
 class ConfigAdmin:
-    """The controller's operations on configs. ``config``: this broker's effective config."""
+    """A broker's operations on configs. ``config``: its effective config."""
 
     def __init__(
         self,
-        controller: ActiveController,
+        stored: Stored,
+        topics: Topics,
+        broker_id: int,
         started_with: BrokerConfig,
         runtime_dir: str,
     ) -> None:
         """Start from the stored configs and the file as it was last read."""
-        self._controller = controller
-        self._events = controller.events
-        self._state = controller.state
+        self._stored = stored
+        self._topics = topics
+        self._broker_id = broker_id
+        self._configs = stored.configs
+        self._events = stored.events
         self._started_with = started_with
         self._file_layer_path = os.path.join(runtime_dir, FILE_LAYER_NAME)
         self.config = started_with
         if os.path.exists(self._file_layer_path):
             with open(self._file_layer_path, encoding="utf-8") as file:
-                self._state.set_broker_config(FILE, json.load(file))
+                self._stored.set_configs(ConfigsChanged(brokers={FILE: json.load(file)}))
         self._refresh()
 
+    def changed(self, changed: ConfigsChanged) -> None:
+        """Configs have changed in the store."""
+        if changed.brokers:
+            self._refresh()
+
     def _refresh(self) -> None:
-        layers = self._state.broker_config
-        self.config = effective_config(self._started_with, layers, self._state.broker_id)
+        layers = self._configs.brokers
+        self.config = effective_config(self._started_with, layers, self._broker_id)
 
     def validate_topic(self, settings: Mapping[str, str]) -> None:
         """Raises ConfigError if a topic must not have these configs."""
@@ -109,10 +144,7 @@ class ConfigAdmin:
                 return dynamic.replace_group(settings, self.config)
             return dynamic.replace_broker(settings, self.config, per_broker=name != DEFAULT)
 
-        work = partial(self._alter, asked, asked.resources, plan)
-        results, published = await self._events.put(work)
-        await published
-        return results
+        return await self._altered(asked, asked.resources, plan)
 
     async def incremental_alter_configs(
         self, sender: Address, asked: IncrementalAlterConfigs
@@ -127,15 +159,27 @@ class ConfigAdmin:
                 )
             reject_null((op.name, op.value) for op in ops if op.operation != dynamic.DELETE)
             if kind == TOPIC:
-                current = existing_topic(self._state, name).config
+                current = self._configs.topic(self._existing(name))
                 return dynamic.alter_topic(current, ops, self.config)
             if kind == GROUP:
-                current = self._state.group_config.get(name, {})
+                current = self._configs.groups.get(name, {})
                 return dynamic.alter_group(current, ops, self.config)
-            current = self._state.broker_config.get(name, {})
+            current = self._configs.brokers.get(name, {})
             return dynamic.alter_broker(current, ops, self.config, per_broker=name != DEFAULT)
 
-        work = partial(self._alter, asked, asked.resources, plan)
+        return await self._altered(asked, asked.resources, plan)
+
+    async def _altered(
+        self,
+        asked: AlterConfigs | IncrementalAlterConfigs,
+        resources: Sequence[R],
+        plan: Callable[[R, int, str], dict[str, str]],
+    ) -> list[ConfigResult]:
+        """The results, once every process of this broker has applied the changes."""
+        if not self._stored.is_connected:
+            text = "The metadata store cannot be reached; try again."
+            raise WireError(ErrorCode.REQUEST_TIMED_OUT, text)
+        work = partial(self._alter, asked, resources, plan)
         results, published = await self._events.put(work)
         await published
         return results
@@ -148,7 +192,7 @@ class ConfigAdmin:
     ) -> tuple[list[ConfigResult], Pending[Any]]:
         """The results, and a Pending that resolves when every process has applied the changes."""
         results: list[ConfigResult] = []
-        changed = ConfigsChanged()
+        changed, store = ConfigsChanged(), self._stored.store
 
         def decide() -> Decision:
             nonlocal results, changed
@@ -156,16 +200,16 @@ class ConfigAdmin:
             changed = by_kind(changes)
             if asked.validate_only:
                 return Decision([], [])
-            return decisions.configure(self._state, changed)
+            return decisions.configure(self._configs, changed, is_shared=store.is_shared)
 
-        async def reread() -> list[Change]:
-            controller = self._controller
-            return [await persistence.reread_configs(controller.store, self._state, changed)]
+        async def reread() -> None:
+            present = await persistence.reread_configs(store, self._configs, changed)
+            self._stored.set_configs(present)
 
         nothing: Pending[None] = Pending()
         nothing.resolve()
         try:
-            decision = await self._controller.write(decide, reread)
+            decision = await write_decided(store, decide, self._configs.note_written, reread)
         except (StoreFailed, StoreError, Fenced) as error:
             failed = failure(store_failure(error))
             return [result if result.error else failed for result in results], nothing
@@ -198,7 +242,7 @@ class ConfigAdmin:
 
     def _target(self, kind: int, name: str) -> tuple[int, str]:
         if kind == TOPIC:
-            return kind, existing_topic(self._state, name).name
+            return kind, self._existing(name)
         if kind == GROUP and name:
             return kind, name  # also one that is not there yet
         if kind == GROUP:
@@ -210,18 +254,25 @@ class ConfigAdmin:
             )
         if name == "":
             return kind, DEFAULT
-        if name not in map(str, self._state.brokers):
+        if name != str(self._broker_id):
             raise WireError(
                 ErrorCode.INVALID_REQUEST,
-                f"There is no broker '{name}'; use one of {sorted(self._state.brokers)}, or an"
-                " empty name for all brokers.",
+                f"This is not broker '{name}' but {self._broker_id}: its settings are changed"
+                " there, or for all brokers with an empty name.",
             )
         return kind, name
 
+    def _existing(self, name: str) -> str:
+        if self._topics.topic(name) is None:
+            raise WireError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"This server does not host topic '{name}'."
+            )
+        return name
+
     def _settings_of(self, kind: int, name: str) -> Mapping[str, str]:
         if kind == TOPIC:
-            return existing_topic(self._state, name).config
-        configs = self._state.group_config if kind == GROUP else self._state.broker_config
+            return self._configs.topic(self._existing(name))
+        configs = self._configs.groups if kind == GROUP else self._configs.brokers
         return configs.get(name, {})
 
     def _enter(self, changed: ConfigsChanged, asked_by: str) -> Pending[Any]:
@@ -235,10 +286,7 @@ class ConfigAdmin:
                     told = without_effect(key, key.parse(text))
                     if told is not None:
                         logger.warning("%s %s: %s", NAMES[kind], name, told)
-        published = self._controller.use_settings(changed)
-        if changed.brokers:
-            self._refresh()
-        return published
+        return self._stored.set_configs(changed)
 
     # -- by file -----------------------------------------------------------------------------
 
@@ -281,7 +329,7 @@ class ConfigAdmin:
             logger.error("%s was reloaded but is not used: %s", path, error)
             return False
         self.config = config
-        self._controller.use_settings(ConfigsChanged(brokers={FILE: layer}))
+        self._stored.set_configs(ConfigsChanged(brokers={FILE: layer}))
         return True
 
     def _keep_file_layer(self, layer: dict[str, str]) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kbroker.cluster.control_requests import PartitionKey
+from kbroker.controller.configs import Configs, ConfigsChanged
 from kbroker.controller.elections import first_states
 from kbroker.controller.state import (
     Change,
     ClusterState,
-    ConfigsChanged,
     DeletionBegun,
     PartitionsChanged,
     PartitionState,
@@ -28,7 +28,7 @@ from kbroker.controller.state import (
 from kbroker.controller.topic_nodes import create_partitions, create_topic
 from kbroker.controller.topics import Assignment, NewTopic
 from kbroker.metastore import paths
-from kbroker.metastore.store import Node, Operation, Transaction
+from kbroker.metastore.store import ANY_VERSION, Node, Operation, Transaction
 
 
 class Decision(NamedTuple):
@@ -45,12 +45,13 @@ def create(state: ClusterState, topics: Iterable[NewTopic]) -> Decision:
     """Create topics with their configs and the first state of each partition."""
     transaction, changes = collect(), list[Change]()
     for new in topics:
-        version = state.config_versions.get(paths.topic_config(new.name))
+        version = state.configs.versions.get(paths.topic_config(new.name))
         states = first_states(state, new.name, new.assignment)
         topic_id = state.topic_ids.to_store(new.topic_id)
         create_topic(transaction, new, version, states, state.controller_epoch, topic_id)
         partitions = [states[number] for number in sorted(states)]
-        changes.append(TopicCreated(TopicState(new.name, new.topic_id, partitions, new.config)))
+        topic = TopicState(new.name, new.topic_id, partitions)
+        changes.append(TopicCreated(topic, new.config))
     return Decision(transaction.operations, changes)
 
 
@@ -117,24 +118,36 @@ def remove(state: ClusterState, names: Iterable[str], nodes: Mapping[str, list[N
         for node in reversed(nodes[name]):
             transaction.delete(node.path, node.stat.version)
         config = paths.topic_config(name)
-        if config in state.config_versions:
-            transaction.delete(config, state.config_versions[config])
+        if config in state.configs.versions:
+            transaction.delete(config, state.configs.versions[config])
         changes.append(TopicRemoved(name))
     return Decision(transaction.operations, changes)
 
 
-def configure(state: ClusterState, changed: ConfigsChanged) -> Decision:
-    """Replace the configs of topics, brokers and groups."""
+def configure(configs: Configs, changed: ConfigsChanged, *, is_shared: bool) -> Decision:
+    """Replace the configs of topics, brokers and groups.
+
+    is_shared: notify the other brokers, and fail with NoNode if a topic no longer exists.
+    """
     transaction = collect()
     documents = [(paths.topic_config(name), config) for name, config in changed.topics.items()]
     documents += [(paths.broker_config(name), config) for name, config in changed.brokers.items()]
     documents += [(paths.group_config(name), config) for name, config in changed.groups.items()]
     for path, config in documents:
-        version = state.config_versions.get(path)
+        version = configs.versions.get(path)
         if version is None:
             transaction.create(path, paths.encode_config(config))
         elif not config and path.startswith(paths.GROUP_CONFIGS):
             transaction.delete(path, version)
         else:
             transaction.set(path, paths.encode_config(config), version)
+        if is_shared and not path.startswith(paths.GROUP_CONFIGS):
+            notice = paths.encode_config_change(path)
+            transaction.create(paths.CONFIG_CHANGE, notice, sequential=True)
+    if is_shared:
+        for name in changed.topics:
+            transaction.check(paths.topic(name), ANY_VERSION)
+        if changed.groups:
+            # COMPAT: Kafka 2.7 stops processing notifications at one of an unknown entity type.
+            transaction.set(paths.GROUP_CONFIGS, b"")
     return Decision(transaction.operations, [changed])

@@ -128,7 +128,7 @@ class PartitionWrites:
 
     def is_unclean(self, topic: TopicState) -> bool:
         """Whether unclean leader election is enabled for the topic."""
-        text = topic.config.get(UNCLEAN)
+        text = self.state.configs.topic(topic.name).get(UNCLEAN)
         return bool(self._setting(UNCLEAN)) if text is None else text.strip().lower() == "true"
 
 

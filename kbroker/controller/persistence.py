@@ -8,11 +8,11 @@ from contextlib import suppress
 
 from kbroker.cluster.control_requests import LiveBroker, PartitionKey
 from kbroker.cluster.topic_ids import TopicIds
+from kbroker.controller.configs import Configs, ConfigsChanged
 from kbroker.controller.state import (
     Broker,
     Change,
     ClusterState,
-    ConfigsChanged,
     DeletionBegun,
     PartitionsChanged,
     PartitionState,
@@ -35,24 +35,11 @@ ATTEMPTS = 3
 
 
 async def load(store: SettledStore, state: ClusterState) -> None:
-    """Load brokers, topics and configs into ``state``, and clean up after unfinished deletions."""
+    """Load brokers and topics into ``state``, and clean up after unfinished deletions."""
     state.brokers.update(await registrations(store))
-    topic_configs = {}
-    for node in await store.subtree(paths.TOPIC_CONFIGS):
-        topic_configs[node.path.rpartition("/")[2]] = paths.decode_config(node.data)
-        state.config_versions[node.path] = node.stat.version
-    for node in await store.subtree(paths.BROKER_CONFIGS):
-        entity = node.path.rpartition("/")[2]
-        name = "default" if entity == paths.DEFAULT_ENTITY else entity
-        state.set_broker_config(name, paths.decode_config(node.data))
-        state.config_versions[node.path] = node.stat.version
-    for node in await store.subtree(paths.GROUP_CONFIGS):
-        state.set_group_config(paths.group_of_config(node.path), paths.decode_config(node.data))
-        state.config_versions[node.path] = node.stat.version
     nodes = await store.subtree(paths.BROKER_TOPICS)
     for stored in stored_topics(nodes, ignore_damaged=store.is_shared):
-        config = topic_configs.get(stored.name, {})
-        state.add_topic(await _topic_with_id(store, state.topic_ids, stored, config))
+        state.add_topic(await _topic_with_id(store, state.topic_ids, stored))
     marked = await store.children(paths.DELETE_TOPICS)
     unfinished = [name for name in marked if state.topic(name)]
     state.mark_deleting(unfinished)
@@ -60,9 +47,7 @@ async def load(store: SettledStore, state: ClusterState) -> None:
         await store.multi().delete(paths.delete_topic(name)).commit()
 
 
-async def _topic_with_id(
-    store: SettledStore, ids: TopicIds, stored: StoredTopic, config: dict[str, str]
-) -> TopicState:
+async def _topic_with_id(store: SettledStore, ids: TopicIds, stored: StoredTopic) -> TopicState:
     """The topic; one of a Kafka that knew no topic ids is given one, for good where topics have
     ids.
     """
@@ -73,7 +58,7 @@ async def _topic_with_id(
         document = paths.encode_topic(topic_id, stored.assignment, stored.rest)
         await store.multi().set(stored.document.path, document, version).commit()
         version += 1
-    topic = TopicState(stored.name, topic_id, stored.partitions(), config, version)
+    topic = TopicState(stored.name, topic_id, stored.partitions(), version)
     topic.rest = stored.rest
     return topic
 
@@ -103,14 +88,16 @@ async def reread_topics(
     marked = set(await store.children(paths.DELETE_TOPICS))
     for name in names:
         known = state.topic(name)
-        config = await _reread_config(store, state, paths.topic_config(name))
-        if known is not None and known.config != config:
+        before = state.configs.topic(name)
+        config = await reread_config(store, state.configs, paths.topic_config(name))
+        if known is not None and before != config:
             changes.append(ConfigsChanged(topics={name: config}))
         nodes = await _topic_tree(store, name)
         for stored in stored_topics(nodes, ignore_damaged=store.is_shared):
-            found = await _topic_with_id(store, state.topic_ids, stored, config)
+            found = await _topic_with_id(store, state.topic_ids, stored)
             found.deleting = name in marked
-            changes += [TopicCreated(found)] if known is None else _differences(known, found)
+            created = [TopicCreated(found, config)]
+            changes += created if known is None else _differences(known, found)
         if name in marked and known is not None and not known.deleting:
             changes.append(DeletionBegun(name))
     return changes
@@ -147,24 +134,15 @@ def names_in(changes: Iterable[Change]) -> set[str]:
 
 
 async def reread_configs(
-    store: SettledStore, state: ClusterState, changed: ConfigsChanged
+    store: SettledStore, configs: Configs, changed: ConfigsChanged
 ) -> ConfigsChanged:
-    """The stored configs of the resources in ``changed``."""
-    return ConfigsChanged(
-        {
-            name: await _reread_config(store, state, paths.topic_config(name))
-            for name in changed.topics
-            if state.topic(name)
-        },
-        {
-            name: await _reread_config(store, state, paths.broker_config(name))
-            for name in changed.brokers
-        },
-        {
-            name: await _reread_config(store, state, paths.group_config(name))
-            for name in changed.groups
-        },
-    )
+    """The stored configs of the resources in ``changed``; updates their versions."""
+    rows: list[dict[str, dict[str, str]]] = [{}, {}, {}]
+    path_of = (paths.topic_config, paths.broker_config, paths.group_config)
+    for found, path, names in zip(rows, path_of, changed, strict=True):
+        for name in names:
+            found[name] = await reread_config(store, configs, path(name))
+    return ConfigsChanged(*rows)
 
 
 async def reread_states(
@@ -223,13 +201,14 @@ async def ensure_partition_nodes(
                     await store.multi().create(path).commit()
 
 
-async def _reread_config(store: SettledStore, state: ClusterState, path: str) -> dict[str, str]:
+async def reread_config(store: SettledStore, configs: Configs, path: str) -> dict[str, str]:
+    """The stored config at ``path``; updates its version."""
     try:
         node = await store.get(path)
     except NoNode:
-        state.config_versions.pop(path, None)
+        configs.versions.pop(path, None)
         return {}
-    state.config_versions[path] = node.stat.version
+    configs.versions[path] = node.stat.version
     return paths.decode_config(node.data)
 
 

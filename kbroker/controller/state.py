@@ -17,8 +17,7 @@ from kbroker.cluster.control_requests import (
     PartitionKey,
 )
 from kbroker.cluster.topic_ids import TopicIds
-from kbroker.metastore import paths
-from kbroker.metastore.store import Operation
+from kbroker.controller.configs import Configs, ConfigsChanged
 from kbroker.types import BrokerId
 
 # The partition epoch of a partition whose node is not written yet.
@@ -49,7 +48,6 @@ class TopicState:
     """A topic; modified only by ``ClusterState``."""
 
     __slots__ = (
-        "config",
         "deleting",
         "document_version",
         "name",
@@ -64,13 +62,11 @@ class TopicState:
         name: str,
         topic_id: bytes,
         partitions: list[PartitionState],
-        config: dict[str, str],
         document_version: int = 0,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.partitions = partitions
-        self.config = config
         self.deleting = False
         self.stopped = False  # its logs are deleted
         # Of the topic's node in the store, which this was read from or written to.
@@ -80,6 +76,7 @@ class TopicState:
 
 class TopicCreated(NamedTuple):
     topic: TopicState
+    config: dict[str, str] = {}
 
 
 class TopicEnlarged(NamedTuple):
@@ -114,14 +111,6 @@ class TopicRemoved(NamedTuple):
     name: str
 
 
-class ConfigsChanged(NamedTuple):
-    """The complete configs of topics, brokers (by id, or ``default``) and groups."""
-
-    topics: Mapping[str, dict[str, str]] = {}
-    brokers: Mapping[str, dict[str, str]] = {}
-    groups: Mapping[str, dict[str, str]] = {}
-
-
 Change = (
     TopicCreated
     | TopicEnlarged
@@ -144,8 +133,13 @@ class ClusterState:
     """The state of one controller, elected as ``controller_epoch`` on broker ``broker_id``."""
 
     def __init__(
-        self, broker_id: int, controller_epoch: int = 0, topic_ids: TopicIds | None = None
+        self,
+        broker_id: int,
+        controller_epoch: int = 0,
+        topic_ids: TopicIds | None = None,
+        configs: Configs | None = None,
     ) -> None:
+        """configs: those of the broker, which ``StoredConfigs`` maintains."""
         self.broker_id = BrokerId(broker_id)
         self.topic_ids = topic_ids or TopicIds()
         self.controller_epoch = controller_epoch
@@ -155,10 +149,7 @@ class ClusterState:
         self.shutting_down: set[int] = set()
         # Replicas in log directories that failed, by broker.
         self.offline_replicas: dict[int, set[PartitionKey]] = {}
-        self.broker_config: dict[str, dict[str, str]] = {"default": {}}
-        self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
-        # Of the nodes of settings, those of topics that are no more among them.
-        self.config_versions: dict[str, int] = {}
+        self.configs = configs or Configs()
         self._topics: dict[str, TopicState] = {}
         self._names_by_id: dict[bytes, str] = {}
         self._names_by_metric: dict[str, str] = {}
@@ -168,8 +159,9 @@ class ClusterState:
     def enter(self, change: Change) -> None:
         """Apply a change of the store."""
         match change:
-            case TopicCreated(topic):
+            case TopicCreated(topic, config):
                 self.add_topic(topic)
+                self.configs.topics[topic.name] = config
             case TopicEnlarged(name, partitions, document_version):
                 self._topics[name].partitions.extend(partitions)
                 self._topics[name].document_version = document_version
@@ -182,32 +174,9 @@ class ClusterState:
                 self._topics[name].stopped = True
             case TopicRemoved(name):
                 self.remove_topic(name)
-            case ConfigsChanged(topics, brokers, groups):
-                self._enter_configs(topics, brokers, groups)
-
-    def _enter_configs(
-        self,
-        topics: Mapping[str, dict[str, str]],
-        brokers: Mapping[str, dict[str, str]],
-        groups: Mapping[str, dict[str, str]],
-    ) -> None:
-        for name, config in topics.items():
-            self._topics[name].config = config
-        for entity, config in brokers.items():
-            self.set_broker_config(entity, config)
-        for group, config in groups.items():
-            self.set_group_config(group, config)
-
-    def note_written(self, writes: Iterable[Operation]) -> None:
-        """Update the versions of configs after this controller's own writes."""
-        for operation in writes:
-            if not operation.path.startswith(paths.CONFIG):
-                continue
-            if operation.kind == "delete":
-                self.config_versions.pop(operation.path, None)
-            elif operation.kind != "check":
-                is_new = operation.kind == "create"
-                self.config_versions[operation.path] = 0 if is_new else operation.version + 1
+                self.configs.forget_topic(name)
+            case ConfigsChanged():
+                self.configs.enter(change)
 
     # -- topics ------------------------------------------------------------------------------
 
@@ -309,14 +278,3 @@ class ClusterState:
     ) -> None:
         self.version += 1
         self.brokers[broker_id] = Broker(epoch, LiveBroker(endpoints, rack))
-
-    def set_broker_config(self, entity: str, config: dict[str, str]) -> None:
-        """``entity``: a broker id as text, ``default``, or ``file`` (see the architecture page)."""
-        self.broker_config[entity] = config
-
-    def set_group_config(self, group: str, config: dict[str, str]) -> None:
-        """A group without configs is removed."""
-        if config:
-            self.group_config[group] = config
-        else:
-            self.group_config.pop(group, None)

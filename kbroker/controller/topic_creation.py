@@ -104,7 +104,7 @@ class TopicCreation:
         state.brokers.update(await persistence.registrations(self._store))
         names = await self._store.children(paths.BROKER_TOPICS)
         for name in names:
-            state.add_topic(TopicState(name, name.encode(), [], {}))
+            state.add_topic(TopicState(name, name.encode(), []))
         marked = await self._store.children(paths.DELETE_TOPICS)
         state.mark_deleting(name for name in marked if state.topic(name))
         return state

@@ -222,7 +222,7 @@ class Hosting:
         set_or_forget(self.image.topic_config, topics)
         self.image.broker_config.update(brokers)
         set_or_forget(self.image.group_config, groups)
-        present = [name for name in topics if self._has_topic(name)]
+        present = [name for name in topics if self.has_topic(name)]
         return self._publish(Changes(present, present, bool(brokers), groups=list(groups)))
 
     # -- publication --------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Hosting:
             self.image.changed(self.controller_epoch)
         return self._processes.publish(changes)
 
-    def _has_topic(self, name: str) -> bool:
+    def has_topic(self, name: str) -> bool:
         return self.metadata.topic(name) is not None or self.replicas.topic(name) is not None
 
     def _is_known(self, key: PartitionKey) -> bool:

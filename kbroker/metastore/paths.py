@@ -26,6 +26,8 @@ CONFIG = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE = "/config/changes/config_change_"  # with a number behind it
 ADMIN = "/admin"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
@@ -50,7 +52,7 @@ PERSISTENT_PATHS = (
     GROUP_CONFIGS,
     "/config/clients",
     "/config/users",
-    "/config/changes",
+    CONFIG_CHANGES,
     "/isr_change_notification",
     "/log_dir_event_notification",
     PRODUCER_ID_BLOCK,
@@ -233,6 +235,27 @@ def encode_config(config: dict[str, str]) -> bytes:
 
 def decode_config(data: bytes) -> dict[str, str]:
     return dict(json.loads(data)["config"]) if data else {}
+
+
+def encode_config_change(path: str) -> bytes:
+    """The notification that the config node ``path`` has changed."""
+    return _dump({"version": 2, "entity_path": path.removeprefix(CONFIG + "/")})
+
+
+def decode_config_change(data: bytes) -> str:
+    """The path of the changed config node. Raises ValueError, KeyError or TypeError.
+
+    Version 1 has entity type and name instead of a path.
+    """
+    document = json.loads(data)
+    if document["version"] == 1:
+        return f"{CONFIG}/{document['entity_type']}/{document['entity_name']}"
+    return f"{CONFIG}/{document['entity_path']}"
+
+
+def sequence_of(name: str) -> int:
+    """The sequence number of a sequential node."""
+    return int(name[-10:])
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:

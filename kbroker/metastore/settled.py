@@ -115,12 +115,15 @@ class SettledStore:
             raise Fenced
 
     async def _took_effect(self, operations: list[Operation]) -> bool:
-        """Whether the nodes are in the state that these operations produce."""
+        """Whether the nodes are as these operations leave them. What a sequential node is called
+        is not known: it is there if the others are.
+        """
         last: dict[str, Operation] = {}
         for operation in operations:
-            if operation.kind != "check":
+            if operation.kind != "check" and not operation.sequential:
                 last[operation.path] = operation
-        return all([await self._is_done(operation) for operation in last.values()])
+        done = [await self._is_done(operation) for operation in last.values()]
+        return bool(done) and all(done)
 
     async def _is_done(self, operation: Operation) -> bool:
         try:

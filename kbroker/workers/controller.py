@@ -25,6 +25,7 @@ from kbroker.controller.duties import Duties
 from kbroker.controller.events import EventQueue
 from kbroker.controller.membership import Registration, present_controller
 from kbroker.controller.state import ClusterState
+from kbroker.controller.stored_configs import ConfiguredHosting, StoredConfigs
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.controller.topic_creation import TopicCreation, is_led
@@ -92,6 +93,9 @@ class ControllerWorker(Worker):
         self.hosting = Hosting(context.broker_id, context.cluster_id, self.slots)
         self.publisher = Publisher(self.rpc, self.processes, self.hosting.image)
         self.hosting.publish_to(self.publisher)
+        self.stored_configs = StoredConfigs(
+            self.store, self.own_store, self.hosting, self.rpc.sleep, wall_ms
+        )
         me = Registration(
             context.broker_id,
             endpoints,
@@ -111,7 +115,9 @@ class ControllerWorker(Worker):
             self.sleep,
         )
         self.links = Links(context.broker_id, self.hosting, self, self.config, now_ms)
-        self.office = Office(self.store, me, self.hosting, self.links, self, topic_ids)
+        self.office = Office(
+            self.store, me, self.hosting, self.links, self.stored_configs, self, topic_ids
+        )
         self._controller_server = ControllerServer(lambda: self.office.duties, self.rpc.sleep)
         self._shutdown_link, self._isr_link = self._controller_link(), self._controller_link()
         controllers = ActiveControllers(self._isr_link, self.hosting, me.broker_id, self.own_store)
@@ -119,13 +125,28 @@ class ControllerWorker(Worker):
             me.broker_id, self.hosting.replicas, controllers, self.rpc.sleep
         )
         self._metrics = ClusterMetrics(self._counters(), self.office, self.store.is_shared)
+        self.configs = ConfigAdmin(
+            self.stored_configs,
+            self.hosting.metadata,
+            context.broker_id,
+            self.config,
+            context.runtime_dir,
+        )
+        self.stored_configs.changed = self.configs.changed
         self._serve()
         if self.store.fd is not None:
             self.add_reader(self.store.fd, self.store.drain)
-        self.office.start()
+        self.stored_configs.start().then(self._settings_read)
         self._is_set_up = True
         if self._failure is not None:
             raise cannot_start(self._failure) from self._failure
+
+    def _settings_read(self, outcome: Pending[None]) -> None:
+        """Logs are opened with their settings: there is no office, and no image, before them."""
+        if outcome.error is not None:
+            self.failed(outcome.error)
+        else:
+            self.office.start()
 
     def _serve(self) -> None:
         serve, served = self.rpc.serve, self.office.served
@@ -134,16 +155,14 @@ class ControllerWorker(Worker):
         serve(calls.CREATE_TOPICS, self.create_topics)
         serve(calls.DELETE_TOPICS, served(lambda office: office.topics.delete_topics))
         serve(calls.CREATE_PARTITIONS, served(lambda office: office.topics.create_partitions))
-        serve(calls.ALTER_CONFIGS, served(lambda office: office.configs.alter_configs))
-        serve(
-            calls.INCREMENTAL_ALTER_CONFIGS,
-            served(lambda office: office.configs.incremental_alter_configs),
-        )
+        serve(calls.ALTER_CONFIGS, self.configs.alter_configs)
+        serve(calls.INCREMENTAL_ALTER_CONFIGS, self.configs.incremental_alter_configs)
         serve(calls.ALLOCATE_PRODUCER_IDS, self.allocate_producer_ids)
         stored_offsets = StoredOffsets(self.own_events, self.own_store)
         serve(calls.COMMIT_STORED_OFFSETS, stored_offsets.commit)
         serve(calls.FETCH_STORED_OFFSETS, stored_offsets.fetch)
-        self._control = ControlServer(self.hosting, self.context.cluster_id, self.rpc.sleep)
+        hosting = ConfiguredHosting(self.hosting, self.stored_configs, self.rpc.sleep)
+        self._control = ControlServer(hosting, self.context.cluster_id, self.rpc.sleep)
         serve(calls.CONTROL_REQUEST, self._control_request)
 
     async def _control_request(
@@ -183,12 +202,13 @@ class ControllerWorker(Worker):
         return await self._create_topics(sender, asked)
 
     def topic_requests(self, state: ClusterState) -> TopicRequests:
-        """The rules by the settings of this broker, for topics without settings of a client."""
+        """The rules, with the configs of this broker."""
+        configs = self.configs
         return TopicRequests(
             state,
-            lambda name: self.config[name],
-            lambda config: None,
-            lambda: False,
+            lambda name: configs.config[name],
+            configs.validate_topic,
+            lambda: configs.config.is_cordoned,
             is_shared=self.store.is_shared,
         )
 
@@ -208,14 +228,7 @@ class ControllerWorker(Worker):
             hosted = enumerate(partition.replicas for partition in topic.partitions)
             here = [number for number, replicas in hosted if state.broker_id in replicas]
             self.slots.assign(topic.name, here)  # a broker with fewer slots does not start
-        configs = ConfigAdmin(controller, self.config, context.runtime_dir)
-        requests = TopicRequests(
-            state,
-            lambda name: configs.config[name],
-            configs.validate_topic,
-            lambda: configs.config.is_cordoned,
-            is_shared=self.store.is_shared,
-        )
+        requests = self.topic_requests(state)
         topics = TopicAdmin(
             controller,
             requests,
@@ -225,11 +238,11 @@ class ControllerWorker(Worker):
         )
         duties = Duties(
             controller,
-            lambda name: configs.config[name],
+            lambda name: self.configs.config[name],
             self.rpc.sleep,
             topics.finish_deletions,
         )
-        return InOffice(controller, configs, topics, duties)
+        return InOffice(controller, topics, duties)
 
     def in_office(self, office: InOffice) -> None:
         """The controller is elected and loaded; processes can get the image now."""
@@ -309,11 +322,7 @@ class ControllerWorker(Worker):
                 "the broker was started without a configuration file, so there is nothing to reload"
             )
             return
-        office = self.office.present
-        if office is None:
-            logger.warning("the broker is not the controller, which reads the file")
-            return
-        office.configs.reload(self.context.config_path, self.context.overrides).then(raise_failure)
+        self.configs.reload(self.context.config_path, self.context.overrides).then(raise_failure)
 
     def on_leave(self) -> None:
         """The broker will stop: have others lead what it leads, and say when that is done."""
@@ -408,3 +417,7 @@ def registered_endpoints(config: BrokerConfig, endpoints: list[list[Any]]) -> li
         [name, host or bound.get(name) or socket.getfqdn(), port, protocol]
         for name, host, port, protocol in endpoints
     ]
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller import persistence
-from kbroker.controller.active_controller import ActiveController, Brokers
-from kbroker.controller.config_admin import ConfigAdmin
+from kbroker.controller.active_controller import ActiveController, Brokers, Settings
+from kbroker.controller.configs import Configs
 from kbroker.controller.counts import Counts
 from kbroker.controller.duties import Duties
 from kbroker.controller.membership import Elected, Registration
@@ -39,13 +39,11 @@ class InOffice:
     def __init__(
         self,
         controller: ActiveController,
-        configs: ConfigAdmin,
         topics: TopicAdmin,
         duties: Duties,
     ) -> None:
         self.controller = controller
         self.duties = duties
-        self.configs = configs
         self.topics = topics
 
 
@@ -75,6 +73,13 @@ class WayToBrokers(Brokers, Protocol):
         """Stop sending requests, because this broker is no longer the controller."""
 
 
+class BrokerSettings(Settings, Protocol):
+    """``StoredConfigs``."""
+
+    @property
+    def configs(self) -> Configs: ...
+
+
 class Office:
     """``present``: the controller; None while another broker is elected. ``is_connected``: whether
     the store can be reached.
@@ -86,6 +91,7 @@ class Office:
         me: Registration,
         hosting: Hosting,
         brokers: WayToBrokers,
+        settings: BrokerSettings,
         process: Process,
         topic_ids: TopicIds | None = None,
     ) -> None:
@@ -96,6 +102,7 @@ class Office:
         self._me = me
         self._hosting = hosting
         self._brokers = brokers
+        self._settings = settings
         self._process = process
         self._session = Session(store, me, self)
 
@@ -151,9 +158,10 @@ class Office:
 
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
         """Load the state from the store, and send it to all brokers."""
-        state = ClusterState(self._me.broker_id, elected.epoch, self._topic_ids)
+        configs = self._settings.configs
+        state = ClusterState(self._me.broker_id, elected.epoch, self._topic_ids, configs)
         await persistence.load(store, state)
-        controller = ActiveController(state, store, self._brokers, self._hosting)
+        controller = ActiveController(state, store, self._brokers, self._settings)
         controller.counts = self.counts
         self.counts.controller_elections += 1
         self.present = self._process.put_in_office(controller)

@@ -17,6 +17,7 @@ from kbroker.cluster.control_requests import (
 from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.configs import ConfigsChanged
 from kbroker.controller.duties import Duties
 from kbroker.controller.state import Broker, ClusterState, PartitionState
 from kbroker.ipc.pending import Pending, run
@@ -44,7 +45,7 @@ class Controlled:
         self.answers: Callable[[int, ControlRequest], ControlAnswer] = lambda *_: ControlAnswer()
         self.settings = dict(SETTINGS)
         self.deletions: list[str] = []  # that are to be finished
-        self.configs: list[tuple[Any, ...]] = []
+        self.configs: list[ConfigsChanged] = []
         self._connected = self.ensemble.connect()
         self.store = SettledStore(self._connected)
 
@@ -127,9 +128,12 @@ class Controlled:
     def set_live(self, brokers: Mapping[int, Broker]) -> None:
         self.live.append(dict(brokers))
 
-    def set_configs(self, *configs: Any) -> Pending[dict[str, int]]:
-        self.configs.append(configs)
+    def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
+        self.configs.append(changed)
         return resolved({})
+
+    def forget_topic(self, name: str) -> None:
+        pass
 
     def told(self, broker_id: int, kind: type) -> list[Any]:
         """The requests of that kind that the broker was sent since the last ``forget``."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from kbroker.cluster.control_requests import ControlAnswer, ControlRequest
 from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.configs import ConfigsChanged
 from kbroker.controller.state import ClusterState
 from kbroker.ipc.pending import Pending
 from kbroker.metastore.settled import SettledStore
@@ -23,7 +24,7 @@ class TakesAll:
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, ControlRequest]] = []
-        self.configs: list[tuple[Any, ...]] = []
+        self.configs: list[ConfigsChanged] = []
 
     def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
         self.sent.append((broker_id, request))
@@ -32,9 +33,12 @@ class TakesAll:
     def set_live(self, brokers: Any) -> None:
         pass
 
-    def set_configs(self, *configs: Any) -> Pending[dict[str, int]]:
-        self.configs.append(configs)
+    def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
+        self.configs.append(changed)
         return resolved({})
+
+    def forget_topic(self, name: str) -> None:
+        pass
 
 
 class EndlessRoom:

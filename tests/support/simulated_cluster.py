@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from support.controllers import EndlessRoom, resolved
+from support.controllers import EndlessRoom
 
 from kbroker.cluster.control_requests import (
     NO_LEADER,
@@ -31,6 +31,7 @@ from kbroker.controller.membership import Elected, Registration
 from kbroker.controller.session import Session
 from kbroker.controller.state import Broker as Registered
 from kbroker.controller.state import ClusterState
+from kbroker.controller.stored_configs import ConfiguredHosting, StoredConfigs
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.controller.topic_requests import TopicRequests
 from kbroker.errors import ErrorCode, WireError
@@ -103,8 +104,19 @@ class Broker:
         self.topics: TopicAdmin | None = None
         self.duties: Duties | None = None
         self._links: dict[int, deque[Sent]] = {}
+        settled = SettledStore(self.store)
+        self.stored = StoredConfigs(
+            self.store, settled, self.hosting, self.sleep, lambda: cluster.now_ms
+        )
+        self.recipient = ConfiguredHosting(self.hosting, self.stored, self.sleep)
         self.session = Session(self.store, Registration(BrokerId(number), PLAIN, None), self)
-        self.session.start()
+        self.stored.start().then(self._settings_read)
+
+    def _settings_read(self, outcome: Pending[None]) -> None:
+        if outcome.error is not None:
+            self.failures.append(outcome.error)
+        else:
+            self.session.start()
 
     def crash(self) -> None:
         self.is_alive = False
@@ -127,9 +139,9 @@ class Broker:
             self.duties.connected()
 
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
-        state = ClusterState(self.number, elected.epoch)
+        state = ClusterState(self.number, elected.epoch, configs=self.stored.configs)
         await persistence.load(store, state)
-        self.controller = ActiveController(state, store, self, self)
+        self.controller = ActiveController(state, store, self, self.stored)
         requests = TopicRequests(state, SETTINGS.__getitem__, lambda config: None, lambda: False)
         self.topics = TopicAdmin(
             self.controller, requests, EndlessRoom, self.cluster.sleep, lambda: True
@@ -155,9 +167,6 @@ class Broker:
         self.failures.append(error)
 
     # -- as the way of its controller to the brokers: one request under way to each, in order --
-
-    def set_configs(self, *configs: Any) -> Pending[dict[str, int]]:
-        return resolved({})
 
     def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
         self.cluster.note_sent(request)
@@ -213,7 +222,8 @@ class Broker:
         before = self.hosting.controller_epoch
         if isinstance(request, StopReplica) and self._is_fresh(request):
             self.deletable |= {one.key for one in request.partitions if one.delete}
-        answer = self.hosting.take(request)
+        taken = self.recipient if request.sender.controller_id != self.number else self.hosting
+        answer = taken.take(request)
         assert self.hosting.controller_epoch >= before
         self.check()
         return answer

@@ -15,7 +15,8 @@ from kbroker.cluster.control_requests import (
 )
 from kbroker.controller import announcements, decisions, persistence
 from kbroker.controller.active_controller import ActiveController
-from kbroker.controller.state import Change, ClusterState, ConfigsChanged, DeletionBegun
+from kbroker.controller.configs import ConfigsChanged
+from kbroker.controller.state import Change, ClusterState, DeletionBegun
 from kbroker.controller.topics import NewTopic
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
@@ -41,8 +42,11 @@ class Brokers:
     def set_live(self, brokers: Any) -> None:
         pass
 
-    def set_configs(self, *configs: Any) -> Pending[dict[str, int]]:
+    def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
         return Pending()
+
+    def forget_topic(self, name: str) -> None:
+        pass
 
     def answer(self, kind: type) -> None:
         """Answer what is open of that kind."""
@@ -100,7 +104,7 @@ def test_what_another_client_left_is_read_and_it_is_decided_again(cluster: Clust
     cluster.create()
     node = cluster.ensemble.tree.get(paths.topic_config("t"))
     assert paths.decode_config(node.data) == {"retention.ms": "5"}
-    assert cluster.state.config_versions[paths.topic_config("t")] == node.stat.version == 1
+    assert cluster.state.configs.versions[paths.topic_config("t")] == node.stat.version == 1
 
 
 def test_topic_that_another_client_made_is_entered_and_told(cluster: Cluster) -> None:
@@ -156,13 +160,13 @@ def test_settings_changed_by_another_client_are_decided_on_again(cluster: Cluste
     wanted = ConfigsChanged(topics={"t": {"b": "2"}})
 
     async def reread() -> list[Change]:
-        return [await persistence.reread_configs(cluster.store, cluster.state, wanted)]
+        configs = cluster.state.configs
+        return [await persistence.reread_configs(cluster.store, configs, wanted)]
 
     def decide() -> decisions.Decision:
-        present = cluster.state.existing("t").config
-        return decisions.configure(
-            cluster.state, ConfigsChanged(topics={"t": {**present, "b": "2"}})
-        )
+        configs = cluster.state.configs
+        present = ConfigsChanged(topics={"t": {**configs.topic("t"), "b": "2"}})
+        return decisions.configure(configs, present, is_shared=True)
 
     outcome = run(cluster.controller.write(decide, reread))
     cluster.ensemble.run_until(lambda: outcome.done)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.controllers import controller_of
+from support.controllers import resolved
 from support.counting_text import CountingText
 
 from kbroker.config.dynamic import SET, AlterOp
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.controller.config_admin import ConfigAdmin
-from kbroker.controller.state import ClusterState, TopicState
+from kbroker.controller.stored_configs import StoredConfigs
 from kbroker.errors import ErrorCode
 from kbroker.ipc.calls import (
     AlterConfigs,
@@ -21,12 +21,13 @@ from kbroker.ipc.calls import (
     ResourceSettings,
     Setting,
 )
-from kbroker.ipc.pending import run
+from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
 from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.settled import SettledStore
+from kbroker.metastore.store import SessionCallback, SessionState, Store
 
 pytestmark = pytest.mark.unit
 
@@ -34,12 +35,35 @@ CALLER = Address(ProcessKind.NETWORK, 0)
 ALICE = "User:alice"
 
 
+class Unused:
+    """Neither a store that is asked, nor processes that use the settings."""
+
+    is_shared = False
+
+    def watch_session(self, callback: SessionCallback) -> None:
+        callback(SessionState.CONNECTED)
+
+    def set_configs(self, *configs: Any) -> Pending[dict[str, int]]:
+        return resolved({})
+
+    def topic(self, name: str) -> str:
+        return name
+
+
+def admin_of(runtime_dir: Any, store: Store | None = None) -> ConfigAdmin:
+    """Of broker 0, for which there are all topics."""
+    unused: Any = Unused()
+    used: Store = store or unused
+    stored = StoredConfigs(used, SettledStore(used), unused, lambda _: Pending(), lambda: 0)
+    return ConfigAdmin(stored, unused, 0, BrokerConfig({}), str(runtime_dir))
+
+
 @pytest.mark.parametrize("operation", ["alter_configs", "incremental_alter_configs"])
 def test_resources_of_a_request_are_not_compared_with_each_other(
     tmp_path: Any, operation: str
 ) -> None:
     """10,000 groups held up the controller for two seconds, and it grew with the square."""
-    admin = ConfigAdmin(controller_of(ClusterState(0)), BrokerConfig({}), str(tmp_path))
+    admin = admin_of(tmp_path)
     names = [CountingText(f"g{number}") for number in range(300)]
     names += [CountingText("g0")]
     incremental = operation.startswith("incremental")
@@ -58,7 +82,7 @@ def test_resources_of_a_request_are_not_compared_with_each_other(
 def test_file_that_cannot_be_noted_for_the_next_controller_is_not_used(tmp_path: Any) -> None:
     """A full runtime directory: the controller died of a SIGHUP."""
     missing = str(tmp_path / "no" / "directory")
-    admin = ConfigAdmin(controller_of(ClusterState(0)), BrokerConfig({}), missing)
+    admin = admin_of(missing)
     before = admin.config
     path = tmp_path / "server.properties"
     path.write_text("log.retention.ms=1234567\n")
@@ -73,14 +97,10 @@ def test_changed_setting_without_effect_is_told_in_the_log_once(
     tmp_path: Any, operation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    state = ClusterState(0)
-    state.set_broker(0, [], None)
-    state.add_topic(TopicState("t", b"t" * 16, [], {}))
     file = NodeFile(str(tmp_path))
     for path in (paths.CONFIG, paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS):
         file.create(path)
-    store = SettledStore(EmbeddedStore(file))
-    admin = ConfigAdmin(controller_of(state, store), BrokerConfig({}), str(tmp_path))
+    admin = admin_of(tmp_path, EmbeddedStore(file))
 
     def change(kind: int, name: str, *settings: tuple[str, str]) -> None:
         incremental = operation.startswith("incremental")

@@ -120,6 +120,6 @@ def test_reassignment_elects_among_its_targets() -> None:
 
 def test_brokers_with_a_replica_are_found() -> None:
     state = cluster(1)
-    state.add_topic(TopicState("t", b"t" * 16, [partition(1, [1]), without_state([9])], {}))
+    state.add_topic(TopicState("t", b"t" * 16, [partition(1, [1]), without_state([9])]))
     assert state.keys_on([1]) == [("t", 0)]
     assert state.keys_on([9, 2]) == [("t", 0), ("t", 1)]

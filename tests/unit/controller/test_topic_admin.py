@@ -57,7 +57,7 @@ def admin(tmp_path: Any) -> TopicAdmin:
     """Without a store and anybody to publish to: enough for what is only planned."""
     state = ClusterState(0)
     state.set_broker(0, [], None)
-    state.add_topic(TopicState("t", b"t" * 16, [PartitionState(0, 0, [0], [0])], {}))
+    state.add_topic(TopicState("t", b"t" * 16, [PartitionState(0, 0, [0], [0])]))
     return admin_of(controller_of(state), tmp_path)
 
 

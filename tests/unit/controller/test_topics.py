@@ -31,7 +31,7 @@ def state():
 def add(state, name, partitions=1, deleting=False, replicas=(0,)):
     topic_id = name.encode().ljust(16)[:16]
     listed = [PartitionState(0, 0, [0], list(replicas))] * partitions
-    state.add_topic(TopicState(name, topic_id, listed, {}))
+    state.add_topic(TopicState(name, topic_id, listed))
     if deleting:
         state.mark_deleting([name])
 

@@ -84,9 +84,14 @@ def meddle(cluster: SimulatedCluster, name: str) -> None:
     operations = []
     match cluster.random.choice(("config", "mark", "state", "topic")):
         case "config":
-            path, config = paths.topic_config(name), paths.encode_config({"a": "1"})
+            path = paths.topic_config(name)
+            config = paths.encode_config({"a": str(cluster.random.randrange(100))})
             kind = "create" if cluster.tree.exists(path) is None else "set"
-            operations = [Operation(kind, path, config)]
+            notice = paths.encode_config_change(path)
+            operations = [
+                Operation(kind, path, config),
+                Operation("create", paths.CONFIG_CHANGE, notice, sequential=True),
+            ]
         case "mark" if cluster.tree.exists(paths.delete_topic(name)) is None:
             operations = [Operation("create", paths.delete_topic(name))]
         case "state" if cluster.tree.exists(paths.partition_state(name, 0)) is not None:
@@ -143,9 +148,25 @@ def is_settled(cluster: SimulatedCluster) -> bool:
     marked = cluster.tree.children(paths.DELETE_TOPICS)
     if cluster.in_office() is None or topics.keys() & set(marked):
         return False
+    configs = stored_configs(cluster, topics)
     return all(
-        knows_all(broker, topics) and hosts_all(broker, topics) for broker in cluster.brokers
+        knows_all(broker, topics) and hosts_all(broker, topics) and uses(broker, configs)
+        for broker in cluster.brokers
     )
+
+
+def stored_configs(
+    cluster: SimulatedCluster, topics: dict[str, StoredTopic]
+) -> dict[str, dict[str, str]]:
+    """Of topics that have settings."""
+    nodes = cluster.tree.subtree(paths.TOPIC_CONFIGS)
+    configs = {node.path.rpartition("/")[2]: paths.decode_config(node.data) for node in nodes}
+    return {name: configs[name] for name in topics if configs.get(name)}
+
+
+def uses(broker: Broker, configs: dict[str, dict[str, str]]) -> bool:
+    used = broker.hosting.image.topic_config
+    return all(used.get(name) == config for name, config in configs.items())
 
 
 def knows_all(broker: Broker, topics: dict[str, StoredTopic]) -> bool:

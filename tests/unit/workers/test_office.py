@@ -10,6 +10,7 @@ from support.controllers import EndlessRoom, resolved
 from support.simulated_cluster import SETTINGS, MemorySlots
 
 from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.configs import Configs, ConfigsChanged
 from kbroker.controller.duties import Duties
 from kbroker.controller.membership import Registration
 from kbroker.controller.topic_admin import TopicAdmin
@@ -60,7 +61,9 @@ class Process:
         self.store = self.ensemble.connect()
         self.hosting = Hosting(BrokerId(0), "c", MemorySlots())
         self.hosting.publish_to(self)
-        self.office = Office(self.store, ME, self.hosting, OwnBroker(self.hosting), self)
+        self.configs = Configs()
+        own = OwnBroker(self.hosting)
+        self.office = Office(self.store, ME, self.hosting, own, self, self)
         self.create = self.office.served(lambda office: office.topics.create_topics)
         self.office.start()
 
@@ -70,10 +73,9 @@ class Process:
     def put_in_office(self, controller: ActiveController) -> InOffice:
         setting = {**SETTINGS, "default.replication.factor": 1}.__getitem__
         requests = TopicRequests(controller.state, setting, lambda config: None, lambda: False)
-        configs: Any = None
         topics = TopicAdmin(controller, requests, EndlessRoom, self.sleep, lambda: True)
         duties = Duties(controller, SETTINGS.__getitem__, self.sleep, topics.finish_deletions)
-        return InOffice(controller, configs, topics, duties)
+        return InOffice(controller, topics, duties)
 
     def in_office(self, office: InOffice) -> None:
         self.entered += 1
@@ -83,6 +85,12 @@ class Process:
 
     def failed(self, error: BaseException) -> None:
         self.failures.append(error)
+
+    def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
+        return resolved({})
+
+    def forget_topic(self, name: str) -> None:
+        pass
 
     def publish(self, changes: Changes = Changes()) -> Pending[dict[str, int]]:
         return resolved({})

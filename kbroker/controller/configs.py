@@ -1,0 +1,94 @@
+"""The stored configs of topics, brokers and groups, as a broker knows them.
+
+Every broker has all of them, and changes them on request whether it is the controller or not. The
+controller process has one ``Configs``, which the broker and the controller in it share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kbroker.metastore import paths
+from kbroker.metastore.store import Operation
+
+Layers = Mapping[str, dict[str, str]]
+
+
+class ConfigsChanged(NamedTuple):
+    """The complete configs of topics, brokers (by id, or ``default``) and groups."""
+
+    topics: Layers = {}
+    brokers: Layers = {}
+    groups: Layers = {}
+
+
+class Configs:
+    """``versions``: the versions of the config nodes, by path. ``topics`` may also contain topics
+    that do not exist.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[str, str]] = {}
+        # "file": see the architecture page.
+        self.brokers: dict[str, dict[str, str]] = {"default": {}}
+        self.groups: dict[str, dict[str, str]] = {}  # of groups that have configs
+        self.versions: dict[str, int] = {}
+
+    def topic(self, name: str) -> dict[str, str]:
+        return self.topics.get(name, {})
+
+    def enter(self, changed: ConfigsChanged) -> None:
+        """Apply changed configs. A group without configs is removed."""
+        self.topics.update(changed.topics)
+        self.brokers.update(changed.brokers)
+        for group, config in changed.groups.items():
+            if config:
+                self.groups[group] = config
+            else:
+                self.groups.pop(group, None)
+
+    def forget_topic(self, name: str) -> None:
+        """Remove the configs of a deleted topic."""
+        self.topics.pop(name, None)
+        self.versions.pop(paths.topic_config(name), None)
+
+    def note_written(self, writes: Iterable[Operation]) -> None:
+        """Update the versions after this process's own writes."""
+        for operation in writes:
+            if operation.path not in self.versions and operation.kind != "create":
+                continue
+            if not operation.path.startswith(paths.CONFIG) or operation.sequential:
+                continue
+            if operation.kind == "delete":
+                self.versions.pop(operation.path, None)
+            elif operation.kind != "check":
+                is_new = operation.kind == "create"
+                self.versions[operation.path] = 0 if is_new else operation.version + 1
+
+    def different(self, found: Configs, paths_now: Iterable[str]) -> ConfigsChanged:
+        """The configs at ``paths_now`` that differ in ``found``; updates their versions."""
+        topics, brokers, groups = {}, {}, {}
+        for path in paths_now:
+            if path in found.versions:
+                self.versions[path] = found.versions[path]
+            else:
+                self.versions.pop(path, None)
+            kind, name = entity_of(path)
+            if kind == "topics" and self.topics.get(name) != found.topic(name):
+                topics[name] = found.topic(name)
+            elif kind == "brokers" and self.brokers.get(name, {}) != found.brokers.get(name, {}):
+                brokers[name] = found.brokers.get(name, {})
+            elif kind == "groups" and self.groups.get(name, {}) != found.groups.get(name, {}):
+                groups[name] = found.groups.get(name, {})
+        return ConfigsChanged(topics, brokers, groups)
+
+
+def entity_of(path: str) -> tuple[str, str]:
+    """Entity type and name of a config node."""
+    _, _, kind, name = path.split("/", 3)
+    if path.startswith(paths.GROUP_CONFIGS):
+        return kind, paths.group_of_config(path)
+    if path.startswith(paths.BROKER_CONFIGS) and name == paths.DEFAULT_ENTITY:
+        return kind, "default"
+    return kind, name

@@ -1,0 +1,269 @@
+"""Keeps a broker's configs up to date with the store, whichever client changes them.
+
+As in Kafka, whoever changes a config creates a notification below ``/config/changes``, and every
+broker reads the node that it names. After a lost connection, all configs are read again. No
+notification is created for the config of a new topic, so it is read before the broker learns of
+the topic (``ConfiguredHosting``). All of this runs in one event queue, as do requests that change
+configs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from kbroker.cluster.control_requests import ControlAnswer, ControlRequest, StopReplica
+from kbroker.controller.configs import Configs, ConfigsChanged, entity_of
+from kbroker.controller.events import EventQueue
+from kbroker.controller.store_watch import StoreWatch
+from kbroker.controller.topic_nodes import DAMAGED
+from kbroker.ipc.pending import Pending, run
+from kbroker.logcontext import Whole
+from kbroker.metastore import paths
+from kbroker.metastore.settled import SettledStore
+from kbroker.metastore.store import Node, NoNode, SessionState, Store
+
+logger = logging.getLogger(__name__)
+
+# As in Kafka. A broker whose connection was lost for longer reads all configs anyway.
+NOTICE_KEPT_MS = 15 * 60 * 1000
+# How long a control request waits until the configs of its topics are read.
+READ_MS = 2_000
+# BOUND: config nodes read in parallel.
+READ_AT_ONCE = 1_000
+KINDS = (paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS, paths.GROUP_CONFIGS)
+
+
+class Uses(Protocol):
+    """Distributes configs to the processes of this broker: ``Hosting``."""
+
+    def set_configs(
+        self,
+        topics: Mapping[str, dict[str, str]] = ...,
+        brokers: Mapping[str, dict[str, str]] = ...,
+        groups: Mapping[str, dict[str, str]] = ...,
+    ) -> Pending[dict[str, int]]:
+        """Resolves when every process has applied them."""
+
+
+class StoredConfigs:
+    """The configs of one broker. wall_ms: wall clock, to compare with creation times of nodes."""
+
+    def __init__(
+        self,
+        store: Store,
+        settled: SettledStore,
+        user: Uses,
+        sleep: Callable[[int], Pending[None]],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self.configs = Configs()
+        self.events = EventQueue()
+        self.store = settled
+        self.is_connected = False
+        # Called with changed configs, before they are distributed.
+        self.changed: Callable[[ConfigsChanged], None] = lambda _: None
+        self._user = user
+        self._sleep = sleep
+        self._wall_ms = wall_ms
+        self._watch = StoreWatch(settled, self.events, sleep)
+        self._is_stale = True
+        self._last = -1  # sequence number of the last notification that was processed
+        self._is_begun = False
+        store.watch_session(self._on_session)
+
+    def start(self) -> Pending[None]:
+        """Resolves when all configs are read, and watched."""
+        return self.events.put(self._begin)
+
+    async def _begin(self) -> None:
+        await self._watch.follow(paths.CONFIG_CHANGES, self._look)
+        await self._watch.follow(paths.GROUP_CONFIGS, self._read_groups)
+        await self._read_all()
+        self._is_begun = True
+
+    def _on_session(self, state: SessionState) -> None:
+        self.is_connected = state is SessionState.CONNECTED
+        if self.is_connected and self._is_begun:
+            # Changes in the meantime were not reported.
+            self._is_stale = True
+            self._watch.look_at_all()
+
+    # -- what is known here --
+
+    def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
+        """Apply configs that are in the store; resolves when every process has applied them."""
+        self.configs.enter(changed)
+        self.changed(changed)
+        return self._user.set_configs(*changed)
+
+    def forget_topic(self, name: str) -> None:
+        """The topic and its configs have been removed."""
+        if self.configs.topic(name):
+            self._user.set_configs({name: {}})
+        self.configs.forget_topic(name)
+
+    # -- what others have changed --
+
+    async def _look(self) -> None:
+        if self._is_stale:
+            await self._read_all()
+        else:
+            await self._take_notices()
+
+    async def _read_all(self) -> None:
+        """Read all configs; earlier notifications are then obsolete."""
+        if self.store.is_shared:
+            numbers = map(paths.sequence_of, await self.store.children(paths.CONFIG_CHANGES))
+            self._last = max(numbers, default=-1)
+        present = [await self._nodes_of(kind) for kind in KINDS]
+        await self._read({path for nodes in present for path in nodes} | self._known())
+        self._is_stale = False
+
+    async def _read_groups(self) -> None:
+        known = {path for path in self._known() if path.startswith(paths.GROUP_CONFIGS)}
+        await self._read(known | set(await self._nodes_of(paths.GROUP_CONFIGS)))
+
+    async def _nodes_of(self, kind: str) -> list[str]:
+        try:
+            return [f"{kind}/{name}" for name in await self.store.children(kind)]
+        except NoNode:
+            return []  # a Kafka has created the nodes: it knows no configs of groups
+
+    def _known(self) -> set[str]:
+        return set(self.configs.versions)
+
+    async def _take_notices(self) -> None:
+        names = sorted(await self.store.children(paths.CONFIG_CHANGES), key=paths.sequence_of)
+        changed: dict[str, None] = {}
+        last = self._last
+        for name in names:
+            if paths.sequence_of(name) <= self._last:
+                continue
+            last = paths.sequence_of(name)
+            path = f"{paths.CONFIG_CHANGES}/{name}"
+            try:
+                of = paths.decode_config_change((await self.store.get(path)).data)
+            except NoNode:
+                continue
+            except DAMAGED as error:
+                logger.error("ignoring the notification %s: %r", path, error)
+                continue
+            if of.rpartition("/")[0] in KINDS:  # nothing to do for users and clients
+                changed[of] = None
+        await self._read(changed)
+        self._last = last
+        await self._remove_old(names)
+
+    async def _remove_old(self, names: Iterable[str]) -> None:
+        """Remove expired notifications. names: the oldest first."""
+        for name in names:
+            path = f"{paths.CONFIG_CHANGES}/{name}"
+            stat = await self.store.exists(path)
+            if stat is None:
+                continue
+            if self._wall_ms() - stat.created_ms <= NOTICE_KEPT_MS:
+                return
+            try:
+                await self.store.multi().delete(path).commit()
+            except NoNode:
+                continue
+
+    async def read_topics(self, names: Iterable[str]) -> None:
+        """Read the configs of topics that are new to this broker."""
+        await self._read([paths.topic_config(name) for name in names], unknown=True)
+
+    async def _read(self, wanted: Iterable[str], *, unknown: bool = False) -> None:
+        """Read nodes and apply their configs. unknown: these are topics new to this broker."""
+        paths_of = list(wanted)
+        for first in range(0, len(paths_of), READ_AT_ONCE):
+            group = paths_of[first : first + READ_AT_ONCE]
+            while group:
+                group = await self._read_group(group, unknown)
+
+    async def _read_group(self, group: list[str], unknown: bool) -> list[str]:
+        """As ``_read``. Returns the nodes to read again: this process has written them."""
+        configs, found = self.configs, Configs()
+        before = {path: configs.versions.get(path) for path in group}
+        asked = [(path, run(self.store.get(path))) for path in group]
+        for path, pending in asked:
+            try:
+                _enter(found, await pending)
+            except NoNode:
+                continue
+            except DAMAGED as error:
+                if not self.store.is_shared:
+                    raise
+                logger.error("ignoring the configs %s: %r", path, error)
+                del before[path]
+        settled = [
+            path for path, version in before.items() if configs.versions.get(path) == version
+        ]
+        changed = configs.different(found, settled)
+        if unknown:
+            names = [entity_of(path)[1] for path in settled]
+            changed = ConfigsChanged({n: found.topic(n) for n in names} | dict(changed.topics))
+        if any(changed):
+            if self._is_begun and not unknown:
+                logger.info("another client has changed the configs of %s", Whole(_names(changed)))
+            self.set_configs(changed)
+        return [path for path in before if path not in settled]
+
+
+def _enter(found: Configs, node: Node) -> None:
+    config = paths.decode_config(node.data)
+    kind, name = entity_of(node.path)
+    found.versions[node.path] = node.stat.version
+    of_kind = {"topics": found.topics, "brokers": found.brokers, "groups": found.groups}[kind]
+    of_kind[name] = config
+
+
+def _names(changed: ConfigsChanged) -> str:
+    kinds = zip(("topic", "broker", "group"), changed, strict=True)
+    return ", ".join(f"{kind} {name}" for kind, configs in kinds for name in configs)
+
+
+class Hosts(Protocol):
+    """``Hosting``."""
+
+    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+        """Resolves with the response."""
+
+    def has_topic(self, name: str) -> bool:
+        """Whether the topic is in the metadata or has replicas here."""
+
+
+class ConfiguredHosting:
+    """Applies control requests of other brokers once the configs of their topics are read."""
+
+    def __init__(
+        self, hosting: Hosts, stored: StoredConfigs, sleep: Callable[[int], Pending[None]]
+    ) -> None:
+        self._hosting = hosting
+        self._stored = stored
+        self._sleep = sleep
+
+    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+        """Resolves with the response."""
+        return run(self._take(request))
+
+    async def _take(self, request: ControlRequest) -> ControlAnswer:
+        names = dict.fromkeys(row.topic for row in request.partitions)
+        new = [name for name in names if not self._hosting.has_topic(name)]
+        if new and not isinstance(request, StopReplica) and self._stored.is_connected:
+            await self._read(new)
+        response = await self._hosting.take(request)
+        for name in names:
+            if not self._hosting.has_topic(name):
+                self._stored.forget_topic(name)
+        return response
+
+    async def _read(self, names: list[str]) -> None:
+        """Wait at most READ_MS; a config that arrives later is applied then."""
+        first: Pending[None] = Pending()
+        self._stored.events.put(lambda: self._stored.read_topics(names)).then(
+            lambda outcome: first.resolve()
+        )
+        self._sleep(READ_MS).then(lambda _: first.resolve())
+        await first

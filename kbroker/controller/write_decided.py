@@ -1,0 +1,39 @@
+"""Writes a decision to the store; it is made again if another client has changed the nodes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from kbroker.controller.decisions import Decision
+from kbroker.controller.persistence import ATTEMPTS
+from kbroker.metastore.settled import SettledStore
+from kbroker.metastore.store import BadVersion, NodeExists, NoNode, Operation
+
+logger = logging.getLogger(__name__)
+
+
+async def write_decided(
+    store: SettledStore,
+    decide: Callable[[], Decision],
+    wrote: Callable[[Iterable[Operation]], None],
+    reread: Callable[[], Awaitable[None]],
+) -> Decision:
+    """The decision that was written. Raises BadVersion, NodeExists or NoNode when every attempt
+    fails.
+    """
+    for attempt in range(ATTEMPTS):
+        decision = decide()
+        if not decision.writes:
+            return decision
+        try:
+            await store.apply(decision.writes)
+        except (BadVersion, NodeExists, NoNode) as error:
+            if attempt == ATTEMPTS - 1:
+                raise
+            logger.info("decided again: another client changed %s", error.path)
+        else:
+            wrote(decision.writes)
+            return decision
+        await reread()
+    raise AssertionError("unreachable")
