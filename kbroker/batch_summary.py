@@ -6,8 +6,8 @@ from typing import NamedTuple
 # WIRE: the first thirteen fields of BatchSummary, in its order.
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
-# Where fields of a batch lie, as bytes from its start. A batch's length counts what follows it; the
-# checksum covers all from the attributes on.
+# Positions of the fields of a batch, in bytes from its start. The batch length counts the bytes
+# after it; the checksum covers everything from the attributes on.
 LENGTH_AT, LENGTH_END, MAGIC_AT, CRC_AT, CRC_FROM = 8, 12, 16, 17, 21
 MAGIC = 2
 

@@ -52,7 +52,7 @@ def _run(program: str, *, is_job: bool = False) -> int:
     is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     is_job = is_job and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     try:
-        # No exception: what is imported may catch it, or take it for something else.
+        # Not an exception: imported code might catch it or misinterpret it.
         if is_heard:
             signal.signal(signal.SIGINT, _leave)
         if is_job:

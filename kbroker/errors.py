@@ -297,7 +297,7 @@ class StorageError(Exception):
         return type(self), (self.log_dir, self.cause)
 
 
-# What a process that cannot open or map a file has run out of, and what to do about it.
+# The resource that is exhausted when a process cannot open or map a file, and the remedy.
 SHORTAGES = {
     errno.EMFILE: "raise the limit on open files (ulimit -n, or LimitNOFILE= in a systemd unit)",
     errno.ENFILE: "raise the system's limit on open files (fs.file-max)",

@@ -7,8 +7,8 @@ import gc
 
 # Of <malloc.h>; mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-# BOUND: what is kept at the end of the heap. Blocks of up to the largest size that glibc lets be
-# anything but a mapping of its own.
+# BOUND: memory kept at the end of the heap. Blocks up to the largest size for which glibc does not
+# use a separate mapping.
 _KEPT_BYTES = 64 << 20
 _BLOCK_BYTES_MAX = 32 << 20
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from itertools import count
 from typing import NewType, cast
 
-# A row of the partition table, -1 where there is none. Its owner is ``slot % num.io.threads``.
+# An index into the partition table, -1 for none. The owner is ``slot % num.io.threads``.
 SlotId = NewType("SlotId", int)
 # -1 where there is none.
 BrokerId = NewType("BrokerId", int)
-# Of a record in a log, or of the end of some: the offset after the last. A ``position`` is a number
-# of bytes in a file. What only looks an offset up may take any int.
+# The offset of a record, or the end of some: the offset after the last. A ``position`` counts bytes
+# in a file. Functions that only look up an offset may take any int.
 Offset = NewType("Offset", int)
 FIRST_OFFSET = Offset(0)
 NO_OFFSET = Offset(-1)

@@ -6,8 +6,8 @@ import re
 
 # BOUND: characters of a name, an id or a value from a client that a line shows.
 SHOWN_CHARS_MAX = 256
-# What moves the cursor, starts another line or turns the order of what follows: C0 and C1 controls,
-# line separators, marks of direction; and half characters, which no terminal can be sent.
+# Characters that move the cursor, start a line or reverse the direction of text: C0 and C1
+# controls, line separators, direction marks; and surrogates, which cannot be written to a terminal.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )

@@ -34,7 +34,7 @@ from kbroker.wording import counted
 
 logger = logging.getLogger(__name__)
 
-# What kbroker-adopt --back-to makes of a store's name.
+# The name of the store's file after kbroker-adopt --back-to.
 RELEASED_SUFFIX = ".released"
 
 

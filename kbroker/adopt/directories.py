@@ -33,12 +33,12 @@ from kbroker.storage.formats import (
 )
 from kbroker.uuids import parse_uuid
 
-# Directories of partitions that mean nothing to a broker.
+# Directories that look like partitions but mean nothing to a broker.
 _PASSING_SUFFIXES = (DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX, FUTURE_DIR_SUFFIX)
 ZOOKEEPER_META, KRAFT_META = "0", "1"
 # Kafka's copies of indexes that are in remote storage, which kbroker does not read.
 _REMOTE_INDEXES = "remote-log-index-cache"
-# What a file system or a backup leaves at the top of a volume.
+# Files that a file system or a backup tool creates at the top of a volume.
 _HARMLESS = frozenset({"lost+found", ".snapshot", ".snapshots"})
 
 

@@ -48,7 +48,8 @@ class Holdings:
         self.notes: list[str] = []
         # Partitions that are in none of the directories.
         self.missing: list[str] = []
-        # Whether anything was written: from then on, no text may say that nothing was changed.
+        # Whether anything has been written; from then on, no message may claim that nothing was
+        # changed.
         self.is_begun = False
         self.fields = {path: read_meta_fields(path) for path in log_dirs}
         for path in log_dirs:

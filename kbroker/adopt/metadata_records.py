@@ -180,8 +180,8 @@ TYPES: dict[int, type[Message]] = {
     25: AbortTransactionRecord,
     28: ClearElrRecord,
 }
-# Known, and of no use to a broker that stands alone: registrations of brokers and controllers,
-# fencing, delegation tokens, the state of a migration from ZooKeeper, nothing at all.
+# Known, but irrelevant to a standalone broker: registrations of brokers and controllers, fencing,
+# delegation tokens, the state of a migration from ZooKeeper, no-ops.
 PASSED_OVER = frozenset({0, 1, 7, 8, 10, 17, 20, 21, 26, 27, 29})
 _NUMBERS = {cls: number for number, cls in TYPES.items()}
 

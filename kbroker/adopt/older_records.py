@@ -82,7 +82,7 @@ def rewrite(files: dict[str, int], say: Say) -> None:
             _older_batch(key[0], batch) for batch in batches_of(file, partial_tail=False)
         )
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            # Those of the file as it was would lead into the middle of batches.
+            # Positions in the unconverted file would point into the middle of batches.
             remove_if_present(os.path.join(directory, segment_name(base, suffix)))
         sync_directory(directory)
         replace_file(file, data)

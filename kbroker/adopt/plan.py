@@ -28,7 +28,7 @@ from kbroker.storage.dirs.partition_metadata import (
 from kbroker.uuids import new_uuid, uuid_text
 from kbroker.wording import counted
 
-# KRaft's word for "this directory was not told yet" and others that name none (KIP-858).
+# KRaft's ids for "directory unknown" and others that name none (KIP-858).
 _RESERVED_IDS = 100
 
 Progress = Callable[[str], None]

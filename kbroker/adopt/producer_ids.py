@@ -16,8 +16,8 @@ from kbroker.storage.formats import LOG_SUFFIX
 
 # Brokers take ids in blocks of this size.
 BLOCK = 1000
-# BOUND: ids that producers may hold without having written anything yet, from the blocks of all
-# brokers of a cluster. There are 2**63 ids.
+# BOUND: producer ids that may be allocated but unused, in the blocks of all brokers of a cluster.
+# There are 2**63 ids.
 MARGIN = 1_000_000
 
 

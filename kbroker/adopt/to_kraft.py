@@ -26,7 +26,7 @@ from kbroker.uuids import new_uuid, parse_uuid, uuid_text
 BOOTSTRAP = "bootstrap.checkpoint"
 ARCHIVE = f"{DIRECTORY}.before-kbroker.tar"
 METADATA_VERSION = "metadata.version"
-# Of Kafka 3.9; a cluster that was adopted with a lower one keeps that.
+# The level of Kafka 3.9; an adopted cluster with a lower one keeps that.
 LATEST_LEVEL = 21
 # The version of the quorum's protocol is not a record of the log's content.
 QUORUM_VERSION = "kraft.version"

@@ -93,7 +93,7 @@ def _tell_topic(client: Nodes, topic: HeldTopic, broker_id: int) -> None:
     if client.exists(paths.topic(topic.name)):
         client.delete(paths.topic(topic.name), recursive=True)
     if client.exists(paths.delete_topic(topic.name)):
-        # Of a topic that had the name before: Kafka would delete this one at its start.
+        # Belongs to an earlier topic of this name: Kafka would delete the new one when it starts.
         client.delete(paths.delete_topic(topic.name))
     _put(client, paths.topic_config(topic.name), paths.encode_config(topic.config))
     client.create(paths.topic(topic.name), paths.encode_topic(topic.topic_id, assignment))

@@ -19,7 +19,7 @@ from kbroker.metastore import paths
 from kbroker.uuids import new_uuid
 
 CONNECT_TIMEOUT_S = 10.0
-# BOUND: of one call. kazoo itself would wait for a connection for ever.
+# BOUND: timeout of one call. kazoo itself would wait for a connection forever.
 CALL_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 1.0
 ACLS = "/kafka-acl"
@@ -90,7 +90,7 @@ def connected(connect: str) -> Iterator[Nodes]:
     except KazooException as error:
         raise Refusal(f"ZooKeeper {connect}: {type(error).__name__} {error}") from error
     finally:
-        # It would wait for a server that does not answer until the session has ended.
+        # Otherwise it would wait for an unresponsive server until the session has ended.
         stop = threading.Thread(target=leave, daemon=True)
         stop.start()
         stop.join(STOP_TIMEOUT_S)

@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"kbroker-log: {error}", file=sys.stderr)
         return EXIT_USAGE
     except OutputClosed:
-        # The reader has seen enough; nothing may be written at exit either.
+        # The reader has closed the pipe; nothing may be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         print(f"kbroker-log: {error}", file=sys.stderr)

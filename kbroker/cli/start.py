@@ -73,8 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     found = parse_arguments(arguments)
     logcontext.setup("supervisor", found.areas)
-    # After the arguments, so that --help and --version answer at once. Importing makes no garbage;
-    # each process turns its collector on again after the fork.
+    # After the arguments, so that --help and --version are fast. Imports make no garbage; each
+    # process enables its collector again after the fork.
     gc.disable()
     from kbroker.config.loader import PropertiesError, load, parse_overrides
     from kbroker.supervisor.launch import launch

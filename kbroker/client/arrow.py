@@ -44,7 +44,7 @@ COLUMNS = tuple(name for name in FIELDS if name != "headers")
 # Batches of this size are still in a core's cache when their consumer reads the rows.
 ROWS_MAX = 16_384
 BYTES_MAX = 1 << 20
-# BOUND: what the records of one batch may decompress to.
+# BOUND: decompressed size of the records of one batch.
 DECOMPRESSED_MAX = 1 << 30
 
 
@@ -123,7 +123,7 @@ def read_arrow(
 
 # -- writing
 
-# What a written batch may have; every other column is rejected. Columns of other types are cast.
+# Columns that a written batch may have; all others are rejected. Columns of other types are cast.
 WRITTEN = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -132,15 +132,15 @@ WRITTEN = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "headers": FIELDS["headers"].type,
 }
-# What the writer takes as it is.
+# Types that the writer takes without a cast.
 _AS_IT_IS = {
     "key": (pa.binary(), pa.string()),
     "value": (pa.binary(), pa.string()),
     "topic": (pa.string(),),
     "partition": (pa.int32(),),
 }
-# What a batch has before compression. Topics take a megabyte by default, which one that does not
-# compress must fit into.
+# The size of a batch before compression. Topics accept a megabyte by default, which an
+# incompressible batch must fit into.
 BATCH_BYTES = 512 << 10
 
 

@@ -35,7 +35,7 @@ _FIRST_NOT_TO_CREATE = 4  # version of Metadata
 NO_TOPIC_ID = bytes(16)
 # BOUND: idle connections are closed by brokers after ten minutes; ours before that.
 _IDLE_S = 240.0
-# BOUND: connections kept for the next who borrows one, for each node.
+# BOUND: idle connections kept for reuse, per node.
 _IDLE_MAX = 4
 # Metadata of a topic is refreshed after this time, to find added partitions.
 _METADATA_AGE_S = 300.0
@@ -247,7 +247,7 @@ class Cluster:
         if wanted is None and version == 0:
             wanted = []
         writes = create
-        # COMPAT: brokers before 0.11 cannot be told not to create what they are asked for.
+        # COMPAT: a Metadata request to brokers before 0.11 cannot disable auto-creation.
         create = create or version < _FIRST_NOT_TO_CREATE
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         response = connection.call(request, retry.step(self.request_timeout))

@@ -43,14 +43,14 @@ FRAME_BYTES_MAX = (1 << 31) - 1
 # BOUND: responses before a fetch is negotiated, and those of a stranger on a wrong port ("HTTP" is
 # a length of 1.2 GB), stay below this.
 _FIRST_FRAME_BYTES_MAX = 1 << 20
-# WIRE: what a listener with TLS answers to a request without: an alert of TLS 1.x.
+# WIRE: the response of a TLS listener to a plaintext request: an alert of TLS 1.x.
 _TLS_ALERT = b"\x15\x03"
 _TLS_SPOKEN = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
 # BOUND: what is allocated for a frame before any byte of it has come.
 _PIECE_BYTES = 16 << 20
-# What is read at once; a fetched frame is read in pieces of what has arrived.
+# The size of one read; a fetched frame is read in pieces as they arrive.
 _RECEIVE_BUFFER_BYTES = 4 << 20
-# Of a frame, what a receiver is woken for.
+# The part of a frame that must have arrived before the receiver is woken.
 _WAKE_BYTES = 256 << 10
 # Raw requests, once encoded, are sent as this many views at most with one call.
 _SEND_PARTS_MAX = 64
@@ -181,7 +181,8 @@ class Connection:
             ApiKey.API_VERSIONS, version, [codec.encode(request, version)], deadline
         )
         body = self._receive_body(pending, deadline, None)
-        # A broker that does not know the version answers in version 0, which starts with its error.
+        # A broker that does not support the version responds in version 0, which starts with the
+        # error code.
         if len(body) >= 2 and body[:2] != b"\0\0":
             version = 0
         response: ApiVersionsResponse = self._decoded(ApiVersionsResponse, version, body)

@@ -25,11 +25,11 @@ from kbroker.protocol.messages.fetch import FetchRequest
 
 # BOUND: what a fetch may grow to for one batch of a broker that cuts even the first one.
 _BATCH_BYTES_MAX = 1 << 30
-# A range may end in a gap that compaction left at the end of a log. It is taken for one when so
-# many fetches in a row, over so many seconds, found nothing although the log continues.
+# A range may end in a gap that compaction left at the end of a log. A gap is assumed after so many
+# empty fetches in a row, over so many seconds, although the log continues.
 _GAP_FETCHES = 3
 _GAP_S = 1.0
-# What is left of a deadline is not worth another fetch.
+# The rest of the deadline is too short for another fetch.
 _ENDING_S = 0.05
 # A topic that no broker has known for so long is gone; before, the news of it may be under way.
 _GONE_S = 30.0

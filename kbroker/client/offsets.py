@@ -133,7 +133,7 @@ def _list_once(
     try:
         _ask_leaders(cluster, connected, read_committed, retry, listed)
     except BaseException:
-        # A response that is not read would be taken for the next one.
+        # An unread response would be taken for the next one.
         for connection, _ in connected:
             if connection.in_flight:
                 connection.close()

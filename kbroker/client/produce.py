@@ -81,8 +81,9 @@ class _Partition:
         self.waiting: deque[_Batch] = deque()
         self.in_flight: deque[_Batch] = deque()
         self.added = False  # to the transaction
-        # Whether the leader has a batch of this producer and epoch. COMPAT: Kafka takes any
-        # sequence number as the first, so a second batch that overtakes a first one would be taken.
+        # Whether the leader has a batch of this producer and epoch. COMPAT: Kafka accepts any
+        # sequence number as the first, so a second batch that overtakes the first one would be
+        # accepted.
         self.known = False
         self.not_before = 0.0
         self.trouble: ClientError | None = None  # passing; nothing is sent until in_flight is empty
@@ -257,7 +258,8 @@ class BatchProducer:
         for state in self._partitions.values():
             while state.waiting and not state.waiting[-1].sent:
                 state.next_sequence = state.waiting.pop().sequence
-        # What still waits failed before, and would otherwise be sent in the next transaction.
+        # The batches that still wait have failed before, and would otherwise be sent in the next
+        # transaction.
         sure = self._error is None and not self._any_waiting()
         while sure and any(node.requests for node in self._nodes.values()):
             try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kbroker.client.connection import Connection
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-# What is understood. Two names for one thing: librdkafka's and the Java client's.
+# The supported names; librdkafka's and the Java client's differ for the same config.
 _KNOWN = {
     "security.protocol",
     "sasl.mechanism",

@@ -32,7 +32,7 @@ _TXN_OFFSET_COMMIT_1 = 4
 # From this version of EndTxn on a broker speaks the second one, when its feature says so, too.
 _END_TXN_2 = 5
 _FEATURE = "transaction.version"
-# What the code alone does not say (KIP-679): a principal without Write on any topic gets it, too.
+# The code alone is ambiguous (KIP-679): a principal without Write on any topic gets it, too.
 _NEEDED = (
     "This needs Write on the topic and, before Kafka 2.8, IdempotentWrite on the cluster; "
     "without that, set enable.idempotence=false."
@@ -125,7 +125,7 @@ def add_partitions(
             for row in topic.results_by_partition
             if row.partition_error_code
         ]
-        # The others were not attempted because of one.
+        # The others were not attempted because of this one.
         real = [one for one in failed if one[0] != ErrorCode.OPERATION_NOT_ATTEMPTED]
         return named_error(what, *(real or failed)[0]) if failed else 0
 

@@ -19,7 +19,7 @@ LEADER_DURING_DELETE = -2
 # controller that does not say.
 EPOCH_DURING_DELETE = -2
 NO_LEADER_EPOCH = -1
-# Of a controller that does not know the broker's.
+# From a controller that does not know the broker epoch.
 NO_BROKER_EPOCH = -1
 
 PartitionKey = tuple[str, int]  # topic, partition

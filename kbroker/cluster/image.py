@@ -66,8 +66,8 @@ class ClusterImage:
         self.topics_by_id: dict[bytes, TopicImage] = {}
         self.broker_config: dict[str, dict[str, str]] = {}  # "default" or a broker id
         self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
-        # What readers have computed from the image, cached until it changes. BOUND: each reader
-        # limits its own entries.
+        # Values that readers have computed from the image, cached until it changes. BOUND: each
+        # reader limits its own entries.
         self.derived: dict[Any, Any] = {}
         # When topics went away, on the monotonic clock: the last GONE_MAX of them.
         self._gone_s: dict[str, float] = {}

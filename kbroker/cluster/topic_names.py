@@ -5,7 +5,7 @@ from __future__ import annotations
 NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 NAME_LENGTH_MAX = 249
 # BOUND: partitions of one topic. A topic is one node of the metadata store and one message to every
-# process; beyond this both get unwieldy long before the partitions would be of use.
+# process; beyond this, both become unwieldy.
 PARTITIONS_MAX = 100_000
 
 

@@ -38,7 +38,7 @@ ALIASES: dict[str, str] = {alias: key.name for key in BROKER_KEYS.values() for a
 # Kafka puts a listener's own settings behind this prefix and its name.
 LISTENER_PREFIX = "listener.name."
 
-# Settings of plug-ins and value providers start with these; they are known but mean nothing here.
+# Prefixes of configs of plug-ins and config providers; they are known but have no effect.
 PLUGIN_PREFIXES = ("config.providers.", "rsm.config.", "rlmm.config.")
 
 

@@ -79,7 +79,7 @@ def _check_times(config: BrokerConfig) -> None:
             _refuse(config, f"group.consumer.{what}", allowed)
     session_ms = config["group.consumer.session.timeout.ms"]
     if config["group.consumer.heartbeat.interval.ms"] >= session_ms:
-        # A member would be taken out before it could be heard of.
+        # The member would be removed before its first heartbeat could arrive.
         allowed = f"below group.consumer.session.timeout.ms ({session_ms})"
         _refuse(config, "group.consumer.heartbeat.interval.ms", allowed)
     low = config["log.cleaner.min.compaction.lag.ms"]
@@ -119,7 +119,7 @@ def _check_replication(config: BrokerConfig) -> None:
     if wait_ms > timeout_ms:
         allowed = f"at most replica.socket.timeout.ms ({timeout_ms})"
         _refuse(config, "replica.fetch.wait.max.ms", allowed)
-    # A follower that waits for data in vain would count as lagging.
+    # A follower waiting for data would count as lagging.
     lag_ms = config["replica.lag.time.max.ms"]
     if wait_ms > lag_ms:
         allowed = f"at most replica.lag.time.max.ms ({lag_ms})"
@@ -130,7 +130,7 @@ def _check_replication(config: BrokerConfig) -> None:
     if not -1 <= acks <= replicas:
         allowed = f"from -1 to offsets.topic.replication.factor ({replicas})"
         _refuse(config, "offsets.commit.required.acks", allowed)
-    # With less than this for each worker the map of keys holds next to nothing.
+    # With less memory per thread, the offset map holds next to nothing.
     workers = config["log.cleaner.threads"]
     if config["log.cleaner.enable"] and workers:
         if config["log.cleaner.dedupe.buffer.size"] // workers <= _DEDUPE_BYTES_MIN:

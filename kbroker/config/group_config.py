@@ -57,7 +57,7 @@ def validate_group(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
             raise key.error(text, f"from {low} to {high}, the bounds of group.consumer.min and max")
     session_ms, heartbeat_ms = values[SESSION_TIMEOUT_MS], values[HEARTBEAT_INTERVAL_MS]
     if session_ms <= heartbeat_ms:
-        # A member would be taken out before it could be heard of.
+        # The member would be removed before its first heartbeat could arrive.
         allowed = f"above {HEARTBEAT_INTERVAL_MS} ({heartbeat_ms})"
         raise ConfigError(SESSION_TIMEOUT_MS, session_ms, allowed)
 

@@ -53,7 +53,7 @@ class Source:
 
 SYSTEM_RUNTIME_DIR = "/run"
 
-# What the broker does instead; said when such a setting is found.
+# The broker's behaviour instead, logged when such a config is set.
 _INSTEAD = {
     "process.roles": "kbroker has no KRaft; the broker keeps its metadata in its own data "
     "directory",
@@ -61,8 +61,8 @@ _INSTEAD = {
     "controller.quorum.bootstrap.servers": "kbroker has no KRaft",
     "controller.listener.names": "these listeners are not opened",
 }
-# Settings without which a broker would be another one than was meant: open to everybody, or alone.
-# Until they work, a start with one of them is refused.
+# Configs that must not be ignored, or the broker would be open to everybody, or not part of its
+# cluster. Until they are supported, a start with one of them is refused.
 _OPEN = (
     "no value: authorization is not built yet, so every client that can connect may do "
     "everything. If that is acceptable, remove this line"

@@ -18,7 +18,7 @@ from kbroker.metastore.store import WrongCluster
 
 # More than could be given in the seconds between two copies of the store: a block costs a sync.
 PRODUCER_IDS_SKIPPED = 100_000_000
-# Of states that no controller has written.
+# For states that no controller has written.
 NO_CONTROLLER_EPOCH = 0
 
 

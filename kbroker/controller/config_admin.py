@@ -296,7 +296,7 @@ class ConfigAdmin:
 
     async def _reload(self, path: str, overrides: Mapping[str, str]) -> bool:
         try:
-            # A controller must not wait for somebody to write into a FIFO.
+            # A controller must not block on a FIFO without a writer.
             pairs = read_properties(path, regular_only=True)
             if not pairs:
                 # Most likely it is being written, or the disk was full.

@@ -82,8 +82,8 @@ async def register(
                 continue  # its session ended in between
             if node.stat.owner_session != session_id:
                 raise AlreadyRegistered(_holder(me.broker_id, node.data)) from None
-            # Of the process before this one, whose session was resumed: to others, no broker has
-            # gone or come.
+            # The registration of the previous process, whose session was resumed: other brokers
+            # have seen no change.
             try:
                 await store.multi().set(path, document, node.stat.version).commit()
             except (NoNode, BadVersion):

@@ -16,7 +16,7 @@ from kbroker.metastore.settled import Fenced, SettledStore
 
 logger = logging.getLogger(__name__)
 
-# How long until a look that failed is repeated: the first time, and at most.
+# The delay before a failed look is retried: the first one, and the maximum.
 RETRY_MS = 1_000
 RETRY_MAX_MS = 30_000
 

@@ -72,7 +72,7 @@ def all_in_sync(
     }
 
 
-# What a document raises that is not what a broker writes.
+# The exceptions raised by a document that no broker has written.
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
 
 

@@ -31,7 +31,7 @@ from kbroker.ipc.calls import (
     TopicToEnlarge,
 )
 
-# What the settings of an internal topic start with.
+# The configs that an internal topic is created with.
 INTERNAL_PREFIXES = {
     OFFSETS_TOPIC: "offsets.topic",
     TRANSACTIONS_TOPIC: "transaction.state.log",

@@ -166,7 +166,7 @@ class Loader:
         except MemoryError:
             raise
         except Exception:
-            # What fails here fails in every load: it must not cost what the rest of the log holds.
+            # An error here would occur in every load: it must not lose the rest of the log.
             self.skipped += 1
             logger.exception("%s: skipping the record at offset %d, which cannot be replayed",
                              self._log.name, offset)  # fmt: skip

@@ -67,7 +67,7 @@ class Operation:
     __slots__ = ("callbacks", "producer", "records", "responses", "touched")
 
     def __init__(self) -> None:
-        # Key and value: messages, or both as they are to be written (``append_encoded``).
+        # Key and value: messages, or both in encoded form (``append_encoded``).
         self.records: list[tuple[Any, Any]] = []
         self.responses: list[tuple[Pending[Any], Any]] = []
         self.callbacks: list[Callable[[], None]] = []

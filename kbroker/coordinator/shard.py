@@ -363,7 +363,7 @@ class Shard:
         fail(op, failure)
         outcome.resolve(error=failure)
         if op.touched:
-            # The other clients have done nothing wrong and should retry.
+            # The other clients are not at fault and should retry.
             self._reload(failure, WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def _broken(self, op: Operation, outcome: Pending[Any], error: Exception) -> None:

@@ -24,7 +24,7 @@ from kbroker.protocol.messages.alter_replica_log_dirs import (
 from kbroker.security.operations import AclOperation
 from kbroker.types import SlotId
 
-# BOUND: replicas of one call, so that a large request does not hold up their owner.
+# BOUND: replicas per call, so that a large request does not block their owner.
 CALL_REPLICAS_MAX = 200
 
 

@@ -27,7 +27,7 @@ class Feature(NamedTuple):
     lowest: int = 0
 
 
-# There is no way to another level than the one in effect (UpdateFeatures).
+# Feature levels other than the finalized one cannot be set (UpdateFeatures).
 FEATURES = {
     "group.version": Feature(1),
     "metadata.version": Feature(30, 30),  # 4.3-IV0

@@ -59,7 +59,7 @@ def now_ms() -> int:
 # A change gets this long even if the client allows less: with a timeout of 0 it is started all the
 # same, and nearly always done long before this is over.
 CHANGE_MIN_MS = 1_000
-# What a call may take longer than the process at its other end.
+# The allowance of a call on top of the timeout of the process that serves it.
 CALL_MARGIN_MS = 2_000
 # For topics that are created automatically: a client named them, or a coordinator needs them.
 CREATION_TIMEOUT_MS = 10_000
@@ -109,7 +109,7 @@ class RequestContext:
         self.correlation_id = header.correlation_id
         self.connection = connection
         self.access: Access = connection.access
-        # Of the time when the request came; a client may authenticate again.
+        # As of the arrival of the request; a client may authenticate again.
         self.principal: Principal = self.access.principal
         self.listener: str = process.context.listeners[connection.listener][0].name
         self.image: ClusterImage = process.image
@@ -278,8 +278,8 @@ class RequestContext:
                 return slot
             if slot["state"] == OFFLINE:
                 raise WireError(ErrorCode.KAFKA_STORAGE_ERROR)
-        # It is led elsewhere, or the owner is loading the log or being restarted: it will be there
-        # in a moment.
+        # It is led elsewhere, or its owner is loading the log or restarting: it will be available
+        # soon.
         raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def may_lead(self, partition: PartitionImage) -> bool:

@@ -18,7 +18,7 @@ from kbroker.security.operations import AclOperation
 
 # BOUND: bytes of a control request. 200,000 partitions of three replicas take 20 MB.
 CONTROL_BYTES_MAX = 32 << 20
-# The controller process is restarting, or has not answered.
+# The controller process is restarting, or has not responded.
 UNSERVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 BROKERS_ONLY = on_cluster(AclOperation.CLUSTER_ACTION)
 

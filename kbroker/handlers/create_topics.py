@@ -68,7 +68,7 @@ async def handle_create_topics(
         list(named.values()),
         lambda topics, within_ms: CreateTopics(topics, request.validate_only, within_ms),
     )
-    # A name that was given twice has the same result twice, and is answered once.
+    # A topic named twice has the same result twice; the response has it once.
     by_name |= {str(result.name): result for result in results}
     describable = ctx.allowed(AclOperation.DESCRIBE_CONFIGS, Kind.TOPIC, by_name)
     configs = {topic.name: topic.configs for topic in request.topics}

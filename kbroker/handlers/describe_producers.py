@@ -19,7 +19,7 @@ from kbroker.protocol.messages.describe_producers import (
 )
 from kbroker.security.operations import AclOperation, Kind
 
-# BOUND: partitions of one call: each may answer with thousands of producers, a microsecond each.
+# BOUND: partitions per call: each may have thousands of producers, a microsecond each.
 CALL_PARTITIONS_MAX = 10
 
 

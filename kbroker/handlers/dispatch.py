@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A module that answers APIs registers its functions when it is imported; all are found here.
+# A handler module registers its functions when it is imported; all modules are imported here.
 for _module in pkgutil.iter_modules(handlers.__path__, "kbroker.handlers."):
     if not _module.ispkg:
         import_module(_module.name)

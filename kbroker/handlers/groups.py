@@ -31,7 +31,7 @@ from kbroker.security.operations import AclOperation, Kind
 # A member waits for the others as long as they are allowed to take, which members choose; this only
 # ends what a coordinator has forgotten.
 REBALANCE_MS = 3_600_000
-# BOUND: members of one call, whose coordinator serves others between two calls.
+# BOUND: members per call; the coordinator serves other requests between two calls.
 CALL_MEMBERS_MAX = 500
 
 

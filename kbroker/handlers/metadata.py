@@ -198,7 +198,7 @@ async def create_missing(
     except WireError:
         # The controller is being restarted or is slow; the client asks again.
         return denied | dict.fromkeys(names, int(ErrorCode.LEADER_NOT_AVAILABLE))
-    # Where another broker is the controller, a topic may be created and not be known here yet.
+    # If another broker is the controller, a topic may exist that this broker does not know yet.
     absent = int(ErrorCode.LEADER_NOT_AVAILABLE)
     return denied | {str(result.name): result.error or absent for result in results}
 

@@ -110,7 +110,7 @@ class Hosting:
         slots = {told.key: self._slot(told.key) for told in request.partitions}
         refused = self.replicas.take(request)
         accepted = [key for key in slots if key not in refused]
-        # Everybody else looks for the slots of what is in the metadata.
+        # All other processes look up slots of partitions in the metadata.
         moved = [key for key in accepted if self._slot(key) != slots[key] and self._is_known(key)]
         return run(self._publish_replicas(accepted, moved, refused))
 
@@ -147,7 +147,7 @@ class Hosting:
 
     def _update_metadata(self, request: UpdateMetadata) -> Pending[ControlAnswer]:
         partitions, brokers = self.metadata.take(request)
-        # Of its replicas an io worker knows more than the metadata says.
+        # An io worker knows more about its replicas than the metadata does.
         unhosted = (key for key in partitions if self.replicas.replica(key) is None)
         changes = Changes(list(topics_of(unhosted)), list(topics_of(partitions)), brokers=brokers)
 

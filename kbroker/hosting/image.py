@@ -25,7 +25,7 @@ from kbroker.types import BrokerId
 
 Document = dict[str, Any]
 T = TypeVar("T")
-# Of a partition between others of which alone something is known.
+# A partition without metadata, between others that have some.
 UNKNOWN = KnownPartition("", -1, -1, NO_LEADER, -1, [], 0, [])
 
 
@@ -118,7 +118,7 @@ class HostImage:
         known, hosted = self.metadata.topic(name), self.replicas.topic(name)
         if known is None and (hosted is None or not for_io_worker):
             return None
-        # Of two topics of one name, io workers see the one whose logs are here.
+        # Of two topics with one name, io workers see the one whose logs are on this broker.
         by_id = hosted if for_io_worker and hosted is not None else known
         assert by_id is not None
         is_hosted = hosted is not None and hosted.topic_id == by_id.topic_id

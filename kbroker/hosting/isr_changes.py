@@ -143,7 +143,7 @@ class IsrChanges:
     def _settle(self, asked: Asked, answer: IsrAnswer) -> None:
         key = asked.wanted.key
         if answer.state is not None:
-            # Before anybody hears of it: a process that starts now is told of it.
+            # Before it is published: a process that starts now gets it with its image.
             self._replicas.change_isr(key, answer.state)
         if self._asked.get(key) is asked:
             del self._asked[key]

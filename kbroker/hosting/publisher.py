@@ -92,8 +92,8 @@ class Publisher:
             ]
             if not left:
                 return
-            # One that is not ready may still open logs of the snapshot it got before. A restart
-            # changes the state before the incarnation, so the two are read the other way round.
+            # A process that is not ready may still open logs of an older snapshot. A restart
+            # changes the state before the incarnation, so the two are read in reverse order.
             present = {
                 address: incarnation
                 for address in left
@@ -161,7 +161,8 @@ class Publisher:
             try:
                 taken = await call
             except WireError as error:
-                # It restarts and says hello, or it is stuck and the supervisor restarts it.
+                # The process restarts and says hello, or it is stuck and the supervisor restarts
+                # it.
                 logger.warning(
                     "%s did not apply image %d: %s", address.title, delta["version"], error
                 )

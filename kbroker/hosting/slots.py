@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 Slot = tuple[int, int]  # number, incarnation
 JOURNAL_NAME = "slots.journal"
-# In the journal, the slot of a partition that has none any more.
+# Marks in the journal a partition that no longer has a slot.
 RELEASED = -1
 
 
@@ -210,7 +210,7 @@ class SlotAssignments:
 
     def _write(self, topic: str, slots: list[list[int]]) -> None:
         line = json.dumps([topic, slots], separators=(",", ":")).encode() + b"\n"
-        # No sync: the journal has to outlive this process, not the machine.
+        # No sync: the journal must outlive this process, not the machine.
         end = os.fstat(self._file.fileno()).st_size
         written = 0
         try:

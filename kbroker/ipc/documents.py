@@ -118,7 +118,7 @@ def _optional(known: list[Shape]) -> Shape:
 def _record(cls: Any, bound: Mapping[TypeVar, Any]) -> Shape:
     shapes = {name: _shape(hint, bound) for name, hint in get_type_hints(cls).items()}
     if is_typeddict(cls):
-        # Its own __required_keys__ knows nothing of annotations that are text.
+        # Its own __required_keys__ does not know annotations that are strings.
         hints = get_type_hints(cls, include_extras=True)
         required = frozenset(n for n, hint in hints.items() if get_origin(hint) is not NotRequired)
         return Shape(frozenset((dict,)), partial(_read_typed_dict, cls, shapes, required))

@@ -27,9 +27,9 @@ _TOKEN = struct.Struct("=Q")
 EXPRESS_TOKEN = lane_layout.EXPRESS_TOKEN
 PART_BYTES = MESSAGE_BYTES = lane_layout.MESSAGE_BYTES
 _TEXT_MAX = 1000
-# API keys of requests whose effect is the same once and twice: OffsetCommit, Heartbeat,
-# AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit. When an io worker dies, those that
-# it has not answered are asked of the next one, and wait there until their coordinator is loaded.
+# API keys of idempotent requests: OffsetCommit, Heartbeat, AddPartitionsToTxn, AddOffsetsToTxn,
+# EndTxn, TxnOffsetCommit. When an io worker dies, those without a response are sent to the next
+# one, and wait there until their coordinator is loaded.
 REPEATED = frozenset((8, 12, 24, 25, 26, 28))
 
 

@@ -20,8 +20,8 @@ ENVELOPE = struct.Struct(lane_layout.ENVELOPE_FORMAT)
 # The other kinds of descriptors.pxd travel over lanes.
 MSG_CALL, MSG_REPLY = lane_layout.CALL, lane_layout.REPLY
 
-# BOUND: messages queued for one peer. A message is a turn's worth of work, so this is seconds of
-# backlog; beyond it a send fails and the sender answers its clients with a retriable error.
+# BOUND: messages queued for one peer. A message is a turn's worth of work, so this is a backlog of
+# seconds; beyond it a send fails, and the sender returns a retriable error to its clients.
 HIGH_WATER_MARK = 10_000
 RECONNECT_MS = 5
 

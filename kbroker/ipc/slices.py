@@ -22,8 +22,8 @@ T = TypeVar("T")
 # BOUND: how long a coroutine runs while others wait, and how long ``run`` runs before the process
 # does its other work.
 SLICE_NS = 2_000_000
-# Who takes longer waits so many times as much longer, up to half a second. That is more than there
-# are greedy connections, so a short request is before the long ones of all of them.
+# A task waits this many times as long as it ran, up to half a second. The factor exceeds the number
+# of greedy connections, so a short request runs before the long ones of all of them.
 PATIENCE = 250
 
 

@@ -89,7 +89,7 @@ def _for_text(value: Any) -> str:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "backslashreplace")
     if isinstance(value, str):
-        # What a producer sent must not move the cursor of a terminal or fake lines.
+        # Data from a producer must not move the cursor of a terminal or fake lines.
         if value.isprintable():
             return value
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)

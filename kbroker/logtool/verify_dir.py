@@ -239,7 +239,7 @@ class PartitionCheck:
             intact = intact and scan.problem is None
             self.end_offset = scan.next_offset if intact else None
             if following is not None and (scan.problem or scan.next_offset > following):
-                # What is wrong here was reported; the next segment is judged by itself.
+                # Errors of this segment have been reported; the next segment is checked by itself.
                 producers = walk.producers_before(self._directory, following)
         return epochs, size, batches
 

@@ -57,12 +57,12 @@ from kbroker.metastore.store_opening import Opening, drop_ephemerals, hint, is_f
 
 logger = logging.getLogger(__name__)
 
-# What was changed is settled once nothing has changed for so long, but no later than this.
+# Changes are settled once nothing has changed for this long, but no later than this.
 QUIET_MS, UNSETTLED_MAX_MS = 400, 3_000
 STAT = "version, children_version, created_ms, modified_ms, ephemeral"
 
 Row = tuple[int, int, int, int, int]
-# SQLite's words for "nothing was written, the file is as before": there may be room again later.
+# SQLite's errors for "nothing was written, the file is unchanged": there may be room again later.
 TRANSIENT = frozenset({"SQLITE_FULL", "SQLITE_BUSY"})
 
 
@@ -92,14 +92,14 @@ class NodeFile:
             raise StoreFailed(f"{self.path}: {error}{hint(error)}") from error
         except OSError as error:
             raise StoreFailed(f"{self.path}: {error}") from error
-        # What was lost of the files or mended in them, None if nothing was.
+        # What was lost from the files or repaired in them; None if nothing was.
         self.damage = opening.damage
         changes = count_changes(self._db)
         is_settled = copy is not None and copy.changes == changes
         self.session_id = changes + 1
-        # Of ephemeral nodes, which end with this session, the id of their creation.
+        # Creation ids of ephemeral nodes, which end with this session.
         self._created_ids: dict[str, int] = {}
-        # Of ``total_changes``: what was settled, and what the last call of ``settle`` saw.
+        # Values of ``total_changes``: at the last settling, and at the last call of ``settle``.
         self._settled = self._seen = self._db.total_changes if is_settled else -1
         self._quiet_ms = self._due_ms = 0
         self._was_told = False
@@ -226,8 +226,8 @@ class NodeFile:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
         if getattr(error, "sqlite_errorname", "") not in TRANSIENT:
-            # A sync that failed may claim success the next time without having written anything:
-            # no write after it counts.
+            # After a failed sync the next one may claim success without having written anything: no
+            # later write counts.
             self._failure = text
         return StoreFailed(text)
 
@@ -329,7 +329,7 @@ class NodeFile:
     def close(self) -> None:
         """End the session and remove its ephemeral nodes."""
         if self._failure is None:
-            # What cannot be written now, on a full disk say, is done by the next opening.
+            # What cannot be written now, for instance on a full disk, is done at the next start.
             with suppress(sqlite3.Error):
                 self._db.execute("BEGIN IMMEDIATE")
                 drop_ephemerals(self._db)

@@ -32,7 +32,7 @@ ADMIN = "/admin"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
-# Not Kafka's: topics that were deleted while some of their directories could not be reached.
+# Not Kafka's: topics that were deleted while some of their directories were offline.
 GONE_TOPICS = "/kbroker-gone"
 DEFAULT_ENTITY = "<default>"
 

@@ -183,7 +183,7 @@ class SimulatedStore(Store):
         if self._is_dead:
             return pending
         if self._state != SessionState.CONNECTED:
-            # Later: who asks again at once must not stop the time.
+            # Later: a callback that retries at once must not stop the clock.
             ensemble.after(1, partial(pending.resolve, None, ConnectionLoss()))
             return pending
         request = Request(serve, pending, self._connection)

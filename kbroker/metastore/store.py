@@ -96,8 +96,8 @@ class NodeStat(NamedTuple):
     children_version: int  # times a child was created or deleted
     created_ms: int
     modified_ms: int
-    # Of an ephemeral node: larger than that of every ephemeral node created before, so it tells a
-    # node from earlier ones of its path. Of others 0, where the store keeps none.
+    # For an ephemeral node: larger than that of every ephemeral node created before, so it
+    # distinguishes a node from earlier ones at its path. Others have 0 where the store keeps none.
     created_id: int
     owner_session: int  # whose end is the node's end; 0: the node is not ephemeral
 

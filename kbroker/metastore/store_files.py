@@ -21,7 +21,7 @@ from kbroker.metastore.reserve import PLENTY_BYTES
 
 FILE_NAME = "kbroker-metadata.db"
 WAL_NAME = f"{FILE_NAME}-wal"
-# A database of SQLite, and a footer behind it that SQLite does not look at.
+# A SQLite database with a footer at its end, which SQLite ignores.
 COPY_NAME = "kbroker-metadata.copy"
 DAMAGED_SUFFIX = ".damaged"
 TEMPORARY_SUFFIX = ".tmp"

@@ -51,7 +51,8 @@ CREATE TRIGGER IF NOT EXISTS node_updated AFTER UPDATE OF data ON nodes
 CREATE TRIGGER IF NOT EXISTS node_deleted AFTER DELETE ON nodes
     BEGIN UPDATE changes SET count = count + 1; END;
 """
-# Those for what it reads that it cannot have written. Its schema may be damaged, too: SQLITE_ERROR.
+# Errors for data that SQLite reads but cannot have written. The schema may be damaged, too:
+# SQLITE_ERROR.
 OF_DAMAGE = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")
 
 

@@ -75,8 +75,8 @@ logger = logging.getLogger(__name__)
 WINDOW_MAX = 128
 # BOUND: reports taken in a turn of the owner's loop: about 10 ms.
 REPORTS_PER_TURN = 256
-# BOUND: ZooKeeper's jute.maxbuffer is 1 MiB unless set: of a larger request it says nothing, but
-# ends the connection.
+# BOUND: ZooKeeper's jute.maxbuffer is 1 MiB by default: it closes the connection on a larger
+# request without an error.
 REQUEST_BYTES_MAX = 1_048_575
 _OVERHEAD_BYTES = 100  # of an operation, with its access list
 RESTART_MS = 5_000
@@ -249,7 +249,7 @@ class ZooKeeperStore(Store):
 
     def _ask(self, request: Request) -> None:
         if self._state != SessionState.CONNECTED or self._closing is not None:
-            # Later: whoever asks again at once must not keep the thread.
+            # Later: a callback that retries at once must not block the thread.
             self._reports.add(lambda: request.take(None, KazooConnectionLoss()))
             return
         self._waiting.append(request)
@@ -343,7 +343,7 @@ class ZooKeeperStore(Store):
             del self._nodes[node.path]
             return
         if self._state == SessionState.CONNECTED:
-            # What was deleted may be there again, with its children unwatched.
+            # A deleted node may exist again, with its children unwatched.
             both = (CHANGED, CHILDREN)
             self._arm(node, (kind,) if kind in both else both)
         for found in node.on_event(kind):

@@ -24,7 +24,7 @@ from kbroker.metastore.zookeeper_settings import JAAS_KEY, Tls, ZooKeeperSetting
 
 logger = logging.getLogger(__name__)
 
-# Whoever may read them can pose as somebody else.
+# Whoever can read them can impersonate another user.
 SENSITIVE_PATHS = ("/config/users", paths.BROKER_CONFIGS, "/delegation_token/tokens")
 RETRY_S, RETRY_MAX_S = 0.1, 1.0
 READ_BYTES = 65_536
@@ -88,7 +88,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         timeout: float | None = None,
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Like ``select.select``, for any file descriptor."""
-        # What has been read or decrypted already makes no socket readable.
+        # Data that has already been read or decrypted does not make the socket readable.
         ready = [s for s in readers if hasattr(s, "pending") and s.pending()]
         if ready:
             timeout = 0

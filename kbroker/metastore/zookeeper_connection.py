@@ -68,7 +68,7 @@ class Reports:
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        # Not before kazoo's threads let go of it: they may still report something.
+        # Not before kazoo's threads have released it: they may still report something.
         weakref.finalize(self, os.close, self.fd)
         self._queue: deque[Report] = deque()
         self._is_woken = False

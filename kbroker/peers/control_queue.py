@@ -109,7 +109,7 @@ def merge(earlier: ControlRequest, later: ControlRequest) -> ControlRequest:
             topic_ids={**earlier.topic_ids, **later.topic_ids},
         )
     assert isinstance(earlier, StopReplica) and isinstance(later, StopReplica)
-    # What was to be deleted stays so.
+    # Partitions to be deleted stay so.
     deleted = {one.key for one in earlier.partitions if one.delete}
     stopped = [one._replace(delete=one.delete or one.key in deleted) for one in later.partitions]
     return later._replace(partitions=_latest(earlier.partitions, stopped))

@@ -19,7 +19,7 @@ from kbroker.peers.links import endpoint_of
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.primitives import DecodeError
 
-# What a broker says that is not the controller, or will not be for long.
+# The errors of a broker that is not the controller, or about to resign.
 ELSEWHERE = (ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_CONTROLLER_EPOCH)
 NOBODY = -1
 

@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 M = TypeVar("M", bound=Message)
-# Of one partition a request may list: its topic, itself, and something about it.
+# A request may list for a partition: its topic, its number, and some data.
 ELEMENTS_PER_PARTITION = 3
-# Smaller values are copied sooner than they are sent apart.
+# Copying smaller values is faster than sending them separately.
 _PART_BYTES = 4096
 
 _decoders: dict[tuple[type[Message], int], Callable[[Buffer, int, int], tuple[Any, int]]] = {}

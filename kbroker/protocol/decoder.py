@@ -19,9 +19,9 @@ from kbroker.protocol.message import Message, message_of
 from kbroker.protocol.primitives import MAX_INT16, PRIMITIVES
 from kbroker.protocol.schema import Field, Struct
 
-# BOUND: elements of all arrays of a request together. One takes a byte or four, but hundreds in
-# memory, and microseconds more than once: a million resources without a name, in 4 MB, took five
-# seconds and 0.7 GB. Clients name tens of thousands of things at the most.
+# BOUND: elements of all arrays of a request together. One takes a byte or four on the wire, but
+# hundreds in memory and more than a microsecond: a million resources without a name, in 4 MB, took
+# five seconds and 0.7 GB. Clients send tens of thousands at most.
 ELEMENTS_MAX = 50_000
 
 

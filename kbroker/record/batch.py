@@ -19,7 +19,7 @@ from kbroker.batch_summary import (
 from kbroker.record import backend
 from kbroker.record.compression import decompress
 
-# BOUND: records of one batch in memory, unless the caller names another limit.
+# BOUND: records of one batch in memory, unless the caller sets another limit.
 DECOMPRESSED_MAX = 128 * 1024 * 1024
 
 Headers = tuple[tuple[bytes, bytes | None], ...]

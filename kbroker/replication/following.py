@@ -112,7 +112,7 @@ class FollowedPartition:
         self.leader_epoch = -1
         self.state = State.WAITING
         self.question: Question | None = None
-        # When ``resume`` is to be called, in states that end with time.
+        # When ``resume`` is due, in states that end after a time.
         self.retry_at_ms: int | None = None
         self._resume = State.TRUNCATING
         self._tries = 0

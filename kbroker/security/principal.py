@@ -24,7 +24,7 @@ class Principal:
         return b"" if self == ANONYMOUS else str(self).encode("utf-8", "surrogatepass")
 
 
-# Everybody on a listener without authentication.
+# All clients on a listener without authentication.
 ANONYMOUS = Principal("User", "ANONYMOUS")
 
 

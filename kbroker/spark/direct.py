@@ -48,9 +48,9 @@ APP_DEFAULTS = {
 # A JVM that only schedules tasks is not worth optimising: compiling took it longer than its work.
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-# It removes its files, and stops its workers.
+# Spark removes its files and stops its workers.
 _JVM_END_S = 10.0
-# Those that end with this program. BOUND: one, unless somebody has killed it.
+# JVMs that end with this program. BOUND: one, unless somebody has killed it.
 _JVMS: list[subprocess.Popen[bytes]] = []
 
 

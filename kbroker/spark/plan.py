@@ -22,9 +22,9 @@ T = TypeVar("T")
 TASK_BYTES_MIN = 32 << 20
 TASK_BYTES_MAX = 512 << 20
 TASKS_PER_CORE = 3
-# Guess for a record of a partition about which nothing is known.
+# Estimate for a record of an unknown partition.
 RECORD_BYTES_GUESS = 256
-# What one fetch asks for. Brokers send as much as there is, also behind the end of a range.
+# The size of one fetch. Brokers send as much as they have, even after the end of a range.
 FETCH_BYTES_MIN = 64 << 10
 FETCH_BYTES_MAX = 2 << 20
 

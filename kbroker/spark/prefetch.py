@@ -37,7 +37,7 @@ T = TypeVar("T")
 PREFETCH_BYTES_MAX = 1 << 20
 # BOUND: ranges are read one after the other, a round trip each; a task costs several milliseconds.
 PREFETCH_RANGES_MAX = 256
-# What takes longer than this is for tasks, which are tried again and may run elsewhere.
+# Reads that take longer than this are left to tasks, which are retried and may run elsewhere.
 PREFETCH_DEADLINE_MS = 5_000
 
 
@@ -50,7 +50,7 @@ class Prefetch:
             options, poll_timeout_ms=min(options.poll_timeout_ms, PREFETCH_DEADLINE_MS)
         )
         self._schema = schema
-        # Of the rows that were read last, with the columns that are read.
+        # The rows read last, with the selected columns.
         self._row_bytes = float(RECORD_BYTES_GUESS)
         self._ahead: _Ahead | None = None
 

@@ -19,9 +19,9 @@ JVM_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_chec
 reading Arrow batches a fifth faster, by disabling checks that Spark makes itself.
 """
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
-# What Spark tells its Python workers of that setting.
+# The value of that setting that Spark passes to its Python workers.
 _TOLD = "PYTHON_UNIX_DOMAIN_ENABLED"
-# Of a read: with fewer records it is over before anybody would have read a hint.
+# With fewer records, a read is over before anybody would have seen a hint.
 _HINT_RECORDS = 1_000_000
 
 

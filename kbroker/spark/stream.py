@@ -196,7 +196,7 @@ class Progress:
         self._first: dict[TopicPartition, int] | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._ids: TopicIds | None = None
-        # What was lost before the starts of the micro-batch that is planned next.
+        # Records lost before the starts of the micro-batch that is planned next.
         self._told: set[TopicPartition] = set()
         self._triggered_at = 0.0
         self._committed: dict[TopicPartition, int] = {}
@@ -312,7 +312,8 @@ class Progress:
             of_topic = [key for key in keys if key[0] == topic]
             at = {key: min(starts[key], firsts.get(key, starts[key])) for key in of_topic}
             moves = any(offset < starts[key] for key, offset in at.items())
-            # Where nothing moves, nothing of the older topic was read: the stream is there.
+            # If no offset moves, nothing of the older topic was read, and the stream has reached
+            # the new one.
             ids.go_back(topic, now.get(topic), at if moves else {})
             if moves and topic in anew:
                 found = {key: end for key, end in found.items() if key[0] != topic}
@@ -394,7 +395,7 @@ class Progress:
         options = self._options
         ids = self._known_ids()
         if ends and not self.latest:
-            # A micro-batch that an earlier run planned: nothing was asked about its topics yet.
+            # A micro-batch planned by an earlier run: its topic ids have not been requested yet.
             self.view.partition_counts({topic for topic, _ in ends})
         anew = ids.anew(self.view.topic_ids())
         found = with_attempts(

@@ -20,11 +20,11 @@ from kbroker.types import Offset
 TopicPartition = tuple[str, int]
 
 VERSION = 0
-# Of more keys than that, reading every line of a file costs less than looking for each.
+# With more keys than this, reading every line of a file is cheaper than looking for each key.
 FEW_KEYS = 8
 # A file of which every line is one. Whether they are as many as it says is for the caller.
 _SOUND = re.compile(rb"%d\n\d{1,9}+\n(?:[!-~]++ \d{1,9}+ -?\d{1,18}+\n)*+" % VERSION)
-# Of 18 digits at most: whatever a file says fits into 64 bits.
+# At most 18 digits: any number in a file fits into 64 bits.
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 

@@ -13,15 +13,15 @@ from kbroker.descriptors import open_file, opening
 from kbroker.errors import may_do_without
 from kbroker.storage.formats import TEMPORARY_SUFFIX
 
-# Above it one sync of the whole file system takes the place of one for each file: a disk may take
-# as long for each of them.
+# Above this number, one sync of the whole file system replaces a sync of each file: each may take
+# the disk as long.
 FILES_SYNCED_SINGLY = 8
 # From this version on syncfs tells of failed writes.
 SYNCFS_TELLS = (5, 8)
-# A name that the file system does not take, one more in a directory than it takes, or a name that
-# something else has: what clients name and count leads there, not the disk.
+# A name that the file system rejects, too many entries in a directory, or a name in use: caused by
+# clients' names and counts, not by the disk.
 UNFIT_ERRNOS = (errno.ENAMETOOLONG, errno.EMLINK, errno.EEXIST)
-# Something is gone, or there in another form, or may not be touched.
+# A file is missing, of another type, or not accessible.
 MISFILED_ERRNOS = (
     errno.ENOENT,
     errno.ENOTDIR,
@@ -139,7 +139,7 @@ def _write_and_rename(path: str, data: bytes, *, sync: bool, spare: str | None) 
     temporary, fd = path + TEMPORARY_SUFFIX, -1
     if spare is not None:
         with suppress(FileNotFoundError):
-            # Not O_TRUNC, which has ext4 begin to write the file when it is closed.
+            # Not O_TRUNC, which makes ext4 start to write the file when it is closed.
             fd = open_file(spare, os.O_WRONLY)
             temporary = spare
     if fd < 0:

@@ -27,8 +27,8 @@ STRAY_DIR_SUFFIX = "-stray"
 FUTURE_DIR_SUFFIX = "-future"
 # BOUND: bytes of a name, of all file systems that brokers are run on.
 NAME_BYTES_MAX = 255
-# kbroker's own: in a partition's directory that has taken the place of one in another log
-# directory, until that one is gone.
+# kbroker's own: marks a partition's directory that has replaced one in another log directory, until
+# that one is gone.
 MOVED_MARKER = "moved.txt"
 
 PARTITION_METADATA = "partition.metadata"
@@ -38,7 +38,7 @@ TXN_INDEX_CHECKPOINT = "txn-index-checkpoint"
 # Present while a partition is held offline because its files are damaged below the recovery point.
 QUARANTINE_MARKER = "quarantine.txt"
 
-# Of a data directory: whose it is, that the last stop was in order, that a broker is using it.
+# Files of a data directory: its owner, a clean shutdown, a running broker.
 META_NAME = "meta.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 LOCK_NAME = ".lock"
@@ -51,7 +51,7 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 
 OFFSET_DIGITS = 20
 NO_TIMESTAMP = -1
-# Of an offset or a time: behind every one there can be.
+# For an offset or a time that is after every possible one.
 LARGEST = (1 << 63) - 1
 
 

@@ -44,7 +44,8 @@ logger = logging.getLogger(__name__)
 
 STOP_RESERVE_S = 0.1  # kept for each step that follows
 KILL_WAIT_S = 0.5
-# Of it, io workers may use so much for their logs: killed in a sync, they do not end before it.
+# The share of it that io workers may use for their logs: killed in a sync, they do not end before
+# it.
 LOGS_GRACE_S = 0.3
 
 HEARTBEAT_CHECK_S = 1.0
@@ -55,7 +56,7 @@ STALLED_STARTING_AFTER_S = (
 ABORT_GRACE_S = 2.0
 POLL_WHILE_STARTING_S = 0.01
 POLL_WHILE_LEAVING_S = 0.01
-# What there is no room for when a fork fails, and what to do about it.
+# The resource that is exhausted when a fork fails, and the remedy.
 NO_ROOM = {
     errno.EAGAIN: "raise the limit on processes (ulimit -u, or TasksMax= in a systemd unit)",
     errno.ENOMEM: "free memory",
@@ -173,7 +174,7 @@ class Arbiter:
                 if child.address.kind == ProcessKind.CONTROLLER and child.pid:
                     self._system.kill(child.pid, signal.SIGHUP)
         elif number == signal.SIGQUIT:
-            # As a JVM does; who sends it wants to know what the broker does, not to end it.
+            # As a JVM does: the sender wants to know what the broker is doing, not to end it.
             logger.info("SIGQUIT: every process prints its stacks")
             faulthandler.dump_traceback()
             for child in self.children:

@@ -16,8 +16,8 @@ from kbroker.ipc.process_table import Address
 RESTART_JITTER = 0.2
 # A child that served for so long was not part of a crash loop: its next restart is immediate again.
 STABLE_AFTER_S = 30.0
-# One that served for less is missed by its clients: it rests no longer than it served, or than this
-# if that was less.
+# After a shorter run, the delay is no longer than that run, so that clients miss it less, or than
+# this if that was shorter.
 SERVED_REST_S = 1.0
 # BOUND: failed starts in a row (exit code 3) after which the broker stops; the cause needs an
 # operator.

@@ -41,7 +41,8 @@ from kbroker.workers.leaving import patience_s
 
 logger = logging.getLogger(__name__)
 
-# Of a process, beside the links between processes: shared regions, mailboxes, files of a moment.
+# File descriptors of a process besides the links between processes: shared regions, mailboxes,
+# temporary files.
 OPEN_FILES_MIN = 100
 
 SUPERVISOR = Address(ProcessKind.SUPERVISOR, 0)
@@ -97,7 +98,7 @@ class Broker:
             log_dir_count=len(config.log_dirs),
         )
         for index, path in enumerate(config.log_dirs):
-            # Not locked by this broker, even if it can be used a moment later.
+            # Not locked by this broker, even if it becomes available a moment later.
             self.regions.failed_log_dirs[index] = path not in self.data_dirs.paths
         self.processes = ProcessTable(self.regions.process_table, table_addresses)
         self.processes.begin_start(SUPERVISOR)
@@ -153,7 +154,7 @@ class Broker:
         context.handoffs = self._handoffs
         context.lanes = self._lanes
         # Only the first incarnation finds the logs as the last run left them; but a controller
-        # looks at logs only where no metadata is yet, and no io worker has opened one.
+        # reads logs only if there is no metadata yet, and no io worker has opened one then.
         clean = self.data_dirs.clean_start
         as_left = incarnation == 1 or address.kind is ProcessKind.CONTROLLER
         context.clean_start = clean if as_left else dict.fromkeys(clean, False)

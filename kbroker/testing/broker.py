@@ -46,10 +46,10 @@ KINDS = sorted(row.title for row in WORKERS.values())
 
 COMMAND = (sys.executable, "-m", "kbroker.cli.start")
 POLL_S = 0.002
-# What a stop may take beyond shutdown.timeout.ms.
+# The time a shutdown may take beyond shutdown.timeout.ms.
 STOP_SLACK_S = 30.0
 RUNTIME_DIR_BYTES_MAX = 50  # a Unix socket's path is short
-# WIRE: ApiVersions (key 18) version 0, correlation id 1, no client id; the answer repeats the
+# WIRE: ApiVersions (key 18) version 0, correlation id 1, no client id; the response repeats the
 # correlation id.
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _PACKAGE_ROOT = str(Path(__file__).resolve().parent.parent.parent)

@@ -75,14 +75,14 @@ class ForkedProcess:
                 code = self._hear()
             except (BlockingIOError, TimeoutError):
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0) from None
-            # A template that was killed has no answer.
+            # A killed template leaves no result.
             self.returncode = -signal.SIGKILL if code is None else code
             self._life.close()
         return self.returncode
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            # It may be gone before its exit code is here.
+            # The process may be gone before its exit code is here.
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 

@@ -243,7 +243,8 @@ class AcceptorWorker(Worker):
         for index, address in enumerate(self._networks):
             incarnation = self.processes.incarnation(address)
             if incarnation != self._incarnations[index]:
-                # The new one was given nothing yet, so what is still in the pair is the old one's.
+                # The new one has not been given anything yet, so data in the pair belongs to the
+                # old one.
                 fdpass.receive_closed(self.context.handoffs[index][0])
                 self._limits.forget(index)
                 self._incarnations[index] = incarnation

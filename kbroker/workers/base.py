@@ -168,7 +168,7 @@ class Worker:
         set_title(f"kbroker: {self.address.title}")
         self._signals = signal_socket()
         if not os.path.isdir(self.context.runtime_dir):
-            # No process could be reached any more; only a new start of all of them mends that.
+            # No process could be reached any more; only a restart of all of them helps.
             logger.critical(
                 "the runtime directory %s was removed while the broker was running; set "
                 "runtime.dir to a place that no cleanup job touches",

@@ -62,7 +62,7 @@ CLOSE_MS = 1000  # how long a stop waits for the store to end the session
 # BOUND: seconds that this process survives its supervisor.
 ORPHAN_S = 10
 START_FAILURES = (StoreFailed, WrongCluster, NoFreeSlot, Refusal, OSError)
-# What documents raise that nobody wrote.
+# The exceptions raised by malformed documents.
 DAMAGED = (ValueError, KeyError, TypeError)
 
 
@@ -88,7 +88,7 @@ class ControllerWorker(Worker):
             self.store = open_store(context)
         except (*START_FAILURES, *DAMAGED) as error:
             raise cannot_start(error) from error
-        # What any broker changes in the store, whoever is the controller.
+        # Nodes that any broker may change, whichever is the controller.
         self.own_events, self.own_store = EventQueue(), SettledStore(self.store)
         self.hosting = Hosting(context.broker_id, context.cluster_id, self.slots)
         self.publisher = Publisher(self.rpc, self.processes, self.hosting.image)
@@ -342,7 +342,7 @@ class ControllerWorker(Worker):
 
     def shutdown(self) -> None:
         if os.getppid() != self.context.parent_pid:
-            # Others may lead as soon as the session has ended: nobody here may write by then.
+            # Others may lead as soon as the session has ended: nothing may be written here by then.
             signal.alarm(ORPHAN_S)
             await_end(self.processes, [ProcessKind.IO_WORKER, ProcessKind.NETWORK], ORPHAN_S - 2)
             logger.warning("the supervisor was killed; ending this broker's session")
@@ -381,7 +381,7 @@ def cannot_start(error: BaseException) -> SystemExit:
     if isinstance(error, START_FAILURES):
         logger.error("the controller cannot start: %s", error)
     elif isinstance(error, DAMAGED):
-        # What the store holds is not what was written: its pages have no checksum.
+        # The store returns other data than was written: its pages have no checksum.
         logger.error(
             "the controller cannot start: the metadata store %s is damaged (%s); restore it, "
             "or move it and %s away to adopt the topics on disk without their settings",

@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 # An open log keeps its active segment open. More are needed for links to other processes, and now
 # and then: for what is synced, looked up, or a transaction's.
 OTHERS_MIN = 200
-# What the log asks for, so that it need not ask soon again.
+# Headroom for the log, so that it need not ask again soon.
 PER_LOG, SPARE = 2, 1000
 
 

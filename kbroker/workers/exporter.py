@@ -140,8 +140,8 @@ class ExporterWorker(Worker):
         if connection.response:
             self.epoll.modify(connection.sock.fileno(), select.EPOLLOUT)
             return
-        # What the client sent beyond its request would turn the close into a reset and cost it
-        # the answer.
+        # Data that the client sent after its request would turn the close into a reset, and it
+        # would lose the response.
         with suppress(OSError):
             connection.sock.recv(DISCARDED_BYTES_MAX)
         self._close(connection)

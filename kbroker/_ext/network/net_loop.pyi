@@ -10,7 +10,7 @@ from kbroker._ext.shared.lane import Lane
 from kbroker._ext.sockets.requests import RequestTable
 
 class NetLoop(ConnectionLoop):
-    # a message of answers that an io worker has sent: its index, the message
+    # A message with responses from an io worker: its index, the message.
     on_response: Callable[[int, bytes], None] | None
     # a coordinator's error for a request that was handed on undecoded: token, frame, code, text
     on_rejected: Callable[[Connection, int, bytes, int, bytes], None] | None

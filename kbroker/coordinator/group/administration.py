@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 # The first version of DescribeGroups that reports an unknown group as an error.
 NOT_FOUND_VERSION = 6
-# What everybody may do with a group: read, delete and describe it and its settings (KIP-430).
+# The operations that everyone may do on a group: read, delete and describe it and its configs
+# (KIP-430).
 GROUP_OPERATIONS = Kind.GROUP.all_operations
 
 

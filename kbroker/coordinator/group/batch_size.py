@@ -15,7 +15,7 @@ from kbroker.record.compression import NONE
 if TYPE_CHECKING:
     from kbroker.coordinator.machine import Host
 
-# What a batch takes besides its records, and a record besides its key and value: at most.
+# The maximum overhead of a batch besides its records, and of a record besides its key and value.
 _BATCH_OVERHEAD, _RECORD_OVERHEAD = 61, 32
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbroker._ext.coordinator.offset_records import encode_key
 from kbroker.coordinator.machine import Host, Operation
 
-# What a batch takes besides its records, and a record besides its key and value: at most.
+# The maximum overhead of a batch besides its records, and of a record besides its key and value.
 BATCH_OVERHEAD, RECORD_OVERHEAD = 61, 32
 # BOUND: a batch up to this fits whatever max.message.bytes there is; the setting is not looked up.
 SURELY_FITS_BYTES = 16 * 1024

@@ -202,7 +202,7 @@ class Commits:
                 partitions=self._partitions(request, version >= 10),
             )
         elif epoch >= 0:
-            # Without a member, anybody commits to a group that has none of its own kind.
+            # Without a member id, any client may commit to a group without members of its own type.
             if self._offsets.store.has_group(request.group_id):
                 raise WireError(ErrorCode.UNKNOWN_MEMBER_ID)
             # COMPAT: version 9 brought the code that says what is wrong.

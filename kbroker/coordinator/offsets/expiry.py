@@ -80,7 +80,8 @@ class Expiry:
             self._expired += tombstones.count
             self._host.count(OFFSETS_EXPIRED, tombstones.count)
         if self._left:
-            # What cannot be written is found again, but not at once: the disk may be full.
+            # Expired offsets that cannot be removed now are found again, but not at once: the disk
+            # may be full.
             self._host.set_timer(TIMER, RETRY_MS, self._step)
             op.then(lambda: self._host.set_timer(TIMER, STEP_DELAY_MS, self._step))
             return

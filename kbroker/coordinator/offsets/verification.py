@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 # The commit that adds its partition to the transaction by itself.
 FIRST_ADDING = 5
-# The client has to retry. COMPAT: it gets COORDINATOR_LOAD_IN_PROGRESS, which clients of every
-# version retry; after CONCURRENT_TRANSACTIONS (the previous transaction is still being completed)
-# and others, Java's producer stops for good.
+# The client has to retry. COMPAT: it gets COORDINATOR_LOAD_IN_PROGRESS, which clients of all
+# versions retry; after CONCURRENT_TRANSACTIONS (the previous transaction is still being completed)
+# and others, Java's producer fails permanently.
 RETRIABLE = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NETWORK_EXCEPTION,

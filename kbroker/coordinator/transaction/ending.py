@@ -132,7 +132,8 @@ class Endings:
     async def _complete(self, name: str, marker: Marker) -> ErrorCode | None:
         """Write the last record; returns the error, if any."""
         done = self._host.execute(self._append_complete, name, marker)
-        # What waits need not wait for the commit: it is not answered before this is committed.
+        # The waiting request need not wait for the commit: its response is not sent before this is
+        # committed.
         if self._is_over(name, marker):
             self._machine.waiting.serve(name)
         try:

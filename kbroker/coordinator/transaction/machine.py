@@ -249,7 +249,7 @@ class TransactionMachine:
         def written() -> None:
             new = self.transactions.get(txn.transactional_id)
             if new is not None and (new.producer_id, new.epoch) == (producer_id, epoch):
-                # Who says what it had may ask again if it does not hear of this.
+                # A member that reports its partitions asks again if this response is lost.
                 new.last_epoch = before[2] if is_same else before[1] if is_recovery else -1
             if before[0] == state.NO_PRODUCER_ID:
                 logger.info(

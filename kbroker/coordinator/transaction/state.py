@@ -57,7 +57,7 @@ COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 OPEN = (State.ONGOING, *PREPARED)
 
 _STATES = {int(state): state for state in State}
-# What no broker writes; read as what frees the partitions that such a record may name.
+# Written by no broker; read as a state that frees the partitions the record may name.
 _STATES[State.DEAD] = State.EMPTY
 _STATES[State.PREPARE_EPOCH_FENCE] = State.PREPARE_ABORT
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # As long as Kafka's brokers try again on behalf of a producer.
 WAIT_MS = 100
-# BOUND: a producer asks one thing after the other; more is not worth waiting for.
+# BOUND: a producer sends one request at a time; more need not be queued.
 WAITING_MAX = 16
 
 

@@ -111,7 +111,7 @@ async def call(
         except WireError as error:
             if not results:
                 raise
-            # What was changed before is: only the rest has failed.
+            # Earlier parts have been changed: only the rest has failed.
             failed = ConfigResult(int(error.code), error.message)
             return results + [failed] * (len(resources) - first)
         results += some

@@ -9,7 +9,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
 
-# Settings of anything else are settings of the cluster.
+# Configs of any other resource are configs of the cluster.
 KINDS = {TOPIC: Kind.TOPIC, GROUP: Kind.GROUP}
 DEFAULT_BROKER = ""  # names the settings for all brokers
 

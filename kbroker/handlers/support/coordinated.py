@@ -19,10 +19,10 @@ from kbroker.protocol import codec
 from kbroker.protocol.api import response_class
 from kbroker.protocol.message import Message
 
-# A coordinator answers in time by itself; this ends the wait for one that does not.
+# A coordinator responds in time by itself; this ends the wait for one that does not.
 TIMEOUT_MS = 30_000
-# BOUND: keys of one call, and calls of one request at a time. A coordinator answers a call in one
-# go, and what it has to say of a key may be long: others get their turn in between.
+# BOUND: keys per call, and calls of one request at a time. A coordinator serves a call in one go,
+# and its results may be long: other requests get their turn in between.
 CALL_KEYS_MAX = 100
 CALLS_MAX = 8
 
@@ -145,8 +145,8 @@ async def ask_all(ctx: RequestContext, topic: str, request: Message | None) -> l
             found.append(decode_response(ctx, await call))
         except WireError as error:
             if error.code == ErrorCode.NOT_COORDINATOR:
-                # COMPAT: its process is being started again. There is no coordinator to look for
-                # in the way of a list; at this code administrators ask once more.
+                # COMPAT: the process is restarting. A list request has no coordinator that the
+                # client could look up; clients retry after this error code.
                 error = WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message)
             found.append(error)
     return found

@@ -27,9 +27,9 @@ class Question(Protocol):
 Q = TypeVar("Q", bound=Question)
 A = TypeVar("A")
 
-# BOUND: partitions of one call. What was answered before a timeout or a restart stays answered.
+# BOUND: partitions per call. Results that arrived before a timeout or a restart are kept.
 CALL_PARTITIONS_MAX = 100
-# BOUND: calls of one request that an owner has at a time.
+# BOUND: calls of one request in flight to an owner.
 CALLS_MAX = 4
 
 

@@ -27,7 +27,7 @@ class Requirement(NamedTuple):
 
 
 Requirements = tuple[Requirement, ...]
-# Of the few requests that anybody may send.
+# For the few requests that need no authorization.
 NOTHING: Requirements = ()
 
 

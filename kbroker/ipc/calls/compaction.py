@@ -9,7 +9,7 @@ from kbroker.ipc.calls.base import IO_WORKER
 from kbroker.ipc.operation import Operation
 from kbroker.types import Offset, SlotId
 
-# The owner answers after its disk has synced a directory.
+# The owner replies after its disk has synced a directory.
 SWAP_DEADLINE_MS = 60_000
 
 

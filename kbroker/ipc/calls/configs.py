@@ -52,7 +52,7 @@ class ConfigResult:
     message: str | None = None
 
 
-# The answers have a result for each resource, in order.
+# The result has an entry for each resource, in order.
 ALTER_CONFIGS = Operation("alter_configs", AlterConfigs, list[ConfigResult], (CONTROLLER,))
 INCREMENTAL_ALTER_CONFIGS = Operation(
     "incremental_alter_configs", IncrementalAlterConfigs, list[ConfigResult], (CONTROLLER,)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 from kbroker.ipc.calls.base import ACCEPTOR, CLEANER, CONTROLLER, IO_WORKER, NETWORK, Nothing
 from kbroker.ipc.operation import Operation
 
-# Of a process that may still be starting; it is asked again.
+# To a process that may still be starting; the call is retried.
 HELLO_DEADLINE_MS = 1_000
 # io workers create directories and open logs meanwhile.
 IMAGE_DEADLINE_MS = 60_000
@@ -61,11 +61,11 @@ class StopReplicas:
 
 # A process asks for the image, and for all changes from now on.
 HELLO = Operation("hello", Nothing, ImageDocument, (CONTROLLER,), HELLO_DEADLINE_MS)
-# The processes that have an image. One that is not named here is not told of changes.
+# The processes that have an image. Others do not get changes.
 IMAGE = Operation(
     "image", ImageChange, ImageTaken, (IO_WORKER, NETWORK, ACCEPTOR, CLEANER), IMAGE_DEADLINE_MS
 )
-# Answered when the logs are deleted. Nothing else has a log deleted.
+# The reply is sent when the logs are deleted. Nothing else deletes a log.
 STOP_REPLICAS = Operation("stop_replicas", StopReplicas, NoneType, (IO_WORKER,), IMAGE_DEADLINE_MS)
-# A network process starts: when it is answered, nothing of its predecessor is looked at any more.
+# A network process starts: after the reply, messages of its predecessor are ignored.
 NETWORK_STARTS = Operation("network_starts", Nothing, NoneType, (IO_WORKER,), HELLO_DEADLINE_MS)

@@ -60,6 +60,6 @@ class Damage:
 
 
 DESCRIBE_LOG_DIRS = Operation("describe_log_dirs", Nothing, list[LogDirDescription], (IO_WORKER,))
-# Answers with an error code for each replica.
+# Returns an error code for each replica.
 ALTER_REPLICA_LOG_DIRS = Operation("alter_replica_log_dirs", MoveReplicas, list[int], (IO_WORKER,))
 REPORT_DAMAGE = Operation("report_damage", Damage, NoneType, (IO_WORKER,))

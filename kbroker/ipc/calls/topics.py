@@ -86,7 +86,7 @@ class TopicResult:
     replication_factor: int = -1
 
 
-# The answers have a result for each topic, in order.
+# The result has an entry for each topic, in order.
 CREATE_TOPICS = Operation("create_topics", CreateTopics, list[TopicResult], (CONTROLLER,))
 CREATE_PARTITIONS = Operation(
     "create_partitions", CreatePartitions, list[TopicResult], (CONTROLLER,)

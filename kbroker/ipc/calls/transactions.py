@@ -39,7 +39,7 @@ class VerifyTransaction:
     add: bool
 
 
-# Answers with an error code for each marker, when they are committed.
+# Returns an error code for each marker, when they are committed.
 WRITE_MARKERS = Operation("write_markers", WriteMarkers, list[int], (IO_WORKER,))
 # Answers with an error code.
 VERIFY_TRANSACTION = Operation("verify_transaction", VerifyTransaction, int, (IO_WORKER,))

@@ -284,7 +284,7 @@ def of_commits(log: CommitLog, bucket_ms: int) -> list[Count] | None:
     """
     commits = list(log.after(0))
     whole = [one.number for one in commits] == list(range(1, len(commits) + 1))
-    # A commit that has loaded nothing, as one that fences another run, has no buckets.
+    # A commit that loaded nothing, such as one that fences another run, has no buckets.
     same = all(one.bucket_ms == bucket_ms for one in commits if one.counts)
     if not whole or not same or any(one.kind in (RELOAD, RECOVER) for one in commits):
         return None

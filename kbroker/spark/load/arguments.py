@@ -43,8 +43,8 @@ _SETTING_INSTEAD = {
 _OF_FILES = {"partition_by": "hour", "codec": "zstd", "codec_level": None, "file_bytes": 128 << 20}
 _TABLE = "records"
 
-# A number of this many digits is milliseconds: 1973 to 5138. With fewer they would be in 1970, and
-# somebody means seconds; with more, microseconds. Eight digits are a date, as in ISO 8601.
+# A number with this many digits is in milliseconds: 1973 to 5138. With fewer it would be in 1970,
+# so seconds are meant; with more, microseconds. Eight digits are a date, as in ISO 8601.
 _TIME_DIGITS = range(12, 15)
 _DATE_DIGITS = 8
 
@@ -304,7 +304,7 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     _add_destination(recover, writes=False)
     compact = commands.add_parser("compact", help="merge the small files of each hour")
     _add_destination(compact)
-    # Refused, with words, in ``check_together``.
+    # Rejected with a message in ``check_together``.
     compact.add_argument("--partition-by", default=None, help=argparse.SUPPRESS)
     compact.add_argument("--master", type=master_of, metavar="URL", help="as for run")
     compact.add_argument(

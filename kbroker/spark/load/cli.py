@@ -220,13 +220,13 @@ def _rewind(
         return
     if given.from_commit is None and given.from_timestamp is None:
         return
-    # Of the topics asked for: a destination may have others as well.
+    # Restricted to the requested topics: a destination may have others as well.
     present = source.bounds()
     places = [(t, partition) for t, of in newest.ends.items() for partition in of]
     places = [place for place in places if place in present]
     if given.from_commit is not None:
         old = destination.log.state(given.from_commit)
-        # Recreated since: everything that is loaded of them is of another topic.
+        # Recreated since: everything loaded belongs to another topic.
         anew = {topic for topic, one in newest.topics.items() if old.topics.get(topic, one) != one}
         starts = {
             (topic, partition): 0 if topic in anew else old.ends.get(topic, {}).get(partition, 0)
@@ -411,7 +411,7 @@ def _expire(given: argparse.Namespace) -> int:
             raise LoadError(said)
         before = int((time.time() - given.days * 86_400) * 1000)
         if table is not None:
-            # Files that the table does not know yet would be taken for replaced ones below.
+            # Files that the table does not have yet would be mistaken for replaced ones below.
             table.publish_newest()
         dropped = destination.log.expire(before)
         gone = 0 if table is None else table.vacuum(given.days)

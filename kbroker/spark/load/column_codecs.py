@@ -7,11 +7,12 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# What only its producers understand. How well it compresses is tried on some of it.
+# Data in a format that only its producers know. Its compression ratio is tried on a sample.
 _OPAQUE = ("key", "value")
 _SAMPLE_BYTES = 1 << 20
 _SAMPLE_BYTES_MIN = 4 << 10
-# What stays larger than this, is not compressed: hashes, what is compressed or encrypted already.
+# Data that stays larger than this is not compressed: hashes, and what is compressed or encrypted
+# already.
 _DENSE = 0.95
 LEVEL = 1
 # Passes over what does not compress almost twice as fast. Text it leaves larger by half.
@@ -79,7 +80,7 @@ def _first_bytes(table: pa.Table, name: str) -> bytes:
 def _leaves(schema: pa.Schema) -> list[str]:
     """The paths that Parquet gives to the schema's columns."""
     empty = pa.BufferOutputStream()
-    # schema.empty_table() would import pandas, as everything of pyarrow does that takes a list.
+    # schema.empty_table() would import pandas, as every pyarrow function that takes a list does.
     pq.write_table(pa.Table.from_batches([], schema), empty)
     found = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
     return [found.column(index).path for index in range(len(found.names))]

@@ -21,7 +21,7 @@ COMPACT = "compact"
 # Made from the files of a destination that has lost its log.
 RECOVER = "recover"
 # Written by a run that found another's staged files: it takes the number that the other run would
-# have to take, so that nothing of those files can be committed any more.
+# need, so that those files can never be committed.
 OPEN = "open"
 
 Ends = dict[str, dict[int, int]]

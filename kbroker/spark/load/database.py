@@ -117,7 +117,7 @@ class Database:
                 f"choose another with --table ({err})"
             ) from err
         kept = sorted({table_of(one) for one in self.log.state().files.values()})
-        # Names of tables are not told apart by their case.
+        # Table names are case-insensitive.
         if kept and self._table.lower() not in map(str.lower, kept):
             raise LoadError(
                 f"the load {self._load} of {self._dialect} has its rows in the table {kept[0]}, "
@@ -191,7 +191,7 @@ class Database:
             yield from self._verify(self.log.state(), deep)
 
     def _verify(self, state: State, deep: bool) -> Iterator[str]:
-        # Of a load's table, whatever --table says now; rows of all loads that share it.
+        # Of a load's table, whatever --table says now; includes rows of all loads that share it.
         table = next((table_of(one) for one in state.files.values()), self._table)
         wanted: Counter[tuple[str, int]] = Counter()
         for one in state.files.values():

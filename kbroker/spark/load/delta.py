@@ -49,7 +49,7 @@ class Delta(TableDirectory["DeltaTable"]):
 
     def check_kind(self) -> None:
         if _ESCAPE.search(str(self.root)):
-            # It writes there, and looks for what it has written elsewhere.
+            # It writes there, but looks elsewhere for what it has written.
             raise LoadError(
                 f"deltalake reads the % in {self.root} as an escape sequence: use another folder"
             )

@@ -235,7 +235,7 @@ class Postgresql:
             if "@" in named or re.search(r"[^\d,]", str(where.get("port", ""))):
                 raise psycopg.ProgrammingError("neither host nor port")
         except psycopg.ProgrammingError:
-            # What libpq says of it may hold a part of the password.
+            # libpq's message may contain a part of the password.
             raise LoadError(
                 "not a PostgreSQL URL: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with "
                 "%XX for characters of the password that are not letters or digits"
@@ -248,7 +248,7 @@ class Postgresql:
         self.duplicate_errors: tuple[type[Exception], ...] = (psycopg.errors.IntegrityError,)
 
     def __str__(self) -> str:
-        # Neither user nor parameters: a password may be among them.
+        # Neither user nor parameters: they may contain a password.
         return f"postgresql://{self._where}"
 
     def __reduce__(self) -> tuple[Any, ...]:

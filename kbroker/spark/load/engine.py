@@ -102,7 +102,7 @@ class Load:
         self._clock = clock
         self.run = uuid.uuid4().hex[:12]
         self._mean: dict[str, float] = {}
-        # What ``catch_up`` has done of the run's limits, however often it is called.
+        # The part of the run's limits that ``catch_up`` has used, over all its calls.
         self._begun: float | None = None
         self._records = self._bytes = 0
 
@@ -201,7 +201,7 @@ class Load:
             "kind": kind,
             "written_ms": str(_now_ms()),
         }
-        # What cannot be read again must not be forgotten.
+        # Offsets that cannot be read again must not be forgotten.
         allow_loss = self._settings.allow_loss and kind == commits.LOAD
         sink = self._destination.task_sink(self.run, about)
         work = LoadWork(self._source, sink, self._decoder, allow_loss)

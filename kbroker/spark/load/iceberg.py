@@ -29,11 +29,11 @@ _MISSING = "the sink iceberg needs pyiceberg: pip install 'kbroker[iceberg]'"
 _NUMBER = "kbroker.commit."
 # And the offsets up to which it is loaded: of the newest alone, as each version repeats them.
 _ENDS = "kbroker.ends."
-# Of another writer who is always first.
+# Attempts to commit, when another writer is faster each time.
 _TURNS = 20
 # Each version names all snapshots that it has: beyond so many, the older ones are forgotten.
 SNAPSHOTS_MAX, SNAPSHOTS_KEPT = 200, 100
-# Lists of files that others may be about to commit.
+# Files newer than this may be about to be committed by another writer.
 _BEING_WRITTEN_S = 3600.0
 
 
@@ -60,7 +60,7 @@ class Iceberg(TableDirectory["Table"]):
 
     def check_kind(self) -> None:
         if set("#?%") & set(str(self.root)):
-            # What comes after them is no part of a path to it.
+            # Characters after these do not belong to a path.
             raise LoadError(
                 f"pyiceberg reads {self.root} as a URL, in which #, ? and % have a special "
                 "meaning: use another folder"
@@ -150,7 +150,7 @@ class Iceberg(TableDirectory["Table"]):
     def _change(self, table: Table, commit: Commit) -> None:
         """A new version: files, number and ends."""
         gone = set(removed_in(commit))
-        # Who only adds need not open the lists of all that is there.
+        # A writer that only appends need not open the lists of existing files.
         files = self._files_in(table) if gone else ()
         replaced = [one for one in files if self._below_root(one) in gone]
         said = self.properties_of(commit)
@@ -220,7 +220,7 @@ class Iceberg(TableDirectory["Table"]):
                     kept.add(self._below_root(entry.data_file))
         gone = 0
         for path in sorted((self.root / layout.DATA).rglob("*.parquet")):
-            # Those of other writers may be about to be committed.
+            # Files of other writers may be about to be committed.
             is_ours = layout.numbers_in(path.name) is not None
             if is_ours and path.relative_to(self.root).as_posix() not in kept:
                 path.unlink(missing_ok=True)

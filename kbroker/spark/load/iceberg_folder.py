@@ -192,7 +192,7 @@ PROPERTIES = {
     # Older ones go: each is as large as the newest.
     "write.metadata.previous-versions-max": "20",
     "write.metadata.delete-after-commit.enabled": "true",
-    # Otherwise each commit adds a list to those that a reader has to open.
+    # Otherwise each commit adds a list that readers have to open.
     "commit.manifest-merge.enabled": "true",
 }
 """Properties of a new table."""

@@ -35,14 +35,14 @@ _HIDING = "_."
 _NUMBERS = re.compile(r"-(\d+)-(\d{20})-(\d{20})-[^/]*\.parquet$")
 
 PartitionBy = Literal["hour", "day", "none"]
-# What table readers take for "no value": records whose producer gave no time, or none of 1970 to
-# 9999. Spark would read all days as texts for one beyond, and microseconds given as milliseconds
-# are hours apart, each with a folder of its own.
+# The value that table readers take for "no value": records without a timestamp from the producer,
+# or with one outside 1970 to 9999. Spark would read all days as strings because of one outside, and
+# microseconds given as milliseconds are hours apart, each with its own folder.
 NO_TIME = "__HIVE_DEFAULT_PARTITION__"
 TIME_END_US = 253_402_300_800_000_000
 HOUR_US = 3_600_000_000
 UNIT_US = {"hour": HOUR_US, "day": 24 * HOUR_US}
-# What table readers see of the folders.
+# The part of the folder names that table readers see.
 FOLDER_COLUMNS: dict[PartitionBy, tuple[str, ...]] = {
     "none": ("topic",),
     "day": ("topic", "dt"),

@@ -84,7 +84,7 @@ def _verify_files(
         except FileNotFoundError:
             yield one.path, f"{one.path}: missing"
     for one in chosen(state.errors):
-        # An operator who has taken care of the records of such a file may remove it.
+        # An operator who has dealt with the records of such a file may remove it.
         with suppress(FileNotFoundError):
             for line in _verify_file(destination.root, one, deep):
                 yield one.path, line

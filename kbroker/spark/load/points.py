@@ -29,7 +29,7 @@ ICEBERG_POINTS = (
     "version-linked",  # readers see it that look for the newest; the hint names the one before
 )
 
-# Of ``recover``, which rebuilds a log.
+# In ``recover``, which rebuilds a log.
 RECOVER_POINTS = (
     "recover-begun",  # what the log counts on from is known, there is no commit
     "recover-committed",  # replaced files are still there

@@ -28,9 +28,10 @@ def id_text(topic: Topic) -> str:
     return uuid_text(topic.id)
 
 
-# What tools keep in topics is no data of users; MirrorMaker passes over these names, too.
+# Topics of tools contain no user data; MirrorMaker skips these names, too.
 _OF_TOOLS = "__"
-# Of a batch: a writer's steps for each cost less in large ones, while they fit the core's cache.
+# The size of a batch: a writer's steps are cheaper per row in large batches, while they fit the
+# core's cache.
 _BATCH_BYTES = 2 << 20
 
 

@@ -142,7 +142,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
         if known > newest.number:
             return agreement.lost_commits(self.root, newest.number, known, f"the {self.kind}")
         missing = self._behind(table)
-        # It may have come to the table since that was opened.
+        # It may have been added to the table since that was opened.
         if missing is None or (missing := self._behind(self.table())) is None:
             return None
         return (

@@ -33,7 +33,7 @@ ROW_GROUP_BYTES = 16 << 20
 ROW_GROUP_ROWS = 256 << 10
 # Values that Parquet's encoders take at once; at 1024, its default, a load costs a twentieth more.
 _WRITE_ROWS = 16 << 10
-# Encoded and compressed while it lies in the processor's cache; the size of files is the same.
+# Encoded and compressed while it is in the processor's cache; the size of files is the same.
 _PAGE_BYTES = 256 << 10
 # Before each footer entry in which a file says what it holds (``footers``).
 FOOTER = "kbroker."

@@ -30,8 +30,7 @@ from kbroker.spark.plan import OffsetRange, plan_ranges, with_sizes
 from kbroker.spark.pool import borrowed
 from kbroker.wording import counted
 
-# A follower looks this often whether offsets of partitions in which nothing happens are to be
-# renewed at the target.
+# How often a follower checks whether offsets of idle partitions must be renewed at the target.
 _LOOK_S = 600.0
 # Partitions that cannot be copied, of which the error names the reason.
 _TOLD_MAX = 5

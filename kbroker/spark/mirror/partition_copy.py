@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 # must arrive before the transaction's timeout, which is a minute.
 TRANSACTION_BYTES = 64 << 20
 TRANSACTION_S = 15.0
-# What a target says of one partition's records; another attempt would hear the same.
+# A target's error for one partition's records; a retry would get the same.
 _NOT_TAKEN = frozenset(
     {
         ErrorCode.MESSAGE_TOO_LARGE,
@@ -161,7 +161,7 @@ class MirrorWork:
         except (LoadError, CorruptRecords) as err:
             why = str(err)
         except RejectedError as err:
-            # A copier that another one fenced must not answer in its place.
+            # A fenced copier must not report a result.
             if err.code not in _NOT_TAKEN:
                 raise
             why = str(err)
@@ -237,7 +237,7 @@ class PartitionCopy:
                     self._open_bytes += len(found.records)
                     if self._is_due():
                         self._commit(position)
-            # Also where nothing was new, or the offset would expire.
+            # Even if nothing was new, because the offset would expire.
             self._commit(max(start, one.end))
         finally:
             self._producer.close()
@@ -314,7 +314,7 @@ class PartitionCopy:
                 span = None
                 if not batch.is_sound:
                     raise CorruptRecords(one.topic, one.partition, batch.base_offset, "a checksum")
-                # COPY: the source's buffer is used again while the batch waits for its answer.
+                # COPY: the source's buffer is reused while the batch waits for its response.
                 data = bytearray(batch.data)
                 self._producer.send(one.topic, one.partition, data, batch.records)
                 self.records += batch.records

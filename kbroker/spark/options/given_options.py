@@ -159,7 +159,7 @@ class GivenOptions:
         if not text:
             raise OptionError("subscribePattern is empty: write a regular expression")
         try:
-            # What Python warns of means something else in Java: [a[bc]] and [a-z&&[^b]].
+            # Python warns of patterns that mean something else in Java: [a[bc]] and [a-z&&[^b]].
             with warnings.catch_warnings(action="error", category=FutureWarning):
                 re.compile(text)
         except (re.error, FutureWarning) as error:

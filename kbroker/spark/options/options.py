@@ -47,7 +47,7 @@ _KEYS_DECIDE = (
 _NO_EFFECT = "leave it out; it would have no effect here"
 _RETRIED = "set kafka.delivery.timeout.ms instead; retriable errors are retried until then"
 _LINGER = "write kafka.linger.ms instead"
-# These would be ignored, and a user who writes them expects something else than what would happen.
+# These would be ignored, which is not what a user who sets them expects.
 _REFUSED_WRITE = {
     "key.serializer": "leave it out; column key is written as it is (string or binary)",
     "value.serializer": "leave it out; column value is written as it is (string or binary)",

@@ -39,7 +39,7 @@ class CleanedTransactions:
         """Whether this transactional batch belongs to an aborted transaction."""
         self._advance(last_offset)
         found = self._open.get(producer_id)
-        # One that ended in front of where the pass began says nothing about this batch.
+        # A transaction that ended before the start of the pass is irrelevant to this batch.
         if found is None or found[0].last_offset < last_offset:
             self._committed.add(producer_id)
             return False
@@ -61,7 +61,7 @@ class CleanedTransactions:
                 return True
             self._committed.remove(producer_id)
             return False
-        # An emptied batch is no marker any more; other kinds are not ours to drop.
+        # An emptied batch is not a marker any more; other types must not be dropped.
         return kind == NO_RECORD
 
     def _advance(self, offset: Offset) -> None:

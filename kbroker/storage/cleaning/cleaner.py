@@ -190,7 +190,7 @@ class LogCleaning:
                 f"the keys of the batch at offset {first_dirty} do not fit into the offset map of "
                 f"{self._limits.map_bytes} bytes; raise log.cleaner.dedupe.buffer.size"
             )
-        # Of what the settings give it; the map may be made for fewer keys.
+        # The configured size; the map may be created for fewer keys.
         room = self._limits.map_bytes // MAP_ENTRY_BYTES
         self.stats.map_utilization = self._map.count / room
         self.stats.index_s = time.monotonic() - started
@@ -373,7 +373,7 @@ def read_aborted(directory: str, bases: Sequence[int], end: int) -> list[Aborted
     for base in bases:
         path = os.path.join(directory, segment_name(base, TXN_INDEX_SUFFIX))
         data = read_if_present(path) or b""
-        # Of an entry that is being written nothing is needed: its transaction ended above `end`.
+        # An entry that is being written is not needed: its transaction ended above `end`.
         for entry in parse_entries(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], path, base):
             if entry.first_offset < end:
                 found.append(entry)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 # Work may run ahead of the limit by this much, so that small pieces do not cost a sleep each.
 AHEAD_S = 0.05
-# A sleeper looks this often whether it still has to.
+# How often a sleeping thread checks whether it still has to wait.
 SLICE_S = 0.5
 
 

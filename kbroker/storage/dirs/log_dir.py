@@ -55,7 +55,7 @@ from kbroker.uuids import uuid_text
 
 logger = logging.getLogger(__name__)
 
-# What an operator can do about a partition's directory whose topic id is wrong.
+# What an operator can do if the topic id of a partition's directory is wrong.
 WAY_OUT = (
     f"If the records belong to this topic, remove {PARTITION_METADATA} and restart; it will be "
     "rewritten. If not, move the directory away, and the partition begins empty"
@@ -144,16 +144,16 @@ class LogDir:
         self.arriving = 0
         # Future replicas that an earlier run left, until their partition is opened.
         self.futures: dict[TopicPartition, list[str]] = {}
-        # What the checkpoints said at start. None: the recovery points cannot be read.
+        # The checkpoints at start. None: the recovery points cannot be read.
         self._recovery_points: dict[TopicPartition, Offset] | None = None
         self._start_offsets: dict[TopicPartition, Offset] = {}
         self._gaps_known: frozenset[TopicPartition] = frozenset()
-        # None until it is asked for, which it is not where this broker has the only replica.
+        # None until it is needed, which it never is if this broker has the only replica.
         self._high_watermarks: dict[TopicPartition, Offset] | None = None
         # Partitions that were here and are gone: no checkpoint of this worker under way may bring
         # their lines back. They may be here again, as another worker's.
         self._dead: set[TopicPartition] = set()
-        # Those of them whose lines may still be there.
+        # Replicas whose lines may still be in the checkpoint.
         self._lines_left: set[TopicPartition] = set()
         # Open for as long as the directory is in use: syncfs tells of what has failed since.
         self._sync_fd = -1
@@ -177,7 +177,7 @@ class LogDir:
             self._sync_fd = -1
 
     def __del__(self) -> None:
-        # Of a directory that was opened, but whose manager was never closed.
+        # For a directory that was opened, but whose manager was never closed.
         self.close()
 
     def _read(self, name: str) -> dict[TopicPartition, Offset] | None:
@@ -249,7 +249,8 @@ class LogDir:
         except CorruptMetadataError as error:
             if not is_torn_metadata(path, topic_id):
                 raise DamagedLogError(f"{error}. {WAY_OUT}") from error
-            # It is not synced: after a power cut it may be torn beside records that are.
+            # The checkpoint is not synced: after a power failure it may be torn although the
+            # records are intact.
             logger.warning("%s; rewriting it", error)
             found = None
         if found is None:

@@ -27,8 +27,8 @@ from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
 
 logger = logging.getLogger(__name__)
 
-# BOUND: partitions that do not exist and of which it is known where they are to be made. The oldest
-# is forgotten first.
+# BOUND: partitions that do not exist yet and whose directory has been chosen. The oldest is dropped
+# first.
 PREFERRED_MAX = 100_000
 
 
@@ -134,7 +134,7 @@ class Placement:
                 self.discard(loser.leave(key))
                 loser.forget(key)
             else:
-                # No move of this broker: somebody may still want what is in it.
+                # Not a move of this broker: someone may still need its contents.
                 loser.set_stray_aside(key)
         winner.arrived(key)
         if self.dirs.all_online:

@@ -169,7 +169,7 @@ class LogSegments(Sequence[Segment]):
         )
         files.attach(self._appender, following, following.base_offset, now_ms)
         former, self.files = self.files, files
-        # INVARIANT: the appender is attached to the last one; else a look at it spoils its size.
+        # INVARIANT: the appender is attached to the last one; otherwise reading it spoils its size.
         self._all[-1:] = [sealed, following]
         return sealed, former
 

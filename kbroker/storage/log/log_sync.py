@@ -57,7 +57,7 @@ class LogSync:
         self._appender = appender
         # Whether a flush has made a file for the snapshot of a clean stop.
         self._has_spare = False
-        # The log end at which every file is as a clean stop leaves it; None: there is none.
+        # The log end offset up to which every file is as after a clean shutdown; None: unknown.
         self._clean_end = loaded.next_offset if _says_where_it_ends(loaded) else None
         self._unsynced = Unsynced(path, log_dir)
         # The names of a log that was created, or found after a kill, have not been synced; nor does

@@ -91,9 +91,9 @@ class PartitionLog:
         self.path = identity.path
         self.settings = settings
         self.epochs = epochs
-        # Why the log directory is to be taken offline, once a write or sync has failed.
+        # The error that takes the log directory offline, once a write or sync has failed.
         self.failure: object = None
-        # How often the end was cut: what was read of the log before may not be in it any more.
+        # Counts truncations: data read before one may not be in the log any more.
         self.cuts = 0
         # How often segments were exchanged for cleaned ones.
         self.exchanges = 0
@@ -465,7 +465,7 @@ class PartitionLog:
         if self.segments[0].base_offset > self.log_start_offset:
             self.appender.set_log_start_offset(self.segments[0].base_offset)
         self.appender.mark_segments_changed()
-        # Published first: who reads the slot from now on does not look for these files.
+        # Published first: readers of the new slot state do not need these files.
         self.publish()
         self.epochs.truncate_from_start(self.log_start_offset)
         self._show_epochs()
@@ -499,7 +499,7 @@ class PartitionLog:
         gone = self.segments.exchange(len(old), new)
         txn_recovery.remember_replaced(self.path, self.segments, new)
         if self.appender.checked_from[0] in {segment.base_offset for segment in gone}:
-            # That position is of the file that went. The cleaner has checked all of the new one.
+            # That position belongs to the old file. The cleaner has checked the whole new one.
             self.is_checked_from(new.base_offset, 0)
         self._table.set_swapping(self.slot, False)
         for segment in gone:
@@ -535,7 +535,7 @@ class PartitionLog:
         OSError, StorageError.
         """
         if offset >= self.log_end_offset:
-            # An epoch in which this broker led and wrote nothing is not the leader's.
+            # An epoch in which this broker led and wrote nothing is not one of the leader's.
             self.epochs.truncate_from_end(self.log_end_offset)
             self._show_epochs()
             return self.log_end_offset

@@ -46,8 +46,8 @@ class FlushJob:
         self.lent_fds: list[int] = []
         # The partition's directory when a spare file is wanted there (``producer_snapshots``).
         self.spare_in: str | None = None
-        # There were no descriptors for the job, or it is one of many: only a sync of everything
-        # covers what is written.
+        # There were no file descriptors for the job, or it is one of many: only a sync of
+        # everything covers it.
         self.whole_file_system = False
         self.files: list[str] = []
         self.directories: list[str] = []
@@ -88,7 +88,7 @@ class FlushJob:
             try:
                 self._sync_names()
             except ShortageError:
-                # Log data is synced; names and what helps to find it do without being told.
+                # Log data is synced explicitly; names and indexes are synced with it.
                 sync_everything()
             if self.spare_in is not None:
                 make_spare(self.spare_in)

@@ -23,7 +23,7 @@ from kbroker.types import Offset
 
 logger = logging.getLogger(__name__)
 
-# One checkpoint's lines, by directory.
+# The lines of one checkpoint, by directory.
 Lines = list[tuple[LogDir, dict[TopicPartition, Offset]]]
 
 _VALUES: dict[str, Callable[[PartitionLog], Offset]] = {
@@ -52,7 +52,7 @@ class CheckpointWriter:
         self._on_failure = on_failure
         self.is_running = False
         self.start_was_raised = False
-        # What was last written, by file name; None when the file may say something else.
+        # The content last written, by file name; None if the file may differ.
         self._saved: dict[str, Lines | None] = {}
 
     def write(self, names: Collection[str]) -> None:

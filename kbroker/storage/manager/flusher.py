@@ -49,11 +49,11 @@ class Flusher:
         self._is_open = is_open
         self._on_failure = on_failure
         self._on_shortage = on_shortage
-        # Logs with something that is not flushed, by the age of the oldest of it.
+        # Logs with unflushed data, by the age of the oldest of it.
         self._unflushed: deque[PartitionLog] = deque()
         # By directory: what the next job of it takes. The loop appends, the thread takes away.
         self._waiting: dict[str, deque[Flush]] = {}
-        # Set by a clean stop, which syncs everything itself: flushes that wait need not run.
+        # Set by a clean shutdown, which syncs everything itself: queued flushes can be skipped.
         self.is_closing = False
 
     @property

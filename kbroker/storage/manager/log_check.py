@@ -25,9 +25,9 @@ from kbroker.types import NO_OFFSET, Offset
 logger = logging.getLogger(__name__)
 
 RATE_KEY = "log.check.io.max.bytes.per.second"
-# BOUND: bytes of one job, but for a larger batch. A stop waits for the one that is under way.
+# BOUND: bytes per job, except for a larger batch. A shutdown waits for the job in progress.
 SLICE_BYTES = 4 << 20
-# Of a longer pause nothing is made up for.
+# Time lost in a longer pause is not made up for.
 SAVED_MS = 2_000
 NOWHERE = (NO_OFFSET, 0, NO_OFFSET)
 ENTRY = struct.Struct(">ii")
@@ -68,7 +68,7 @@ class Walk(NamedTuple):
             end = segment.size
         is_active = segment is log.segments.active
         limit = log.log_end_offset if is_active else segment.next_offset
-        # What the owner has appended behind that place is no part of the walk.
+        # Data that the owner has appended after this point is not part of the walk.
         is_sealed = not is_active and end == segment.size
         gapless = log.is_gapless
         return cls(segment, position, next_offset, end, size, limit, gapless, is_sealed)
@@ -132,7 +132,7 @@ class LogCheck:
         self._disk = BackgroundDisk(inline=inline)
         self._waiting: list[PartitionLog] = []
         self._is_running = False
-        # Of the log that is being checked: segment, position and offset at which to continue.
+        # State of the check in progress: segment, position and offset at which to continue.
         self._at = NOWHERE
         # Whether a newer segment than the one being checked is damaged: the slot cannot follow.
         self._is_held = False
@@ -226,7 +226,7 @@ class LogCheck:
             return
         if walked.problem is not None:
             self.damage_found(log, base, walked.scan.end_position, walked.problem)
-        # What lies behind the last batch is not to be sent, and so not to be vouched for.
+        # Bytes after the last batch are not sent, so they need no check.
         self._is_held |= walked.problem is not None or walked.scan.end_position < walk.end
         if not self._is_held:
             log.is_checked_from(base, 0)

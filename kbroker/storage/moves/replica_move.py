@@ -92,7 +92,7 @@ class ReplicaMove:
         # Whether the future directory is complete but for the log's newest bytes.
         self.is_prepared = False
         self.waits_for_room = False
-        # Until then no flush of the log begins: only one that runs stands in the way of the switch.
+        # No flush of the log starts until then: only a running one delays the switch.
         self.holds_flushes_until_ms = 0
         self._is_made = False
         self._copies: dict[Offset, SegmentCopy] = {}

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RATE_KEY = "replica.alter.log.dirs.io.max.bytes.per.second"
-# How long a slice takes when the rate is limited, and how soon the loop looks at the thread again.
+# The length of a slice if the rate is limited, and the interval in which the loop checks the
+# thread.
 SLICE_MS = 200
 POLL_MS = 5
 # How long a move waits for room on a full disk, or for a log that may not change right now.

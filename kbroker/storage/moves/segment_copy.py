@@ -78,7 +78,7 @@ class FutureFiles:
             replace_file(path, data, sync=False)
             self.wrote(name)
         elif name not in self._synced:
-            # Of an earlier run, which may have been killed before it was synced.
+            # From an earlier run, which may have been killed before it was synced.
             self.wrote(name)
 
     def sync(self) -> None:
@@ -117,7 +117,7 @@ class SegmentCopy:
                 block = _read_block(source, min(BLOCK_BYTES, end - at), at)
                 if not (self._compare and os.pread(target, len(block), at) == block):
                     if self._compare:
-                        # What an earlier run left ends here, or is something else from here on.
+                        # The data of an earlier run ends here, or differs from here on.
                         self._compare = False
                         os.ftruncate(target, at)
                     _write_block(target, block, at)

@@ -117,7 +117,7 @@ class LoadedLog:
         self.recovered = False
         # (segment base offset, position): what lies in front of it was not checked.
         self.checked_from = (FIRST_OFFSET, 0)
-        # Whether each segment has to end where the next one begins.
+        # Whether each segment must end where the next one begins.
         self.gapless = False
         # Whether any .txnindex has an entry.
         self.has_aborted = False
@@ -153,8 +153,8 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
     loaded.recovery_point = loaded.next_offset if not loaded.recovered else recovery_point
     log_start_offset = options.log_start_offset
     if loaded.next_offset < log_start_offset:
-        # Either the checkpoint, which has no checksum, is damaged, or records that were never
-        # synced are lost up to where others were deleted. Nothing is removed on such a ground.
+        # Either the checkpoint, which has no checksum, is damaged, or unsynced records were lost up
+        # to the deleted ones. Nothing is removed for that reason.
         log_start_offset = loaded.segments[0].base_offset
         logger.error(
             "%s: the log ends at offset %d, but %s says that it starts at %d; using %d, the "

@@ -43,8 +43,8 @@ def finish_interrupted_work(directory: str) -> None:
         for name in names
         if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) and (base := base_offset_of(name)) is not None
     )
-    # Originals go only when all of a group's files are .swap: from then on nothing can be missing,
-    # whatever .cleaned files of an earlier cleaner lie about.
+    # Originals are removed only when all files of a group are .swap: from then on nothing can be
+    # missing, whatever .cleaned files an earlier cleaner left.
     begun = {base_offset_of(name) for name in names if name.endswith(LOG_SUFFIX + DELETED_SUFFIX)}
     unfinished = min(cleaned, default=None)
     for base in swaps:
@@ -57,8 +57,7 @@ def finish_interrupted_work(directory: str) -> None:
             _remove_swap(directory, base)
         else:
             _finish_swap(directory, base, names)
-    # What was set aside stays until its successor is in place, and indexes whose log is not there
-    # any more go.
+    # Files set aside are kept until their successor is in place; indexes without a log are removed.
     _remove(directory, list_directory(directory), SWAP_SUFFIX, DELETED_SUFFIX)
 
 
@@ -82,8 +81,8 @@ def _finish_swap(directory: str, base: int, names: list[str]) -> None:
     finally:
         os.close(fd)
     is_original_there = os.path.exists(os.path.join(directory, segment_name(base, LOG_SUFFIX)))
-    # A checksum does not cover a batch's offset: one that is wrong would take segments along that
-    # the swap has nothing to do with. The last segment never is in a swap.
+    # A checksum does not cover a batch's offset: a wrong one would affect segments outside the
+    # swap. The last segment never is in a swap.
     last = max((b for n in names if n.endswith(LOG_SUFFIX) and (b := base_offset_of(n))), default=0)
     is_too_far = base < last < scan.next_offset
     if scan.stop != END or is_too_far or (is_original_there and size == 0):

@@ -83,7 +83,7 @@ class LeaderEpochs:
             return epoch, log_end_offset
         after = next(i for i, entry in enumerate(self._entries) if entry[0] > epoch)
         if after == 0:
-            # Older than everything kept: the answer is where the oldest epoch starts.
+            # Older than everything kept: return the start of the oldest epoch.
             return epoch, self._entries[0][1]
         return self._entries[after - 1][0], self._entries[after][1]
 

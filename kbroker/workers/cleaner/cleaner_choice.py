@@ -25,11 +25,12 @@ from kbroker.workers.cleaner.cleaner_views import LogView, LogViews
 
 logger = logging.getLogger(__name__)
 
-# An order holds for so many times as long as the look that found it took: looking costs a tenth of
-# the time, however many logs there are. With a few hundred logs every choice looks at all.
+# An order is valid for a multiple of the time that computing it took: computing takes a tenth of
+# the time, however many logs there are. With up to a few hundred logs, every choice computes it
+# anew.
 HOLDS_TIMES = 10
 HOLDS_MS_MAX = 10_000
-# A loop that needs an order waits for the look of another loop so long at a time.
+# A loop that needs an order waits in steps of this length while another loop computes it.
 LOOK_PAUSE_MS = 5
 
 
@@ -92,7 +93,7 @@ class LogChooser:
         # for each loop.
         self._order: list[tuple[float, int, CompactedLog]] = []
         self._numbers = count()
-        # What was looked at for it, and until when it holds.
+        # The order, and the time until which it is valid.
         self._looked_at: list[CompactedLog] | None = None
         self._holds_until_ms = 0
         self._is_looking = False

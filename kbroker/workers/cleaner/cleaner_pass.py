@@ -101,7 +101,8 @@ class CleanerPass:
                 "%s: the cleaner checkpoint is outside the log; treating the whole log as dirty",
                 self._name,
             )
-        # The line is there before an offset goes: recovery has to know that gaps are no damage.
+        # The line is written before an offset is removed: recovery must know that gaps are not
+        # damage.
         worker.checkpoints.put(view.log_dir, entry.key, section.first_dirty)
         logger.info(
             "%s: compacting up to %d, dirty from %d", self._name, section.end, section.first_dirty

@@ -15,7 +15,7 @@ from typing import Any
 
 from kbroker.ipc.rpc import Pending
 
-# What a thread is to run, and who waits for it; None ends it.
+# A function for a thread, and the Pending that waits for it; None ends the thread.
 Jobs = queue.SimpleQueue["tuple[Callable[[], Any], Pending[Any]] | None"]
 
 

@@ -163,7 +163,7 @@ class IoWorker(Worker):
     async def serve_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
         """Create and reconfigure logs, change roles."""
         changes = self.image.apply(change.delta)
-        # All but the opening of logs is done before anything else of this process runs.
+        # Everything but the opening of logs is done before anything else in this process runs.
         if changes.settings:
             self.take_settings()
         self.hosted.take(changes, is_snapshot=bool(change.delta.get("snapshot")))
@@ -245,15 +245,15 @@ class IoWorker(Worker):
         self.cleaning.end_turn()
         self.coordinators.run_timers()
         self.followers.publish()
-        # Everything appended is published here, and what waits for a commit is completed. Responses
-        # that the coordinators send because of that follow it.
+        # Everything appended is published here, and requests that wait for a commit are completed.
+        # Responses from coordinators that result from this follow.
         self.lane_is_full = self.loop.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
         # Moves copy what is published; what they and the logs did is for readers to see.
         self.moving.end_turn()
         for slot in self.logs.turn():
             self.loop.wake(slot)
-        # What was appended is synced where it has to be, so the leader may be told.
+        # Appended records are synced where required, so the leader may learn of them.
         self.followers.end_turn()
 
     def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:

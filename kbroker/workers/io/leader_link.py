@@ -41,9 +41,9 @@ logger = logging.getLogger(__name__)
 # BOUND: bytes from one link in one turn, so that producers do not wait behind it
 # (docs/decisions/0016-where-a-follower-fetches.md).
 TURN_BYTES = 256 << 10
-# BOUND: partitions of one question, so that neither side works on it for long.
+# BOUND: partitions per request, so that neither side is busy for long.
 ASKED_MAX = 1000
-# A leader that cannot be reached is told of again after so many attempts.
+# An unreachable leader is logged again after this many attempts.
 TOLD_EVERY = 60
 # A leader has forgotten the fetch session, or has another idea of it: the next request begins anew.
 SESSION_ERRORS = frozenset(
@@ -359,7 +359,7 @@ class LeaderLink:
         if asked is None:
             return
         follower, question = asked
-        # Another role in between makes the answer one of the past.
+        # A role change in between makes the response outdated.
         if self.followers.get(follower.slot) is follower and follower.machine.question is question:
             self._owner.step(follower, partial(take, follower.machine, *values))
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# BOUND: partitions of one request, unless a single transaction has more in one broker.
+# BOUND: partitions per request, unless a single transaction has more on one broker.
 REQUEST_PARTITIONS_MAX = 2_000
 
 

@@ -28,7 +28,7 @@ from kbroker.security.principal import Principal
 from kbroker.types import SlotId
 from kbroker.workers.base import now_ms
 
-# BOUND: deadlines of calls that have been answered, kept beyond as many as there are calls.
+# BOUND: deadlines of completed calls that are kept, beyond the number of calls in flight.
 SPENT_DEADLINES_MAX = 1_000
 
 
@@ -80,7 +80,7 @@ class CoordinatorLink:
         self._calls[token] = (worker, pending, request if api_key in REPEATED else None)
         heapq.heappush(self._deadlines, (now_ms() + timeout_ms, token))
         if len(self._deadlines) > 2 * len(self._calls) + SPENT_DEADLINES_MAX:
-            # Most calls are answered long before their deadline, which is an hour for a join.
+            # Most calls complete long before their deadline, which is an hour for a join.
             self._deadlines = [entry for entry in self._deadlines if entry[1] in self._calls]
             heapq.heapify(self._deadlines)
         return pending

@@ -59,9 +59,9 @@ from kbroker.workers.network.epoch_ends import EpochEnds
 logger = logging.getLogger(__name__)
 
 SWEEP_MS = 1000
-# How long a stopping process waits for io workers to answer what they were given: this part of
-# shutdown.timeout.ms. What stays unanswered may be rejected when it comes again, for a snapshot
-# knows the last batch of a producer only.
+# How long a stopping process waits for responses of io workers: this part of shutdown.timeout.ms.
+# Batches without a response may be rejected when they are sent again, because a snapshot has only
+# the last batch of a producer.
 DRAIN_SHARE = 3
 # Reserved for log files when connections have taken all others, so that these are still served.
 RESERVED_DESCRIPTORS = 64
@@ -147,7 +147,7 @@ class NetworkWorker(Worker):
         for worker in self.io_workers:
             await self.call_until_answered(worker, calls.NETWORK_STARTS)
         # Requests to the previous incarnation. They are not read any more, and it may take long
-        # until as much is received again.
+        # until as many bytes are received again.
         self.context.arenas[self.address.index].madvise(mmap.MADV_REMOVE)
         self.loop.add_reader(self.handoff.fileno(), self.take_connections)
         self.ready()

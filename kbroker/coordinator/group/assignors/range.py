@@ -31,7 +31,7 @@ def assign(
                 break
             found[member_id][topic_id] = frozenset(range(start, end))
             start = end
-    # What stays as it was stays the same object, which spares comparing it again.
+    # Unchanged objects stay the same object, which saves comparing them again.
     return {
         member_id: members[member_id].assigned
         if members[member_id].assigned == assignment

@@ -45,7 +45,8 @@ def _assign_equal(
     sizes = {m: sum(map(len, assignment.values())) for m, assignment in kept.items()}
     total = sum(partition_counts[topic_id] for topic_id in topics)
     quota, extra = divmod(total, len(order))
-    # Who has more already is the first to keep one more, so that nothing moves without need.
+    # Members that have more already are the first to keep one more, so that nothing moves
+    # needlessly.
     entitled = sorted(order, key=lambda m: -min(sizes[m], quota + 1))[:extra]
     quotas = dict.fromkeys(order, quota)
     for member_id in entitled:

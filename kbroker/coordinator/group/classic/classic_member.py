@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.classic.classic_group import ClassicGroup
     from kbroker.coordinator.machine import Call, Host
 
-# How long a member that does not know its id yet may wait in its first join: it cannot send
-# heartbeats, and whether its client is still there cannot be told.
+# The longest time that a member without an id may wait in its first join: it cannot send
+# heartbeats, so nobody knows whether its client is still there.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 

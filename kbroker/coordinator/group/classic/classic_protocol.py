@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# The first version of JoinGroup in which a client joins with an id that it was given (KIP-394), and
-# the first in which a leader learns that it need not assign anything (KIP-814).
+# The first version of JoinGroup in which a client joins with an id it was given (KIP-394), and the
+# first in which a leader learns that it can skip the assignment (KIP-814).
 MEMBER_ID_REQUIRED_VERSION = 4
 SKIP_ASSIGNMENT_VERSION = 9
 # The first version of SyncGroup that names the protocol.
@@ -220,8 +220,8 @@ class ClassicProtocol(Part):
         if group.state == EMPTY:
             return True
         if group.state == PREPARING:
-            # Counted are those who have joined: the last to come back find no room after the
-            # setting was lowered.
+            # Only joined members count: after the limit was lowered, the last ones to rejoin are
+            # rejected.
             return (member is not None and member.join is not None) or group.waiting_joins < largest
         return member is not None or len(group.members) < largest
 
@@ -284,7 +284,7 @@ class ClassicProtocol(Part):
             return pending
         reason = f"static member {request.group_instance_id} joins{_given(request)}"
         if group.state == COMPLETING:
-            # The leader may have been told the old id: what it assigns would be lost.
+            # The leader may have got the old member id: its assignment would be lost.
             pending = self._wait(op, group, member)
             self.rebalances.prepare(op, group, reason)
             return pending
@@ -294,7 +294,7 @@ class ClassicProtocol(Part):
             pending = self._wait(op, group, member)
             self.rebalances.prepare(op, group, f"{reason} with another subscription")
             return pending
-        # It came back as it was: no rebalance, only its id has changed.
+        # The member has rejoined unchanged: there is no rebalance, only its id has changed.
         op.append(GroupMetadataKey(group=group.group_id), record)
         if call.version < SKIP_ASSIGNMENT_VERSION:
             # A leader would compute an assignment that is not needed, so it does not learn that it
@@ -343,7 +343,7 @@ class ClassicProtocol(Part):
         op.touch()
         is_same = member.matches(protocols)
         if group.state == COMPLETING and is_same:
-            # It may not have got the response to its join.
+            # The member may not have received the response to its join.
             self.rebalances.keep_session(group, member)
             return self.rebalances.present_generation(group, member)
         if group.state == STABLE and is_same and group.leader != member_id:

@@ -52,7 +52,7 @@ GROUPS_IN_STATE = {
 # BOUND: when no member has joined by the end of a rebalance, it is checked again no sooner than
 # this, whatever timeout the members have.
 RETRY_DELAY_MS_MIN = 1_000
-# Where a group's record is so small that no limit of the topic can be in its way.
+# A group whose record is below this size cannot exceed any limit of the topic.
 SMALL_RECORD_BYTES = 64 << 10
 
 

@@ -138,8 +138,8 @@ class ConsumerProtocol(Part):
         self.start_session(group.group_id, member)
         interval_ms = self._setting(group.group_id, HEARTBEAT_INTERVAL_MS)
         if update.wait_ms:
-            # It comes again when the target may be computed. COMPAT: Kafka has it come as always,
-            # so that a group that forms waits for a whole interval between heartbeats.
+            # The member sends another heartbeat when the target may be computed. COMPAT: in Kafka
+            # it keeps its interval, so that a new group waits for a whole heartbeat interval.
             interval_ms = min(interval_ms, update.wait_ms)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
@@ -159,7 +159,7 @@ class ConsumerProtocol(Part):
             text = "group.coordinator.rebalance.protocols does not include consumer"
             raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
         if self.host.config.uses_zookeeper:
-            # docs/decisions/0019: a Kafka 2.7 could not load the partition any more.
+            # docs/decisions/0019: Kafka 2.7 could not load the partition any more.
             text = "groups of the consumer protocol are not served in a cluster"
             raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
 
@@ -311,7 +311,7 @@ class ConsumerProtocol(Part):
         else:
             member = group.static_member_or_raise(request.instance_id, request.member_id)
             if request.member_epoch == STATIC_LEAVE_EPOCH:
-                # It keeps its place, and its partitions, until its session ends.
+                # The member keeps its place and its partitions until its session expires.
                 logger.info(
                     "group %s: static member %s (%s) leaves temporarily",
                     group.group_id,
@@ -355,7 +355,7 @@ class ConsumerProtocol(Part):
         metadata_hash = self.hashes.of(names)
         records.append(consumer_records.group_epoch(group.group_id, epoch, metadata_hash))
         if len(members) == len(group.members):
-            # Of an empty group there is nothing to assign.
+            # An empty group has nothing to assign.
             records.append(
                 consumer_records.target_epoch(group.group_id, epoch, self.host.wall_ms())
             )

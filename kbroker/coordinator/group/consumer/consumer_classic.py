@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# First parts of timers' names: a member has to rejoin, or has joined and has to sync.
+# Prefixes of timer names: a member must rejoin, or has joined and must sync.
 JOIN, SYNC = "consumer join", "consumer sync"
 
 
@@ -113,7 +113,7 @@ class ClassicMembers:
         elif group.epoch != group.target_epoch or not all(
             one.is_reconciled(group.target_epoch) for one in members
         ):
-            # What the target gives to one, another may still have.
+            # Another member may still have partitions of this member's target.
             reason = "members have not reached their target assignment"
         made = self._part.downgrade(op, group, [*members, member], reason)
         return _join_response(member, made.generation, made.protocol or "")
@@ -142,7 +142,7 @@ class ClassicMembers:
             raise WireError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         op.touch()
         if self._is_behind(group, member) and member.state != UNREVOKED_PARTITIONS:
-            # One that has to revoke has joined already: it takes what it may keep first.
+            # A member that must revoke has joined already: it gets what it may keep first.
             self._ask_to_join(group, member)
             return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
         self._host.cancel_timer((SYNC, group.group_id, member.member_id))

@@ -159,7 +159,7 @@ class ConsumerGroup(Group):
             text = f"a member of the consumer protocol needs OffsetCommit {FIRST_EPOCH_COMMIT}"
             raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
         if epoch < member.epoch and partitions is not None:
-            # What it has had since before its epoch is still its own (KIP-1251).
+            # Partitions it has owned since before its epoch are still its own (KIP-1251).
             if all(member.has_since(epoch, *partition) for partition in partitions):
                 return
         _check_epoch(member, epoch)
@@ -264,7 +264,7 @@ class ConsumerGroup(Group):
         self._release(old)
 
     def _release(self, member: Member) -> None:
-        # Of what a compacted log still says of an old owner, the newer owner's record wins.
+        # If a compacted log still has a record of an old owner, the newer owner's record wins.
         for topic_id, partitions in _both(member):
             owners = self.owners.get(topic_id)
             if owners is None:

@@ -87,7 +87,7 @@ def _advance(
             if free:
                 gained[topic_id] = free
     if revoking and _owns_any(reported, revoking):
-        # It stays in its epoch until it has let go.
+        # The member stays in its epoch until it has revoked its partitions.
         return member.with_(
             state=UNREVOKED_PARTITIONS,
             previous_epoch=member.epoch,
@@ -123,7 +123,7 @@ def _drop_unsubscribed(
             assigned=assigned,
             revoking=revoking,
         )
-    # It has revoked them before it was asked to.
+    # The member has revoked them before it was asked to.
     return member.with_(previous_epoch=member.epoch, assigned=assigned)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Record = tuple[Message, Message | None]
 
-# So few records, and so few bytes of them, are far below any limit of a batch.
+# So few and small records are far below any limit of a batch.
 SURELY_FIT, SURELY_FIT_BYTES = 500, 64 << 10
 
 

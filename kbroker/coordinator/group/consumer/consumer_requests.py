@@ -47,7 +47,7 @@ def check_heartbeat(
             raise _invalid("a joining member must set RebalanceTimeoutMs")
         if request.topic_partitions is None or request.topic_partitions:
             raise _invalid("a joining member must set TopicPartitions to an empty list")
-        # Both may be empty: such a member takes part, and gets nothing.
+        # Both may be empty: such a member joins and gets no partitions.
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
             text = "a joining member must set SubscribedTopicNames or SubscribedTopicRegex"
             raise _invalid(text)
@@ -153,7 +153,7 @@ def describe(group: ConsumerGroup, assignor: str, topics_by_id: Mapping[bytes, T
             subscribed_topic_names=sorted(member.topics),
             # COMPAT: of a member without a pattern Kafka says that it is empty.
             subscribed_topic_regex=member.regex or "",
-            # What it is to give up is its own until it says that it has.
+            # Partitions to revoke belong to the member until it reports that it has revoked them.
             assignment=shown(_with(member.assigned, member.revoking)),
             target_assignment=shown(group.target_of(member)),
             member_type=MEMBER_TYPE_CLASSIC if member.is_classic else MEMBER_TYPE_CONSUMER,

@@ -127,7 +127,7 @@ class Update:
         try:
             return self._match(pattern, changed)
         except WireError as error:
-            # It was valid where it was accepted. Its members keep what it stood for.
+            # It was valid when it was accepted. Its members keep its meaning.
             logger.warning("group %s: %s", self.group.group_id, error.message)
             return False
 
@@ -273,7 +273,7 @@ def assignment_wait_ms(host: Host, group: ConsumerGroup) -> int:
     if not interval_ms or not group.target_ms or not group.members:
         return 0
     elapsed_ms = host.wall_ms() - group.target_ms
-    # A clock that was set back does not hold anything up.
+    # A clock that was set back must not delay anything.
     return interval_ms - elapsed_ms if 0 <= elapsed_ms < interval_ms else 0
 
 
