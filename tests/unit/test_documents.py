@@ -1,4 +1,4 @@
-"""What the pages say is there: files, packages, commands, targets of make."""
+"""What the pages mention exists: files, packages, commands, make targets."""
 
 from __future__ import annotations
 

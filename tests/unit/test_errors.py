@@ -21,8 +21,9 @@ def test_error_code_from_an_int_is_the_member_itself():
 
 
 def test_text_for_a_client_that_repeats_what_it_sent_is_cut():
-    """It did not fit a string of the wire: the topics of a request that were created were answered
-    with UNKNOWN_SERVER_ERROR, for the one that was refused."""
+    """It did not fit a string of the wire: created topics of the request got UNKNOWN_SERVER_ERROR
+    because of the one that was rejected.
+    """
     error = WireError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Brokers " + "123, " * 10_000)
 
     assert len(error.message) == 2_000

@@ -47,7 +47,7 @@ def is_only_a_type(node: ast.ClassDef) -> bool:
 
 
 def public_names(module: ModuleType) -> set[str]:
-    """What a module has of its own, without what it imported and classes that only C can use."""
+    """The names that a module defines, without imports and classes for C only."""
     return {
         name
         for name, value in vars(module).items()

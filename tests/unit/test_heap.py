@@ -13,7 +13,7 @@ SIZE, COUNT = 2 << 20, 8
 
 
 def page_faults_of_a_round() -> int:
-    """Of taking and freeing the buffers of a task."""
+    """The page faults of allocating and freeing the buffers of a task."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     buffers = [bytearray(b"x") * SIZE for _ in range(COUNT)]
     assert all(buffer[-1] for buffer in buffers)
@@ -22,7 +22,7 @@ def page_faults_of_a_round() -> int:
 
 
 def test_freed_memory_is_used_again() -> None:
-    """With malloc's defaults each round takes all its pages anew: 4,096 and more faults."""
+    """With malloc's defaults each round maps all its pages again: 4,096 and more faults."""
     keep_freed_memory()
     page_faults_of_a_round()
     assert page_faults_of_a_round() < 400

@@ -34,7 +34,7 @@ def test_line_has_time_level_process_and_message() -> None:
 
 
 def test_lines_after_the_first_are_indented() -> None:
-    """A line that does not start with a time belongs to the one before; nobody can forge a line."""
+    """A line without a timestamp belongs to the previous one, so lines cannot be forged."""
     try:
         raise ValueError("x\n2026-01-01 00:00:00.000 ERROR [io-0] forged")
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""``kbroker-adopt``: what it registers, what it tells, and what it refuses without a trace."""
+"""``kbroker-adopt``: registrations, messages, and refusals that leave no trace."""
 
 import fcntl
 import os
@@ -38,7 +38,7 @@ def adopt(*directories, **options):
 
 
 def refused(capsys, *directories, **options):
-    """What the refusal says; asserts that it left no trace."""
+    """Returns the message of the refusal; asserts that it left no trace."""
     before = [all_files(directory) for directory in directories if directory.is_dir()]
     assert adopt(*directories, **options) == EXIT_REFUSED
     assert [all_files(directory) for directory in directories if directory.is_dir()] == before
@@ -48,7 +48,7 @@ def refused(capsys, *directories, **options):
 
 
 class Registered:
-    """What the store in a directory holds."""
+    """The content of the store in a directory."""
 
     def __init__(self, directory):
         with store_to_read(str(directory)) as store:
@@ -180,7 +180,7 @@ def test_run_after_kafka_went_on_is_refused(tmp_path, capsys):
 
 
 def test_directory_in_use_is_refused(tmp_path, capsys):
-    """As a JVM holds it: with a record lock, in another process."""
+    """A JVM holds it like this: with a record lock, in another process."""
     directory = kraft_dir(tmp_path)
     ready, tell = os.pipe()
     pid = os.fork()
@@ -393,7 +393,7 @@ def test_last_replica_that_stopped_cleanly_has_every_acknowledged_record(tmp_pat
 
 
 def test_settings_of_groups_are_kept(tmp_path, capsys):
-    """Of two settings that are allowed together only, too."""
+    """Including two settings that are valid only together."""
     more = [
         config(32, "a/group", "consumer.heartbeat.interval.ms", "15000"),
         config(32, "a/group", "consumer.session.timeout.ms", "50000"),
@@ -419,7 +419,7 @@ def test_settings_of_groups_are_kept(tmp_path, capsys):
 
 
 def test_older_message_format_that_kraft_ignored_is_left_out(tmp_path, capsys):
-    """It counts in kbroker: every idempotent producer, a default of Java's, would be refused."""
+    """kbroker honours it: every idempotent producer, the default in Java, would be rejected."""
     more = [
         config(2, "orders", "message.format.version", "0.10.2-IV0"),
         config(2, "orders", "segment.bytes", "4096"),

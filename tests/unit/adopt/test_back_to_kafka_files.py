@@ -1,4 +1,4 @@
-"""``kbroker-adopt --back-to``: what Kafka is told, and what is refused without a trace."""
+"""``kbroker-adopt --back-to``: what Kafka gets, and refusals that leave no trace."""
 
 import errno
 import os
@@ -119,7 +119,7 @@ def test_features_that_kafka_has_not_are_left_out_and_told(tmp_path, capsys):
 
 
 def test_settings_of_groups_are_told_about(directory, capsys):
-    """Kafka 3.9 has none; who set them should know that they end here."""
+    """Kafka 3.9 has no such settings; their owner should know that they are lost."""
     store = NodeFile(str(directory))
     config = paths.encode_config({"consumer.session.timeout.ms": "50000"})
     transaction = store.multi()
@@ -135,7 +135,8 @@ def test_settings_of_groups_are_told_about(directory, capsys):
 
 def test_next_steps_name_the_voters(directory, capsys):
     """A dynamic quorum has its voters in the log that was set aside: without that setting Kafka
-    would wait for a controller for ever."""
+    would wait for a controller forever.
+    """
     assert back(directory, "kafka-3.9") == 0
 
     assert "controller.quorum.voters=1@HOST:PORT" in capsys.readouterr().out
@@ -233,7 +234,7 @@ def test_zookeeper_that_does_not_answer_is_refused(directory, capsys, monkeypatc
 
 
 class MuteZooKeeper:
-    """Takes a session, and answers so many calls with a node that is not there, then none.
+    """Accepts a session, responds to so many calls with "no such node", then to none.
 
     hangs_up: it closes the connection then, and takes no other.
     """

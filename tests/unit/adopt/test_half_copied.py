@@ -1,4 +1,6 @@
-"""Copies that lack a file, or the end of one: refused by name where anything tells."""
+"""Copies without a file, or with a truncated one, are refused by name if there is any sign of
+it.
+"""
 
 import struct
 
@@ -15,7 +17,7 @@ def adopt(directory):
 
 
 def refused(capsys, directory):
-    """What the refusal says; asserts that it left no trace."""
+    """Returns the message of the refusal; asserts that it left no trace."""
     before = all_files(directory)
     assert adopt(directory) == EXIT_REFUSED
     assert all_files(directory) == before
@@ -32,7 +34,7 @@ def compacted_dir(directory):
 
 
 def split(directory, at, offset):
-    """Have the batches from number ``at`` on in a segment that begins with ``offset``."""
+    """Put the batches from number ``at`` on into a segment with base offset ``offset``."""
     first = segment(directory)
     data = first.read_bytes()
     position = at * 78
@@ -53,7 +55,7 @@ def test_compacted_log_with_gaps_between_segments_is_taken(tmp_path):
 @pytest.mark.parametrize("damage", ["cut", "hole"])
 @pytest.mark.parametrize("stop", ["in order", "killed"])
 def test_sealed_segment_of_a_compacted_log_cut_short_is_refused(tmp_path, capsys, damage, stop):
-    """Its gaps are no excuse: a batch is cut, or the file has a hole."""
+    """Gaps of compaction are no excuse: a batch is truncated, or the file has a hole."""
     directory = compacted_dir(tmp_path)
     data = segment(directory).read_bytes()
     segment(directory).write_bytes(data[:-1] if damage == "cut" else bytes(len(data)))

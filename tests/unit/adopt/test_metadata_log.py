@@ -92,7 +92,7 @@ def test_record_of_unknown_kind_is_passed_over():
 
 
 def test_newer_version_of_a_needed_record_is_refused():
-    """Its fields cannot be told, and a topic must not go missing."""
+    """Its fields cannot be decoded, and a topic must not go missing."""
     with pytest.raises(DecodeError, match="a newer Kafka"):
         decode_record(b"\x01\x02\x07" + b"\0" * 20)
 
@@ -192,7 +192,7 @@ def test_cut_short_snapshot_is_refused(tmp_path):
 
 @pytest.mark.parametrize("was_clean", [True, False])
 def test_log_with_nothing_in_it_is_refused(tmp_path, was_clean):
-    """Else all topics would count as deleted."""
+    """Otherwise all topics would count as deleted."""
     path = write_metadata(tmp_path)
     (path / f"{0:020}.log").write_bytes(b"")
 

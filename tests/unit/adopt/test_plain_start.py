@@ -1,4 +1,4 @@
-"""A start on directories that ``kbroker-adopt`` has not seen: what it refuses, without a trace."""
+"""A start on directories that ``kbroker-adopt`` has not seen: refusals that leave no trace."""
 
 import errno
 import shutil
@@ -63,7 +63,7 @@ def all_logs_lost(directory):
 
 
 def partition_lost(directory):
-    """As if one of several data directories had not been named."""
+    """As if one of several data directories had been left out."""
     write_log(directory, "orders-2", None)
 
 
@@ -94,7 +94,7 @@ def cleaner_checkpoint_damaged(directory):
 
 
 def compacted_and_half_copied(directory):
-    """Without the checkpoints and the mark of a clean stop: all of the log is to be recovered."""
+    """Without checkpoints and the clean shutdown marker, the whole log is recovered."""
     (directory / "recovery-point-offset-checkpoint").unlink()
     (directory / ".kafka_cleanshutdown").unlink()
     drop_records(directory, 2, 4)
@@ -125,7 +125,9 @@ def older_topic_of_the_same_name(directory):
     ],
 )
 def test_what_kbroker_adopt_refuses_is_not_served_either(tmp_path, capsys, damage, told):
-    """Served, it would go on without records that somebody still has, or give offsets twice."""
+    """If it were served, records that exist elsewhere would be missing, or offsets assigned
+    twice.
+    """
     directory = zookeeper_dir(tmp_path)
     damage(directory)
     before = all_files(directory)
@@ -158,7 +160,7 @@ def test_directories_of_kraft_and_zookeeper_mode_are_refused(tmp_path):
 
 
 def test_directory_that_was_stopped_in_order_is_taken(tmp_path):
-    """With what else may lie there: a new directory, files of other programs."""
+    """Including a new directory and files of other programs."""
     directory = zookeeper_dir(tmp_path / "data")
     (directory / "photos").mkdir()
     (directory / "backup-2024").mkdir()
@@ -171,7 +173,7 @@ def test_directory_that_was_stopped_in_order_is_taken(tmp_path):
 
 
 def test_metadata_of_kbroker_is_not_asked_twice(tmp_path):
-    """What the broker itself keeps offline must not keep it from serving the rest."""
+    """A directory that the broker itself keeps offline must not stop it from serving the rest."""
     directory = zookeeper_dir(tmp_path)
     cut_short(directory)
     NodeFile(str(directory)).close()
@@ -190,7 +192,7 @@ def test_adopted_directory_of_kraft_starts(tmp_path):
 
 
 def test_start_after_kafka_went_on_is_refused(tmp_path):
-    """What Kafka deleted would come back empty, what it made would become stray."""
+    """Topics that Kafka has deleted would come back empty, and new ones would become stray."""
     directory = kraft_dir(tmp_path)
     assert main(["--log-dirs", str(directory)]) == 0
     shutil.rmtree(directory / "__cluster_metadata-0")

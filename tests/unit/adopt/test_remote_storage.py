@@ -23,7 +23,7 @@ def adopt(directory, *arguments):
 
 
 def refused(capsys, directory, *arguments):
-    """What the refusal says; asserts that it left no trace."""
+    """Returns the message of the refusal; asserts that it left no trace."""
     before = all_files(directory)
     assert adopt(directory, *arguments) == EXIT_REFUSED
     assert all_files(directory) == before
@@ -78,7 +78,7 @@ def test_topic_of_which_all_is_here_is_taken(tmp_path):
 
 
 def test_first_file_that_is_missing_is_refused(tmp_path, capsys):
-    """Where nothing is in remote storage, and Kafka was stopped cleanly, it was not copied."""
+    """With nothing in remote storage and a clean shutdown of Kafka, it was not copied."""
     directory = kraft_dir(tmp_path)
     first_segment_gone(directory, 1)
 

@@ -1,4 +1,4 @@
-"""Record sets to Arrow: what comes out, where it is cut, and what is refused."""
+"""Record sets to Arrow: contents, boundaries and errors."""
 
 from __future__ import annotations
 

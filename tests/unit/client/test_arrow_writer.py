@@ -1,4 +1,4 @@
-"""Arrow batches to record batches: placement, encoding, sizes, refusals."""
+"""Arrow batches to record batches: partitioning, encoding, sizes, errors."""
 
 from __future__ import annotations
 

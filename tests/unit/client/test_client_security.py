@@ -1,4 +1,4 @@
-"""Settings of TLS and SASL: what is understood, and what is refused with advice."""
+"""TLS and SASL configs: which are accepted, and which are rejected with advice."""
 
 from __future__ import annotations
 

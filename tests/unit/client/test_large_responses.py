@@ -1,4 +1,4 @@
-"""Answers that come in pieces, of which a connection wants to be woken for many bytes only."""
+"""Responses that arrive in pieces; the connection is woken only when many bytes have arrived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that is to be written to, and is not there."""
+"""Writing to a topic that does not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader of the image is told when a delta has come."""
+"""The changes that a reader of the image gets after a delta."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Images:
 
 @pytest.fixture
 def images() -> Images:
-    """With a topic ``t`` of two partitions."""
+    """A topic ``t`` with two partitions."""
     made = Images()
     made.apply(t=topic_document(A, [0, 1]))
     return made
@@ -122,7 +122,9 @@ def test_two_changes_as_one_keep_what_was_there_first(images: Images) -> None:
 
 
 def test_partition_is_new_once_whatever_else_of_its_topic_changes(images: Images) -> None:
-    """Its log may have been lost with its directory by then: no empty one may take its place."""
+    """Its log may have been lost with its directory by then: it must not be replaced by an empty
+    one.
+    """
     document = topic_document(B, [5])
     document["partitions"][0]["is_new"] = True
 

@@ -1,4 +1,4 @@
-"""What counts of the settings that are stored, when some of them do not go with the broker."""
+"""Which stored configs take effect when some of them are invalid on this broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def effective(default: dict[str, str], own: dict[str, str] | None = None) -> Bro
     ids=lambda settings: "+".join(settings),
 )
 def test_stored_setting_that_is_not_usable_leaves_the_others_in_force(unusable):
-    """Without log.retention.ms=-1 the broker would delete what it was told to keep for ever."""
+    """Without log.retention.ms=-1 the broker would delete data that is to be kept forever."""
     for config in (
         effective({**unusable, **FOREVER}),
         effective(FOREVER, unusable),

@@ -1,4 +1,4 @@
-"""What DescribeConfigs says."""
+"""The results of DescribeConfigs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_topic_own_value_comes_first():
 
 
 def test_topic_value_that_the_file_gives_in_another_unit_is_a_default():
-    """As in Kafka: the file that comes with a broker sets log.retention.hours."""
+    """As in Kafka: the sample file sets log.retention.hours."""
     entry = topic_entry("retention.ms", STATIC)
 
     assert (entry.value, entry.source, entry.synonyms) == ("3600000", Source.DEFAULT, [])

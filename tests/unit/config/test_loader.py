@@ -1,4 +1,4 @@
-"""Loading a configuration: values, layers, warnings, refusals, and Kafka's own samples."""
+"""Loading a configuration: values, layers, warnings, errors, and Kafka's own samples."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ def test_log_dirs_are_absolute_and_each_once(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["log.dirs=", "log.dir=", "log.dirs= , ", "log.dirs=\nlog.dir=/x"])
 def test_log_dirs_that_name_none_are_refused(text):
-    """They became /tmp/kafka-logs: ``--override log.dirs=$DATA``, and the variable was not set."""
+    """They became /tmp/kafka-logs: ``--override log.dirs=$DATA`` with an unset variable."""
     with pytest.raises(ConfigError, match="at least one directory"):
         load_text(text)
 

@@ -30,7 +30,7 @@ TOPIC = NewTopic("t", b"t" * 16, {0: [0, 1], 1: [1, 0]}, {"retention.ms": "5"})
 
 
 class Brokers:
-    """Their answers are given by the test."""
+    """The test decides when they respond."""
 
     def __init__(self) -> None:
         self.open: list[tuple[int, ControlRequest, Pending[ControlAnswer]]] = []
@@ -49,7 +49,7 @@ class Brokers:
         pass
 
     def answer(self, kind: type) -> None:
-        """Answer what is open of that kind."""
+        """Respond to pending requests of this type."""
         answered = [entry for entry in self.open if isinstance(entry[1], kind)]
         self.open = [entry for entry in self.open if not isinstance(entry[1], kind)]
         for _, _, pending in answered:
@@ -98,7 +98,7 @@ def cluster() -> Cluster:
 
 
 def test_what_another_client_left_is_read_and_it_is_decided_again(cluster: Cluster) -> None:
-    """Settings of a topic that is not there: they have a version that nobody knew."""
+    """Configs of a topic that does not exist: their node has an unknown version."""
     left = Operation("create", paths.topic_config("t"), paths.encode_config({"left": "1"}))
     cluster.by_another(left)
     cluster.create()
@@ -181,7 +181,7 @@ def test_request_names_controller_and_registration(cluster: Cluster) -> None:
 
 
 def test_own_broker_can_be_waited_for_alone(cluster: Cluster) -> None:
-    """Another one may be cut off, and answer when its session has ended."""
+    """Another broker may be disconnected, and respond only when its session has expired."""
     cluster.create()
     cluster.controller.enter([DeletionBegun("t")])
     here, everywhere = cluster.controller.told_here(), cluster.controller.all_told()
@@ -196,7 +196,7 @@ def test_own_broker_can_be_waited_for_alone(cluster: Cluster) -> None:
 
 
 def test_orders_to_stop_are_not_waited_for_by_who_needs_a_topic(cluster: Cluster) -> None:
-    """They may take until an io worker has restarted."""
+    """StopReplica may take until an io worker has restarted."""
     cluster.create()
     cluster.controller.enter([DeletionBegun("t")])
     stopped = cluster.controller.send(announcements.stop(cluster.state, ["t"]))

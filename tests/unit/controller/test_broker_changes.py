@@ -1,4 +1,4 @@
-"""What the controller does when brokers come, go and change, and what each broker is told of it."""
+"""How the controller reacts when brokers join, fail and change, and which requests it sends."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_broker_that_returns_is_told_of_all_its_partitions(cluster: Controlled) 
 
 
 def test_broker_that_has_registered_again_is_not_in_sync(cluster: Controlled) -> None:
-    """Nobody may have seen it gone; its log may have lost its end."""
+    """Nobody may have noticed its failure; its log may have lost its end."""
     cluster.leave(0)
     cluster.register(0)
     cluster.settle()

@@ -1,4 +1,4 @@
-"""What a request for settings may cost the controller; what it does is tested with its process."""
+"""The cost of config requests for the controller; their effect is tested with its process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALICE = "User:alice"
 
 
 class Unused:
-    """Neither a store that is asked, nor processes that use the settings."""
+    """A store that must not be read, and no processes that use configs."""
 
     is_shared = False
 
@@ -51,7 +51,7 @@ class Unused:
 
 
 def admin_of(runtime_dir: Any, store: Store | None = None) -> ConfigAdmin:
-    """Of broker 0, for which there are all topics."""
+    """The admin of broker 0, for all topics."""
     unused: Any = Unused()
     used: Store = store or unused
     stored = StoredConfigs(used, SettledStore(used), unused, lambda _: Pending(), lambda: 0)

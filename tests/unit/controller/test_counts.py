@@ -1,4 +1,4 @@
-"""What a controller counts for its metrics."""
+"""The controller's gauges."""
 
 from __future__ import annotations
 

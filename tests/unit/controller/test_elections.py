@@ -1,4 +1,4 @@
-"""Who leads, and who is in sync: the table of elections, case by case."""
+"""The decision table of elections, case by case: leader and ISR."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_failed_log_directory_is_as_good_as_a_broker_that_is_gone() -> None:
 
 
 def test_only_replica_in_a_failed_log_directory_stays_leader() -> None:
-    """There is nobody else, and its broker tells clients why."""
+    """No other replica could lead, and the broker tells clients the reason."""
     state = cluster(1)
     state.offline_replicas[1] = {KEY}
     assert settled(state, partition(1, [1], [1])) is None

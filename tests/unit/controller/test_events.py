@@ -13,7 +13,7 @@ pytestmark = pytest.mark.unit
 
 
 def test_event_waits_until_the_one_before_is_done() -> None:
-    """What an event decided before it waited must hold when it goes on."""
+    """An event's decision before an await must still hold afterwards."""
     queue, order = EventQueue(), []
     gate: Pending[None] = Pending()
 

@@ -1,4 +1,4 @@
-"""AlterIsr, ControlledShutdown and ElectLeaders: what is done, and what is answered."""
+"""AlterIsr, ControlledShutdown and ElectLeaders: effects and responses."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_in_sync_replicas_are_what_their_leader_says(cluster: Controlled) -> Non
 
 
 def test_change_that_is_asked_for_again_is_answered_with_what_holds(cluster: Controlled) -> None:
-    """Its answer was lost; the partition epoch is old by now."""
+    """The response was lost; the partition epoch is outdated by now."""
     wanted = WantedIsr("t", 0, 3, [0], 0)
     first, second = alter(cluster, wanted), alter(cluster, wanted)
     assert first == second

@@ -204,7 +204,7 @@ def test_office_that_could_not_be_taken_is_stood_for_again() -> None:
 
 
 def test_broker_knows_the_latest_controller_epoch_when_it_is_registered() -> None:
-    """So that it refuses a controller that was replaced before the broker came."""
+    """So that it rejects a controller that was replaced before the broker registered."""
     ensemble = Ensemble(1, Faults())
     session_id = ensemble.begin_session()
     ensemble.apply([Operation("create", paths.CONTROLLER_EPOCH, b"7")], session_id)

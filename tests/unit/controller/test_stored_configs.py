@@ -1,4 +1,4 @@
-"""Settings in a store that several brokers share: who changes them, and who uses them when."""
+"""Configs in a store shared by several brokers: who changes them, and when they take effect."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Cluster:
         self.ensemble.apply(list(operations), self.session_id)
 
     def write(self, path: str, config: dict[str, str], notice: bytes | None) -> None:
-        """As Kafka's tools do."""
+        """Write as Kafka's tools do."""
         kind = "create" if self.ensemble.tree.exists(path) is None else "set"
         self.apply(Operation(kind, path, paths.encode_config(config)))
         if notice is not None:
@@ -157,7 +157,7 @@ def test_settings_that_one_broker_changes_are_used_by_all(
 
 
 def test_broker_settings_of_all_are_in_effect_in_every_controller(cluster: Cluster) -> None:
-    """Its own operations go by them, too: what a topic may have depends on the broker's."""
+    """Its own operations use them, too: the limits of a topic depend on broker configs."""
     assert cluster.alter(0, BROKER, "", "log.retention.ms", "77000") == [0]
     cluster.settle()
     assert [host.admin.config["log.retention.ms"] for host in cluster.hosts] == [77000, 77000]

@@ -1,4 +1,4 @@
-"""What a request for topics may cost the controller; what it does is tested with its process."""
+"""The cost of topic requests for the controller; their effect is tested with its process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def admin(tmp_path: Any) -> TopicAdmin:
-    """Without a store and anybody to publish to: enough for what is only planned."""
+    """Without a store and subscribers: enough for planning."""
     state = ClusterState(0)
     state.set_broker(0, [], None)
     state.add_topic(TopicState("t", b"t" * 16, [PartitionState(0, 0, [0], [0])]))
@@ -96,7 +96,7 @@ def test_topics_without_room_are_rejected_before_their_partitions_are_planned(
 def test_topics_that_are_only_validated_have_the_room_that_is_left(
     admin: TopicAdmin, planned: list[int]
 ) -> None:
-    """As when they are created; and no request has more partitions planned than there are slots."""
+    """As for a real creation; and no request plans more partitions than there are slots."""
     wanted = [new_topic(f"n{number}", 60) for number in range(50)]
     wanted.append(new_topic("small", 40))
 
@@ -126,7 +126,7 @@ def test_partitions_without_room_are_rejected_before_they_are_planned(
 def test_changes_of_topics_say_in_the_log_who_asked(
     tmp_path: Any, caplog: pytest.LogCaptureFixture, asked_by: str, told: str
 ) -> None:
-    """An operator looks there for whoever deleted a topic."""
+    """This tells an operator who deleted a topic."""
     caplog.set_level("INFO")
     state = ClusterState(0)
     state.set_broker(0, [], None)

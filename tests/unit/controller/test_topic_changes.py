@@ -33,7 +33,7 @@ def rewrite(cluster: Controlled, name: str, **fields: object) -> None:
 
 
 def test_topic_without_states_is_led_by_the_first_replica_that_lives(cluster: Controlled) -> None:
-    """As Kafka's tools create it."""
+    """Kafka's tools create topics like this."""
     cluster.create_topic("t", [0, 1], [7, 1])
     cluster.settle()
     assert (cluster.stored("t", 0), cluster.stored("t", 1)) == ((0, 0, [0, 1]), (1, 0, [1]))

@@ -1,4 +1,4 @@
-"""What may be created and enlarged, and the code and words for what may not."""
+"""Validation of topics to create or enlarge: error codes and messages."""
 
 from dataclasses import replace
 
@@ -121,7 +121,7 @@ def test_bad_assignments_are_rejected(state, assignments, words):
 
 
 def test_cordoned_broker_gets_only_replicas_that_name_it(state):
-    """As Kafka 4.3 has KIP-1066."""
+    """As in Kafka 4.3 (KIP-1066)."""
     defaults = {"partitions": 1, "replication_factor": 1}
     request = TopicToCreate("t", 2, 1)
 

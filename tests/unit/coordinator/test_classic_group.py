@@ -88,7 +88,7 @@ def test_commit_is_rejected_until_the_member_has_its_assignment() -> None:
 
 
 def test_commit_is_taken_while_members_are_called_to_join() -> None:
-    """It is the last chance to say how far they got."""
+    """It is the last chance to commit its progress."""
     host = classic_host()
     (client,) = form_group(host, Client(host))
     Client(host, "second").join()
@@ -315,7 +315,7 @@ def test_adopted_group_rebalances() -> None:
 
 
 def test_adopted_group_still_needs_its_rebalance_after_a_load() -> None:
-    """What the member that left had is nobody's until then."""
+    """Partitions of the member that left have no owner until then."""
     host = classic_host()
     a, b = adopted(host, "a member left")
 
@@ -366,7 +366,7 @@ def test_tombstone_from_elsewhere_leaves_nobody_waiting() -> None:
 
 
 def test_heartbeat_of_the_stand_in_is_not_served_here() -> None:
-    """A group that moved on is not answered from what the classic part remembers."""
+    """A group that was migrated must not be served from the state of the classic protocol."""
     host = classic_host()
     (client,) = form_group(host, Client(host))
     host.append(GroupMetadataKey(group="g"), None)

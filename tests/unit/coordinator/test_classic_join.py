@@ -302,7 +302,7 @@ def test_join_that_is_sent_twice_is_answered_twice() -> None:
 
 
 def test_static_member_that_does_not_join_again_stays() -> None:
-    """It may be bouncing: only its session tells."""
+    """It may be restarting: only the session timeout decides."""
     host = classic_host()
     a, b = form_group(
         host,

@@ -94,7 +94,7 @@ def test_sync_that_cannot_be_written_costs_the_shard_and_nobody_hangs() -> None:
 
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
 def test_sync_has_to_name_the_protocol_from_version_5_on(missing: str) -> None:
-    """Whoever sends it: an old member is not told that it is unknown."""
+    """Whatever the member: an old one does not get UNKNOWN_MEMBER_ID."""
     host = classic_host()
     leader, _ = two_joined(host)
     unnamed = {missing: None}

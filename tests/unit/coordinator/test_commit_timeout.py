@@ -1,4 +1,4 @@
-"""Records that are not replicated in time: clients are told to try again, the records stay."""
+"""Records that are not replicated in time: clients get a retriable error, the records stay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT_MS = 5000
 
 @pytest.fixture(params=[ShortBench, Bench])
 def bench(request: Any, tmp_path: Path) -> Iterator[Bench]:
-    """An io worker whose followers have stopped: nothing of the groups' log is committed."""
+    """An io worker whose followers have stopped: nothing in the groups' log is committed."""
     made: Bench = request.param(tmp_path)
     made.config = BrokerConfig({"offsets.commit.timeout.ms": str(TIMEOUT_MS)})
     source = made.logs.log(0)

@@ -1,4 +1,4 @@
-"""What a consumer group answers to others, and what a load keeps of it."""
+"""Descriptions of a consumer group, and its state after a load."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_description_shows_epochs_members_and_assignments(host: CoordinatorHost)
 
 
 def test_description_counts_what_a_member_has_to_give_up_as_its_own(host: CoordinatorHost) -> None:
-    """So nobody takes it for free while the member still consumes it."""
+    """So no other member gets it while this one still consumes it."""
     first = FakeConsumer(host, "m1", ["a"])
     first.join()
     first.lets_go = False
@@ -145,7 +145,7 @@ def test_topic_that_is_gone_is_left_out_of_descriptions(host: CoordinatorHost) -
 def test_broker_in_another_rack_is_a_new_epoch_and_no_other_assignment(
     host: CoordinatorHost,
 ) -> None:
-    """As in Kafka 4.3: assignors do not look at racks, the hash of the topics does."""
+    """As in Kafka 4.3: assignors ignore racks, but the hash of the topics includes them."""
     members = [FakeConsumer(host, name, ["a"], rack_id=f"r-{name}") for name in ("m1", "m2")]
     for member in members:
         member.join()
@@ -213,7 +213,7 @@ def test_commit_needs_the_epoch_of_the_member(host: CoordinatorHost) -> None:
 def test_commit_of_an_older_epoch_is_taken_for_what_the_member_still_has(
     host: CoordinatorHost,
 ) -> None:
-    """It may not have heard of its new epoch yet (KIP-1251); others cannot have committed since."""
+    """It may not know its new epoch yet (KIP-1251); no other member can have committed since."""
     first, second = FakeConsumer(host, "m1", ["a"]), FakeConsumer(host, "m2", ["a"])
     first.join()
     second.join()
@@ -346,7 +346,7 @@ def test_deletion_of_an_empty_group_leaves_nothing(host: CoordinatorHost) -> Non
 
 
 def test_deletion_of_a_group_with_members_leaves_nothing_either(host: CoordinatorHost) -> None:
-    """So that a group which becomes a classic one takes all of its records with it."""
+    """So that a group which becomes classic removes all of its old records."""
     FakeConsumer(host, "m1", ["a"], subscribed_topic_regex="a.*").join()
 
     host.execute(lambda op: host.machine.groups["g"].delete(op))

@@ -148,7 +148,7 @@ def test_topic_that_does_not_exist_is_assigned_once_it_does(host: CoordinatorHos
 
 
 def test_join_that_is_repeated_is_answered_alike(host: CoordinatorHost) -> None:
-    """The answer of a first join may be lost; a member chooses its own id since version 1."""
+    """The response to a first join may be lost; since version 1 a member generates its own id."""
     member = FakeConsumer(host, "m1", ["a"])
     first = member.join()
 
@@ -263,7 +263,7 @@ def test_wrong_epoch_is_fenced(host: CoordinatorHost) -> None:
 
 
 def test_previous_epoch_is_accepted_with_no_more_than_was_assigned(host: CoordinatorHost) -> None:
-    """The answer that told the member of its new epoch may have been lost."""
+    """The response with the new epoch may have been lost."""
     member = FakeConsumer(host, "m1", ["a"])
     member.join()
     host.set_topics(a=None)

@@ -118,7 +118,7 @@ def test_group_that_forms_is_upgraded_before_its_first_generation(host: Coordina
 
 
 def test_cooperative_members_keep_what_stays_theirs(host: CoordinatorHost) -> None:
-    """They join a consumer group without giving up anything before they are told to."""
+    """They join a consumer group without revoking anything before they are asked to."""
     new = FakeConsumer(host, "m1", ["a"])
     new.join()
     first = ClassicConsumer(host, ["a"], client_id="c1", is_eager=False)
@@ -541,7 +541,7 @@ def test_static_classic_member_in_place_of_the_last_consumer_needs_no_rebalance(
 def test_static_classic_member_in_the_middle_of_a_change_starts_a_rebalance(
     host: CoordinatorHost,
 ) -> None:
-    """What the target gives to the one who comes may still be another's."""
+    """Partitions of the new member's target may still be owned by another member."""
     new = FakeConsumer(host, "m1", ["a"], instance_id="i1")
     other = ClassicConsumer(host, ["a"], client_id="c1", is_eager=True)
     settle(host, other, rounds=10)
@@ -623,7 +623,7 @@ def test_group_too_large_for_one_record_stays_with_the_consumer_protocol() -> No
 
 
 def test_heartbeat_whose_target_is_too_large_is_rejected_and_changes_nothing() -> None:
-    """Of a large group: below some hundred records a target is far from any limit."""
+    """For a large group: below some hundred records a target is far from any limit."""
     host = make_host()
     host.add_topic("a", 510)
     members = [FakeConsumer(host, f"m{n}", ["a"]) for n in range(510)]

@@ -142,7 +142,7 @@ def test_bad_pattern_is_rejected_and_the_member_keeps_its_old_one(host: Coordina
 
 
 def test_bad_pattern_in_the_log_does_not_cost_other_members(host: CoordinatorHost) -> None:
-    """What another version of the library took may be rejected by this one."""
+    """A pattern that another version of the library accepted may be rejected by this one."""
     value = records.ConsumerGroupMemberMetadataValue(
         client_id="c", client_host="/", subscribed_topic_names=[], subscribed_topic_regex="a("
     )

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 
 
 class Counting(Part):
-    """Each heartbeat writes the group's next generation and is answered with it 10 ms later."""
+    """Each heartbeat writes the group's next generation and returns it 10 ms later."""
 
     def __init__(self, machine: GroupMachine) -> None:
         super().__init__(machine)

@@ -1,4 +1,4 @@
-"""What an operator reads of the lives of groups, offsets and transactions: why, who, generation."""
+"""Log messages about groups, offsets and transactions: the reason, the client, the generation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def at_info(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def taken(caplog: pytest.LogCaptureFixture) -> str:
-    """What was logged since the last time, at INFO."""
+    """Returns the INFO messages logged since the last call."""
     lines = [one.getMessage() for one in caplog.records if one.levelname == "INFO"]
     caplog.clear()
     return "\n".join(lines)

@@ -94,7 +94,7 @@ def test_rejected_commit_writes_nothing(
 def test_marker_that_overtakes_the_answer_has_the_question_asked_again(
     host: CoordinatorHost, version: int
 ) -> None:
-    """It was of the transaction before, and the commit belongs to the one that is open now."""
+    """The result was for the previous transaction, and the commit belongs to the open one."""
     host.verdict = None
     outcome = host.send(commit(epoch=1), version)
     host.append_marker(70, 1, True)  # in the second protocol with the epoch of the next

@@ -1,4 +1,4 @@
-"""A shard with a small machine on a real log: operations, answers, loading, damage, failure."""
+"""A shard with a small machine on a real log: operations, responses, loading, damage, failure."""
 
 from __future__ import annotations
 
@@ -478,7 +478,7 @@ class TestLoad:
     def test_record_that_cannot_be_replayed_costs_itself(
         self, process: Process, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """It fails in every load: the groups behind it would never be served again."""
+        """It fails in every load: the groups after it would never be served again."""
         process.shard.execute(process.machine.set, "a", 1)
         process.shard.execute(process.machine.set, "b", 666)
         with caplog.at_level(logging.ERROR):

@@ -1,4 +1,4 @@
-"""Timers of a shard: by name, run by whoever has the clock."""
+"""Timers of a shard: by name, run by the owner of the clock."""
 
 from __future__ import annotations
 

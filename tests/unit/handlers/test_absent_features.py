@@ -1,4 +1,4 @@
-"""Features that are not built: honest empty answers, and rejections that say so."""
+"""Features that are not supported: empty responses, and rejections that say so."""
 
 from __future__ import annotations
 

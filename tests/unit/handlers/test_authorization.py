@@ -1,4 +1,4 @@
-"""What each API asks its authorizer, and what a client is told who may not."""
+"""The authorization of each API, and the response for an unauthorized client."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def codes(found: Any) -> Iterator[int]:
 
 
 def restricted() -> list[Any]:
-    """The versions of every API that not everybody may use."""
+    """The versions of every API that needs authorization."""
     return [
         pytest.param(key, version, id=f"{ApiKey(key).name}-{version}")
         for key, handler in HANDLERS.items()
@@ -228,7 +228,7 @@ def test_authorization_denied_is_the_apis_own_error_and_no_more(
 
 
 def empty(process: NetworkProcess, key: ApiKey, version: int) -> Any:
-    """An answer to somebody who may see nothing."""
+    """The response for a client that may see nothing."""
     response = response_class(key)()
     if key is ApiKey.DESCRIBE_CLUSTER:
         response = process.ask(request_of(key, version), version)
@@ -300,7 +300,7 @@ def request_of_all_topics(version: int) -> Any:
 
 
 def test_metadata_kept_for_one_client_is_not_shown_to_another(process: NetworkProcess) -> None:
-    """Answers about many partitions are kept encoded."""
+    """Metadata of many partitions is cached in encoded form."""
     process.add_topic("wide", b"w" * 16, list(range(5, 16)) * 20)
     request = request_of_all_topics(9)
     request.include_topic_authorized_operations = True
@@ -362,7 +362,7 @@ def test_metadata_says_what_a_client_may_do(process: NetworkProcess) -> None:
 def test_create_topics_with_the_right_to_the_cluster_needs_none_to_the_topic(
     process: NetworkProcess,
 ) -> None:
-    """But the settings of what was created are only for those who may describe them."""
+    """But the configs of the created topic are only for clients that may describe them."""
     created = {"name": "new", "error": 0, "message": None, "topic_id": (b"n" * 16).hex()}
     answer = {**created, "partitions": 1, "replication_factor": 1}
     process.answers("create_topics", lambda to, **args: [answer])
@@ -402,8 +402,8 @@ def test_delete_topics_by_an_id_whose_name_is_secret_is_answered_without_it(
 
 
 def two_topics(process: NetworkProcess, key: ApiKey, version: int) -> tuple[Any, list[Any]]:
-    """The answer to a request about a topic that its client may use, and one that it may not; and
-    what the coordinator was asked. The coordinator answers all that it is asked with success.
+    """The response to a request for an authorized and an unauthorized topic, and the requests to
+    the coordinator, which succeed.
     """
     request = request_of(key, version)
     holder = request.groups[0] if key is ApiKey.OFFSET_FETCH and version >= 8 else request
@@ -579,7 +579,7 @@ def test_consumer_group_of_a_topic_that_may_not_be_described_is_not_described(
 
 
 def test_lists_show_only_what_may_be_described(process: NetworkProcess) -> None:
-    """With the right to describe the cluster a client sees all groups."""
+    """With Describe on the cluster a client sees all groups."""
     cls: Any = response_class(ApiKey.LIST_GROUPS)
     rows = [cls.ListedGroup(group_id=name) for name in (GROUP, "other")]
     process.coordinators.answer = lambda slot, key, version, body: codec.encode(

@@ -133,7 +133,7 @@ class TestDescribeConfigs:
     def test_describe_configs_of_a_resource_that_is_named_again_is_rejected(
         self, process: NetworkProcess
     ) -> None:
-        """A request of 100 kB for one topic, 10,000 times, had an answer of 25 MB."""
+        """A request of 100 kB with one topic 10,000 times had a response of 25 MB."""
         resource = DescribeConfigsRequest.DescribeConfigsResource
         resources = [
             resource(resource_type=kind, resource_name=name, configuration_keys=keys)

@@ -1,4 +1,4 @@
-"""What brokers and controllers ask of each other, on its way to the controller process."""
+"""Control requests and requests to the controller, on their way to the controller process."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_malformed_request_closes_the_connection_as_the_controller_process_says(
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
 def test_request_that_nobody_serves_closes_the_connection(code: ErrorCode) -> None:
-    """Its controller would take a response for the end of it, and never repeat it."""
+    """The controller would take any response as final, and never retry."""
     process = NetworkProcess()
 
     def is_restarting(to: Any, **args: Any) -> Any:

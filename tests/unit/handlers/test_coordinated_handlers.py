@@ -74,7 +74,7 @@ def test_coordinator_partition_of_a_negative_hash_is_that_of_its_absolute_value(
 
 
 def test_coordinator_partition_of_the_smallest_hash_is_the_first() -> None:
-    """Its absolute value does not fit an int; Kafka says 0."""
+    """Its absolute value does not fit an int; Kafka uses 0."""
     smallest = "polygenelubricants"
 
     assert java_hash(smallest) == -(2**31)
@@ -233,7 +233,9 @@ class TestSplit:
     def test_describe_of_many_groups_goes_in_calls_of_a_few(
         self, coordinated: NetworkProcess, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A coordinator serves nobody else during a call; all at once it was killed as stalled."""
+        """A coordinator serves no other request during a call; with all groups at once it was
+        killed as stalled.
+        """
         ids = [f"g{i}" for i in range(4000)]
         under_way: deque[tuple[list[str], Pending]] = deque()
         sizes, most = [], 0

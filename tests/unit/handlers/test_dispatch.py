@@ -1,4 +1,4 @@
-"""From frames to answers: what is rejected, what is announced, what a failing handler leaves."""
+"""From frames to responses: rejections, announced versions, failing handlers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def frame_of(request: Any, version: int) -> bytes:
 
 
 def test_handler_modules_without_an_api_are_in_support() -> None:
-    """Each module is found by itself: one that answers nothing is lost in there, or a helper."""
+    """Modules are found automatically: one without an API is misplaced, or support code."""
     frame = {"context", "dispatch", "registry"}
     modules = {module.name for module in pkgutil.iter_modules(handlers.__path__)} - {"support"}
     answering = {h.handle.__module__.rpartition(".")[2] for h in registry.HANDLERS.values()}
@@ -87,7 +87,7 @@ def test_dispatch_answer_to_a_muted_connection_says_how_long_to_wait(
 def test_dispatch_answer_that_was_forwarded_says_how_long_to_wait(
     process: NetworkProcess, key: ApiKey
 ) -> None:
-    """It comes from the coordinator encoded. In one response another field comes first."""
+    """The coordinator has encoded it. In one response another field comes first."""
     process.add_topic(OFFSETS_TOPIC, b"o" * 16, [0], internal=True)
     process.coordinators.answer = lambda slot, key, version, body: codec.encode(
         response_class(key)(error_code=27), version

@@ -46,7 +46,7 @@ def process() -> NetworkProcess:
 
 @pytest.fixture
 def paced(process: NetworkProcess) -> NetworkProcess:
-    """Nothing goes on before ``process.slices.run()``."""
+    """Nothing runs before ``process.slices.run()``."""
     readings = count(step=SLICE_NS // READINGS)
     process.slices = Slices(lambda: next(readings))
     return process
@@ -98,7 +98,7 @@ def metadata(topics: int) -> MetadataRequest:
 def test_others_are_served_while_a_long_request_is_worked_on(
     paced: NetworkProcess, make: Any, version: int
 ) -> None:
-    """One DeleteRecords of 100,000 unknown topics stopped everybody for 4.4 s."""
+    """A single DeleteRecords of 100,000 unknown topics stopped all others for 4.4 s."""
     long = send(paced, make(MANY), version)
     for _ in range(3):  # until it is known to be long
         paced.slices.run()

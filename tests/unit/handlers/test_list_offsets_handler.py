@@ -235,7 +235,7 @@ def test_list_offsets_version_0_lists_offsets_before_a_time(
 
 
 def test_list_offsets_of_many_partitions_is_few_calls(process: NetworkProcess) -> None:
-    """A call for each would cost both ends more than the answers."""
+    """A call for each would cost both ends more than the results."""
     slots = [slot % 4 for slot in range(450)]
     process.add_topic("many", b"m" * 16, slots)
     for slot in set(slots):
@@ -267,7 +267,7 @@ def test_list_offsets_of_many_partitions_is_few_calls(process: NetworkProcess) -
 
 @pytest.fixture
 def new_leader(process: NetworkProcess) -> NetworkProcess:
-    """It leads since epoch 3, which begins at offset 20; its followers are known up to 14."""
+    """A leader since epoch 3, which begins at offset 20; its followers are known up to 14."""
     process.put_log(3, 5, 20, epochs=(3, 20, 1))
     process.table.set_role(3, LEADER, 3, 0)
     process.table.publish(3, log_start_offset=5, log_end=(20, 0, 0), high_watermark=(14, 0, 0))
@@ -279,7 +279,7 @@ def new_leader(process: NetworkProcess) -> NetworkProcess:
 def test_list_offsets_latest_is_not_available_before_the_epoch_is_reached(
     new_leader: NetworkProcess, version: int, code: int, isolation: int
 ) -> None:
-    """What consumers were told by the leader before may be more than this one knows."""
+    """The previous leader may have returned more than this one knows to be committed."""
     (found,) = ask(
         new_leader, version, (0, LATEST), isolation_level=isolation if version > 1 else 0
     )

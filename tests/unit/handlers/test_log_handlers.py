@@ -145,7 +145,7 @@ class TestOffsetForLeaderEpoch:
     def test_offset_for_leader_epoch_of_the_last_two_is_in_the_slot(
         self, process: NetworkProcess, asked: int, answered: tuple[int, int]
     ) -> None:
-        """What consumers ask that begin at a committed offset; their owner is spared the call."""
+        """Consumers that start at a committed offset ask for it; the owner is spared the call."""
         found = self.ask(process, 4, 0, leader_epoch=asked)
         assert (found.error_code, found.leader_epoch, found.end_offset) == (0, *answered)
         assert process.rpc.calls == []
@@ -284,7 +284,9 @@ class TestDescribeProducers:
     def test_describe_producers_of_many_partitions_takes_few_calls(
         self, process: NetworkProcess
     ) -> None:
-        """A call for each would fill the owners' queues, one for all give a very long answer."""
+        """A call for each would fill the owners' queues; a single call would have a very long
+        result.
+        """
         process.answers_each("describe_producers", lambda to, slot: {"producers": []})
 
         process.add_topic("wide", b"w" * 16, [2, 3] * 25)
@@ -298,7 +300,7 @@ class TestDescribeProducers:
     def test_describe_producers_of_a_partition_that_is_named_again_answers_once(
         self, process: NetworkProcess
     ) -> None:
-        """It takes four bytes to name a partition, and thousands of producers to answer."""
+        """Naming a partition takes four bytes, and the response has thousands of producers."""
         process.answers_each("describe_producers", lambda to, slot: {"producers": []})
         wanted = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[1, 0, 1, 1])
 

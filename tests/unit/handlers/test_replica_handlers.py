@@ -139,7 +139,7 @@ class TestElectLeaders:
     def test_without_a_list_no_partition_is_named(
         self, process: NetworkProcess, version: int
     ) -> None:
-        """As by Kafka: kafka-leader-election would print the names of ten thousand partitions."""
+        """As in Kafka: kafka-leader-election would print the names of ten thousand partitions."""
         assert self.ask(process, version, None) == (0, {})
 
     def test_unknown_type_of_election_is_rejected(self, process: NetworkProcess) -> None:

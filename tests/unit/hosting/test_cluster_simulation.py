@@ -106,7 +106,7 @@ def meddle(cluster: SimulatedCluster, name: str) -> None:
 
 
 async def elect(broker: Broker, name: str) -> None:
-    """Have the first replica of each partition lead."""
+    """Elect the first replica of each partition."""
     assert broker.duties is not None
     keys = [(name, number) for number in range(3)]
     await broker.duties.elections.elect(keys, unclean=False)
@@ -158,7 +158,7 @@ def is_settled(cluster: SimulatedCluster) -> bool:
 def stored_configs(
     cluster: SimulatedCluster, topics: dict[str, StoredTopic]
 ) -> dict[str, dict[str, str]]:
-    """Of topics that have settings."""
+    """The configs of topics that have any."""
     nodes = cluster.tree.subtree(paths.TOPIC_CONFIGS)
     configs = {node.path.rpartition("/")[2]: paths.decode_config(node.data) for node in nodes}
     return {name: configs[name] for name in topics if configs.get(name)}

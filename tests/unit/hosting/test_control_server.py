@@ -1,4 +1,4 @@
-"""Control requests from the wire: what of them reaches hosting, and what is answered."""
+"""Control requests from the wire: what hosting gets, and the responses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ IDS = {"t": local_topic_id(CLUSTER, "t")}
 
 
 class Hosts:
-    """Notes what it takes; ``answer`` is for all of it."""
+    """Records requests; ``answer`` is returned for all of them."""
 
     def __init__(self, answer: ControlAnswer = ControlAnswer()) -> None:
         self.taken: list[ControlRequest] = []

@@ -1,4 +1,4 @@
-"""What a broker takes of controllers, what it refuses, and in which order it does what it took."""
+"""Which control requests a broker accepts and rejects, and the order in which it applies them."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_broker_that_is_gone_is_null_once(broker: Broker) -> None:
 
 @pytest.mark.parametrize("epoch", [0, 1, 2])
 def test_order_of_an_old_leader_epoch_is_fenced(broker: Broker, epoch: int) -> None:
-    """Also of the present one, as in Kafka 2.7."""
+    """Also one of the current epoch, as in Kafka 2.7."""
     broker.ask(led(2))
     answer = broker.ask(stop(epoch, delete=True))
     assert answer.partitions == {KEY: ErrorCode.FENCED_LEADER_EPOCH}
@@ -310,7 +310,7 @@ def test_order_that_comes_twice_takes_no_later_replica(broker: Broker) -> None:
 
 
 def test_version_grows_with_every_change_and_with_the_controller(broker: Broker) -> None:
-    """It is written with what was resolved by it, so it must not begin anew with a process."""
+    """Results are recorded with it, so it must not start again with a new process."""
     broker.ask(led(1))
     first = broker.hosting.image.version
     assert first >= 5 << 32

@@ -1,4 +1,4 @@
-"""What leaders want of their in-sync replicas: batches, repeats, and what the answers change."""
+"""ISR changes of leaders: batches, retries, and the effect of responses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Bench:
         return delay_ms
 
     def held(self, partition: int = 0) -> tuple[list[int], int]:
-        """What a process that starts now is told of a partition."""
+        """The image that a starting process gets of a partition."""
         replica = self.replicas.replica(("t", partition))
         assert replica is not None
         return replica.told.isr, replica.told.partition_epoch
@@ -105,7 +105,7 @@ def test_second_request_waits_for_the_answer_to_the_first() -> None:
 
 
 def test_request_that_nobody_answered_is_repeated() -> None:
-    """The controller may have done it: only an answer says what holds."""
+    """The controller may have made the change: only a response tells."""
     bench = Bench()
     outcome = bench.desk.ask(wanted([1, 2]))
     bench.wake()
@@ -123,7 +123,7 @@ def test_request_that_nobody_answered_is_repeated() -> None:
 
 
 def test_process_that_starts_is_told_what_the_controller_has_changed() -> None:
-    """Its predecessor may have died before it heard of it."""
+    """Its predecessor may have died before it got the change."""
     bench = Bench()
     bench.desk.ask(wanted([1, 2]))
     assert bench.held() == ([1, 2, 3], 7)
@@ -180,7 +180,7 @@ def test_same_change_asked_for_twice_is_sent_once() -> None:
 def test_leader_whose_state_is_old_takes_what_the_store_has_in_its_epoch(
     state: IsrState | None, answer: IsrAnswer
 ) -> None:
-    """As in Kafka a refused change would freeze the in-sync replicas until the next epoch."""
+    """As in Kafka, a rejected change would freeze the ISR until the next epoch."""
     bench = Bench()
     outcome = bench.desk.ask(wanted([1, 2]))
     bench.wake()

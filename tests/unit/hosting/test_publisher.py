@@ -41,7 +41,7 @@ class FakeProcesses:
 
 
 class FakeRpc:
-    """Calls stay open until the test answers them."""
+    """Calls stay pending until the test resolves them."""
 
     def __init__(self):
         self.open = []
@@ -59,7 +59,7 @@ class FakeRpc:
         return self.sleeping[-1]
 
     def answer(self, error=None, taken=None):
-        """Answer the oldest call; returns whom it was for and its topics, or replicas."""
+        """Resolve the oldest call; returns its receiver and its topics, or replicas."""
         to, delta, pending = self.open.pop(0)
         pending.resolve(calls.ImageTaken(taken or {}), error)
         return to, delta.get("topics")

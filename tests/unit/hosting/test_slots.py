@@ -125,7 +125,7 @@ def test_torn_last_line_is_cut(tmp_path):
 
 
 class FullFile:
-    """What a file does on a disk with room for a few bytes."""
+    """A file on a disk with room for a few bytes."""
 
     def __init__(self, file, room):
         self._file = file
@@ -166,7 +166,7 @@ def test_full_disk_changes_nothing_and_leaves_no_half_line(tmp_path, room):
 
 
 def test_slots_that_cannot_be_released_are_given_to_nobody_else(tmp_path):
-    """Else the next controller would take them from whoever has them by then."""
+    """Otherwise the next controller process would take them from their new owner."""
     assignments = SlotAssignments(str(tmp_path), 10, 1)
     assignments.assign("a", [0, 1])
     file = assignments._file
@@ -185,7 +185,7 @@ def test_slots_that_cannot_be_released_are_given_to_nobody_else(tmp_path):
 
 
 def test_topic_made_again_has_none_of_the_slots_that_could_not_be_released(tmp_path):
-    """They would have the incarnations that messages for the deleted replicas are meant for."""
+    """They would have the incarnations of the deleted replicas."""
     assignments = SlotAssignments(str(tmp_path), 10, 1)
     before = assignments.assign("a", [0, 1])
     file = assignments._file

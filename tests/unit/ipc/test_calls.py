@@ -1,4 +1,4 @@
-"""The table of calls: each row is served where it says, called by somebody, and survives JSON."""
+"""The table of calls: each row is served as it says, called somewhere, and survives JSON."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_areas_of_the_table_give_each_name_once() -> None:
 
 
 def defined_by(node: ast.stmt) -> list[str]:
-    """What a statement of a module gives a name to, but by import."""
+    """The names that a statement of a module defines, except imports."""
     if isinstance(node, ast.ClassDef):
         return [node.name]
     if isinstance(node, ast.Assign):
@@ -155,7 +155,7 @@ def through_json(row: calls.Operation[Any, Any], request: Any) -> Any:
 
 @pytest.mark.parametrize("row", calls.OPERATIONS.values(), ids=lambda row: row.name)
 def test_every_class_of_the_table_can_be_read(row: calls.Operation[Any, Any]) -> None:
-    """A class of which there is no reader is found when somebody calls, otherwise."""
+    """Otherwise a class without a reader is found only by the first call."""
     for read in (row.read_request, row.read_reply):
         with pytest.raises(documents.DocumentError):
             read("no document")

@@ -61,7 +61,7 @@ def test_full_pair_says_so_and_loses_nothing(pair: Pair) -> None:
 
 
 def test_connection_without_room_for_its_descriptor_is_reported_closed(pair: Pair) -> None:
-    """Otherwise its address would count one connection too many for ever."""
+    """Otherwise its address would count one connection too many forever."""
     with open("/dev/null") as file:
         fdpass.send_connection(pair[0], file.fileno(), 0, "10.0.0.1")
     lowest_free = os.dup(pair[0].fileno())

@@ -1,4 +1,4 @@
-"""Requests and answers of coordinators in lane messages."""
+"""Requests and responses of coordinators in lane messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_request_of_any_size_comes_out_as_it_went_in(size: int) -> None:
 
 
 def test_request_of_an_anonymous_client_carries_no_principal() -> None:
-    """Which is every request where nobody authenticates."""
+    """That is every request on a listener without authentication."""
     (named,) = request_parts(request(10))
     (anonymous,) = request_parts(request(10)._replace(principal=ANONYMOUS))
 

@@ -1,4 +1,4 @@
-"""What Python packs is what the extensions at the other end of a lane unpack."""
+"""Python packs the structs that the extensions at the other end of a lane unpack."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def test_tokens_of_the_express_path_have_the_highest_bit() -> None:
 
 
 def test_express_path_takes_the_versions_that_are_served() -> None:
-    """From what handlers announce: a new last version goes this way as soon as it is built."""
+    """From the announced versions: a new last version takes this path as soon as it is
+    supported.
+    """
     for key, first, last, first_flexible, _ in routes():
         served = served_range(key)
         assert served is not None

@@ -59,7 +59,7 @@ def test_whoever_depends_on_a_process_starts_after_it_and_stops_before_it(
 
 
 def test_exporter_stops_last() -> None:
-    """It says how far the others are."""
+    """It shows the progress of the others."""
     assert STOP_ORDER[-1] == ProcessKind.EXPORTER
 
 

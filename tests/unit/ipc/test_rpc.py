@@ -21,7 +21,7 @@ CALLER = Address(ProcessKind.NETWORK, 0)
 
 
 class FakeProcesses:
-    """looks: how often somebody asked."""
+    """looks: the number of look-ups."""
 
     def __init__(self) -> None:
         self.now = 1
@@ -60,7 +60,7 @@ def message(sender: Address, kind: int, body: bytes) -> Message:
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["while-it-is-sent", "later"])
 def test_call_of_a_process_that_restarts_ends_with_a_retriable_error(at_once: bool) -> None:
-    """Also when it received the call and died before the sender had noted whom it had called."""
+    """Also if it received the call and died before the sender had recorded the receiver."""
     processes = FakeProcesses()
     rpc = rpc_of(FakeMailbox(processes, restarts=at_once))
     call = rpc.call(CALLEE, calls.IMAGE, calls.ImageChange({"version": 1}), 60_000)
@@ -74,7 +74,7 @@ def test_call_of_a_process_that_restarts_ends_with_a_retriable_error(at_once: bo
 
 
 def test_turn_looks_once_at_a_callee_however_many_calls_it_has() -> None:
-    """Else a request for thousands of partitions costs the square of them."""
+    """Otherwise a request for thousands of partitions has quadratic cost."""
     processes = FakeProcesses()
     rpc = rpc_of(FakeMailbox(processes))
     request: calls.Questions[calls.Deletion] = calls.Questions([])
@@ -128,7 +128,7 @@ def test_request_reaches_the_other_end_as_what_it_was() -> None:
     ],
 )
 def test_request_of_another_build_is_rejected_with_a_text(document: Any, text: str) -> None:
-    """It ended in a KeyError, and the caller was told the name of a key."""
+    """It failed with a KeyError, and the caller got the name of a key as the message."""
     mailbox = FakeMailbox(FakeProcesses(), me=CALLEE)
     rpc = rpc_of(mailbox)
     rpc.serve(calls.WRITE_MARKERS, lambda sender, request: [0])

@@ -16,7 +16,7 @@ STEP_NS = SLICE_NS // 4
 
 
 class Work:
-    """Slices on a clock of their own, and who did what in which order."""
+    """Slices with a clock of their own, and a record of what ran in which order."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000 * SLICE_NS
@@ -24,7 +24,7 @@ class Work:
         self.done: list[str] = []
 
     def start(self, name: str, items: int, turn: Turn | None = None) -> Pending:
-        """Somebody who goes through so many items, a quarter of a slice each."""
+        """A task with so many items, a quarter of a slice each."""
 
         async def go_through() -> str:
             async for _ in self.slices.each(range(items)):
@@ -35,7 +35,7 @@ class Work:
         return self.slices.start(turn or Turn(), go_through())
 
     def run(self) -> str:
-        """What is done in one run: the names, in order, each once a slice."""
+        """The names of what ran in one call, in order, each once per slice."""
         self.done.clear()
         self.slices.run()
         return "".join(self.done)
@@ -61,8 +61,8 @@ def test_those_with_much_to_do_take_turns() -> None:
 
 
 def test_quick_one_waits_for_the_slice_that_runs_not_for_one_of_each() -> None:
-    """Beside a hundred greedy connections a modest one would wait for a hundred slices, whenever it
-    asks for something.
+    """Next to a hundred greedy connections a modest one would wait for a hundred slices at each
+    request.
     """
     work = Work()
     for _ in range(100):

@@ -197,7 +197,7 @@ def test_dump_damaged_batch_is_told_and_exits_with_1(tmp_path, at, message):
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_dump_every_flipped_byte_of_an_old_message_is_told(tmp_path, magic):
-    """But for the offset in front, which its checksum does not cover."""
+    """Except the offset in front, which its checksum does not cover."""
     data = legacy_message(magic, 0, compress(GZIP, legacy_message(magic, 0, b"value")), codec=GZIP)
     for at in range(8, len(data)):
         path = log_file(tmp_path, data)
@@ -318,7 +318,7 @@ def test_progress_is_shown_on_a_terminal_or_when_asked_for(is_terminal, enabled,
 
 @pytest.mark.parametrize("suffix", [".deleted", ".cleaned", ".swap"])
 def test_dump_of_a_directory_shows_each_record_once(tmp_path, suffix):
-    """What a compaction has replaced, or is about to, is no part of the log."""
+    """Segments that a compaction has replaced, or is about to, are not part of the log."""
     store = LogStore(tmp_path)
     append(store.open(), batch())
     store.stop(clean=True)

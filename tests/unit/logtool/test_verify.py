@@ -1,4 +1,4 @@
-"""``kbroker-log verify`` finds damage in every kind of file, and none where there is none."""
+"""``kbroker-log verify`` finds damage in every type of file, and none in intact ones."""
 
 import os
 import shutil
@@ -269,7 +269,7 @@ def test_verify_leftovers_are_noted(partition):
 
 
 def test_verify_a_file_on_its_way_out_is_wrong_usage(partition):
-    """It would stand for the segment in use, which is another file."""
+    """It would be mistaken for the segment in use, which is another file."""
     path = partition / (segment_name(0, ".log") + ".deleted")
     path.write_bytes(b"")
 

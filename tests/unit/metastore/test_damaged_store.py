@@ -1,4 +1,4 @@
-"""Damaged files of the metadata store: what is lost is told, and the last good state comes back."""
+"""Damaged files of the metadata store: the loss is reported, and the last good state restored."""
 
 import random
 import shutil

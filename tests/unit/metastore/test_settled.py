@@ -1,4 +1,4 @@
-"""Writes whose outcome was unknown are settled, and whoever may not write any more does not."""
+"""Writes with an unknown outcome are settled, and a fenced writer does not write."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_write_takes_effect_once_over_lost_connections(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_write_of_somebody_else_is_not_taken_for_ones_own(seed: int) -> None:
-    """Of two who set the same version with other data, or create a node, one is rejected."""
+    """If two clients set the same version to different data, or create a node, one is rejected."""
     ensemble = SimulatedEnsemble(seed, Faults(loss_per_request=0.3, outage_max_ms=3_000))
     stores = [SettledStore(ensemble.connect()) for _ in range(2)]
     finish(ensemble, stores[0].multi().create("/n").commit())

@@ -1,4 +1,4 @@
-"""What every store promises: the embedded one and the simulated one are held to it."""
+"""The contract of every store, tested with the embedded and the simulated one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Bench:
         return pending.value
 
     def settle(self, pending: Pending[Any]) -> None:
-        """Have it done."""
+        """Wait until it is done."""
         assert pending.done
 
     def next_session(self) -> None:

@@ -1,4 +1,4 @@
-"""Who is told of which change."""
+"""Which callbacks run for which change."""
 
 import pytest
 

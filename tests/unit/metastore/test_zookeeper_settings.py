@@ -1,4 +1,4 @@
-"""What the zookeeper.* settings say, and what is refused with a text that helps."""
+"""The zookeeper.* configs, and the texts of their errors."""
 
 from __future__ import annotations
 

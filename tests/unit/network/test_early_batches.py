@@ -28,7 +28,7 @@ def numbered(sequence: int, producer: int = 9) -> bytes:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    """Its log is not open yet."""
+    """A log that is not open yet."""
     made = Bench(tmp_path)
     made.loop.remove(0)
     made.loop.set_opening(True)
@@ -93,7 +93,7 @@ def test_topic_that_was_made_anew_meanwhile_does_not_get_them(bench):
 
 
 def test_waiting_ends_with_the_timeout_of_the_request_for_all_of_its_producer(bench):
-    """What has no time limit of its own may not pass what it was sent behind."""
+    """A request without a timeout of its own must not overtake earlier ones."""
     bench.produce(1, numbered(0), timeout_ms=0)
     bench.produce(2, numbered(1), timeout_ms=50_000)
     bench.produce(3, numbered(0, producer=8), timeout_ms=50_000)
@@ -120,7 +120,7 @@ def test_dead_network_process_takes_its_batches_along(bench):
 
 
 def test_too_many_of_one_network_process_are_rejected_and_others_still_wait(bench):
-    """They would keep the memory from requests for logs that are open."""
+    """They would keep memory from requests for logs that are open."""
     waiting = (1 << 20) // 4 // 4096
     for number in range(waiting + 1):
         bench.produce(number, numbered(number))
@@ -144,7 +144,7 @@ def test_transaction_is_verified_when_its_log_is_open(bench):
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
 def test_append_leaves_the_bytes_of_the_request_as_they_were(tmp_path, timestamp_type):
-    """They are described to the next worker when this one dies in the middle."""
+    """They are sent to the next worker if this one dies halfway."""
     bench = Bench(tmp_path, message_timestamp_type=timestamp_type)
     before = numbered(0)
     bench.produce(1, before)
@@ -172,7 +172,9 @@ def test_region_that_is_mapped_for_reading_ends_who_writes_to_it():
 
 
 def test_what_was_appended_and_not_synced_is_synced_before_it_is_answered(tmp_path):
-    """With flush.messages=1 an answer promises the disk, and who appended it died before that."""
+    """With flush.messages=1 a response promises durability, and the worker that appended it died
+    before the sync.
+    """
     bench = Bench(tmp_path)
     append(bench.log, numbered(0))
     append(bench.log, numbered(1))

@@ -51,7 +51,7 @@ class Bench(Harness):
         self.assembler = Assembler()
 
     def asked(self) -> list[Any]:
-        """What the io worker was sent."""
+        """The requests that the io worker got."""
         found = []
         while True:
             try:

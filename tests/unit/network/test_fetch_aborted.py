@@ -1,4 +1,4 @@
-"""What a reader of committed records is told of aborted transactions, and what finding it costs."""
+"""Aborted transactions in fetch responses, and the cost of finding them."""
 
 import struct
 

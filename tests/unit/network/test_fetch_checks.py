@@ -23,7 +23,7 @@ def bench(tmp_path):
 
 @pytest.fixture
 def log(bench):
-    """Three segments of four batches, of which nobody has checked anything."""
+    """Three segments of four batches, none of them checked."""
     log = bench.log(index_interval=150)
     for number in range(BATCHES):
         if number and number % PER_SEGMENT == 0:
@@ -133,7 +133,7 @@ def test_what_the_owner_has_checked_is_not_checked_again(bench, log):
 @pytest.mark.parametrize("kept", range(PER_SEGMENT))
 @pytest.mark.parametrize("gapless", [True, False])
 def test_sealed_log_that_is_shorter_than_its_index_says_is_damaged(bench, log, kept, gapless):
-    """Where its index has nothing for what is missing, a log that was compacted may have a gap."""
+    """If the index has no entry for the missing part, a compacted log may have a gap there."""
     path = log.path(4)
     unchecked(bench, log, gapless=gapless)
     entries = path.with_suffix(".index").read_bytes()
@@ -235,7 +235,7 @@ def test_directory_in_the_place_of_a_segment_is_an_error_of_the_partition(bench,
 
 @pytest.mark.parametrize("limit", [1, 1 << 20])
 def test_segment_under_the_name_of_the_one_before_it_sends_nothing(bench, log, limit):
-    """Its offsets are within what its name and the next one allow; the first are missing."""
+    """Its offsets are in the range of its name; the first ones are missing."""
     log.path(8).rename(log.path(4))
     log.publish(segments_changed=True)
     unchecked(bench, log)

@@ -24,7 +24,7 @@ def park(bench, wanted, version=12, **fields):
 
 
 def wake(bench, log):
-    """What an io worker's wake-up does, if this process asked for one."""
+    """The wake-up of an io worker, if this process has asked for one."""
     if bench.table.waiters(log.slot) & NETWORK_BIT:
         bench.engine.wake_slot(log.slot, bench.now_ms)
         return True
@@ -318,7 +318,7 @@ def test_session_waits_and_is_answered_with_news_only(bench):
 
 
 def test_request_overtaken_in_its_session_gets_invalid_epoch(bench):
-    """A client that reconnects may go on with its session while the old connection still waits."""
+    """A client that reconnects may continue its session while the old connection still waits."""
     bench.log()
     session = bench.fetch({("t", 0): 0}, session_epoch=0).session_id
     token = park(bench, {}, session_id=session, session_epoch=1)

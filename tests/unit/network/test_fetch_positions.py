@@ -29,7 +29,7 @@ def error(bench, offset, **limits):
 
 
 def read_whole_log(bench, log, start=0, **limits):
-    """Follow the log as a consumer does: by the last whole batch of each answer."""
+    """Read the log as a consumer does: continue after the last whole batch of each response."""
     at, seen = start, []
     while at < log.end[0]:
         data = records(bench, at, **limits)

@@ -298,7 +298,7 @@ def test_partition_named_twice_is_kept_once_in_its_session(bench):
 
 
 def test_session_id_carries_the_network_process(bench):
-    """So that no other process of the broker takes it for one of its own."""
+    """So that no other network process takes it for one of its own."""
     bench.log()
     session = open_session(bench, {("t", 0): 0})
 

@@ -1,4 +1,4 @@
-"""Fetches of followers, in a network process: what they get, and what owners of logs are told.
+"""Fetches of followers in a network process: responses, and reports to the owners of logs.
 
 A follower's fetch reads up to the log end. It moves nothing by itself: where the follower is goes
 to the owner of the slot, which decides what that means.

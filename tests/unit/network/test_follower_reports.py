@@ -1,4 +1,4 @@
-"""What owners of logs are told of followers: positions, sessions that come and go, restarts."""
+"""Reports to owners about followers: positions, sessions that start and end, restarts."""
 
 from __future__ import annotations
 
@@ -374,7 +374,7 @@ def test_offset_that_was_rejected_is_not_told_a_restarted_owner(bench):
 
 
 def test_any_replica_id_is_served_and_reported(bench):
-    """Who is in the assignment is known to the owner, which counts nobody else."""
+    """The owner knows the assignment, and ignores other replicas."""
     log = bench.log()
     log.append()
 

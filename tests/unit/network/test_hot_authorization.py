@@ -1,4 +1,4 @@
-"""Produce, Fetch and what is handed on undecoded, for clients who may not do everything."""
+"""Produce, Fetch and undecoded requests of clients with restricted permissions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def harness() -> Harness:
 
 
 def produced(harness: Harness, frame: bytes, version: int) -> list[int]:
-    """The codes that a produce is answered with at once."""
+    """The error codes of a produce that is rejected at once."""
     client = harness.connect(principal=ALICE)
     client.send(frame)
     harness.turn()
@@ -201,7 +201,7 @@ def test_fetch_denied_does_not_say_whether_there_is_such_a_topic(
 
 
 def test_fetch_session_follows_a_change_of_the_rules(harness: Harness) -> None:
-    """It lives for as long as its consumer, and was made when the rules were others."""
+    """A session lasts as long as its consumer, and was created under other ACLs."""
     client = harness.connect(principal=ALICE)
     first = fetched(harness, client, fetch_frame(7, epoch=0), 7)
     assert fetch_codes(first) == [0]
@@ -216,7 +216,7 @@ def test_fetch_session_follows_a_change_of_the_rules(harness: Harness) -> None:
 
 
 def test_fetch_session_of_one_client_gives_no_rights_to_another(harness: Harness) -> None:
-    """Its number may be guessed."""
+    """Its id can be guessed."""
     harness.accesses.follow(Rules(lambda operation, kind, name: False, super_users=[ALICE]))
     alice, bob = harness.connect(principal=ALICE), harness.connect(principal=BOB)
     first = fetched(harness, alice, fetch_frame(7, epoch=0), 7)
@@ -230,7 +230,7 @@ def test_fetch_session_of_one_client_gives_no_rights_to_another(harness: Harness
 def test_request_to_a_coordinator_goes_through_its_handler_unless_all_is_allowed(
     harness: Harness,
 ) -> None:
-    """It is handed on undecoded only where there is nothing to be asked."""
+    """It is forwarded undecoded only if no authorization is needed."""
     harness.fetch.put_topic("__consumer_offsets", b"o" * 16, [0], [7])
     harness.accesses.follow(Rules(lambda *_: True, super_users=[ALICE]))
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")

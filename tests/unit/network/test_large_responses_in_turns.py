@@ -1,4 +1,4 @@
-"""A large answer leaves the turn to others: it goes out in pieces, the file's bytes included."""
+"""A large response yields to others: it is sent in pieces, including the bytes of files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCH_BYTES = 1_000_000
 PIECE_BYTES = 300_000
 """A piece, its head and what goes out besides."""
 SHARED_PIECE_BYTES = 70_000
-"""The same while short answers are expected: of all long ones together."""
+"""The same while short responses are expected: shared by all long ones."""
 SHORT_RESPONSES_S = 0.025
 
 
@@ -38,7 +38,7 @@ def harness(tmp_path) -> Harness:
 
 
 def connect(harness: Harness) -> socket.socket:
-    """The client's end of a connection that takes the whole answer at once."""
+    """The client's end of a connection that receives the whole response at once."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
@@ -94,7 +94,7 @@ def test_small_request_is_answered_between_the_pieces(harness):
 
 
 def ask(harness: Harness, client: socket.socket) -> float:
-    """A small request and its answer. Returns when it began: the answer is not older."""
+    """A small request and its response. Returns the start time: the response is not older."""
     begun = time.monotonic()
     client.send(METADATA)
     while not drain(client):

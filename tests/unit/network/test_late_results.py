@@ -1,5 +1,5 @@
-"""Produces that an io worker leaves unanswered: answered at their own timeout, and what comes late
-finds nobody it could harm.
+"""Produce requests without a result from the io worker: they time out, and late results do no
+harm.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def harness():
 
 
 def errors(client, version=9):
-    """(correlation id, error codes) of each answer that has arrived."""
+    """(correlation id, error codes) of each response that has arrived."""
     return [
         (number, [p.error_code for p in partitions_of(response)])
         for number, response in answers(received(client), version)

@@ -1,4 +1,4 @@
-"""The loop of a network process: framing, request order, answers, and what it rejects."""
+"""The loop of a network process: framing, request order, responses, and rejections."""
 
 from __future__ import annotations
 

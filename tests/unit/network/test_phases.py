@@ -1,4 +1,4 @@
-"""What a connection may send before it is authenticated, and what closes it."""
+"""Which requests are allowed before authentication, and which close the connection."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ ALLOWED = {
 @pytest.mark.parametrize("phase", ALLOWED)
 @pytest.mark.parametrize("key", ApiKey, ids=lambda key: key.name)
 def test_phase_before_authentication_allows_its_own_requests_only(harness, phase, key):
-    """A Produce or Fetch that is served here, or a commit that is handed on undecoded, is rejected
-    as well: nobody has said yet who asks.
+    """A Produce or Fetch that is served here, or a commit that is forwarded undecoded, is rejected
+    as well: the client is not known yet.
     """
     client = harness.connect(phase)
 
@@ -57,7 +57,7 @@ def test_phase_serving_is_where_a_plain_connection_starts(harness):
 
 
 def test_phase_changes_between_two_requests_of_a_connection(harness):
-    """As an authenticator does it: the answer to one request decides what the next may be."""
+    """As in an authenticator: the response to one request decides which may be next."""
     serving(harness)
     client = harness.connect(HANDSHAKE)
     client.send(request(ApiKey.SASL_HANDSHAKE))
@@ -75,8 +75,8 @@ def test_phase_changes_between_two_requests_of_a_connection(harness):
 
 
 def test_phase_before_authentication_starts_one_request_after_the_other(harness):
-    """A Produce behind the handshake is not looked at before the handshake is answered, and then
-    it closes the connection.
+    """A Produce after the handshake is not read before the handshake has its response, and then it
+    closes the connection.
     """
     client = harness.connect(HANDSHAKE)
 

@@ -1,4 +1,4 @@
-"""Every descriptor of a segment is held by an answer that its client does not read."""
+"""Every file descriptor of a segment is held by a response that its client does not read."""
 
 from __future__ import annotations
 

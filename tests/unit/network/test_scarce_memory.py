@@ -1,4 +1,4 @@
-"""The request arena is full: who waits, who gets what is freed, and who is closed for it."""
+"""The request arena is full: who waits, who gets freed memory, and who is closed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def push(harness: Harness, client, data: bytes) -> None:
 
 
 def finish(harness: Harness, *clients) -> None:
-    """Send what is still missing of each request, and answer what has become whole."""
+    """Send the rest of each request, and complete those that are whole."""
     for client in clients:
         push(harness, client, frame(1)[-MISSING:])
         while answer_all(harness):
@@ -61,7 +61,7 @@ def finish(harness: Harness, *clients) -> None:
 
 
 def relieve(harness: Harness, after_s: float = PATIENT_S) -> list[str | None]:
-    """What is closed when so much time has passed."""
+    """The connections closed after this time."""
     before = len(harness.closed)
     harness.loop.relieve(time.monotonic_ns() // 1_000_000 + int(after_s * 1000))
     harness.turn()

@@ -19,7 +19,7 @@ HEAVY_BYTES = 3 << 20  # two of them are more than are worked on at a time
 
 
 def test_connection_with_much_to_do_is_behind_the_others_after_its_slice() -> None:
-    """Its small requests were all started before anybody else was looked at, thousands of them."""
+    """Thousands of its small requests were all started before any other connection was read."""
     harness = Harness()
     harness.loop.slice_ns_max = 0  # a slice ends with the first request
     greedy = [harness.connect() for _ in range(2)]
@@ -52,7 +52,7 @@ class HeavyClients:
         self.send_from(count)
 
     def send_from(self, count: int) -> None:
-        """Have so many clients send all of it."""
+        """Let this many clients send all of it."""
         self.clients = [self.harness.connect() for _ in range(count)]
         left = dict.fromkeys(self.clients, memoryview(self.frame))
         while any(left.values()):

@@ -1,4 +1,4 @@
-"""A muted connection: what it sends waits, what it has asked is answered, with the time to wait."""
+"""A muted connection: later requests wait, earlier ones get a response with the throttle time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def mute(harness: Harness, for_ms: int) -> int:
 
 
 def waits_about(throttle_ms: int, for_ms: int) -> bool:
-    """What is left of the time, when an answer is written, is not much less."""
+    """Asserts that the remaining throttle time in a response is about this."""
     return for_ms - 10_000 < throttle_ms <= for_ms
 
 
@@ -158,7 +158,7 @@ def test_produce_answer_says_how_long_to_wait(harness: Harness, version: int) ->
 
 @pytest.mark.parametrize("version", range(19))
 def test_fetch_answer_says_how_long_to_wait(harness: Harness, version: int) -> None:
-    """Of a fetch that was parked: it is not known who is throttled before it is answered."""
+    """For a parked fetch: the throttle time is known only when it completes."""
     client = harness.connect()
     partition = FetchRequest.FetchPartition(partition=0, partition_max_bytes=1000)
     named = {"topic_id": bytes(range(16))} if version >= 13 else {"topic": "t"}

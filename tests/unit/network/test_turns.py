@@ -165,7 +165,7 @@ def test_io_turns_end_with_a_descriptor_that_is_no_lane(io_side):
 
 
 def test_io_turns_end_with_a_request_that_python_serves(io_side):
-    """What the coordinator has scheduled, a call or a deadline, must not wait for the next tick."""
+    """A call or a deadline scheduled by the coordinator must not wait for the next tick."""
     loop, epoll, network = io_side
     asked = []
     loop.on_request = lambda index, message: asked.append((index, message))

@@ -1,4 +1,4 @@
-"""An io worker dies: its next incarnation is asked what it did not answer, in order."""
+"""An io worker dies: its next incarnation gets the requests without a result, in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def send(client: socket.socket, number: int, records: bytes | None = None) -> No
 
 
 def codes(data: bytes) -> list[tuple[int, int]]:
-    """(correlation id, error) of each produce answer of one partition."""
+    """(correlation id, error) of each produce response for one partition."""
     return [(number, partitions_of(r)[0].error_code) for number, r in answers(data, 9)]
 
 
@@ -126,7 +126,7 @@ def test_each_connection_keeps_its_order():
 
 
 def test_batch_without_a_number_is_rejected_and_nothing_behind_it_starts():
-    """It may be in the log or not; what came behind it would otherwise come before it."""
+    """It may be in the log or not; later batches could be appended before it."""
     harness = Harness()
     client = harness.connect()
     send(client, 1)
@@ -232,7 +232,7 @@ def test_request_of_both_kinds_is_answered_for_each():
 
 
 def test_what_a_closed_connection_has_asked_is_not_asked_again():
-    """Its client sends it again itself, on another connection."""
+    """Its client sends it again on another connection."""
     harness = Harness()
     client = harness.connect()
     send(client, 1, numbered(0))

@@ -1,4 +1,4 @@
-"""What waits for a broker: which requests become one, and which stay in order."""
+"""The queue for a broker: which requests are merged, and which stay in order."""
 
 from __future__ import annotations
 

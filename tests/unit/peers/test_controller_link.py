@@ -94,7 +94,7 @@ def asking() -> Iterator[Asking]:
 
 
 class Answers(FakeBroker):
-    """Gives these answers, one after the other."""
+    """Returns these responses, one after the other."""
 
     def __init__(self, *answers: Any) -> None:
         self.left = list(answers)
@@ -171,7 +171,7 @@ def test_answer_that_lacks_partitions_is_none(asking: Asking) -> None:
 
 
 def test_request_to_a_controller_that_was_replaced_is_given_up(asking: Asking) -> None:
-    """Its machine may be gone without a word."""
+    """Its machine may be gone without notice."""
     release = threading.Event()
     with Answers(lambda: release.wait(30) and None) as silent:
         asking.controller, asking.told = (2, silent.port), 2
@@ -187,7 +187,7 @@ def test_request_to_a_controller_that_was_replaced_is_given_up(asking: Asking) -
 
 
 def test_second_request_ends_the_first(asking: Asking) -> None:
-    """Who asks again does not wait for the first any more."""
+    """A caller that asks again does not wait for the first request any more."""
     release = threading.Event()
     with Answers(lambda: release.wait(30) and None, ShutdownAnswer()) as other:
         asking.controller = 2, other.port

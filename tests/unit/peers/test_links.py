@@ -98,7 +98,7 @@ def controller() -> Iterator[Controller]:
 
 
 class Broker27(FakeBroker):
-    """Answers control requests; ``instead``: what it answers to the first ones."""
+    """Responds to control requests; ``instead``: the responses to the first ones."""
 
     def __init__(self, *instead: Any) -> None:
         self.instead = list(instead)

@@ -1,4 +1,4 @@
-"""The benchmarks' own bytes: a batch both brokers accept, frames and answers of the right shape."""
+"""The benchmarks' own bytes: a batch that both brokers accept, frames and valid responses."""
 
 import struct
 import zlib

@@ -16,7 +16,7 @@ def test_kfake_without_go_says_what_is_missing(monkeypatch, tmp_path):
 
 
 def test_kfake_is_built_once_for_its_sources(monkeypatch, tmp_path):
-    """By a go that only notes that it was called."""
+    """With a fake go that only records its calls."""
     go = tmp_path / "go"
     go.write_text('#!/bin/sh\necho "$@" >> "$0.calls"\ntouch "$3"\n')
     go.chmod(0o755)

@@ -135,7 +135,9 @@ def test_gzip_member_longer_than_a_step_is_read_in_steps():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_gzip_is_read_alike_by_both_libraries(monkeypatch, seed):
-    """What zlib rejects, most consumers cannot read; what it reads has to be taken."""
+    """Messages that zlib rejects cannot be read by most consumers; those that it reads must be
+    accepted.
+    """
     zlib_ng = pytest.importorskip("zlib_ng.zlib_ng")
     draw = random.Random(seed)
     for _ in range(100):

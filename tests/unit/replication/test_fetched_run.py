@@ -350,7 +350,7 @@ def test_transactions_end_as_on_the_leader(leader, follower):
 def test_aborted_transaction_stays_unstable_until_its_marker_is_below_the_high_watermark(
     leader, follower, store
 ):
-    """Else a reader of committed records would go past records whose fate it cannot look up."""
+    """Otherwise a read_committed consumer would pass records whose outcome it cannot look up."""
     append(leader, sent(5, 0, 2))
     end_transaction(leader, 5, commit=False)
     follower.hold_high_watermark()

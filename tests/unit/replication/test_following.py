@@ -1,4 +1,4 @@
-"""What a followed partition asks, and where it cuts its log: a test for each row of its states."""
+"""Requests of a follower and its truncations: a test for each row of its state table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What metadata makes of a replica: its role and the epochs it has it in."""
+"""The effect of metadata on a replica: its role, and the epochs of it."""
 
 from __future__ import annotations
 

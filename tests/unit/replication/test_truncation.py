@@ -1,4 +1,4 @@
-"""Where a follower cuts its log. The examples are those of KIP-101 and KIP-279."""
+"""Where a follower truncates its log. The examples are those of KIP-101 and KIP-279."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def history(path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
 
 
 def cut(path: Path, entries: list[tuple[int, int]], end: int, answer: tuple[int, int]) -> Cut:
-    """For a follower with these epochs and this log end, which asks about its latest epoch; its
-    high watermark is 1.
+    """The cut of a follower with these epochs and this log end, which asks about its latest epoch;
+    its high watermark is 1.
     """
     epochs = history(path, *entries)
     latest = epochs.latest
@@ -61,17 +61,17 @@ def test_epoch_that_both_have_ends_where_it_ends_first(tmp_path, end, answer, ex
 
 
 def test_epochs_that_the_leader_lacks_go_at_once(tmp_path):
-    """The leader has nothing of 3 and 2; 1 ended at 4 there, at 6 here."""
+    """The leader has nothing of epochs 3 and 2; epoch 1 ended at 4 there, at 6 here."""
     assert cut(tmp_path, [(1, 0), (2, 6), (3, 8)], 10, (1, 4)) == Cut(4, True)
 
 
 def test_epoch_that_only_the_leader_has_is_asked_around(tmp_path):
-    """Without the second question a record that only this log has would stay (KIP-279)."""
+    """Without the second request a record that only this log has would stay (KIP-279)."""
     assert cut(tmp_path, [(0, 0), (3, 5)], 10, (2, 7)) == Cut(5, False)
 
 
 def test_epoch_before_all_that_is_known_cuts_where_that_begins(tmp_path):
-    """What this log has from 10 on is of epoch 5, and the leader's is of epoch 3 up to 15."""
+    """This log has epoch 5 from 10 on, and the leader has epoch 3 up to 15."""
     assert cut(tmp_path, [(5, 10)], 20, (3, 15)) == Cut(10, True)
 
 

@@ -1,4 +1,4 @@
-"""What is kept of an authorizer's verdicts, and until when."""
+"""Which verdicts of an authorizer are cached, and how long."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_access_is_shared_by_the_connections_of_a_principal_and_address() -> Non
 
 
 def test_access_goes_with_the_last_connection() -> None:
-    """There may be millions of addresses in the life of a process."""
+    """A process may see millions of addresses in its life."""
     table = AccessTable(AllowAll())
     kept = table.of(ALICE, HOST)
     table.of(ALICE, "192.0.2.2")

@@ -1,4 +1,4 @@
-"""Names of those who ask."""
+"""Names of principals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_principal_text_that_names_nobody_is_refused(text: str) -> None:
 
 
 def test_principal_does_not_change() -> None:
-    """Requests, cached answers and verdicts refer to it."""
+    """Requests, cached responses and verdicts refer to it."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         ANONYMOUS.name = "root"  # type: ignore[misc]
 

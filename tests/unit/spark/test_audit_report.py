@@ -119,7 +119,7 @@ def test_counter_tells_each_bucket_once_and_begins_anew() -> None:
     ids=lambda wrong: str(wrong)[:40],
 )
 def test_message_of_impossible_numbers_is_none_and_ends_no_report(wrong: dict[str, object]) -> None:
-    """Whoever may write to the audit topic could keep everybody from a report."""
+    """Anybody who may write to the audit topic could suppress all reports."""
     counter = AuditCounter("producer", "shop", clock=lambda: 5.0)
     counter.add("t", 0, 7)
     (sound,) = counter.take()
@@ -144,7 +144,7 @@ def test_message_of_impossible_numbers_is_none_and_ends_no_report(wrong: dict[st
 def test_message_of_a_bucket_that_does_not_fit_is_left_out_and_ends_no_report(
     start: int, end: int, is_aligned: bool
 ) -> None:
-    """Also one that calls itself a repetition of a sound one."""
+    """Even one that claims to be a repetition of a valid one."""
     counter = AuditCounter("producer", "shop", clock=lambda: 5.0)
     counter.add("t", 0, 7)
     (sound,) = counter.take()

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.unit
 
 
 def test_interrupt_counts_once_the_start_is_over():
-    """A JVM whose start is broken off by PySpark stays behind, and waits for ever."""
+    """A JVM whose start is interrupted by PySpark stays behind, and waits forever."""
     before = signal.getsignal(signal.SIGINT)
     is_started = False
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture(autouse=True)
 def no_java_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Neither JAVA_HOME nor ``java`` on the PATH; nothing found in one test is kept for another."""
+    """Without JAVA_HOME and ``java`` on the PATH; caches are cleared between tests."""
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     java._packaged_home.cache_clear()

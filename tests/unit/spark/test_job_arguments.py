@@ -101,7 +101,7 @@ def test_argument_that_would_mislead_is_refused_before_anything_is_asked(
     ],
 )
 def test_time_of_eight_digits_is_a_date(text: str, millis: int) -> None:
-    """It was read as milliseconds, which are half past five on the first of January 1970."""
+    """It was read as milliseconds: half past five on the first of January 1970."""
     assert time_of(text) == millis
 
 

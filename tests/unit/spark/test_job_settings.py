@@ -1,4 +1,4 @@
-"""What the three jobs say to a client setting that nobody knows, before they reach a broker."""
+"""How the three jobs report an unknown client config, before they connect to a broker."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_settings_come_from_a_file_with_any_line_ends_and_later_ones_count(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Where a password is no one else's business."""
+    """For passwords that must not be visible to others."""
     file = tmp_path / "client.properties"
     file.write_bytes(b"# ours\r\nclint.id = hush\r\ndefault.api.timeout.ms: 99000\r\n")
     given = [str(tmp_path / "lake") if one == "DEST" else one for one in arguments]

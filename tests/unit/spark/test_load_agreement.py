@@ -54,7 +54,7 @@ def table(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["dir", "delta", "iceberg"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Of a folder."""
+    """The kind of table in a folder."""
     if request.param in LIBRARIES:
         pytest.importorskip(LIBRARIES[request.param])
     return str(request.param)
@@ -74,7 +74,7 @@ def at(root: Path, kind: str) -> Directory:
 
 
 def rows_of(root: Path, kind: str) -> object:
-    """What readers see."""
+    """The rows that readers see."""
     return rows_in(root) if kind == "dir" else sum(rows_in_table(root, kind).values())
 
 
@@ -106,7 +106,7 @@ def test_log_without_its_newest_commit_stops_a_run_and_is_told(tmp_path: Path, k
 
 
 def test_lost_commit_is_found_by_recover_and_the_load_goes_on(tmp_path: Path, kind: str) -> None:
-    """As the refusal says."""
+    """As the message of the refusal says."""
     loaded(tmp_path, kind)
     newest_of(tmp_path / "_kbroker/commits").unlink()
     shutil.rmtree(tmp_path / "_kbroker/commits")
@@ -206,7 +206,7 @@ def test_table_that_is_behind_is_brought_to_what_the_files_say(tmp_path: Path, t
 def test_verify_of_data_without_a_log_is_no_success(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, is_empty: bool
 ) -> None:
-    """A refused run has made the folder again."""
+    """A refused run has created the folder again."""
     loaded(tmp_path, kind)
     shutil.rmtree(tmp_path / "_kbroker")
     if is_empty:
@@ -255,7 +255,7 @@ def test_database_without_its_newest_commit_stops_a_run_and_is_told(tmp_path: Pa
 
 
 def test_rows_of_a_lost_commit_are_loaded_again_once_they_are_deleted(tmp_path: Path) -> None:
-    """As the refusal says."""
+    """As the message of the refusal says."""
     loaded_rows(tmp_path)
     change(tmp_path, "DELETE FROM kbroker_commits WHERE number = 2")
     ends = database(tmp_path).log.state().ends["a"]
@@ -310,7 +310,7 @@ def test_verify_of_a_database_counts_what_the_log_lists(
 
 
 def test_topic_made_anew_is_not_loaded_into_the_table_of_the_older_one(tmp_path: Path) -> None:
-    """Its offsets are there already: the database would refuse the commit, after all the work."""
+    """Its offsets exist already: the database would reject the commit after all the work."""
     load(MadeUp.of({"a": [20]}, ids={"a": "A" * 22}), database(tmp_path))
     anew = MadeUp.of({"a": [50]}, ids={"a": "B" * 22})
 
@@ -375,7 +375,7 @@ def test_range_whose_beginning_is_gone_can_be_loaded_again_from_what_there_was(
 
 
 def test_log_that_is_cut_while_it_is_read_is_an_error(tmp_path: Path) -> None:
-    """Another plan sees what there is, and what was loaded of the old end."""
+    """A new plan sees the current log, and what was loaded from the old end."""
 
     class Cut(MadeUp):
         def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:

@@ -155,7 +155,7 @@ def test_table_of_other_columns_is_refused_before_anything_is_loaded(tmp_path: P
 
 
 def test_load_that_is_in_another_table_is_refused(tmp_path: Path) -> None:
-    """It would go on there: what is loaded already would be in neither log nor table."""
+    """It would continue there: what is loaded would be in neither log nor table."""
     load(MadeUp.of({"a": [30]}), at(tmp_path))
     url = f"sqlite:{tmp_path}/warehouse.db"
 

@@ -93,7 +93,7 @@ def test_bad_neighbours_do_not_make_up_for_each_other(pair: tuple[bytes, bytes])
 
 
 def test_one_bad_value_of_many_costs_a_few_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not one for each value of its batch."""
+    """Not one attempt for each value of its batch."""
     looks = []
     read_json = pj.read_json
 
@@ -203,7 +203,7 @@ def test_fields_may_be_added_in_a_folder_but_not_in_a_table(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("sink", ["dir", "delta"])
 def test_rewind_replaces_the_error_files_of_its_range(tmp_path: Path, sink: str) -> None:
-    """Also beside a table, which keeps replaced files for readers of its older versions."""
+    """Also in a table, which keeps replaced files for readers of its older versions."""
     if sink == "delta":
         pytest.importorskip("deltalake")
     bad_load(tmp_path, sink).catch_up()
@@ -240,7 +240,7 @@ def test_log_made_anew_has_the_error_files_that_are_left(tmp_path: Path) -> None
 
 
 def test_verify_reads_the_error_files_that_are_there(tmp_path: Path) -> None:
-    """They have the only copy of what could not be decoded."""
+    """They have the only copy of records that could not be decoded."""
     bad_load(tmp_path).catch_up()
     (path,) = (tmp_path / "_kbroker/errors").iterdir()
     assert not list(verify(Directory(tmp_path)))

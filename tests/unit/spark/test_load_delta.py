@@ -29,7 +29,7 @@ pytestmark = pytest.mark.unit
 
 
 def places(root: Path) -> Counter[tuple[str, int, int]]:
-    """What the table has, as its own reader sees it."""
+    """The table's content, as its own reader sees it."""
     table = deltalake.DeltaTable(str(root)).to_pyarrow_table()
     columns = [table.column(name).to_pylist() for name in ("topic", "partition", "offset")]
     return Counter(zip(*columns, strict=True))
@@ -64,7 +64,7 @@ def test_rewind_replaces_files_in_one_version(tmp_path: Path) -> None:
 
 
 def test_table_keeps_its_partitioning(tmp_path: Path) -> None:
-    """Whoever merges files does not say how they were partitioned; who loads must say the same."""
+    """A compaction job does not know the partitioning; the next load must specify the same."""
     by_day = FileOptions(partition_by="day")
     for end in (300, 500):
         load(MadeUp.of({"a": [end]}), Delta(tmp_path, by_day))
@@ -92,8 +92,9 @@ def test_table_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_files_that_another_writer_has_rewritten_are_not_replaced(
     tmp_path: Path, change: str
 ) -> None:
-    """Their rows are in files that no commit lists, or nowhere: they would be there twice, or come
-    back."""
+    """Their rows are in files that no commit lists, or nowhere: they would be duplicated or come
+    back.
+    """
     source = MadeUp.of({"a": [300]})
     load(source, Delta(tmp_path), records_max=100)
     load(source, Delta(tmp_path))
@@ -161,7 +162,7 @@ def test_table_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
 
 
 def test_folder_that_deltalake_takes_for_another_is_refused(tmp_path: Path) -> None:
-    """It made the table there, could not find it, and neither could any later run."""
+    """It created the table there and could not find it, nor could any later run."""
     with pytest.raises(LoadError, match=r"reads the % in .*a%20b"):
         Delta(tmp_path / "a%20b").prepare()
 

@@ -65,7 +65,7 @@ def test_limits_stop_a_run_and_the_next_goes_on(tmp_path: Path) -> None:
 
 
 def test_limits_hold_for_all_that_a_run_does(tmp_path: Path) -> None:
-    """Also where it follows: it catches up again and again."""
+    """Also in follow mode: it catches up again and again."""
     destination = Directory(tmp_path)
     destination.prepare()
     settings = Settings(load="test", records_max=150)
@@ -136,7 +136,7 @@ def test_group_gets_offsets_of_what_this_run_is_about(tmp_path: Path) -> None:
 
 
 def test_refused_offsets_of_a_group_are_told_and_the_run_goes_on(tmp_path: Path) -> None:
-    """What they would tell of is loaded: a failed run would be repeated in vain."""
+    """The records are loaded: a failed run would be repeated for nothing."""
 
     class Refusing(MadeUp):
         def commit_group(self, group: str, ends: Ends) -> None:
@@ -191,7 +191,7 @@ def test_run_whose_commit_fills_the_disk_leaves_nothing_on_it(
 def test_commit_that_is_written_on_a_full_disk_keeps_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails is to sync the folder that has it."""
+    """The sync of its folder fails."""
     source = MadeUp.of({"a": [300]})
 
     def fill(path: Path) -> None:
@@ -303,7 +303,7 @@ def test_rewind_replaces_whole_files_from_the_offset_on(tmp_path: Path) -> None:
 def test_rewind_to_what_the_broker_has_lost_keeps_what_is_loaded(
     tmp_path: Path, log: tuple[int, int]
 ) -> None:
-    """Also with allow_loss: that is for records that nobody has any more."""
+    """Even with allow_loss: that is for records that exist nowhere any more."""
     load(MadeUp.of({"a": [400]}), Directory(tmp_path))
     source = MadeUp({"a": [log]})
     settings = Settings(load="test", allow_loss=True)
@@ -347,7 +347,7 @@ def test_topic_made_anew_is_refused_however_long_it_is(tmp_path: Path) -> None:
 
 
 def test_topic_made_anew_without_a_partition_that_is_loaded_is_refused(tmp_path: Path) -> None:
-    """Also when it lacks all of them: what was written to those since is lost."""
+    """Even if it lacks all of them: records written to those since are lost."""
     load(MadeUp({"a": [(0, 0), (0, 30)]}, ids={"a": "old"}), Directory(tmp_path))
     made = MadeUp.of({"a": [20]}, ids={"a": "new"})
     steps: list[Step] = []
@@ -435,8 +435,9 @@ def test_data_without_a_log_is_not_loaded_again(tmp_path: Path) -> None:
 def test_run_that_another_overtook_commits_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
-    """The first run has staged its files when the second recovers: it must lose, also later, when
-    it has synced them and looks at their columns."""
+    """The first run has staged its files when the second recovers: it must fail, even later, when
+    it has synced them and reads their columns.
+    """
     source = MadeUp.of({"a": [300]})
     slow = Directory(tmp_path)
     if is_late:
@@ -457,7 +458,7 @@ def test_run_that_another_overtook_commits_nothing(
 
 
 def test_folders_deleted_by_hand_do_not_stop_a_load(tmp_path: Path) -> None:
-    """As lakes are kept short. A commit that was not published must still find its files."""
+    """As when old data is removed from a lake. An unpublished commit must still find its files."""
     load(MadeUp.of({"a": [500]}), Directory(tmp_path))
     shutil.rmtree(tmp_path / "data")
 
@@ -472,7 +473,7 @@ def test_folders_deleted_by_hand_do_not_stop_a_load(tmp_path: Path) -> None:
 
 
 def test_log_made_anew_does_not_take_its_commits_for_published(tmp_path: Path) -> None:
-    """Numbers begin again; what an old log had published says nothing of them."""
+    """Numbers start again; the publications of an old log are irrelevant to them."""
     load(MadeUp.of({"a": [100]}), Directory(tmp_path))
     load(MadeUp.of({"a": [200]}), Directory(tmp_path))
     for kept in ("commits", "checkpoint"):

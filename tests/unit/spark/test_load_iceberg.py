@@ -35,7 +35,7 @@ pytestmark = pytest.mark.unit
 
 
 def places(root: Path) -> Counter[tuple[str, int, int]]:
-    """What readers see that go by the hint, and those that look for the newest version."""
+    """The content for readers that use the hint, and for those that look for the newest version."""
     names = ("topic", "partition", "offset")
     table = StaticTable.from_metadata(str(root)).scan(selected_fields=names).to_arrow()
     found = Counter(zip(*(table.column(one).to_pylist() for one in names), strict=True))
@@ -82,7 +82,7 @@ def test_rows_have_the_columns_of_files_and_folders(tmp_path: Path) -> None:
 
 
 def test_columns_of_files_have_the_numbers_of_the_table(tmp_path: Path) -> None:
-    """Readers know columns by these, and do not look at names."""
+    """Readers identify columns by these ids, not by names."""
     load(MadeUp.of({"a": [300]}), Iceberg(tmp_path))
     load(MadeUp.of({"a": [500]}), Iceberg(tmp_path))
     compact(Iceberg(tmp_path), "test", InlineRunner(), file_bytes=1 << 30)
@@ -126,7 +126,7 @@ def test_publishing_again_adds_nothing(tmp_path: Path) -> None:
 
 
 def test_hint_that_a_kill_has_left_behind_is_put_right(tmp_path: Path) -> None:
-    """Some readers look at nothing else."""
+    """Some readers use nothing else."""
     load(MadeUp.of({"a": [300]}), Iceberg(tmp_path))
     (tmp_path / "metadata/version-hint.text").write_text("1")
     (tmp_path / "_kbroker/published").unlink()

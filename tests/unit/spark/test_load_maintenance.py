@@ -100,7 +100,7 @@ def test_verify_beside_a_run_finds_nothing(tmp_path: Path, does: str) -> None:
 def test_verify_finds_of_an_unpublished_commit_what_is_lost_for_good(
     tmp_path: Path, kind: str
 ) -> None:
-    """As after a kill: the next run puts in place what is staged, and says what is not."""
+    """As after a kill: the next run publishes staged files, and reports the missing ones."""
     if kind == "delta":
         pytest.importorskip("deltalake")
     load(SOURCE, destination_of(str(tmp_path), kind), records_max=300)

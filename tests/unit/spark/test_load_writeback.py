@@ -1,4 +1,4 @@
-"""What is written reaches the disk while the rest is still being made."""
+"""Written data reaches the disk while the rest is still being produced."""
 
 from pathlib import Path
 

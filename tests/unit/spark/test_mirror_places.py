@@ -1,4 +1,4 @@
-"""Where a mirror is: what the metadata of its offsets says."""
+"""The progress of a mirror in the metadata of its offsets."""
 
 from __future__ import annotations
 

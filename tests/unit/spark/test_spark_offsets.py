@@ -187,7 +187,7 @@ def test_vanished_partition_is_a_loss():
 
 
 def test_partition_that_is_shorter_is_a_loss_or_not_read():
-    """As Spark's connector does it; the next micro-batch starts at the new end."""
+    """As in Spark's connector; the next micro-batch starts at the new end."""
     logs = Logs(t=[(0, 4)])
     offsets = ({("t", 0): 9}, {("t", 0): 4})
 

@@ -1,4 +1,4 @@
-"""The options of the data source, row by row: defaults, precedence, refusals and what they say."""
+"""The options of the data source, row by row: defaults, precedence, errors and their texts."""
 
 import logging
 
@@ -260,13 +260,13 @@ def test_fetches_ask_for_no_more_than_settings_say(given, most):
     ],
 )
 def test_settings_of_writers_that_would_be_ignored_are_refused(setting, says):
-    """Whoever has written one wants something else than what would happen."""
+    """They would be ignored, which is not what a user who sets them expects."""
     with pytest.raises(v.OptionError, match=rf"^kafka\.{setting} is not supported: .*{says}"):
         o.parse_write({**SERVERS, f"kafka.{setting}": "1"})
 
 
 def test_settings_of_producers_are_obeyed_or_refused_one_and_all():
-    """What Kafka's producer has, and consumers have not."""
+    """Configs that Kafka's producer has, and consumers do not."""
     of_writers = {
         *("acks", "batch.size", "buffer.memory", "compression.type", "compression.gzip.level"),
         *("compression.lz4.level", "compression.zstd.level", "delivery.timeout.ms"),

@@ -46,7 +46,7 @@ def offsets_of(batches):
 
 @pytest.fixture
 def source(monkeypatch):
-    """What the driver finds where it reads: every offset of the ranges, a batch each."""
+    """The driver's reads: every offset of the ranges, a batch each."""
 
     def read(options, wanted, schema, topic_ids):
         for one in wanted:
@@ -201,7 +201,7 @@ def reader(source):
 
 
 def ask_partitions(reader, start, end):
-    """What the JVM receives: (partitions, status, rows)."""
+    """The result for the JVM: (partitions, status, rows)."""
     asked, answered = io.BytesIO(), io.BytesIO()
     for offset in (start, end):
         write_with_length(json.dumps({"t": offset}).encode(), asked)

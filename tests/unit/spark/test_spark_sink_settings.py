@@ -1,4 +1,4 @@
-"""Settings of writers are refused where the writer is made, before there is a task."""
+"""Writer configs are rejected when the writer is created, before there is a task."""
 
 from __future__ import annotations
 

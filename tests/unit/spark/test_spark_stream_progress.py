@@ -1,4 +1,4 @@
-"""The driver's side of the stream reader: what each call answers, in the order Spark calls."""
+"""The driver's side of the stream reader: the result of each call, in Spark's order."""
 
 import json
 
@@ -164,7 +164,7 @@ def begun(run, *edges):
 
 @pytest.mark.parametrize("triggers", [1, 3])
 def test_topic_made_anew_while_the_query_was_down_is_told_by_its_id(run, triggers, caplog):
-    """Also where it was down since its first trigger, or a topic has come later."""
+    """Also if it was down since its first trigger, or a topic was added later."""
     logs, at = begun(run, (0, 20))
     for _ in range(triggers - 1):
         made = run(logs)
@@ -187,7 +187,9 @@ def test_topic_made_anew_while_the_query_was_down_is_told_by_its_id(run, trigger
 
 @pytest.mark.parametrize("triggers", [0, 2])
 def test_query_that_goes_on_with_another_subscription_knows_its_topics(run, triggers):
-    """What it knew is kept under the subscription that it had; triggers: how often it ran then."""
+    """Its state is kept under the subscription it had; triggers: the number of runs at that
+    time.
+    """
     logs, at = begun(run, (0, 20))
     for _ in range(triggers):
         at = run(logs).advance(at, limited=False)

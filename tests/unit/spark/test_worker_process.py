@@ -1,4 +1,4 @@
-"""What a Spark worker has imported is not collected again after each task."""
+"""The modules imported by a Spark worker are not garbage collected after each task."""
 
 import gc
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What most tests of storage begin with."""
+"""Fixtures for most tests of storage."""
 
 import pytest
 from support.log_store import LogStore

@@ -1,4 +1,4 @@
-"""What compaction leaves of messages of formats 0 and 1, which another broker wrote."""
+"""The effect of compaction on messages of formats 0 and 1, written by another broker."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_formats_of_one_log_are_compacted_together(tmp_path):
 def test_tombstone_stays_for_delete_retention_below_the_clean_end(
     tmp_path, codec, tombstone_at, clean_at, goes
 ):
-    """These formats have no delete horizon; the age of segments stands in for it, as in Kafka."""
+    """These formats have no delete horizon; as in Kafka, the age of segments is used instead."""
     rows = messages(1, 0, (b"a", b"1"), (b"a", None))
     later = messages(1, 2, (b"b", b"1"))
     log = open_log(tmp_path, (0, stored(1, codec, rows)), (2, set_bytes(1, later)), end=3)

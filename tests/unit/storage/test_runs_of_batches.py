@@ -17,7 +17,7 @@ DAY_MS = 86_400_000
 
 
 def write_calls() -> int:
-    """Of this process, from its start on."""
+    """The write calls of this process, from its start on."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return int(dict(line.split(": ") for line in lines)["syscw"])
 

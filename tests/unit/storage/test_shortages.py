@@ -1,4 +1,6 @@
-"""Without descriptors what needs a file is rejected, and no log directory goes offline."""
+"""Without file descriptors, operations that need a file are rejected, and no log directory goes
+offline.
+"""
 
 import errno
 import logging
@@ -63,7 +65,7 @@ def test_roll_without_descriptors_rejects_the_batch_and_rolls_later(store, caplo
 
 @pytest.mark.parametrize("left", [1, 2, 3])
 def test_roll_that_runs_out_halfway_leaves_a_sound_log(store, left):
-    """With room for the new segment and not for what seals the old one."""
+    """With room for the new segment, but not for sealing the old one."""
     log = store.open(**small(**{"index.interval.bytes": 1}))
     append(log, sent(7, 0))
     end_transaction(log, 7, commit=False)
@@ -125,7 +127,7 @@ def test_aborted_transaction_without_a_descriptor_for_its_entry_is_rejected(stor
 
 
 def test_flush_without_descriptors_syncs_the_file_system(store, monkeypatch):
-    """Or sealed segments would keep their descriptors for ever."""
+    """Otherwise sealed segments would keep their file descriptors forever."""
     log = store.open(**small(**{"flush.ms": 500}))
     synced = []
     sync = files.sync_file_system
@@ -174,7 +176,7 @@ def test_sync_before_an_answer_does_without_descriptors(store):
 
 
 def test_failed_sync_takes_the_directory_offline_whatever_its_errno(store, monkeypatch):
-    """That nothing could be opened may be tried again; that nothing could be synced may not."""
+    """A failed open may be retried; a failed sync may not."""
     log = store.open(**{"flush.ms": 500})
     append(log, batch())
     store.clock.advance(500)
@@ -252,7 +254,7 @@ def test_partition_that_waits_to_be_opened_holds_no_descriptors(store):
 
 
 def test_last_descriptors_are_not_for_further_logs(store, monkeypatch):
-    """Those that are open need some to be rolled, synced and looked up."""
+    """Open logs need some to be rolled, synced and read."""
     monkeypatch.setattr(shortages, "RESERVED", 3)
     log = store.open(**small())
 
@@ -290,7 +292,7 @@ def test_deletion_of_records_without_descriptors_goes_on(store):
 
 
 def test_deletion_of_records_inside_a_transaction_changes_nothing_without_descriptors(store):
-    """Where the transaction begins then cannot be found."""
+    """The start of the transaction cannot be found then."""
     log = store.open(**small())
     append(log, sent(7, 0, 2))
     append(log, sent(7, 2, 2))
@@ -348,7 +350,7 @@ def test_deletion_of_partitions_without_descriptors_goes_on(store):
 
 
 def test_lines_that_a_shortage_left_behind_are_dropped_before_the_partition_is_made_again(store):
-    """Also when checkpoints were written since: a new log must not begin with a former one's."""
+    """Even if checkpoints were written since: a new log must not start with an old one's."""
     append(store.open(), batch(5))
     store.manager.checkpoint()
     store.open("other", 0, slot=1)
@@ -377,7 +379,7 @@ def test_stop_without_descriptors_is_clean_or_says_that_it_is_not(store):
 
 
 def test_shortage_of_maps_is_told_from_a_failure(tmp_path, monkeypatch):
-    """mmap answers ENOMEM when vm.max_map_count is reached."""
+    """mmap fails with ENOMEM when vm.max_map_count is reached."""
     error = ShortageError(errno.ENOMEM, "x.index")
 
     assert isinstance(error, OSError)

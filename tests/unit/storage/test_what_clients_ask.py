@@ -1,4 +1,4 @@
-"""What clients ask for (names, numbers, sizes) may be rejected: no log directory goes offline."""
+"""Names, numbers and sizes from clients may be rejected: no log directory goes offline."""
 
 import errno
 import os

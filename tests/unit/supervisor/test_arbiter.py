@@ -39,7 +39,7 @@ ADDRESSES = [CONTROLLER, IO, NETWORK, ACCEPTOR, EXPORTER]
 
 
 class FakeSystem:
-    """Processes as entries of a dict; time moves only when somebody waits."""
+    """Processes as entries of a dict; time passes only while something waits."""
 
     def __init__(self) -> None:
         self.time = 100.0
@@ -142,7 +142,7 @@ def test_children_start_in_order_with_first_incarnation() -> None:
 
 
 def test_crashed_child_gets_a_new_incarnation_before_it_starts(setup: Setup) -> None:
-    """Others must drop what the dead one sent even while nobody has taken its place yet."""
+    """Others must drop messages of the dead one even before it is replaced."""
     setup.system.end(IO, -signal.SIGSEGV)
 
     setup.arbiter.reap()
@@ -192,7 +192,7 @@ def test_child_for_which_there_is_no_room_is_tried_again_while_the_others_go_on(
 
 
 def crash(setup: Setup, times: int) -> None:
-    """Have a child die again and again before it serves."""
+    """Let a child crash again and again before it serves."""
     for _ in range(times):
         setup.system.end(IO, 1)
         setup.arbiter.reap()
@@ -218,7 +218,7 @@ def test_child_that_served_restarts_at_once_again(setup: Setup) -> None:
 
 
 def test_child_that_only_recovered_for_long_is_in_a_crash_loop_all_the_same(setup: Setup) -> None:
-    """Its logs take minutes to read, and it dies of what is at their end."""
+    """Reading its logs takes minutes, and it crashes on their end."""
     crash(setup, times=3)
     setup.system.time += 10 * STABLE_AFTER_S
     setup.system.end(IO, 1)
@@ -302,7 +302,7 @@ def test_stalled_child_is_aborted_then_killed_then_restarted(setup: Setup) -> No
 
 
 def test_supervisor_that_was_stopped_itself_gives_the_others_time(setup: Setup) -> None:
-    """After SIGSTOP and SIGCONT of the whole group every heartbeat is old and nobody is stuck."""
+    """After SIGSTOP and SIGCONT of the whole group every heartbeat is old, but nothing is stuck."""
     turns(setup, 1)
     setup.system.time += 1000
 

@@ -237,7 +237,7 @@ def test_refused_start_leaves_no_descriptor(tmp_path: Path) -> None:
 
 
 def open_files() -> list[str]:
-    """What the descriptors of this process refer to."""
+    """The files behind the descriptors of this process."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # the listing's own
@@ -293,7 +293,7 @@ def test_identity_written_by_kraft_stays_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", ["__cluster_metadata-0", "kbroker-metadata.db.released"])
 def test_directory_of_a_kafka_is_refused_and_not_changed(tmp_path: Path, left: str) -> None:
-    """Not even its mark of a clean stop, which has a content there."""
+    """Not even its clean shutdown marker, which has a content there."""
     (tmp_path / left).mkdir()
     contents = {
         ".lock": "",

@@ -90,7 +90,7 @@ def test_path_that_cannot_be_written_is_refused(base: Path) -> None:
 
 
 def test_link_that_somebody_made_before_is_refused(base: Path) -> None:
-    """The place in /tmp can be foretold: its sockets would be in a directory of somebody else."""
+    """Names in /tmp can be predicted: the sockets would be in another user's directory."""
     (base / "theirs").mkdir()
     (base / "kbroker").symlink_to(base / "theirs")
 
@@ -161,8 +161,9 @@ def test_status_is_there_as_a_whole(base: Path) -> None:
 
 
 def test_directory_of_a_living_run_is_passed_over_by_systemd_tmpfiles(base: Path) -> None:
-    """It removes what nobody has touched for days, unless it cannot lock the directory. Without
-    ``slots.journal``, a controller that is restarted would give partitions other slots."""
+    """It removes files that were not touched for days, unless it cannot lock the directory. Without
+    ``slots.journal``, a restarted controller process would assign other slots.
+    """
     runtime = RuntimeDir.create(str(base))
     directory = os.open(runtime.path, os.O_RDONLY)
     try:

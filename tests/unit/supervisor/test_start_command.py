@@ -49,7 +49,7 @@ def test_bad_value_exits_2_with_key_value_and_allowed(
 
 
 def test_collector_is_on_again_after_a_start_that_failed(tmp_path: Path) -> None:
-    """Whoever calls it in a process of his own keeps that process."""
+    """The process of a caller from Python continues."""
     gc.enable()
 
     assert main([str(tmp_path / "missing")]) == 2

@@ -1,4 +1,4 @@
-"""The lint of sizes finds what is too long, and permissions that nobody needs any more."""
+"""The size lint finds what is too long, and exemptions that are not needed any more."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_long_function_is_found(tmp_path: Path, lines: int, is_found: bool) -> N
 def test_number_that_has_a_place_of_its_own_is_found(
     tmp_path: Path, spelled: str, source: str
 ) -> None:
-    """It was right in eleven modules, in two spellings, until somebody changed one."""
+    """The number was correct in eleven modules, in two spellings, until one was changed."""
     text = f"cdef enum:\n    {spelled} = 6\n"
     (found,) = lint(tmp_path / "bad", good_pyx=text)
     assert found == f"good.pyx:2: {spelled} is repeated: cimport it from {source}"

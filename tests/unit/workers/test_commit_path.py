@@ -47,7 +47,7 @@ def codes(body: bytes, version: int = 6) -> list[int]:
 
 
 def waiting(bench: Bench) -> int:
-    """Answers that wait for a commit."""
+    """The responses that wait for a commit."""
     log = bench.logs.log(0)
     assert log is not None
     return log.appender.committed.count

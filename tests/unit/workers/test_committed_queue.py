@@ -74,7 +74,7 @@ def test_b1_high_watermark_lets_those_go_that_it_has_reached(queue, waiters):
 
 
 def test_end_below_that_of_the_one_before_does_not_leave_first(queue, waiters):
-    """What repeats a batch of the log may have to wait for later ones, never the other way."""
+    """A duplicate may have to wait for later batches, never the other way round."""
     queue.wait(9, waiters.sink, "later")
     queue.wait(5, waiters.sink, "repeated")
     queue.advance(8)

@@ -1,4 +1,4 @@
-"""ControlledShutdown and AlterIsr as a broker answers them that is the controller, or is not."""
+"""How a broker serves ControlledShutdown and AlterIsr, as the controller or not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALTER = AlterIsr(2, 77, [WantedIsr("t", 1, 3, [2], 5), WantedIsr("t", 0, 3, [2],
 
 
 class Duties:
-    """Of a controller that fails with ``error``, or does what it is asked."""
+    """The duties of a controller that fails with ``error``, or succeeds."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.shutdowns = self.in_sync = self
@@ -56,7 +56,7 @@ class Duties:
 
 
 def served(duties: Any, request: ControllerRequest, version: int) -> Any:
-    """The answer, over the wire."""
+    """The response, over the wire."""
     server = ControllerServer(lambda: duties, lambda delay_ms: Pending())
     body = codec.encode(request_to_wire(request), version)
     outcome = run(server.serve(NETWORK, ControlMessage(API_OF[type(request)], version, body)))

@@ -1,4 +1,4 @@
-"""A controlled shutdown with a controller that answers as the test says, in time of its own."""
+"""A controlled shutdown with a scripted controller and a clock of its own."""
 
 from __future__ import annotations
 

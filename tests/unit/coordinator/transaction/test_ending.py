@@ -339,7 +339,7 @@ def test_write_txn_markers_with_nothing_to_write(host: TransactionHost) -> None:
 
 
 class Others:
-    """Other brokers, which write all markers. ``code``: what they answer."""
+    """Other brokers, which write all markers. ``code``: their error code."""
 
     broker_id = 0
 

@@ -1,4 +1,4 @@
-"""Timeouts of transactions, and transactional ids that nobody uses."""
+"""Timeouts of transactions, and unused transactional ids."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_commit_after_the_timeout_is_rejected(
 
 
 def test_abort_after_the_timeout_lets_the_producer_go_on(host: TransactionHost) -> None:
-    """In the second protocol it is told the epoch that the abort raised."""
+    """In the second protocol it gets the epoch that the abort bumped."""
     producer = begin(host)
     host.advance(2 * INTERVAL_MS)
     response = host.end(producer, False)

@@ -230,7 +230,7 @@ def test_recovery_with_an_old_epoch_leaves_an_ongoing_transaction_alone(
 
 
 def test_recovery_within_a_transaction_aborts_it(host: TransactionHost) -> None:
-    """The epoch that the abort raised is its own: nobody else has been given it."""
+    """The producer gets the epoch that the abort bumped: it is used by no other."""
     producer = host.producer()
     host.add(producer, 0)
     assert given(recover(host, producer)) == (0, FIRST_ID, 1)

@@ -104,7 +104,7 @@ def test_bulk_load_comes_to_the_same_as_each_record(number: int) -> None:
 
 
 def test_epoch_before_a_raised_one_is_known_after_a_load() -> None:
-    """So that who did not hear of it may ask again."""
+    """So that a producer that did not receive it may retry."""
     txn = Transaction("tx")
     txn.apply(state.initialized(txn, 7, 3, 1000, 0))
     rows = []

@@ -146,7 +146,7 @@ def test_reload_answers_who_waits(host: TransactionHost, producer: tuple[int, in
 
 
 def test_new_producer_id_begins_while_the_old_one_ends(host: TransactionHost) -> None:
-    """The client has been given the new id with the answer to its EndTxn."""
+    """The client has got the new id in the response to EndTxn."""
     host.producer()
     old = host.set_epoch(CLIENT_EPOCH_MAX)
     host.add(old, 0)

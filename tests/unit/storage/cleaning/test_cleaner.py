@@ -1,4 +1,4 @@
-"""What compaction leaves of batches: headers, timestamps, horizons, producers, markers."""
+"""The effect of compaction on batches: headers, timestamps, horizons, producers, markers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where the high watermark of a replica begins that is not alone in sync, and what its slot says
-about leader epochs.
+"""The initial high watermark of a replica with others in the ISR, and the leader epochs in its
+slot.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def reopened(store: LogStore, line: int | None, *, clean: bool = True, **more: A
 def test_replica_that_is_not_alone_begins_at_what_is_known_to_be_committed(
     store: LogStore, line: int | None, begins: int
 ) -> None:
-    """What lies above may be cut off again: no reader may see it, not even once."""
+    """Records above it may be truncated again: no reader may see them, not even once."""
     log_of_batches(store)
 
     log = reopened(store, line)

@@ -1,4 +1,4 @@
-"""What a log knows of its producers after a start, beyond what a snapshot has."""
+"""A log's producers after a start, beyond its snapshot."""
 
 import pytest
 from support.log_store import batch, produce
@@ -14,8 +14,8 @@ OUT_OF_ORDER_SEQUENCE_NUMBER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_idempotent_duplicate_is_known_after_a_restart(store, clean):
-    """A client has five batches in flight, and a stop can take the answers to all of them. Told
-    that an earlier one is out of order, it starts a new epoch and has it written twice.
+    """A client has five batches in flight, and a shutdown may lose the responses to all of them. If
+    an earlier one got OUT_OF_ORDER_SEQUENCE_NUMBER, it would start a new epoch and write it twice.
     """
     config = {"segment.bytes": 14 + 3 * len(batch())}  # the five lie in two segments
     log = store.open(**config)
@@ -50,7 +50,7 @@ def test_idempotent_duplicate_is_known_after_a_restart_and_newer_batches(store):
 def test_idempotent_duplicates_of_a_former_run_are_looked_for_once_in_the_end_of_the_log(
     store, monkeypatch
 ):
-    """It takes the worker's time, so no client can have it done over and over, or for long."""
+    """The search takes the worker's time, so no client may cause it repeatedly, or for long."""
     walks = []
     walk_end = log_producers.walk_end
     monkeypatch.setattr(

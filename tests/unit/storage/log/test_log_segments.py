@@ -1,4 +1,4 @@
-"""The segments of a log while they change, and who may look at them then."""
+"""The segments of a log while they change, and their readers."""
 
 import pytest
 from support.log_store import NOW_MS, LogStore, append, batch, small, stored_values
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def looked_at(monkeypatch):
-    """Somebody looks at the segments of ``log`` whenever an appender is attached."""
+    """The segments of ``log`` are read whenever an appender is attached."""
 
     def look(log):
         attach = ActiveSegment.attach
@@ -26,8 +26,8 @@ def looked_at(monkeypatch):
 
 
 def test_segment_that_is_begun_is_empty_whoever_looks_meanwhile(store, looked_at):
-    """It got the size of the former one, and records went behind a hole of zeros: they could not be
-    read, and recovery cut them off.
+    """It got the size of the previous one, and records were written after a hole of zeros: they
+    could not be read, and recovery truncated them.
     """
     log = store.open()
     append(log, batch([b"a"]))

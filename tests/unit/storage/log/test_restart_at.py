@@ -56,7 +56,7 @@ def test_log_continues_at_any_offset_and_is_the_same_after_a_kill(
 
 
 def test_log_that_led_before_leads_again_from_there(tmp_path: Path) -> None:
-    """Nothing of what was dropped is left to collide with: no segment, no sequence number."""
+    """Nothing that was dropped is left to collide with: no segment, no sequence number."""
     store = LogStore(tmp_path)
     log = store.open()
     for sequence in range(3):

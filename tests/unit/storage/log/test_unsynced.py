@@ -42,7 +42,7 @@ def test_job_that_cannot_sync_fails(tmp_path):
 
 
 def test_names_that_a_job_has_taken_on_are_synced_by_the_next_one_too(tmp_path):
-    """The first may still wait for its turn when the second is what an answer waits for."""
+    """The first job may still be queued when a response waits for the second."""
     unsynced = Unsynced(str(tmp_path / "t-0"), str(tmp_path))
     unsynced.names_changed(path_is_new=True)
     slow = unsynced.job(1, 1)

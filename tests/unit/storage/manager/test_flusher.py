@@ -69,7 +69,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def syncs(monkeypatch):
-    """What was synced: "all" for a file system, "file" for each single one."""
+    """The syncs: "all" for a file system, "file" for each single one."""
     found: list[str] = []
     monkeypatch.setattr(LogDir, "sync_everything", lambda self: not found.append("all"))
     monkeypatch.setattr(flusher_module, "syncfs_tells_failures", lambda: True)
@@ -80,7 +80,7 @@ def syncs(monkeypatch):
 
 
 def opened(store: LogStore, count: int, **config: Any) -> list[PartitionLog]:
-    """Logs with one record each, which nobody has flushed."""
+    """Logs with one unflushed record each."""
     logs = [store.open("t", number, slot=number, **config) for number in range(count)]
     for log in logs:
         append(log, batch())
@@ -202,7 +202,7 @@ def test_failed_sync_of_many_logs_takes_the_directory_offline_and_is_not_repeate
 
 
 def test_directories_are_synced_each_for_itself(tmp_path, syncs, monkeypatch):
-    """A failure in one of them says nothing of the other."""
+    """A failure in one of them does not affect the other."""
     synced = []
     monkeypatch.setattr(LogDir, "sync_everything", lambda self: not synced.append(self.path))
     store = Late(tmp_path, dirs=2, slots=MANY + 2)
@@ -223,7 +223,7 @@ def test_directories_are_synced_each_for_itself(tmp_path, syncs, monkeypatch):
 
 
 def test_stop_does_not_finish_a_flush_of_many_logs_file_by_file(store, syncs, monkeypatch):
-    """It makes a file in each log that it flushes first, which may take a second."""
+    """It creates a file in each log that it flushes first, which may take a second."""
     opened(store, MANY)
     made = []
 
@@ -244,7 +244,7 @@ def test_stop_does_not_finish_a_flush_of_many_logs_file_by_file(store, syncs, mo
 
 @pytest.mark.skipif(linux_version() < (5, 8), reason="syncfs does not tell of failures")
 def test_many_logs_are_recovered_up_to_what_one_sync_wrote(tmp_path):
-    """With the real calls."""
+    """With real system calls."""
     store = LogStore(tmp_path, slots=MANY)
     opened(store, MANY)
     make_due(store)

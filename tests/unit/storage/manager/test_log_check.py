@@ -33,7 +33,7 @@ def stopped_and_started(store: LogStore, *, clean: bool = True, **config):
 
 
 class Threaded(LogStore):
-    """With the thread that an io worker has."""
+    """With an io worker's thread."""
 
     def make_background(self) -> BackgroundDisk:
         return BackgroundDisk()

@@ -1,4 +1,4 @@
-"""What a clean stop writes and syncs, of a few logs and of many."""
+"""The writes and syncs of a clean shutdown, with few logs and with many."""
 
 import errno
 import os

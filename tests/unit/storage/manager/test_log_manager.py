@@ -1,4 +1,4 @@
-"""What time brings to logs: flushes, checkpoints, deletion; and partitions that are removed."""
+"""Periodic work on logs: flushes, checkpoints, deletion; and removed partitions."""
 
 import os
 from pathlib import Path
@@ -170,7 +170,7 @@ def test_deleted_partition_is_remembered_until_no_checkpoint_can_speak_of_it(sto
 
 
 def test_interrupted_deletion_is_finished_by_the_next_start_after_the_delay(store):
-    """If only io worker 0 was started again, another worker's readers may be at the files."""
+    """If only io worker 0 was restarted, readers of another worker may still use the files."""
     store.open()
     store.manager.remove_partitions([0])
     store.stop(clean=True)

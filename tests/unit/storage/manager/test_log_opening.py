@@ -1,4 +1,4 @@
-"""Where the log of a partition is looked for or made, and whose directory it is."""
+"""Where a partition's log is found or created, and to which topic its directory belongs."""
 
 import os
 from pathlib import Path
@@ -91,8 +91,8 @@ def test_directory_of_another_topic_id_is_kept_aside(store):
 
 
 def test_directory_without_a_topic_id_is_not_that_of_a_new_topic(tmp_path):
-    """Of a broker before 2.8, and a topic that its metadata did not know: kbroker-adopt says that
-    it is not served.
+    """From a broker before 2.8, with a topic unknown to its metadata: kbroker-adopt reports that it
+    is not served.
     """
     store = LogStore(tmp_path)
     log = store.open()
@@ -158,7 +158,7 @@ def test_flipped_bit_in_partition_metadata_never_begins_empty(store, at):
 
 
 def test_directory_with_a_wrong_id_is_offline_wherever_it_is(tmp_path):
-    """With several log directories, too: nothing else has the partition."""
+    """With several log directories, too: no other one has the partition."""
     store = LogStore(tmp_path, dirs=2)
     path = Path(store.open().path)
     append(store.manager.log(0), batch([b"kept"]))

@@ -194,7 +194,7 @@ def test_nothing_starts_a_thread_with_the_defaults_or_after_a_clean_stop(store, 
 
 
 def test_several_directories_are_recovered_at_once(tmp_path, monkeypatch):
-    """With one thread each: they may be several disks."""
+    """With one thread each: they may be on separate disks."""
     store = LogStore(tmp_path, dirs=2)
     for log in open_all(store):
         append(log, batch())

@@ -1,4 +1,4 @@
-"""What retention deletes, when, and what that costs."""
+"""What retention deletes, when, and at which cost."""
 
 import os
 from pathlib import Path
@@ -100,7 +100,9 @@ def test_kill_in_the_middle_of_a_deletion_leaves_a_log_that_is_sound(store):
 
 
 def test_start_that_retention_raised_is_found_again_without_the_checkpoint(tmp_path):
-    """It waits for its time. In a sweep over many logs it was written for every few of them."""
+    """Its checkpoint is due later. In a sweep over many logs it was written for every few of
+    them.
+    """
     store = LogStore(tmp_path, **{"log.flush.start.offset.checkpoint.interval.ms": DAY_MS})
     log = store.open(**small(**{"retention.ms": HOUR_MS}))
     sweep(store)
@@ -116,7 +118,7 @@ def test_start_that_retention_raised_is_found_again_without_the_checkpoint(tmp_p
 
 
 def test_retention_goes_on_between_ticks(store, monkeypatch):
-    """With a slice for each tick, an idle broker deleted from 30 logs a second."""
+    """With one slice per tick, an idle broker deleted from 30 logs a second."""
     logs = [store.open("t", n, slot=n, **{"retention.ms": HOUR_MS}) for n in range(3)]
     for log in logs:
         append(log, batch(timestamp=NOW_MS - 2 * HOUR_MS))

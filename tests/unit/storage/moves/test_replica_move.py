@@ -49,7 +49,7 @@ def other_dir(store, log):
 
 
 def turns(store, count=60):
-    """Let the move go on; the slots that were moved."""
+    """Run the move; returns the slots that were moved."""
     moved = []
     for _ in range(count):
         store.clock.advance(10)
@@ -92,7 +92,7 @@ def test_move_takes_every_segment_along_and_the_log_goes_on(store):
 
 
 def test_move_takes_the_line_of_the_cleaner_along(store):
-    """It says that the log has gaps, also when the topic is not compacted any more."""
+    """It says that the log has gaps, even if the topic is not compacted any more."""
     log = store.open(**small())
     old = log.log_dir
     append(log, batch())
@@ -283,7 +283,7 @@ def test_move_that_is_given_up_leaves_no_line_in_checkpoints(store):
 
 
 def test_lines_of_the_moved_log_are_there_when_it_is(store):
-    """Those that the switch of an earlier move drops late, for one."""
+    """Including those that the switch of an earlier move drops late."""
     log = store.open(**small())
     for _ in range(3):
         append(log, batch())

@@ -70,7 +70,7 @@ class Bench:
         self._table.publish(slot, log_start_offset=0, log_end=end)
 
     def read(self, slot: int) -> dict[str, Any] | None:
-        """As the partition table's."""
+        """Read as by the partition table."""
         self.reads[slot] += 1
         if self.reads.total() % LOOKS_PER_MS == 0:
             self.clock.advance(1)
@@ -155,7 +155,7 @@ def test_dirtiest_log_comes_first(tmp_path):
 
 
 def order_that_holds(bench: Bench, look_ms: int = 1000) -> None:
-    """Have a look at all logs take a while, and take one log of the order that it finds."""
+    """Let a look at all logs take a while, and take one log of the resulting order."""
     bench.clock.advance(1)
     answer = bench.call
 
@@ -205,7 +205,7 @@ def test_log_of_the_order_that_is_not_due_any_more_is_passed_over(tmp_path, chan
 
 
 def test_order_ends_with_a_change_of_the_logs(tmp_path):
-    """Else a topic that is not compacted any more would be."""
+    """Otherwise a topic that is not compacted any more would be."""
     bench = Bench(tmp_path, 3)
     for slot in range(3):
         bench.has(slot, [100])
@@ -233,7 +233,7 @@ def test_order_that_is_old_is_not_followed(tmp_path):
 
 @pytest.mark.parametrize(("look_ms", "rest_ms"), [(0, 0), (500, 5000), (3000, 10_000)])
 def test_looks_at_all_logs_take_a_tenth_of_the_time(tmp_path, look_ms, rest_ms):
-    """Also when each finds a single log that is due; but a log that is waits ten seconds."""
+    """Even if each finds a single log that is due; but such a log waits ten seconds."""
     bench = Bench(tmp_path, 3)
     bench.has(0, [100])
     order_that_holds(bench, look_ms)

@@ -1,4 +1,4 @@
-"""What the errors of a compaction mean for its log."""
+"""The consequences of errors in a compaction for its log."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def described(*, cuts=0, size=90, more=()):
 
 
 def failed_pass(error, answer):
-    """A pass over the log as ``described`` that ends with ``error``; ``answer``: what its owner
-    then says of the log.
+    """A pass over the log as ``described`` that fails with ``error``; ``answer``: the owner's reply
+    after that.
     """
     rules = SimpleNamespace(lag_ms_min=0, lag_ms_max=NO_LIMIT)
     entry = SimpleNamespace(key=("t", 0), slot=SLOT, slot_incarnation=1, rules=rules)

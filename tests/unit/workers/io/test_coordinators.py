@@ -177,7 +177,7 @@ def open_all(bench: Bench) -> None:
 
 
 def test_request_for_a_coordinator_that_is_about_to_be_there_waits(starting: Bench) -> None:
-    """The network process repeats it when an io worker dies; nobody is to be told of that."""
+    """The network process sends it again when an io worker dies; clients must not notice."""
     tokens = [starting.ask(commit(offset=n), 6) for n in range(3)]
     starting.end_turn()
     assert starting.answers() == []

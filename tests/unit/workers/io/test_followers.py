@@ -214,7 +214,7 @@ def test_records_that_the_new_leader_does_not_have_are_cut_first(
 
 
 def test_becoming_leader_ends_following_at_once(host: Make, leader: ScriptedLeader) -> None:
-    """Nothing of a response that is on its way is appended afterwards."""
+    """Later records of a response in flight are not appended."""
     follower = host()
     leader.log().append(2)
     follower.publish()
@@ -494,7 +494,7 @@ def test_gap_below_the_offset_asked_for_is_not_appended(host: Make, leader: Scri
 def test_batch_whose_length_exceeds_its_response_fails_the_partition(
     host: Make, leader: ScriptedLeader
 ) -> None:
-    """Asked again, the leader would send the same again, at once and for ever."""
+    """A retry would get the same response, at once and forever."""
 
     def spoil(key: int, request: Any, response: Any, state: dict[str, Any]) -> Any:
         row = records_of(response) if key == ApiKey.FETCH else None

@@ -1,4 +1,4 @@
-"""What an image comes to at the logs of an io worker: roles, epochs, who is in sync."""
+"""The effect of an image on the logs of an io worker: roles, epochs, ISR."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Worker:
         self.publish()
 
     def begin(self) -> None:
-        """As an io worker that has just been started."""
+        """Start as a new io worker."""
         self.image = ClusterImage()
         self.loop = IoLoop(self.store.table, [], [], self.on_storage_failure)
         self.hosted = HostedPartitions(
@@ -68,14 +68,14 @@ class Worker:
         self.failed.append(slot)
 
     def publish(self, **topics: Any) -> Pending:
-        """Have the image say what ``document`` does, or other topics."""
+        """Publish an image with ``document``, or with other topics."""
         delta = {"version": self.image.version + 1, "topics": topics or {"t": self.document}}
         changes = self.image.apply(delta)
         self.hosted.take(changes, is_snapshot=False)
         return run(self.hosted.open(changes.present()))
 
     def forget(self, name: str) -> None:
-        """Have the image name a topic no more."""
+        """Publish an image without a topic."""
         self.publish(**{name: None})
 
     def stop(self, *replicas: tuple[str, int, int, int]) -> None:
@@ -196,7 +196,7 @@ def test_follower_is_told_whom_to_follow_until_its_log_is_ordered_away(worker: W
 def test_log_is_opened_with_the_high_watermark_that_its_role_gives_it(
     worker: Worker, leader: int, isr: list[int], begins: int
 ) -> None:
-    """Where others are in sync, what lies above may not be with them."""
+    """With others in the ISR, they may not have the records above it."""
     append(worker.log(), batch(2))
     worker.log().set_high_watermark(2)
     append(worker.log(), batch(3))

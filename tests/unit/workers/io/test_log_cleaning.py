@@ -1,4 +1,4 @@
-"""What an io worker answers to a cleaner that asks for a swap."""
+"""How an io worker handles a cleaner's request for a swap."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +23,7 @@ def store(tmp_path):
 
 
 class Process:
-    """What the service needs of an io worker, with the slots that a coordinator is reading."""
+    """An io worker for the service, with the slots that a coordinator is loading."""
 
     def __init__(self, store: LogStore) -> None:
         self.table = store.table
@@ -43,7 +43,7 @@ def loop(store):
 
 
 def swap_of_first(log):
-    """Nobody has cleaned it, so that a rejection is the best answer."""
+    """Nobody has cleaned it, so rejecting it is the best response."""
     first = log.segments[0]
     return SwapSegments(
         log.slot,

@@ -1,4 +1,4 @@
-"""What an io worker answers about its log directories, and to readers that found damage."""
+"""An io worker's log directories, and how it handles damage found by readers."""
 
 from __future__ import annotations
 

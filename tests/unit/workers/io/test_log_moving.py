@@ -24,7 +24,7 @@ CALLER = Address(ProcessKind.NETWORK, 0)
 
 
 class Process:
-    """What the service needs of an io worker, over a log in slot 0."""
+    """An io worker for the service, over a log in slot 0."""
 
     def __init__(self, path: Path) -> None:
         self.store = LogStore(path, dirs=2)

@@ -1,4 +1,4 @@
-"""Questions about many partitions in one call: each answered by itself, none holds the process."""
+"""Requests for many partitions in one call: each gets its own result, none blocks the process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CALLER = Address(ProcessKind.NETWORK, 0)
 
 
 class Process:
-    """What PartitionCalls needs of an io worker, over real logs: 0 and 2 in one directory."""
+    """An io worker for PartitionCalls, over real logs: 0 and 2 in one directory."""
 
     def __init__(self, path: Path) -> None:
         self.store = LogStore(path, dirs=2)
@@ -57,7 +57,7 @@ class Process:
         self.logs.fail_directory_of(slot)
 
     def call(self, operation: Operation[Any, Any], *asked: Any) -> Pending[Answers[Any]]:
-        """What a caller is answered, who asks these questions."""
+        """The result that a caller gets."""
         asking = request(operation, asked=[list(question) for question in asked])
         return run(self.rpc._served[operation.name][1](CALLER, asking))
 
@@ -129,7 +129,7 @@ def test_long_call_lets_others_be_served(process: Process, monkeypatch: pytest.M
 def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would have rejected produces only, and said that nobody expected it."""
+    """It would only have rejected produces, and reported an unexpected error."""
     failing = process.led_log(0)
     truncate = LeaderEpochs.truncate_from_start
 

@@ -28,7 +28,9 @@ ABORT = Marker(8, 0, False, 9, 0)
 
 
 class OtherBroker(FakeBroker):
-    """Writes markers; ``codes``: of partitions where not 0. left_out: what it does not answer."""
+    """Writes markers; ``codes``: of partitions if not 0. left_out: partitions missing in the
+    response.
+    """
 
     def __init__(self) -> None:
         self.codes: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
-"""Markers that coordinators have written, and when they are told."""
+"""Markers written by coordinators, and when they get the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
 
 
 class Process:
-    """What a TransactionLog needs of an io worker, over real logs in slots 0 and 1.
+    """An io worker for a TransactionLog, over real logs in slots 0 and 1.
 
     verify: what the TransactionLog asks about batches that begin a transaction.
     """
@@ -183,7 +183,7 @@ def hanging(process: Process) -> int:
 
 
 def test_transaction_that_nobody_ends_is_counted_as_hanging(process, caplog):
-    """What Kafka's find-hanging looks for: open beyond every timeout, and five minutes more."""
+    """As kafka-transactions find-hanging does: open for five minutes longer than any timeout."""
     transactions = process.transaction_log()
     append(process.led_log(0), sent(7, 0))
     append(process.led_log(1), sent(8, 0))
