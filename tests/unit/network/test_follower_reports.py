@@ -132,6 +132,7 @@ def test_new_leader_epoch_is_reported_even_if_the_follower_says_nothing_new(benc
 
     log.leader_epoch = 1
     log.publish()
+    wake(bench, log)
     follower.fetch({})
 
     (report,) = new_reports(bench, before)
@@ -270,6 +271,7 @@ def test_ended_session_that_waits_says_nothing_more(bench):
     log.leader_epoch = 3
     log.append()
     wake(bench, log)
+    bench.engine.expire_at(bench.now_ms + 500)
 
     assert len(bench.completed()) == 1
     assert reports(bench) == before

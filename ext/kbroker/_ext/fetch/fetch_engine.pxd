@@ -9,6 +9,7 @@ from kbroker._ext.fetch.fetch_reply cimport FetchReply, ReplyPool
 from kbroker._ext.fetch.fetch_sessions cimport FetchSession, SessionCache
 from kbroker._ext.fetch.follower_reports cimport FollowerReports
 from kbroker._ext.fetch.old_replies cimport OldReplies
+from kbroker._ext.fetch.standing_waits cimport StandingWaits
 from kbroker._ext.fetch.topic_registry cimport TopicRegistry
 from kbroker._ext.shared.partition_table cimport PartitionTable
 from kbroker._ext.sockets.verdicts cimport Verdicts
@@ -22,6 +23,7 @@ cdef class FetchEngine:
     cdef SessionCache sessions
     cdef readonly FollowerReports reports
     cdef readonly int32_t follower_session  # of the last request, 0: none; -1: it was no follower's
+    cdef StandingWaits standing
     cdef PartitionReader reader
     cdef FetchPurgatory purgatory
     cdef ReplyPool replies
@@ -73,6 +75,7 @@ cdef class FetchEngine:
     cdef int select_news(self, FetchSession session) except -1
     cdef FetchReply finish(self, FetchSession session, FetchTerms* terms)
     cdef FetchReply encode(self, FetchSession session, FetchTerms* terms, int16_t error, int32_t session_id)
+    cdef int rouse(self, int32_t slot) except -1
     cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms, int32_t undecided) except *
     cdef bint recheck(self, WaitNode* node, ParkedFetch waiting) except *
     # Returns what the requests that still wait on the slot wait for (Waiters).

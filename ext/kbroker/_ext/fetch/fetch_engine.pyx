@@ -19,15 +19,9 @@ from kbroker._ext.base.error_codes cimport (
     FETCH_SESSION_TOPIC_ID_ERROR,
     INVALID_FETCH_SESSION_EPOCH,
 )
-from kbroker._ext.fetch.fetch_purgatory cimport (
-    ANY_REPLICA,
-    FETCH_FULL,
-    FETCH_INCREMENTAL,
-    FETCH_LOG_END,
-    FETCH_SESSIONLESS,
-    WaitNode,
-)
-from kbroker._ext.fetch.fetch_reader cimport EPOCH_ENDS_MAX, end_for
+from kbroker._ext.fetch.fetch_purgatory cimport ANY_REPLICA, FETCH_FULL, FETCH_INCREMENTAL, FETCH_LOG_END
+from kbroker._ext.fetch.fetch_purgatory cimport FETCH_SESSIONLESS, WaitNode
+from kbroker._ext.fetch.fetch_reader cimport end_for
 from kbroker._ext.fetch.fetch_reply cimport PartitionAnswer, reply_bytes
 from kbroker._ext.fetch.fetch_segments cimport FoundRange, LogFiles
 from kbroker._ext.fetch.fetch_sessions cimport FetchPartition
@@ -67,7 +61,8 @@ cdef class FetchEngine:
         self.files = FileCache(max_open_files)
         self.registry = TopicRegistry()
         self.reports = FollowerReports(io_workers)
-        self.sessions = SessionCache(max_sessions, network_index, times, self.reports)
+        self.standing = StandingWaits(table.capacity)
+        self.sessions = SessionCache(max_sessions, network_index, times, self.reports, self.standing)
         self.replies = ReplyPool(self.files)
         self.request = FetchRequest()
         self.access = unrestricted()
@@ -112,6 +107,7 @@ cdef class FetchEngine:
         known.internal = internal
         for slot in affected:
             if slot != NONE:
+                self.rouse(slot)
                 self.recheck_slot(slot, True)
 
     def remove_topic(self, str name not None):
@@ -123,6 +119,7 @@ cdef class FetchEngine:
         self.registry.remove(name.encode())
         for slot in affected:
             if slot != NONE:
+                self.rouse(slot)
                 self.recheck_slot(slot, True)
 
     # ---- requests ----------------------------------------------------------------------------------------------------
@@ -244,6 +241,8 @@ cdef class FetchEngine:
             if terms.version < FIRST_OF_FORMAT_2:
                 self.old_replies.convert(session, terms)
             reply = self.encode(session, terms, 0, session.session_id)
+            if session.standing is not None:
+                self.reader.settle(session, terms, self.network_index)
         finally:
             self.reader.drop_results()
             self.old_replies.clear()
@@ -314,6 +313,20 @@ cdef class FetchEngine:
 
     # ---- purgatory ---------------------------------------------------------------------------------------------------
 
+    cdef int rouse(self, int32_t slot) except -1:
+        """The slot has changed: put what stands there back into its sessions' order of service."""
+        cdef int32_t number = self.standing.head(slot)
+        cdef int32_t entry
+        cdef FetchSession session
+        while number != NONE:
+            session = <FetchSession>self.standing.nodes[number].session
+            entry = self.standing.nodes[number].entry
+            session.activate(entry)
+            if session.parked is not None:
+                self.purgatory.wait_for(<ParkedFetch>session.parked, entry, slot)
+            number = self.standing.head(slot)
+        return 0
+
     cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms, int32_t undecided) except *:
         """Wait for the slots of the session. False if one of them has advanced meanwhile: respond now.
 
@@ -381,7 +394,11 @@ cdef class FetchEngine:
 
     cdef int wake(self, int32_t slot, int64_t now_ms) except -1:
         cdef int waits
-        if slot < 0 or slot >= self.table.capacity or self.purgatory.slot_heads[slot] == NONE:
+        if slot < 0 or slot >= self.table.capacity:
+            return 0
+        if self.standing.count:
+            self.rouse(slot)
+        if self.purgatory.slot_heads[slot] == NONE:
             return 0
         self.now_ms = now_ms
         self.files.now_ms = now_ms
@@ -415,9 +432,7 @@ cdef class FetchEngine:
 
     def take_epoch_questions(self) -> list:
         """The epochs whose ends have to be asked for: (slot, its incarnation, its leader epoch, epoch)."""
-        asked = self.reader.epoch_questions
-        self.reader.epoch_questions = []
-        return asked
+        return self.reader.take_epoch_questions()
 
     def put_epoch_ends(self, list answers not None, int64_t now_ms):
         """Take [(question, (epoch, end offset))], None for an end that cannot be determined now.
@@ -426,13 +441,8 @@ cdef class FetchEngine:
         """
         self.now_ms = now_ms
         self.files.now_ms = now_ms
-        for question, end in answers:
-            self.reader.epochs_asked.discard(question)
-            if end is not None:
-                if len(self.reader.epoch_ends) >= EPOCH_ENDS_MAX:
-                    self.reader.epoch_ends.clear()
-                self.reader.epoch_ends[question] = end
-        for question, end in answers:
+        self.reader.put_epoch_ends(answers)
+        for question, _ in answers:
             self.decide(question[0], question[3])
 
     cdef int decide(self, int32_t slot, int32_t epoch) except -1:
@@ -577,6 +587,7 @@ cdef class FetchEngine:
             "parked_total": self.parked_total,
             "sessions": len(self.sessions),
             "followers": len(self.sessions.followers),
+            "standing": self.standing.count,
             "session_evictions": self.sessions.evictions,
             "open_files": self.files.open_count,
             "opened_total": self.files.opened_total,

@@ -12,10 +12,6 @@ from kbroker._ext.fetch.topic_registry cimport TopicRegistry
 from kbroker._ext.shared.partition_table cimport LogEnd, PartitionTable, SlotData
 
 
-cdef enum:
-    EPOCH_ENDS_MAX = 10000   # BOUND: answers of owners that are kept; when it is reached, all are forgotten
-
-
 cdef struct PartitionResult:
     int32_t entry            # of the session
     PartitionAnswer answer   # its file carries a reference of this result while size is above 0
@@ -70,6 +66,9 @@ cdef class PartitionReader:
     ) except *
     cdef int16_t compare_epochs(self, FetchPartition* entry, PartitionAnswer* answer) except *
     cdef tuple epoch_end(self, FetchPartition* entry)
+    cdef list take_epoch_questions(self)
+    cdef int put_epoch_ends(self, list answers) except -1
+    cdef int settle(self, FetchSession session, const FetchTerms* terms, int network_index) except -1
     cdef int16_t find_bytes(
         self, FetchPartition* entry, const FetchTerms* terms, SlotData* slot, LogEnd* end, int64_t bytes_max,
         bint at_least_one, FoundRange* found,

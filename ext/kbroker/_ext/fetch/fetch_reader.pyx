@@ -38,6 +38,7 @@ from kbroker._ext.shared.partition_table cimport (
     SLOT_OFFLINE,
     SLOT_ONLINE,
     SLOT_SWAPPING,
+    WAIT_WRITTEN,
 )
 
 from kbroker._ext.fetch.fetch_segments import report_failed_read
@@ -48,6 +49,7 @@ cdef enum:
     FIRST_OF_WHOLE_BATCHES = 3     # before it every partition gets its bytes, and the last message may be cut
     FIRST_OF_FORMAT_2 = 4
     FIRST_OF_ZSTD = 10
+    EPOCH_ENDS_MAX = 10000         # BOUND: answers of owners that are kept; when it is reached, all are forgotten
 
 
 cdef int16_t slot_error(const SlotData* slot, int32_t replica_id) noexcept:
@@ -264,6 +266,52 @@ cdef class PartitionReader:
             self.epochs_asked.add(key)
             self.epoch_questions.append(key)
         return found
+
+    cdef list take_epoch_questions(self):
+        asked = self.epoch_questions
+        self.epoch_questions = []
+        return asked
+
+    cdef int put_epoch_ends(self, list answers) except -1:
+        for question, end in answers:
+            self.epochs_asked.discard(question)
+            if end is not None:
+                if len(self.epoch_ends) >= EPOCH_ENDS_MAX:
+                    self.epoch_ends.clear()
+                self.epoch_ends[question] = end
+        return 0
+
+    cdef int settle(self, FetchSession session, const FetchTerms* terms, int network_index) except -1:
+        """Have the partitions of a follower stand that are at the log end, with nothing to tell: see standing_waits.
+
+        Where the high watermark is not at the log end, it is about to move, and no wake-up would say so.
+        """
+        cdef:
+            int32_t number = session.first
+            int32_t following
+            FetchPartition* entry
+            SlotData slot
+        while number != NONE:
+            entry = &session.partitions[number]
+            following = entry.next
+            if (
+                entry.slot >= 0
+                and entry.segment_base_offset >= 0
+                and entry.reported_epoch >= 0
+                and entry.told_high_watermark == entry.fetch_offset
+            ):
+                self.table.add_waiter(entry.slot, network_index, WAIT_WRITTEN)
+                if (
+                    self.table.read_slot(entry.slot, &slot)
+                    and slot.log_end.offset == entry.fetch_offset
+                    and slot.high_watermark.offset == entry.fetch_offset
+                    and slot.log_start_offset == entry.told_log_start_offset
+                    and slot.leader_epoch == entry.reported_epoch
+                    and not self.must_answer(&slot, entry, terms)
+                ):
+                    session.stand(number)
+            number = following
+        return 0
 
     cdef int16_t find_bytes(
         self, FetchPartition* entry, const FetchTerms* terms, SlotData* slot, LogEnd* end, int64_t bytes_max,

@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 from kbroker._ext.base.index_table cimport IndexTable
 from kbroker._ext.fetch.fetch_decode cimport FetchRequest, RequestPartition, RequestTopic
 from kbroker._ext.fetch.follower_reports cimport FollowerReports
+from kbroker._ext.fetch.standing_waits cimport StandingWaits
 from kbroker._ext.fetch.topic_registry cimport Topic, TopicRegistry
 from kbroker._ext.shared.partition_table cimport PartitionTable, SlotData
 from kbroker._ext.shared.session_times cimport SessionTimes
@@ -34,6 +35,7 @@ cdef struct FetchPartition:
     uint32_t reported_incarnation     # of the slot
     int64_t reported_offset           # what the owner was told
     int64_t reported_log_start
+    int32_t standing                  # number of its StandingWait, -1: it is in the order of service
 
 
 cdef class FetchSession:
@@ -45,6 +47,7 @@ cdef class FetchSession:
     cdef readonly int32_t replica_id  # of the follower; below 0: a consumer's
     cdef readonly int32_t cell        # of SessionTimes, -1: none
     cdef FollowerReports reports      # None: not a follower's, or it has ended
+    cdef StandingWaits standing       # of a follower's session
     cdef object parked                # the ParkedFetch waiting on this session, else None
     cdef FetchPartition* partitions
     cdef int32_t capacity
@@ -57,6 +60,10 @@ cdef class FetchSession:
     cdef uint64_t access_version      # the slots were looked up for these topics and these rights
     cdef dict placeholders            # key -> Topic of unknown topics, else None
     cdef IndexTable index             # (topic, partition) -> entry + 1; empty until it is a session
+    # Take a partition out of the order of service while it has nothing new; activate() puts it back, as the last.
+    cdef int stand(self, int32_t entry) except -1
+    cdef void activate(self, int32_t entry) noexcept
+    cdef void activate_all(self) noexcept
     # Tell the owner of the slot where the follower is, unless it knows. The fetch was read, without an error.
     cdef int report(self, FetchPartition* entry, const SlotData* slot) except -1
     # The owner may have forgotten everything: report all partitions of an io worker again.
@@ -64,9 +71,7 @@ cdef class FetchSession:
     cdef int report_left(self, FetchPartition* entry) except -1
     cdef int leave_slot(self, FetchPartition* entry, int32_t slot) except -1
     cdef bint may_read(self, Topic topic) except -1
-    cdef int send_report(
-        self, FetchPartition* entry, int64_t fetch_offset, int64_t log_start_offset, const SlotData* slot, int32_t flags
-    ) except -1
+    cdef int send_report(self, FetchPartition* entry, const SlotData* slot, int32_t flags, bint has_place) except -1
     cdef int fill(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1
     cdef int update(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1
     cdef int resolve(self, TopicRegistry registry) except -1
@@ -91,6 +96,7 @@ cdef class SessionCache:
     cdef dict followers               # id -> FetchSession; these are never evicted
     cdef SessionTimes times           # of the followers' sessions
     cdef FollowerReports reports
+    cdef StandingWaits standing
     # Only whoever has begun a session may use it, as far as replica ids tell.
     cdef FetchSession find(self, int32_t session_id, int32_t replica_id)
     cdef int touch(self, FetchSession session, int64_t now_ms) except -1

@@ -92,6 +92,7 @@ cdef class FetchSession:
             for number in range(wanted.first, wanted.first + wanted.count):
                 entry = self.lookup(<PyObject*>topic, request.partitions[number].index)
                 if entry != NO_ENTRY:
+                    self.activate(entry)
                     set_wanted(&self.partitions[entry], &request.partitions[number])
                     continue
                 entry = self.add(topic, &request.partitions[number])
@@ -103,17 +104,20 @@ cdef class FetchSession:
             for number in range(wanted.first, wanted.first + wanted.count):
                 entry = self.lookup(<PyObject*>topic, request.forgotten_partitions[number])
                 if entry != NO_ENTRY:
+                    self.activate(entry)
                     self.report_left(&self.partitions[entry])
                     self.forget(entry)
         return 0
 
     cdef int resolve(self, TopicRegistry registry) except -1:
         """Look up slots again if topics, or what its client may read, have changed since the last time."""
-        cdef int32_t entry = self.first
+        cdef int32_t entry
         if self.registry_version == registry.version and self.access_version == self.access.version:
             return 0
         self.registry_version = registry.version
         self.access_version = self.access.version
+        self.activate_all()
+        entry = self.first
         while entry != NO_ENTRY:
             self.resolve_entry(&self.partitions[entry], registry)
             entry = self.partitions[entry].next
@@ -206,14 +210,9 @@ cdef class FetchSession:
         entry.slot = -1
         entry.slot_incarnation = -1
         entry.reported_epoch = -1
+        entry.standing = -1
         set_wanted(entry, wanted)
-        entry.next = NO_ENTRY
-        entry.previous = self.last
-        if self.last == NO_ENTRY:
-            self.first = number
-        else:
-            self.partitions[self.last].next = number
-        self.last = number
+        link_last(self, number)
         self.count += 1
         return number
 
@@ -231,13 +230,27 @@ cdef class FetchSession:
         if self.last == number:
             return
         unlink(self, entry)
-        entry.next = NO_ENTRY
-        entry.previous = self.last
-        if self.last == NO_ENTRY:
-            self.first = number
-        else:
-            self.partitions[self.last].next = number
-        self.last = number
+        link_last(self, number)
+
+    cdef int stand(self, int32_t number) except -1:
+        cdef FetchPartition* entry = &self.partitions[number]
+        entry.standing = self.standing.add(<void*>self, number, entry.slot)
+        unlink(self, entry)
+        return 0
+
+    cdef void activate(self, int32_t number) noexcept:
+        cdef FetchPartition* entry = &self.partitions[number]
+        if entry.standing >= 0:
+            self.standing.remove(entry.standing)
+            entry.standing = -1
+            link_last(self, number)
+
+    cdef void activate_all(self) noexcept:
+        cdef int32_t number
+        if self.standing is not None:
+            for number in range(self.used_end):
+                if self.partitions[number].used:
+                    self.activate(number)
 
     cdef void clear(self) noexcept:
         """Empty it for reuse by another request."""
@@ -320,16 +333,15 @@ cdef class FetchSession:
         entry.reported_incarnation = slot.slot_incarnation
         entry.reported_offset = entry.fetch_offset
         entry.reported_log_start = entry.log_start_offset
-        return self.send_report(entry, entry.fetch_offset, entry.log_start_offset, slot, flags)
+        return self.send_report(entry, slot, flags, True)
 
     cdef int report_again(self, PartitionTable table, int worker, int worker_count) except -1:
-        cdef int32_t number = self.first
+        cdef int32_t number
         cdef FetchPartition* entry
         cdef SlotData slot
-        while number != NO_ENTRY:
+        for number in range(self.used_end):
             entry = &self.partitions[number]
-            number = entry.next
-            if entry.reported_epoch < 0 or entry.slot < 0 or entry.slot % worker_count != worker:
+            if not entry.used or entry.reported_epoch < 0 or entry.slot < 0 or entry.slot % worker_count != worker:
                 continue
             if (
                 table.read_slot(entry.slot, &slot)
@@ -339,25 +351,24 @@ cdef class FetchSession:
                 and slot.slot_incarnation == entry.reported_incarnation
             ):
                 # What was valid in this epoch still is: the follower has it.
-                self.send_report(
-                    entry, entry.reported_offset, entry.reported_log_start, &slot, FOLLOWER_ATTACHED | FOLLOWER_PROGRESS)
+                self.send_report(entry, &slot, FOLLOWER_ATTACHED | FOLLOWER_PROGRESS, False)
             else:
                 entry.reported_epoch = -1  # the next fetch that is read reports it
+                self.activate(number)
         return 0
 
-    cdef int send_report(
-        self, FetchPartition* entry, int64_t fetch_offset, int64_t log_start_offset, const SlotData* slot, int32_t flags
-    ) except -1:
+    cdef int send_report(self, FetchPartition* entry, const SlotData* slot, int32_t flags, bint has_place) except -1:
+        """has_place: the entry's is of this very reading of the slot."""
         cdef FollowerProgress progress
         progress.slot = entry.slot
         progress.slot_incarnation = slot.slot_incarnation
         progress.replica_id = self.replica_id
         progress.leader_epoch = slot.leader_epoch
-        progress.fetch_offset = fetch_offset
-        progress.log_start_offset = log_start_offset
+        progress.fetch_offset = entry.reported_offset
+        progress.log_start_offset = entry.reported_log_start
         progress.log_end_seen = slot.log_end.offset
         progress.segment_base_offset = progress.segment_position = -1
-        if entry.segment_base_offset >= 0 and fetch_offset == entry.fetch_offset:
+        if has_place and entry.segment_base_offset >= 0:
             progress.segment_base_offset = entry.segment_base_offset
             progress.segment_position = entry.position
         progress.request_ms = self.last_used_ms
@@ -401,6 +412,17 @@ cdef inline void set_wanted(FetchPartition* entry, const RequestPartition* wante
     entry.segment_base_offset = -1
 
 
+cdef inline void link_last(FetchSession session, int32_t number) noexcept:
+    cdef FetchPartition* entry = &session.partitions[number]
+    entry.next = NO_ENTRY
+    entry.previous = session.last
+    if session.last == NO_ENTRY:
+        session.first = number
+    else:
+        session.partitions[session.last].next = number
+    session.last = number
+
+
 cdef inline void unlink(FetchSession session, FetchPartition* entry) noexcept:
     if entry.previous == NO_ENTRY:
         session.first = entry.next
@@ -426,7 +448,8 @@ cdef class SessionCache:
     """
 
     def __cinit__(
-        self, int32_t capacity, int network_index, SessionTimes times not None, FollowerReports reports not None
+        self, int32_t capacity, int network_index, SessionTimes times not None, FollowerReports reports not None,
+        StandingWaits standing not None,
     ):
         self.capacity = capacity
         self.network_index = network_index & ((1 << NETWORK_INDEX_BITS) - 1)
@@ -434,6 +457,7 @@ cdef class SessionCache:
         self.followers = {}
         self.times = times
         self.reports = reports
+        self.standing = standing
 
     def __len__(self):
         return len(self.sessions)
@@ -455,12 +479,15 @@ cdef class SessionCache:
 
     cdef int remove(self, FetchSession session) except -1:
         """End a session."""
-        cdef int32_t entry = session.first
+        cdef int32_t entry
         if session.cell < 0:
             self.sessions.pop(session.session_id, None)
             return 0
         if session.reports is None:
             return 0  # it has ended
+        session.activate_all()
+        session.standing = None
+        entry = session.first
         while entry != NO_ENTRY:
             session.report_left(&session.partitions[entry])
             entry = session.partitions[entry].next
@@ -491,6 +518,7 @@ cdef class SessionCache:
             return False
         self.begin(session, now_ms)
         session.cell = cell
+        session.standing = self.standing
         self.followers[session.session_id] = session
         return True
 
