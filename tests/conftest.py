@@ -1,4 +1,4 @@
-"""What all tests share: the project's own pytest plugin, also where kbroker is not installed."""
+"""Shared by all tests: the project's own pytest plugin, even where kbroker is not installed."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that take longest first, so that at the end of a run no process is left alone with one
-    of them. Folders keep their order otherwise, and files theirs."""
+    """Run the slowest tests first, so that none of them is left alone at the end of a run. The
+    order is kept otherwise.
+    """
 
     places = {str(TESTS / folder) + os.sep: place for place, folder in enumerate(LONGEST_FIRST)}
 

@@ -150,7 +150,7 @@ class Chain:
             consumer.close()
 
     def _see_last(self, log: OffsetLog) -> bool:
-        """Whether the offsets of all partitions are there and none waits for a marker."""
+        """Whether all partitions have their offsets and none waits for a marker."""
         with WireClient((self.broker.host, self.broker.port)) as client:
             offsets = client.committed(log.group, log.topic, PARTITIONS, stable=True)
         for partition, offset in offsets.items():
@@ -271,7 +271,7 @@ class Worker:
         attempt.outcome = COMMITTED
 
     def _repeat(self, call: Any) -> None:
-        """What librdkafka calls retriable is to be called again."""
+        """Retry errors that librdkafka calls retriable."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + CLIENT_TIMEOUT_MS / 1000
@@ -285,7 +285,7 @@ class Worker:
 
 
 def print_stacks() -> None:
-    """Where each thread is: which client a chain that stands still waits in."""
+    """Print the stack of each thread, to see which client a stalled chain waits for."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         print(f"-- {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame)[-4:])}")

@@ -51,7 +51,7 @@ ABORT_SHARE, TOMBSTONE_SHARE = 0.25, 0.2
 
 
 class Written:
-    """What was acknowledged, by offset: (key, value); and what was aborted."""
+    """Acknowledged records by offset: (key, value); and the aborted ones."""
 
     def __init__(self) -> None:
         self.committed: dict[int, tuple[bytes, bytes | None]] = {}
@@ -212,7 +212,7 @@ def _kill_later(broker: Broker, victim: tuple[str, int], seconds: float) -> None
 
 
 def is_compact(data: Path) -> bool:
-    """Whether the cleaner has been through all that is sealed."""
+    """Whether the cleaner has compacted all sealed segments."""
     checkpoint = data / "cleaner-offset-checkpoint"
     lines = checkpoint.read_text().splitlines()[2:] if checkpoint.exists() else []
     ends = {tuple(line.split()[:2]): int(line.split()[2]) for line in lines}

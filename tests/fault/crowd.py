@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 def crowd(
     address: tuple[str, int], frame: bytes, connections: int, seconds: float, report: Any
 ) -> None:
-    """Keep requests under way on each connection, and drop what is answered."""
+    """Keep requests in flight on each connection, and drop the responses."""
     selector = selectors.DefaultSelector()
     chunk = memoryview(frame * max(1, AHEAD_BYTES // len(frame)))
     left: dict[socket.socket, memoryview] = {}
@@ -176,7 +176,7 @@ def memory_of(broker: Broker) -> dict[str, int]:
 
 @contextmanager
 def peaks_of(broker: Broker) -> Iterator[dict[str, int]]:
-    """By how many MiB each process grew at the most, in what is inside."""
+    """The maximum growth of each process's resident memory in MiB."""
     before, growth, stopping = memory_of(broker), {}, threading.Event()
 
     def watch() -> None:

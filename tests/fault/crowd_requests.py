@@ -1,4 +1,4 @@
-"""What greedy clients send: small requests to repeat, and the largest ones, of each API."""
+"""Requests of greedy clients, for each API: small ones to repeat, and the largest ones."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def zero_page(path: Path, chance: random.Random) -> None:
 
 
 def zero_all(path: Path, chance: random.Random) -> None:
-    """As a file looks whose size reached the disk and whose content did not."""
+    """Like a file whose size reached the disk, but not its content."""
     write_in_place(path, bytes(path.stat().st_size))
 
 
@@ -49,12 +49,12 @@ def append_garbage(path: Path, chance: random.Random) -> None:
 
 
 def empty(path: Path, chance: random.Random) -> None:
-    """As a file looks that was created and never synced."""
+    """Like a file that was created and never synced."""
     os.truncate(path, 0)
 
 
 def remove(path: Path, chance: random.Random) -> None:
-    """It never was."""
+    """Like a file that never existed."""
     path.unlink()
 
 
@@ -64,7 +64,7 @@ def _neighbour(path: Path, chance: random.Random) -> Path:
 
 
 def swap(path: Path, chance: random.Random) -> None:
-    """It has the name of another file of its kind, and that one has its name."""
+    """Swap the names of two files of the same type."""
     other = _neighbour(path, chance)
     if other.is_file() and path.is_file():
         mine, others = path.read_bytes(), other.read_bytes()
@@ -100,7 +100,7 @@ def shuffle(path: Path, chance: random.Random) -> None:
 
 
 def long_numbers(path: Path, chance: random.Random) -> None:
-    """The numbers of a text have as many digits as nobody expects."""
+    """Replace the numbers in a text by very long ones."""
     data = path.read_bytes()
     digit = b"%d" % chance.randrange(10)
     path.write_bytes(data.replace(digit, digit * chance.choice([2, 10, 19, 5000])))

@@ -62,7 +62,7 @@ class FailingDisk:
         run("mount", "-o", "loop", str(self._image), str(self.path))
 
     def fail(self) -> None:
-        """From now on every access is an I/O error."""
+        """Make every access fail with an I/O error from now on."""
         fd = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(fd, _SHUT_DOWN, struct.pack("I", _NO_JOURNAL_FLUSH))
@@ -72,8 +72,8 @@ class FailingDisk:
             os.close(fd)
 
     def repair(self) -> None:
-        """Mount it again, once nobody has files of it open: processes that were killed take a while
-        to go.
+        """Mount it again, once no process has open files on it: killed processes take a while to
+        exit.
         """
         wait_until(self._is_mounted_anew, 30, f"{self.path} is mounted again")
 

@@ -51,7 +51,7 @@ class Store(LogStore):
 
 
 class Life:
-    """What happens to the log in ``logs-0``; ``acked`` is what it accepted."""
+    """What happens to the log in ``logs-0``; ``acked``: the records it accepted."""
 
     def __init__(self, root: Path) -> None:
         self.store = Store(root, dirs=2)
@@ -128,8 +128,8 @@ class Life:
             self.attempt(step)
 
     def attempt(self, step: Callable[[], None]) -> None:
-        """As the io worker and the cleaner do it: a StorageError takes the directory offline, any
-        other error of a compaction ends that compaction.
+        """Like the io worker and the cleaner: a StorageError takes the directory offline, any other
+        error of a compaction ends only that compaction.
         """
         try:
             step()

@@ -1,4 +1,4 @@
-"""What clients asked and were told, and whether that agrees with the log a broker has in the end.
+"""The clients' requests and responses, and whether they agree with the broker's final log.
 
 Every test that kills, tears or fills something writes one ``History`` and ends with ``check``. A
 value names its writer, its partition and its number, so that a lost, doubled, moved, reordered or
@@ -46,7 +46,7 @@ def parse_value(value: bytes | None) -> tuple[str, int, int] | None:
 
 @dataclass(slots=True)
 class WriterLog:
-    """What one writer did. Only its thread appends.
+    """The history of one writer. Only its thread appends.
 
     exact: every record is in the log at most once and in order, for the writer is idempotent or
     never sends anything twice.
@@ -64,13 +64,13 @@ class WriterLog:
         self.acked.append((time.monotonic(), partition, number, offset))
 
     def fail(self, partition: int, number: int, why: str) -> None:
-        """Not acknowledged: it may be in the log or not."""
+        """Not acknowledged: it may or may not be in the log."""
         self.failed.append((time.monotonic(), partition, number, why))
 
 
 @dataclass(slots=True)
 class ReaderLog:
-    """What one reader was given in each partition, in order. Only its thread appends."""
+    """The records that one reader got from each partition, in order. Only its thread appends."""
 
     name: str
     topic: str
@@ -91,7 +91,7 @@ class Entry:
 
     @property
     def visible(self) -> bool:
-        """Whether a reader of committed records is to be given it."""
+        """Whether a read_committed consumer should get it."""
         return self.fate in (PLAIN, COMMITTED)
 
 
@@ -207,7 +207,7 @@ class History:
     def check(
         self, log: Mapping[Partition, Sequence[Record]], *, lost_allowed: bool = False
     ) -> list[str]:
-        """Every contradiction, as one line each; empty when there is none.
+        """Every contradiction, as one line each; empty if there are none.
 
         log: all records of every partition, as read after the last fault. lost_allowed: for tests
         that destroyed data on purpose; the rest is checked all the same.
@@ -224,7 +224,7 @@ class History:
         return problems
 
     def check_transactions(self, log: Mapping[Partition, Sequence[Entry]]) -> list[str]:
-        """What became of each attempt, in all partitions of the topics they wrote to."""
+        """The outcome of each attempt, in all partitions of its topics."""
         fates: dict[bytes, dict[Partition, Counter[str]]] = defaultdict(
             lambda: defaultdict(Counter)
         )
@@ -314,7 +314,7 @@ def check_chain(
 
 
 def _check_attempt(attempt: Attempt, found: Mapping[Partition, Counter[str]]) -> list[str]:
-    """It came to pass whole or not at all, as its client was told."""
+    """It is either complete or absent, as its client was told."""
     problems = []
     name = attempt.key.decode()
     committed = {where: counts[COMMITTED] for where, counts in found.items() if counts[COMMITTED]}
@@ -419,7 +419,7 @@ def _check_ack_offsets(writers: Iterable[WriterLog]) -> list[str]:
 def _check_polls(
     reader: ReaderLog, log: Mapping[Partition, Sequence[Record]], lost_allowed: bool
 ) -> list[str]:
-    """What was read is what the log says, offset by offset and without holes."""
+    """The records read match the log, offset by offset and without gaps."""
     problems = []
     for partition, polled in reader.polled.items():
         records = log.get((reader.topic, partition), ())

@@ -44,7 +44,7 @@ ABORT_MARKER = b"\0\0\0\0"  # WIRE: version 0, type 0
 
 @dataclass
 class Report:
-    """What a writer was told: ``errors`` are texts, of records or of the client as a whole."""
+    """A writer's results: ``errors`` are texts, of records or of the client as a whole."""
 
     name: str
     sent: int = 0
@@ -57,7 +57,7 @@ class Report:
 
 
 class Writer(Protocol):
-    """Writes until it is stopped; then it waits for every answer."""
+    """Writes until it is stopped; then it waits for all responses."""
 
     name: str
 
@@ -211,7 +211,7 @@ class ProcessWriter:
 
 
 def arguments_of(broker: Broker, name: str, transactional: bool) -> list[str]:
-    """What both programs are told first."""
+    """The common arguments of both programs."""
     records = TRANSACTION_RECORDS if transactional else 0
     numbers = map(str, (PARTITIONS, RATE, OUTSTANDING_MAX, records))
     return [broker.bootstrap, TOPIC, name, *numbers]
@@ -244,7 +244,7 @@ def go_writer(
 
 
 def group_metadata(bootstrap: str, group: str) -> Any:
-    """Of somebody who commits for a group without being in it."""
+    """The metadata for committing to a group without being a member."""
     from confluent_kafka import Consumer
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 2})
@@ -256,7 +256,7 @@ def group_metadata(bootstrap: str, group: str) -> Any:
 
 @dataclass
 class Found:
-    """What the log has of all writers."""
+    """The records of all writers in the log."""
 
     records: int = 0
     duplicates: int = 0
@@ -331,7 +331,7 @@ def committed(broker: Broker, group: str) -> int:
 def killing(
     broker: Broker, writers: Sequence[Writer], kills: int, seed: int
 ) -> Iterator[list[Report]]:
-    """Kill io workers, one at a time, each when everybody writes again; the reports at the end."""
+    """Kill io workers, one at a time, each when all clients write again; the reports at the end."""
     began = time.monotonic()
     chance = random.Random(seed)
     io_workers = int(broker.config["num.io.threads"])
@@ -362,7 +362,7 @@ def go_on(writers: Sequence[Writer]) -> None:
 
 
 def assert_unnoticed(broker: Broker, reports: Sequence[Report]) -> Found:
-    """No writer was told of anything, and the log is as if nobody had died."""
+    """No writer got an error, and the log is as if no process had died."""
     found = look(broker, reports)
     errors = [text for report in reports for text in report.errors]
     sent = sum(report.sent for report in reports)

@@ -1,4 +1,4 @@
-"""What a broker may leave behind when it is gone: nothing but its data."""
+"""What a broker may leave behind after it has exited: only its data."""
 
 from __future__ import annotations
 

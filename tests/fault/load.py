@@ -65,7 +65,7 @@ class Load:
 
     @property
     def errors(self) -> list[BaseException]:
-        """What threads have ended with."""
+        """The errors with which threads have failed."""
         return list(self._errors)
 
     @property

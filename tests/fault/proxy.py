@@ -79,7 +79,7 @@ class Proxy:
         return upstream
 
     def _serve(self, client: socket.socket) -> None:
-        """One request after the other; a broker answers in order anyway."""
+        """Forward one request at a time; a broker responds in order anyway."""
         self._sockets.add(client)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         upstream = None
@@ -94,7 +94,7 @@ class Proxy:
                 one.close()
 
     def _pass_on(self, frame: bytes, client: socket.socket, upstream: socket.socket) -> bool:
-        """Whether the connection goes on."""
+        """Forward data; returns whether the connection is still open."""
         (key,) = struct.unpack_from(">h", frame, 4)
         plan = self._plan() if key in REPEATED else set()
         if key == self.lose_next:

@@ -53,7 +53,7 @@ def shimmed(
 
 
 def broker_command(variables: dict[str, str]) -> list[str]:
-    """For ``Broker(command=...)``: the broker behind the shim."""
+    """For ``Broker(command=...)``: runs the broker under the shim."""
     words = [f"{name}={value}" for name, value in variables.items()]
     return ["env", *words, sys.executable, "-m", "kbroker.cli.start"]
 
@@ -89,7 +89,7 @@ class FailingCall:
 
     @property
     def hits(self) -> int:
-        """How many of them failed."""
+        """The number of failed calls."""
         return int(self._fields()[5])
 
     @property

@@ -104,7 +104,7 @@ def damage(log_dir: Path, chance: random.Random) -> list[str]:
 
 
 def use(store: LogStore, chance: random.Random) -> None:
-    """What an io worker does with a log, and what it does when that fails."""
+    """Use a log as an io worker does, including its error handling."""
     log = store.manager.log(0)
     assert store.slot()["state"] == (OFFLINE if log is None else ONLINE)
     if log is None:

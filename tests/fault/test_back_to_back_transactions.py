@@ -70,7 +70,7 @@ class Exam:
             assert not told["fatal"], f"after {self.commits} commits: {self.errors[-3:]}"
 
     def check(self) -> None:
-        """What was committed is there, once, and nothing else."""
+        """All committed records are there once, and nothing else."""
         for partition in range(PARTITIONS):
             found = self.reader.fetch("t", self.sending, partition=partition, committed=True)
             values = [int(record.value or b"") for record in found]

@@ -1,4 +1,6 @@
-"""Nobody is given another's bytes, whoever is cut off or killed meanwhile (exam S13)."""
+"""No client gets another's bytes, even if clients are disconnected or processes killed (exam
+S13).
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ class Marked:
             self._offset = batch.next_offset
 
     def _break_off(self, client: WireClient) -> None:
-        """Leave answers unread and requests half sent."""
+        """Leave responses unread and requests half sent."""
         request = request_frame(
             produce_request(self.name, {0: self._batch()}, timeout_ms=5000), 8, 9, self.name
         )

@@ -143,14 +143,16 @@ class Survivor:
         ]
 
     def damaged_segments(self) -> float:
-        """What the gauge says."""
+        """The value of the gauge."""
         name = "kbroker_log_segments_damaged"
         with urllib.request.urlopen(f"{self.broker.metrics_url}/metrics", timeout=30) as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
     def wait_for_line(self, path: Path) -> None:
-        """The log speaks of the file, or of its partition; what readers meet is told in a tick."""
+        """Wait until the log mentions the file, or its partition; damage found by readers is
+        reported within a tick.
+        """
         broker = self.broker
         wait_until(lambda: is_mentioned(broker.log_text, path), 10, f"a line about {path}")
 
@@ -187,7 +189,9 @@ class Survivor:
         return len(records), why
 
     def append(self, partition: int) -> None:
-        """It goes on: a new record is stored and read back, wherever the log is served."""
+        """The broker continues: a new record is stored and read back, wherever the log is
+        served.
+        """
         with WireClient((self.broker.host, self.broker.port)) as client:
             answer = client.produce(TOPIC, {partition: batch_of([b"new"])})[partition]
             if answer.error_code:
@@ -199,7 +203,7 @@ class Survivor:
 
 
 def is_mentioned(text: str, path: Path) -> bool:
-    """Whether the log speaks of a file, or of its partition."""
+    """Whether the log mentions a file, or its partition."""
     return path.name in text or path.parent.name in text
 
 
@@ -251,7 +255,7 @@ def test_damaged_partition_files_lose_at_most_what_was_not_synced(
 def test_damage_of_before_a_clean_start_is_never_served(
     template: Path, tmp_path: Path, how: str, seed: int
 ) -> None:
-    """No start looks at those files: the first reader does, before anything is sent."""
+    """A start does not read those files: the first reader does, before anything is sent."""
     chance = random.Random(seed)
     more = {"num.network.threads": 2, "metrics.port": 0}
     with Survivor(template, tmp_path / "b", more) as survivor:
@@ -329,7 +333,7 @@ def test_damaged_meta_properties_is_named_or_harmless(
 def test_damaged_metadata_store_costs_no_record(
     template: Path, tmp_path: Path, name: str, how: str, seed: int
 ) -> None:
-    """It has a copy, and topics that neither knows are found in the directories."""
+    """It has a copy, and topics missing in both are found in the directories."""
     with Survivor(template, tmp_path / "b") as survivor:
         survivor.start()
         with WireClient((survivor.broker.host, survivor.broker.port)) as client:

@@ -48,7 +48,9 @@ def produce_until_rejected(client: WireClient, size: int = 100_000) -> tuple[int
 
 
 def read(client: WireClient, partition: int) -> list[Record]:
-    """All records, once the partition serves: a start answers before it has opened its logs."""
+    """All records, once the partition is served: a broker responds before it has opened its
+    logs.
+    """
     return wait_until(lambda: [client.read_all(TOPIC, partition)])[0]
 
 
@@ -270,7 +272,7 @@ def wait_until_synced(directory: Path, partitions: set[int], end: int) -> None:
 
 
 def failed_responses(client: WireClient, bad: set[int]) -> dict[int, object] | None:
-    """The answers once all partitions of the bad disk are rejected."""
+    """The responses once all partitions of the bad disk are rejected."""
     answers = produce_to_all(client, TOPIC, PARTITIONS)
     rejected = {p for p in bad if answers[p].error_code == STORAGE_ERROR}
     return answers if rejected == bad else None
@@ -283,7 +285,7 @@ def directory_errors(client: WireClient) -> dict[str, int]:
 
 
 def test_broker_whose_only_directory_fails_says_so(tmp_path: Path) -> None:
-    """Nothing hangs, nothing is acknowledged, and it starts again once the disk is back."""
+    """Nothing hangs, nothing is acknowledged, and the broker starts again once the disk is back."""
     with (
         failing_disk(tmp_path / "bad") as disk,
         Broker(SETTINGS, log_dirs=disk.path / "data") as broker,

@@ -1,4 +1,4 @@
-"""Disk calls fail, one after the other, until there is none left that was not tried (exam E5 c).
+"""Disk calls fail, one after the other, until each has failed once (exam E5 c).
 
 Every trial is the life of a log: made, appended to, rolled, synced, compacted, cut at its start,
 stopped, started again. Whatever fails, nothing that was accepted is lost, nothing but the directory

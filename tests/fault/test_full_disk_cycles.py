@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 class Expected:
-    """What was accepted: the last offset and value of each key."""
+    """The accepted records: the last offset and value of each key."""
 
     def __init__(self, client: WireClient, seed: int) -> None:
         self.client = client
@@ -57,7 +57,7 @@ class Expected:
         return int(answer.error_code)
 
     def is_there(self) -> bool:
-        """Whether a reader finds all of it; false while segments are exchanged."""
+        """Whether a reader finds all of it; false while segments are swapped."""
         found = {r.key: (r.offset, r.value) for r in self.client.read_all(TOPIC, 0)}
         return found == self.last
 

@@ -98,7 +98,9 @@ def test_tree_killed_while_it_starts_keeps_what_was_acknowledged(seed: int, scal
 
 
 def kill_during_start(broker: Broker, after_s: float) -> None:
-    """Kill it ``after_s`` seconds after its start began, whether it answers by then or not."""
+    """Kill it ``after_s`` seconds after the beginning of its start, whether it responds by then or
+    not.
+    """
     old_pid = broker.pid
 
     def kill_later() -> None:
@@ -152,8 +154,9 @@ def produces(broker: Broker) -> int:
 
 
 def test_stop_waits_for_answers_as_long_as_it_has_time(leftovers: Leftovers) -> None:
-    """A disk that is slow for a second. An idempotent producer whose batches were written and not
-    answered would be told that they are out of order: of those before the stop the last is known.
+    """A disk that is slow for a second. An idempotent producer whose batches were written without a
+    response would get OUT_OF_ORDER_SEQUENCE_NUMBER: only the last batch before the shutdown is
+    known.
     """
     with Broker() as broker, WireClient((broker.host, broker.port), timeout=60) as client:
         client.create_topic(TOPIC, 1)

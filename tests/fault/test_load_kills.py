@@ -46,7 +46,7 @@ def crash(root: Path, point: str, kind: str = "dir", does: str = "load") -> int:
 
 
 def rows_of(root: Path, kind: str) -> Counter[tuple[str, int, int]]:
-    """What a reader of the destination sees."""
+    """The rows that a reader of the destination sees."""
     name, _, where = kind.partition(":")
     if name in LIBRARIES:
         return rows_in_table(root, name)
@@ -95,7 +95,7 @@ def test_kill_at_a_point_leaves_each_record_once_in_the_table(
 def test_kill_while_the_iceberg_table_is_changed_leaves_each_record_once(
     tmp_path: Path, point: str, nth: int
 ) -> None:
-    """Its library writes several files, of which one is the change."""
+    """The library writes several files, one of which makes the change visible."""
     pytest.importorskip("pyiceberg")
 
     kill_and_check(tmp_path, "iceberg", point, nth)

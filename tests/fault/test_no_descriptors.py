@@ -56,7 +56,7 @@ def lines_with(broker: Broker, text: str) -> int:
 
 
 def test_roll_without_descriptors_is_rejected_and_the_directory_stays_online() -> None:
-    """It would take all partitions away until the restart, for a file more."""
+    """It would take all partitions offline until the restart, for lack of one file."""
     settings = {**ONE_OF_EACH, "log.segment.bytes": SEGMENT_BYTES, "log.flush.interval.ms": 100}
     with Broker(settings) as broker, connected(broker) as client:
         client.create_topic(TOPIC, 2)
@@ -130,7 +130,7 @@ def test_start_with_a_hopeless_limit_is_rejected(tmp_path: Path) -> None:
 
 
 def test_connections_that_take_all_descriptors_do_not_disturb_others() -> None:
-    """They are closed; who is connected goes on, also with files that are not open yet."""
+    """They are closed; established clients continue, even with files that are not open yet."""
     settings = {**ONE_OF_EACH, "log.segment.bytes": SEGMENT_BYTES}
     with Broker(settings) as broker, connected(broker) as client, ExitStack() as stack:
         client.create_topic(TOPIC, 20)

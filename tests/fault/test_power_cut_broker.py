@@ -236,7 +236,7 @@ class Recording:
 
 
 class Promises:
-    """What must be true after a cut, by the marks before it."""
+    """What must hold after a power failure, given the marks before it."""
 
     def __init__(self, facts: list[dict[str, Any]]) -> None:
         self.topics: set[str] = set()
@@ -283,7 +283,7 @@ class Promises:
             self.check_payments(client)
 
     def check_payments(self, client: WireClient) -> None:
-        """What was decided is carried out soon after the start, in every partition."""
+        """Decided transactions are completed soon after the start, in every partition."""
 
         def agreed() -> tuple[set[int]] | None:
             one, other = (

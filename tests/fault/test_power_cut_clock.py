@@ -54,7 +54,7 @@ TOPICS = ("one", "two", "three")
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """Where the images lie: in memory, if there is such a directory."""
+    """The directory for the images: in memory, if there is one."""
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as path:
         yield Path(path)

@@ -67,7 +67,7 @@ def record(work: Path, seed: int, moves: str) -> list[Change]:
 
 
 class Promises:
-    """What the marks up to a cut say must be true."""
+    """What the marks before a power failure promise."""
 
     def __init__(self, facts: list[dict[str, Any]]) -> None:
         self.ends: dict[str, int] = {}
@@ -154,7 +154,7 @@ def places(root: Path, name: str) -> list[str]:
 
 
 def end_moves(store: LogStore) -> None:
-    """What was on its way arrives."""
+    """Moves in progress complete."""
     moves = store.manager.moves
     for _ in range(1000):
         if not moves:
@@ -165,7 +165,7 @@ def end_moves(store: LogStore) -> None:
 
 
 def check_state(root: Path, promises: Promises, moves: str) -> None:
-    """Open what a cut left; everything promised is there, and it goes on."""
+    """Open the state after a power failure; everything promised is there, and the log works."""
     if not (root / "logs-0").exists():
         assert not promises.ends
         return

@@ -175,7 +175,7 @@ def test_synced_sealed_log_that_is_short_is_offline(template, fast_path, cut):
 def test_segments_that_have_each_others_names_are_offline(
     template, fast_path, first, second, clean
 ):
-    """With their indexes or without: nothing escapes, no record is at another's offset."""
+    """With their indexes or without: no error escapes, no record is at another's offset."""
     trial = Trial(template, fast_path / "trial")
     for suffix in (".log", ".index", ".timeindex"):
         one, other = (trial.file(f"{base:020}{suffix}") for base in (first, second))

@@ -66,7 +66,9 @@ def write(path: Path, steps: list[Step], done: int) -> None:
 
 
 def killed_writer(path: Path, steps: list[Step], wanted: int) -> int:
-    """How many steps a writer had said it took when it was killed, somewhere behind the wanted."""
+    """The number of steps that a writer had reported when it was killed, somewhere after the
+    requested one.
+    """
     news, done = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Requests of transactions that come twice, late, or whose answers are lost change nothing."""
+"""Transactional requests that are duplicated, late or lose their responses have no effect."""
 
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ def test_chain_is_exactly_once_when_requests_come_twice_and_answers_are_lost(
 
 
 def test_record_behind_an_abort_is_written_or_rejected(seed: int) -> None:
-    """librdkafka 2.16 drops a record in an abort whose answer is lost, and gives its number to the
-    next one. Apache Kafka acknowledges that as a repetition, and it is gone."""
+    """librdkafka 2.16 drops a record in an abort whose response is lost, and gives its sequence
+    number to the next one. Apache Kafka acknowledges that as a duplicate, and it is lost.
+    """
     from confluent_kafka import KafkaException, Producer
 
     proxy = Proxy(seed)

@@ -82,7 +82,7 @@ class WireClient:
         return self._read(size)
 
     def call(self, request: Message, version: int) -> Any:
-        """Send a request and decode its answer, which must be the next one."""
+        """Send a request and decode its response, which must be the next one."""
         number = self.send(request, version)
         frame = self.receive()
         assert request.API_KEY is not None
@@ -92,7 +92,7 @@ class WireClient:
         return codec.decode_exact(_response_class(request), version, frame, position)
 
     def is_closed(self, timeout: float) -> bool:
-        """Whether the broker closes the connection within ``timeout``; answers are skipped."""
+        """Whether the broker closes the connection within ``timeout``; responses are skipped."""
         deadline = time.monotonic() + timeout
         while (left := deadline - time.monotonic()) > 0:
             self.socket.settimeout(left)
@@ -143,8 +143,8 @@ class WireClient:
         return answer.producer_id, answer.producer_epoch
 
     def produce(self, topic: str, batches: dict[int, bytes], acks: int = 1) -> dict[int, Any]:
-        """One batch for each partition with Produce 8; the partitions' answers. The broker may
-        take half of what this client waits.
+        """One batch for each partition with Produce 8; returns the partitions' responses. The
+        broker may take half of this client's timeout.
         """
         request = produce_request(topic, batches, acks, timeout_ms=int(self.timeout * 500))
         answer = self.call(request, 8)
@@ -159,8 +159,8 @@ class WireClient:
     def await_open(
         self, topic: str, partitions: Iterable[int], timestamp: int = LATEST
     ) -> dict[int, Any]:
-        """Wait for these logs, which a broker opens after it has begun to answer; the partitions'
-        answers to ListOffsets 4. One that cannot be opened is not waited for.
+        """Wait for these logs, which a broker opens after it has begun to respond; the partitions'
+        ListOffsets 4 responses. One that cannot be opened is not waited for.
         """
         cls = ListOffsetsRequest
         asked = [
@@ -178,7 +178,7 @@ class WireClient:
         return wait_until(answers, self.timeout, "the logs are open")
 
     def fetch(self, topic: str, partition: int, offset: int, max_wait_ms: int = 0) -> Any:
-        """The partition's answer to Fetch 11."""
+        """The partition's Fetch 11 response."""
         cls = FetchRequest
         part = cls.FetchPartition(
             partition=partition, fetch_offset=offset, partition_max_bytes=4 << 20

@@ -1,5 +1,5 @@
-"""What a program did to a directory, as ``disk_shim.c`` wrote it down, and what a disk may hold of
-it when the power goes.
+"""The calls of a program on a directory, as recorded by ``disk_shim.c``, and the possible contents
+of a disk after a power failure.
 
 A cut lies between two records. What was synced before it is on the disk. Of the rest:
 
@@ -62,7 +62,7 @@ def _parse(data: bytes) -> Iterator[Change]:
 
 
 class Marker:
-    """Writes what the test knows between the records: whoever reads a mark may rely on it."""
+    """Writes marks between the calls: a promise that holds from then on."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -222,7 +222,7 @@ class _Undone:
             self._names.append((change.path, None))
 
     def place(self, path: str) -> str | None:
-        """Where a path of the program lies on the disk, None if its directory is not there."""
+        """The path on the simulated disk; None if its directory does not exist."""
         for name, before in reversed(self._names):
             if _is_within(path, name):
                 if before is None:

@@ -136,7 +136,7 @@ class ControllerHarness:
         return peer
 
     def call(self, operation: str, sender: Address = NETWORK, **args: Any) -> Any:
-        """Call the controller and turn everybody's loop until it has answered; its answer as JSON.
+        """Call the controller and run all loops until it has replied; returns its result as JSON.
 
         args: the request's, those that may be left out too.
         """

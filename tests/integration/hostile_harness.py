@@ -1,4 +1,4 @@
-"""What the tests of hostile input share: one broker, its memory, and a client that behaves."""
+"""Fixtures of the hostile input tests: a broker, its memory, and a well-behaved client."""
 
 from __future__ import annotations
 

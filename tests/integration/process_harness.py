@@ -46,9 +46,7 @@ class Client:
         return int(ANSWER.unpack(data)[2])
 
     def is_closed(self, timeout: float) -> bool:
-        """Whether the broker closes the connection within ``timeout``, without being asked
-        anything.
-        """
+        """Whether the broker closes the connection within ``timeout`` without a request."""
         patience = self._sock.gettimeout()
         self._sock.settimeout(timeout)
         try:
@@ -100,5 +98,5 @@ def health(broker: Broker) -> dict[str, Any]:
 
 
 def shared_memory_names() -> set[str]:
-    """What /dev/shm holds of ours."""
+    """Our names in /dev/shm."""
     return {name for name in os.listdir("/dev/shm") if "kbroker" in name}

@@ -1,4 +1,4 @@
-"""Administration by real clients, on a real broker: what is answered is so, also after a crash."""
+"""Administration by real clients, on a real broker: results are true, also after a crash."""
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -175,7 +175,7 @@ def test_acknowledged_changes_survive_kill_9_of_the_controller(kbroker, admin):
 
 
 def is_creatable(admin, name):
-    """Whether the controller is back; while it is not, clients get an answer that is no success."""
+    """Whether the controller is back; until then, clients get an error."""
     try:
         create(admin, name)
     except KafkaException as error:

@@ -1,4 +1,6 @@
-"""What ApiVersions announces works: every API in every version, asked for something that exists."""
+"""All versions announced in ApiVersions work: every API in every version, with an existing
+resource.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ class Speaker:
         }
 
     def ask(self, key: ApiKey, version: int) -> set[int]:
-        """The error codes of the answer."""
+        """The error codes in the response."""
         cls: Any = request_class(key)
         request = filled(cls, cls.STRUCT, cls, version)
         if key == ApiKey.JOIN_GROUP:

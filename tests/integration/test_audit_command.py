@@ -34,7 +34,7 @@ def tell(broker: Broker, topic: str, messages: list[bytes]) -> None:
 
 
 def counted(topic: str, extra: dict[int, int]) -> list[bytes]:
-    """What a producer of all records tells, and ``extra`` by record number that never arrived."""
+    """The counts of a producer of all records, and ``extra`` lost ones by record number."""
     counter = AuditCounter("producer", "test")
     for number in range(COUNT):
         counter.add(topic, FIRST_MS + number * STEP_MS, 1 + extra.get(number, 0))
@@ -115,7 +115,9 @@ def test_lost_records_are_an_alert_with_their_bucket(
 def test_alerts_that_cannot_be_written_do_not_hide_what_is_missing(
     audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """1 would say that the audit failed, and whoever waits for 2 would hear of nothing."""
+    """An exit code of 1 would mean that the audit failed, and a script that expects 2 would miss
+    the alert.
+    """
     broker, topic = audited
     tell(broker, f"{topic}-audit", counted(topic, {35: 4}))
 
@@ -169,7 +171,7 @@ def test_records_that_came_twice_are_a_surplus(
 def test_summary_calls_a_surplus_by_its_name(
     audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was counted among what is not complete."""
+    """It was counted as incomplete."""
     broker, topic = audited
     write_one_more(broker, topic)
     where = ["--bootstrap", broker.bootstrap, "--topics", topic, "--master", "none"]
@@ -290,7 +292,7 @@ def test_folders_that_were_deleted_by_hand_are_missing_from_a_count_of_files(
 
 
 def counted_by(tier: str, topic: str) -> list[bytes]:
-    """What an application of that tier tells of the first bucket."""
+    """The counts that an application of that tier reports for the first bucket."""
     counter = AuditCounter(tier, "test")
     counter.add(topic, FIRST_MS, IN_BUCKET)
     return counter.take()
@@ -300,7 +302,8 @@ def test_tiers_are_compared_in_the_topics_that_they_count(
     audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A consumer of another topic has lost nothing of this one, and another topic's producer is no
-    measure of it."""
+    reference for it.
+    """
     broker, topic = audited
     other = f"{topic}-other"
     create_topic(broker.bootstrap, other, 1)
@@ -345,7 +348,7 @@ def test_smaller_buckets_of_applications_lie_within_those_of_the_audit(
 def test_buckets_that_do_not_fit_are_left_out_and_told(
     audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One message kept everybody from a report."""
+    """A single message suppressed all reports."""
     broker, topic = audited
     messages = counted(topic, {})
     other = json.loads(messages[0]) | {"guid": "another"}

@@ -59,7 +59,7 @@ def create_topic(broker: Broker) -> Any:
 
 
 def split(members: list[Member]) -> bool:
-    """Whether the members have all partitions, each of them some."""
+    """Whether the members own all partitions, each of them some."""
     owned = [member.owned for member in members]
     return all(owned) and sorted(p for share in owned for p in share) == list(range(PARTITIONS))
 

@@ -1,4 +1,4 @@
-"""Connections to servers that are no proper broker, and to one that wants to know who comes."""
+"""Connections to servers that are not a proper broker, and to one with authentication."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_server_that_is_no_broker_is_found_out(data):
 
 
 def test_listener_with_tls_is_told_to_one_without():
-    """It was "a frame of 352518912 bytes"."""
+    """The message was "a frame of 352518912 bytes"."""
     alert = bytes.fromhex("15030300020246")
     with (
         FakeBroker({ApiKey.API_VERSIONS: lambda request, state: alert}) as broker,
@@ -162,7 +162,7 @@ def test_broker_of_old_is_asked_in_its_versions():
 
 
 def test_coordinator_that_has_moved_is_asked_where_it_is_now():
-    """It was asked for ever where it had been, for how long offsets are kept."""
+    """The old coordinator was asked for as long as offsets are retained."""
     found = FindCoordinatorResponse
     config = DescribeConfigsResponse
     with socket.socket() as nobody:
@@ -264,7 +264,7 @@ def test_coordinator_is_asked_where_it_is_now():
 
 
 def refused_rows(answer: Any, topic: str, partition: str) -> Respond:
-    """Of two partitions the second is not allowed."""
+    """The second of two partitions is not authorized."""
 
     def refuse(request: Any, state: dict[str, Any]) -> Any:
         codes = {3: 0, 4: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
@@ -315,7 +315,7 @@ def test_partition_that_may_not_be_used_is_named(asked):
 
 
 def test_producer_that_may_write_nowhere_is_told_what_it_needs():
-    """Kafka refuses it a producer id, with an error of the cluster that names no topic."""
+    """Kafka rejects its InitProducerId, with an error of the cluster that names no topic."""
 
     def refused(request: Any, state: dict[str, Any]) -> Any:
         return InitProducerIdResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -432,7 +432,7 @@ def test_topic_made_anew_is_read_where_the_old_one_was_heard_of_before():
 
 @pytest.mark.parametrize("lifted", [True, False])
 def test_reader_above_its_quota_waits_as_long_as_it_is_told(lifted):
-    """Kafka answers it without any partition, which was taken for a topic that is gone."""
+    """Kafka responds without any partition, which was taken for a deleted topic."""
 
     def metadata(request: Any, state: dict[str, Any]) -> Any:
         answer: Any = broker.metadata(request, state)
@@ -482,7 +482,7 @@ def test_partitions_that_were_added_are_heard_of_in_time(monkeypatch):
 def test_name_that_no_topic_may_have_is_refused_at_once_and_for_that(
     kbroker_broker: Broker,
 ) -> None:
-    """It was waited for, and then not known."""
+    """It was retried until the timeout, and then unknown."""
     began = time.monotonic()
 
     with (

@@ -129,7 +129,7 @@ def java_text(pems: dict[str, Certificate]) -> dict[str, str]:
 
 
 def java_lines_joined(pems: dict[str, Certificate]) -> dict[str, str]:
-    """As a properties file has them, each line ended by a backslash: Java reads that."""
+    """In a properties file, as lines that end with a backslash, as Java allows."""
     return {
         name: " ".join(value.split("\n")) if name != "ssl.keystore.key" else value.replace("\n", "")
         for name, value in java_text(pems).items()

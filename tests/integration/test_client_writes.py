@@ -262,7 +262,7 @@ def test_zombie_is_fenced_by_who_asks_for_its_id(cluster):
 @WAYS
 @pytest.mark.parametrize("patience_s", [60.0, 0.0], ids=["refused", "timed-out"])
 def test_fenced_producer_that_aborts_leaves_its_successor_alone(cluster, implicit, patience_s):
-    """What the successor has written may be recorded as committed already."""
+    """The records of the successor may be recorded as committed already."""
     name = f"fenced-{implicit}-{patience_s:g}"
     topics.create(cluster, name)
     zombie, successor = (
@@ -314,7 +314,7 @@ def test_offsets_of_a_group_count_when_the_transaction_is_committed(cluster, imp
 @WAYS
 @pytest.mark.parametrize("commit", [True, False])
 def test_transaction_without_a_record_ends_without_a_request(cluster, implicit, commit):
-    """A broker that never heard of it refuses to end it."""
+    """A broker that does not know the transaction rejects its end."""
     name = f"txn-empty-{implicit}-{commit}"
     topics.create(cluster, name)
     identity = identity_of(cluster, name, implicit)

@@ -1,4 +1,4 @@
-"""What a broker on ZooKeeper says of its cluster in /metrics and /health."""
+"""/metrics and /health of a broker on ZooKeeper, as far as its cluster is concerned."""
 
 from __future__ import annotations
 

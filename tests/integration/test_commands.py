@@ -52,7 +52,7 @@ def test_terminated_while_it_is_imported_a_job_ends_quietly(name: str) -> None:
 
 
 def test_interrupted_in_its_first_lines_a_broker_ends_quietly() -> None:
-    """It handles signals itself once it has its settings."""
+    """It handles signals itself once it has read its configs."""
     assert run("kbroker-supervisor", "kbroker.supervisor.launch") == (130, "", "")
 
 

@@ -160,7 +160,7 @@ def test_impossible_requests_do_no_harm(broker: Broker) -> None:
 
 
 def test_links_of_a_controller_outlast_the_death_of_the_process_they_tell() -> None:
-    """What was sent while nobody could answer is done when somebody can."""
+    """Requests sent while no process could respond are served later."""
     loop = PeerLoop()
     with Broker() as other:
         here = LiveBroker([["PLAINTEXT", other.host, other.port, "PLAINTEXT"]], None)

@@ -69,7 +69,7 @@ def test_topics_on_disk_are_adopted_once(harness):
 
 @pytest.mark.parametrize("lost", [(FILE_NAME,), (FILE_NAME, COPY_NAME)])
 def test_lost_metadata_costs_no_topic(harness, lost):
-    """The copy knows the settings, too; directories know that there is a topic."""
+    """The copy has the configs, too; the directories only show that there is a topic."""
     harness.start()
     (made,) = harness.call("create_topics", topics=[topic("t", retention_ms="77")])
     make_partition(harness.data_dir, "t-0", bytes.fromhex(made["topic_id"]))
@@ -195,7 +195,7 @@ def test_producer_ids_on_disk_are_not_given_again(harness):
 
 @pytest.mark.parametrize("reason", ["kraft", "released", "partition missing"])
 def test_data_of_kafka_is_left_to_kbroker_adopt(harness, reason):
-    """Its settings are in the directory, or it is not whole: to be served it needs a decision."""
+    """Its configs are in the directory, or it is incomplete: serving it needs a decision."""
     make_partition(harness.data_dir, "t-0")
     if reason == "kraft":
         make_partition(harness.data_dir, "__cluster_metadata-0")

@@ -233,7 +233,7 @@ def make_endless(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [make_bad, make_empty, make_fifo, make_endless])
 def test_sighup_with_a_bad_file_changes_nothing(harness, make):
-    """The controller read a FIFO, or a file without end, for ever."""
+    """The controller read a FIFO, or a file without end, forever."""
     make(Path(harness.config_path))
     os.kill(harness.pid, signal.SIGHUP)
     assert change(harness, of_topic("t", ("retention.ms", SET, "6"))) == [(0, None)]

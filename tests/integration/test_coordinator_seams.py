@@ -1,4 +1,4 @@
-"""Where groups, offsets, transactions and processes meet: crashes in the middle, topics deleted."""
+"""Interactions of groups, offsets, transactions and processes: crashes halfway, deleted topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Record batches that are corrupt, too large or bombs: only their partition refuses (exam S3)."""
+"""Record batches that are corrupt, too large or bombs: only their partition rejects them (exam
+S3).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def client(broker: Broker) -> Iterator[WireClient]:
 
 
 def sealed(batch: bytearray | bytes) -> bytes:
-    """With a checksum that is right: only the content is wrong."""
+    """With a valid checksum: only the content is wrong."""
     data = bytearray(batch)
     struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
     return bytes(data)

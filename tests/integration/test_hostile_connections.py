@@ -115,8 +115,8 @@ def test_slow_first_request_is_closed_in_time(broker: Broker) -> None:
 
 
 def test_repeated_offence_is_a_line_in_the_log_not_one_each(broker: Broker) -> None:
-    """A client that repeats a failing produce without acks, whose only answer is a closed
-    connection, fills no disk with lines.
+    """A client that repeats a failing produce without acks, and gets only a closed connection, must
+    not fill the disk with log lines.
     """
     reason = "a produce with acks=0 failed"
     request = produce_request("absent", {0: batch_of([b"x"])}, acks=0)
@@ -158,7 +158,7 @@ def test_clients_that_never_read_delay_nobody(broker: Broker) -> None:
 
 
 def test_producers_that_never_read_delay_nobody(broker: Broker) -> None:
-    """Answers pile up in the broker no further than the requests in flight allow."""
+    """Responses pile up in the broker no further than the limit of requests in flight."""
     request = produce_request(TOPIC, {0: batch_of([b"x"])})
     frame = request_frame(request, 8, 1, "deaf")
     with (

@@ -120,7 +120,9 @@ class Attacker:
         self.answered = self.closed = self.parked = 0
 
     def send(self, frame: bytes) -> None:
-        """One frame and a probe behind it; then the connection is closed or the probe answered."""
+        """Send one frame and a probe after it; then the connection is closed or the probe has a
+        response.
+        """
         if self._client is None:
             self._client = client_of(self._broker)
             self._client.socket.settimeout(PARKED_S)
@@ -200,7 +202,7 @@ def test_foreign_protocol_or_length_is_closed_with_its_reason(
 
 
 def test_requests_behind_a_broken_one_are_not_served(broker: Broker) -> None:
-    """What was sent before it is answered, what comes after is dropped with the connection."""
+    """Requests before it get a response, those after it are dropped with the connection."""
     with client_of(broker) as client:
         good = request_frame(ApiVersionsRequest(), 0, 7, None)
         client.socket.sendall(good + struct.pack(">i", -5) + good)

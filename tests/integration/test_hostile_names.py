@@ -212,8 +212,8 @@ def test_client_of_another_encoding_commits_and_reads_its_metadata(
 def test_ids_of_groups_and_members_reach_the_log_short_and_harmless(
     broker: Broker, client: WireClient, text: str
 ) -> None:
-    """Group, member and instance ids, the protocol and the reason to leave are told at each step of
-    a group.
+    """Group, member and instance ids, the protocol and the reason to leave are logged at each step
+    of a group.
     """
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name=text[:1000], metadata=b"")
     join = JoinGroupRequest(
@@ -241,7 +241,7 @@ def test_ids_of_groups_and_members_reach_the_log_short_and_harmless(
 
 
 def has_joined(answer: Any) -> Any:
-    """The answer, unless its coordinator is being found or loaded."""
+    """The response, unless its coordinator is being found or loaded."""
     return answer if answer.error_code == 0 else None
 
 

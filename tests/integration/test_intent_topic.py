@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def old() -> Any:
-    """A broker as those before Kafka 2.4: it wants to be told how many replicas there are to be.
+    """A broker before Kafka 2.4, which requires a number of replicas.
 
     ``settings``: its own. ``made``: how many replicas the topic was made with."""
     settings: dict[str, str] = {}
@@ -73,7 +73,7 @@ def old() -> Any:
 
 
 def test_intent_topic_gets_as_many_replicas_as_an_old_broker_makes_by_default(old: Any) -> None:
-    """Kafka 1.1 refused "the broker's own number": no exactly-once write was possible with it."""
+    """Kafka 1.1 rejected "the broker's default": exactly-once writes were impossible with it."""
     old.settings["default.replication.factor"] = "3"
 
     with Cluster(old.bootstrap, deadline=30) as cluster:

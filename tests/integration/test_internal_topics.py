@@ -26,13 +26,13 @@ OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 
 
 def topics_of(client: WireClient) -> dict[str, tuple[bool, int]]:
-    """Whether each topic is internal, and how many partitions it has."""
+    """Whether each topic is internal, and its number of partitions."""
     found = client.call(MetadataRequest(topics=None), 9).topics
     return {topic.name: (topic.is_internal, len(topic.partitions)) for topic in found}
 
 
 def settings_of(client: WireClient, topic: str) -> dict[str, Any]:
-    """What the topic was created with."""
+    """The configs that the topic was created with."""
     cls = DescribeConfigsRequest
     resource = cls.DescribeConfigsResource(resource_type=TOPIC_TYPE, resource_name=topic)
     (result,) = client.call(cls(resources=[resource]), 4).results

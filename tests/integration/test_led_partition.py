@@ -30,7 +30,7 @@ class Follower:
         self.session = self.epoch = 0
 
     def fetch(self, offset: int | None, leader_epoch: int = 1, wait_ms: int = 0) -> Any:
-        """One request; offset: None to go on with what the session has."""
+        """A single request; offset: None to continue in the session."""
         cls = FetchRequest
         partition = cls.FetchPartition(
             partition=0,

@@ -53,7 +53,7 @@ def test_load_from_a_commit_loads_again_what_came_after_it(
 def test_load_from_a_commit_leaves_other_topics_of_the_destination_alone(
     kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They are on the broker as well, and were not asked for."""
+    """They are on the broker as well, but were not requested."""
     one, other = "load-commit-one", "load-commit-other"
     for topic in (one, other):
         create_topic(kbroker_broker.bootstrap, topic, 1)

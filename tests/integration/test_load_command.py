@@ -249,7 +249,9 @@ def test_offsets_of_what_is_not_loaded_are_refused(
 def test_offsets_beyond_the_end_are_refused_with_those_that_exist(
     kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It said "nothing new", and the next run without them would have begun at the start."""
+    """The output was "nothing new", and the next run without them would have started at the
+    beginning.
+    """
     make_topic(kbroker_broker, "load-beyond", 2)
     produce(kbroker_broker.bootstrap, "load-beyond", [30, 20])
     arguments = ["load-beyond", tmp_path / "d", "--from-offsets"]
@@ -426,7 +428,7 @@ def test_unreachable_broker_is_an_error_within_its_deadline(
 def test_following_load_brings_what_comes_in_while_it_runs(
     kbroker_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its time is over once all is there."""
+    """Its time is over once everything is there."""
     make_topic(kbroker_broker, "load-follow", 1)
     produce(kbroker_broker.bootstrap, "load-follow", [50])
     is_over = threading.Event()
@@ -460,7 +462,7 @@ def test_following_load_brings_what_comes_in_while_it_runs(
 def test_following_load_that_is_stopped_says_so_and_keeps_what_is_committed(
     kbroker_broker: Broker, tmp_path: Path, number: int, code: int
 ) -> None:
-    """As systemd, Kubernetes and Airflow stop it, or Ctrl-C."""
+    """As systemd, Kubernetes, Airflow or Ctrl-C stop it."""
     topic = f"load-stop-{code}"
     make_topic(kbroker_broker, topic, 1)
     produce(kbroker_broker.bootstrap, topic, [50])
@@ -501,7 +503,7 @@ def test_pattern_without_a_topic_is_an_error_unless_the_load_may_wait(
 
 
 def test_topics_of_tools_match_a_pattern_that_begins_as_they_do(kbroker_broker: Broker) -> None:
-    """As what exactly-once writes of Spark keep in ``__kbroker_spark_intents``."""
+    """Such as Spark's exactly-once topic ``__kbroker_spark_intents``."""
     for name in ("__of-tools", "of-users-of-tools"):
         make_topic(kbroker_broker, name, 1)
 

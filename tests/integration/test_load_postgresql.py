@@ -1,4 +1,4 @@
-"""``kbroker-load --sink jdbc`` as it is typed, into a PostgreSQL server; psycopg looks at it."""
+"""The command ``kbroker-load --sink jdbc`` with a PostgreSQL server; psycopg checks the result."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_table_of_other_columns_is_refused_in_one_line(
 def test_rewind_by_offsets_loads_again_and_replaces(
     kbroker_broker: Broker, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What somebody spoilt in the table is right again from the named offset on, and only there."""
+    """Rows that were damaged in the table are repaired from the named offset on, and only there."""
     create_topic(kbroker_broker.bootstrap, "load-pg-again", 2)
     produce(kbroker_broker.bootstrap, "load-pg-again", [250, 20])
     assert run(kbroker_broker, "load-pg-again", url, "again") == 0

@@ -1,4 +1,4 @@
-"""Replicas are moved between log directories of a running broker, while clients go on."""
+"""Replicas are moved between log directories of a running broker under load."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_new_partitions_spread_evenly_over_directories_and_io_workers(
 def test_nothing_new_is_made_while_all_directories_are_cordoned(
     client: WireClient, dirs: list[str], everything: bool
 ) -> None:
-    """As Kafka 4.3 has KIP-1066; what names the broker itself is taken."""
+    """As in Kafka 4.3 (KIP-1066); an assignment that names the broker is accepted."""
     broker_id = client.metadata().brokers[0].node_id
     client.create_topic("before", 1)
     cordon(client, broker_id, *(["*"] if everything else dirs))

@@ -41,8 +41,9 @@ def in_dir(directory: Path) -> set[int]:
 def test_emptied_directory_is_offline_and_nothing_of_it_begins_anew(
     broker: Broker, dirs: list[Path], tmp_path: Path
 ) -> None:
-    """A disk that is not mounted: with logs that begin at 0 again its records would be missed by
-    nobody."""
+    """An unmounted disk: if its logs started at 0 again, nobody would notice the missing
+    records.
+    """
     away = in_dir(dirs[1])
     disk = dirs[1].rename(tmp_path / "disk")
     dirs[1].mkdir()

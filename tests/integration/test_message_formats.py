@@ -59,7 +59,7 @@ def produce(client: WireClient, topic: str, data: bytes, version: int = 2, acks:
 def test_record_without_key_is_refused_by_a_compacted_topic(
     client: WireClient, request: pytest.FixtureRequest, version: int
 ) -> None:
-    """By every version that names topics; from 8 on the answer says which record it was."""
+    """In every version that names topics; from 8 on the response says which record it was."""
     name = f"t{zlib.crc32(request.node.nodeid.encode())}"
     client.create_topic(name, cleanup_policy="compact")
     with_keys = [OldMessage(n, TIME, b"k", b"v") for n in range(2)]
@@ -292,7 +292,7 @@ def test_down_conversion_is_switched_while_running(client: WireClient, topic: st
 
 
 def test_topic_of_an_older_format_is_written_and_read_by_every_version(client: WireClient) -> None:
-    """Batches and message sets alike are stored in format 1; what that lacks is refused."""
+    """Batches and message sets alike are stored in format 1; what that lacks is rejected."""
     client.create_topic("older", message_format_version="0.10.2")
     assert produce(client, "older", set_bytes(0, MESSAGES), 1).base_offset == 0
     assert produce(client, "older", batch_of([b"a", b"b"], codec=LZ4), 9).base_offset == 4

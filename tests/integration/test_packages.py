@@ -1,4 +1,6 @@
-"""What `make dist` makes: a wheel that works in an empty environment, an sdist with all sources."""
+"""The results of `make dist`: a wheel that works in an empty environment, an sdist with all
+sources.
+"""
 
 from __future__ import annotations
 

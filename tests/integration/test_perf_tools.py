@@ -81,7 +81,9 @@ def test_settings_the_client_does_not_know_are_named(cluster):
 
 @pytest.mark.parametrize("client", ["librdkafka", "confluent"])
 def test_broker_that_goes_away_is_told_and_ends_the_run_in_its_time(client, monkeypatch, capfd):
-    """It was a line for each attempt to connect, for minutes, or until all records had failed."""
+    """There was a line for each connection attempt, for minutes, or until all records had
+    failed.
+    """
     monkeypatch.setattr(producer_perf, "REPORT_SECONDS", 0.2)
     warned = []
     with mock_cluster() as (bootstrap, end):

@@ -30,7 +30,7 @@ def open_connections(broker: Broker) -> int:
 
 
 def is_served(broker: Broker) -> int:
-    """The pid of the network process that serves a new connection, 0 when it is refused."""
+    """The pid of the network process that serves a new connection, 0 if it is rejected."""
     try:
         with Client(broker) as client:
             return client.ask()
@@ -39,7 +39,7 @@ def is_served(broker: Broker) -> int:
 
 
 def served_clients(broker: Broker, count: int) -> list[Client]:
-    """So many at once, as soon as the broker has noted the end of those before."""
+    """Open so many connections, as soon as the broker has noticed the end of the previous ones."""
 
     def ask_all() -> bool:
         clients.extend(Client(broker) for _ in range(count))
@@ -126,8 +126,9 @@ def test_connections_of_a_dead_network_process_are_forgotten(broker: Broker) -> 
 
 
 def admitted(stack: ExitStack, address: tuple[str, int]) -> WireClient | None:
-    """A client that is served. The acceptor hears a little later than everybody else of those that
-    have gone."""
+    """A client that is served. The acceptor learns of closed connections a little later than the
+    others.
+    """
     client = stack.enter_context(WireClient(address))
     try:
         client.metadata()
@@ -138,7 +139,7 @@ def admitted(stack: ExitStack, address: tuple[str, int]) -> WireClient | None:
 
 
 def test_restarted_acceptor_knows_the_addresses_of_open_connections() -> None:
-    """Also of those that end while it counts."""
+    """Including those that close while it counts."""
     with Broker({"max.connections.per.ip": 6}) as broker, ExitStack() as stack:
         address = (broker.host, broker.port)
         wait_until(lambda: open_connections(broker) == 0)
@@ -179,7 +180,9 @@ def test_acceptor_without_descriptors_pauses_and_recovers(broker: Broker) -> Non
 
 
 def settled_descriptors(pid: int) -> set[int]:
-    """What a process has open once its links to the others are made: the same for a while."""
+    """The open file descriptors of a process once its links to the others exist: unchanged for a
+    while.
+    """
     seen: list[set[int]] = []
 
     def is_settled() -> bool:

@@ -159,7 +159,7 @@ def test_child_that_cannot_start_stops_the_broker_with_3(tmp_path: Path) -> None
 
 
 def test_process_that_starts_while_the_controller_does_is_told_of_changes() -> None:
-    """It has the image of the controller before, and said hello to that one only."""
+    """It has the image of the previous controller, and said hello only to that one."""
     with Broker(num_network_threads=1) as broker:
         stopped = broker.kill("io", 0, signal.SIGSTOP)
         old = broker.kill("network")
@@ -175,7 +175,7 @@ def test_process_that_starts_while_the_controller_does_is_told_of_changes() -> N
 
 
 def arena_bytes(broker: Broker) -> int:
-    """Memory that the request arena of network-0 takes, whoever has touched it."""
+    """The memory of network-0's request arena, whichever process has touched it."""
     for entry in Path(f"/proc/{broker.pid}/map_files").iterdir():
         if "kbroker-arena-0" in os.readlink(entry):
             return entry.stat().st_blocks * 512
@@ -184,8 +184,8 @@ def arena_bytes(broker: Broker) -> int:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at mapped files")
 def test_memory_of_requests_is_given_back_when_their_network_process_dies() -> None:
-    """When memory runs out the kernel kills who holds most of it. The arena outlives the process:
-    if that were left so, the next ones would be killed in vain, down to the supervisor.
+    """When memory runs out the kernel kills the process that uses most of it. The arena outlives
+    its process: otherwise the next ones would be killed for nothing, up to the supervisor.
     """
     with Broker(num_network_threads=1) as broker:
         with WireClient((broker.host, broker.port)) as client:
@@ -200,7 +200,7 @@ def test_memory_of_requests_is_given_back_when_their_network_process_dies() -> N
 
 
 def test_broker_stops_when_its_runtime_directory_was_removed(broker: Broker) -> None:
-    """A process that is restarted cannot reach the others any more, and would be so for ever."""
+    """A restarted process could never reach the others again."""
     broker.stop()
     broker.config["worker.restart.backoff.ms"] = "1"
     broker.start()
@@ -314,7 +314,9 @@ def test_occupied_port_is_named_with_its_key_and_no_data_is_changed(
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """Short enough for the sockets too: nobody is left to remove a runtime directory elsewhere."""
+    """A path short enough for the sockets: no process is left to remove a runtime directory
+    elsewhere.
+    """
     with tempfile.TemporaryDirectory(prefix="kb-", dir="/tmp") as path:
         yield Path(path)
 

@@ -1,4 +1,4 @@
-"""What a listener's settings do to the connections of a real broker."""
+"""The effect of a listener's configs on the connections of a real broker."""
 
 from __future__ import annotations
 

@@ -256,7 +256,9 @@ def test_mirror_renews_an_offset_long_before_it_expires(
 def test_mirror_neither_waits_for_an_offset_that_is_undecided_nor_takes_it_for_its_own(
     kbroker_broker: Broker, target: Broker, pending: int
 ) -> None:
-    """Of one that was killed just before its commit: the task of the partition aborts it."""
+    """A mirror that was killed just before its commit: the partition's task aborts its
+    transaction.
+    """
     topic = f"undecided-{pending}"
     for broker in (kbroker_broker, target):
         create_topic(broker.bootstrap, topic, 1)
@@ -341,7 +343,7 @@ def test_partition_that_the_target_does_not_take_leaves_the_others_to_be_copied(
 def test_mirror_does_not_take_a_topic_made_anew_for_the_one_it_copied(
     kbroker_broker: Broker, target: Broker, capsys: pytest.CaptureFixture[str], count: int
 ) -> None:
-    """As long as before, or longer: its offsets do not tell."""
+    """As long as before, or longer: its offsets do not reveal it."""
     topic = f"again-{count}"
     for broker in (kbroker_broker, target):
         create_topic(broker.bootstrap, topic, 1)

@@ -86,7 +86,7 @@ def test_given_directory_stays(tmp_path: Path) -> None:
 
 
 def test_setting_that_does_not_exist_is_refused() -> None:
-    """The broker would only warn of it, where nobody looks, and the test be of something else."""
+    """The broker would only log a warning, and the test would test something else."""
     with pytest.raises(ValueError, match=r"log\.segment\.byts.*did you mean log\.segment\.bytes"):
         Broker(log_segment_byts=4096)
 

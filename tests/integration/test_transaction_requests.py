@@ -54,7 +54,7 @@ class Producer:
         self.id, self.epoch = answer.producer_id, answer.producer_epoch
 
     def until_ready(self, ask: Any, code_of: Any) -> Any:
-        """Ask until the answer is not that somebody is busy; it must then be good."""
+        """Retry until the response is no retriable error; it must be a success then."""
         answers: list[Any] = []
 
         def is_ready() -> bool:
@@ -81,7 +81,7 @@ class Producer:
         self.until_ready(lambda: self.client.call(request, 3), code)
 
     def produce(self, topic: str, values: list[bytes], *, version: int = 11) -> Any:
-        """The partition's answer."""
+        """The partition's response."""
         cls = ProduceRequest
         data = batch_of(
             values,

@@ -1,5 +1,5 @@
 """Transactions against a real broker: the second protocol on the wire, timeouts, and a producer
-that goes on while io workers are killed.
+that continues while io workers are killed.
 """
 
 from __future__ import annotations

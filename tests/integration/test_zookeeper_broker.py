@@ -28,7 +28,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 
 
 class Nodes:
-    """What is in ZooKeeper below a path."""
+    """The nodes in ZooKeeper below a path."""
 
     def __init__(self, connect: str) -> None:
         self.client = KazooClient(connect)
@@ -47,7 +47,7 @@ class Nodes:
 
 @pytest.fixture
 def nodes(zookeeper: ZooKeeperServer) -> Iterator[Nodes]:
-    """Of a cluster that is not there yet."""
+    """The nodes of a cluster that does not exist yet."""
     nodes = Nodes(f"{zookeeper.connect}/cluster-{next(_numbers)}")
     yield nodes
     nodes.client.stop()

@@ -44,7 +44,7 @@ def topic(brokers: list[Broker]) -> str:
 
 
 def leaders(broker: Broker, topic: str) -> dict[int, int]:
-    """What this broker's metadata says."""
+    """The leaders in this broker's metadata."""
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
         found = admin.describe_topics([topic])[0]["partitions"]

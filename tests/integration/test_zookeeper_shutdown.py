@@ -59,14 +59,14 @@ def brokers(
 
 
 def admin(store: KazooClient, brokers: dict[int, Broker]) -> KafkaAdminClient:
-    """Of the controller."""
+    """An admin client of the controller."""
     controller = json.loads(store.get("/controller")[0])["brokerid"]
     return KafkaAdminClient(bootstrap_servers=brokers[controller].bootstrap)
 
 
 @contextmanager
 def created(store: KazooClient, brokers: dict[int, Broker], replicas: int) -> Iterator[str]:
-    """A topic whose partitions are led; nothing of it remains for the next stop of a broker."""
+    """A topic whose partitions have leaders; it does not remain for the next shutdown."""
     name = next(TOPICS)
     with closing(admin(store, brokers)) as client:
         client.create_topics([NewTopic(name, PARTITIONS, replicas)])

@@ -67,7 +67,7 @@ def bench(cable: Cable, chroot: str, tmp_path: Path) -> Iterator[ZooKeeperBench]
 
 @pytest.fixture
 def other(server: ZooKeeperServer, chroot: str, bench: ZooKeeperBench) -> Iterator[KazooClient]:
-    """Another client, whose cable nobody cuts."""
+    """Another client, whose connection is not cut."""
     client = KazooClient(server.connect + chroot)
     client.start()
     yield client
@@ -174,7 +174,7 @@ def _set(path: str, version: int) -> Operation:
 
 
 def test_requests_behind_a_lost_one_are_lost_too(bench: ZooKeeperBench, cable: Cable) -> None:
-    """What took effect is a beginning of what was asked, whatever the store knew when."""
+    """The requests that took effect are a prefix of all, whatever the store knows."""
     bench.wait(bench.store.create("/n", b"0"))
     asked: list[Pending[list[str]]] = []
 
@@ -258,7 +258,7 @@ def test_cancelled_watch_is_forgotten(bench: ZooKeeperBench, other: KazooClient)
 
 
 def test_document_above_the_limit_is_rejected_with_its_size(bench: ZooKeeperBench) -> None:
-    """ZooKeeper would end the connection, and the request would be sent again for ever."""
+    """ZooKeeper would close the connection, and the request would be retried forever."""
     with pytest.raises(TooLarge, match=r"/big: 1048\d\d\d bytes .*jute.maxbuffer"):
         bench.wait(bench.store.create("/big", b"x" * 1_048_570))
     bench.wait(bench.store.create("/big", b"x" * 1_048_400))

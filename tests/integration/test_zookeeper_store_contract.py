@@ -1,4 +1,4 @@
-"""What every store promises, kept by ZooKeeper: the tests of ``unit.metastore.test_store``."""
+"""The contract of every store, kept by ZooKeeper: the tests of ``unit.metastore.test_store``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One broker for all tests of a run, drivers of every client, and a look at the broker's log."""
+"""One broker for all tests of a run, drivers of every client, and access to the broker's log."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ SETTINGS = {
 
 
 class Elsewhere:
-    """A broker that this run did not start, at KBROKER_EXAM_BOOTSTRAP: what the exams of groups and
-    transactions ask of a kbroker they should find in Apache Kafka, too. It has no log to look at.
+    """A broker that was not started by this run, at KBROKER_EXAM_BOOTSTRAP: the exams of groups and
+    transactions should pass with Apache Kafka, too. Its log is not available.
     """
 
     log_text = ""

@@ -147,7 +147,7 @@ class ZooKeeper(Server):
 
 
 class Kafka(Server):
-    """A broker; ``log_dirs`` are its data directories, made by it or by somebody before."""
+    """A Kafka broker; ``log_dirs`` are its data directories, new or existing."""
 
     def __init__(
         self, home: Path, log_dirs: Sequence[Path] = (), port: int | None = None, **config: str
@@ -208,7 +208,7 @@ class Kafka39(Kafka):
         }
 
     def format(self) -> None:
-        """What a user does before the first start."""
+        """Format the directories, as a user does before the first start."""
         cluster_id = uuid_text(new_uuid())
         self.run("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.properties))
 

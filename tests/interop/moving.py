@@ -1,4 +1,4 @@
-"""What a data directory is filled with before it moves to another broker, and how it is read back.
+"""The contents of a data directory before it moves to another broker, and reading them back.
 
 Every codec, transactions committed, aborted and open, a compacted topic with tombstones, records
 deleted at the front, a consumer group, an idempotent producer, topic settings.
@@ -54,7 +54,7 @@ OLD = {"format-0": "0.9.0", "format-1": "0.10.2"}
 
 
 class Partition(NamedTuple):
-    """What a client is told about a partition: bounds, and a line for each record."""
+    """A partition as clients see it: its bounds, and a line for each record."""
 
     low: int
     high: int
@@ -64,7 +64,7 @@ class Partition(NamedTuple):
 
 @contextmanager
 def admin(bootstrap: str) -> Iterator[AdminClient]:
-    """Futures are void once their client is gone: whoever asks, waits inside."""
+    """Futures are void once their client is closed: wait inside the block."""
     yield (client := AdminClient({"bootstrap.servers": bootstrap}))
     del client
 
@@ -196,7 +196,7 @@ def fill_round(bootstrap: str, turn: int, old_formats: bool) -> None:
 
 
 def once_settled(call: Callable[[], T]) -> T:
-    """What a broker that has just started answers once it leads and has loaded everything."""
+    """The result of a broker that has just started, once it leads and has loaded everything."""
 
     def attempt() -> tuple[T]:
         try:
@@ -284,7 +284,7 @@ def read_all(bootstrap: str) -> dict[tuple[str, int], Partition]:
 
 
 class Seen:
-    """What a broker told its clients. with_ids: Kafka 2.7 has no topic ids."""
+    """A broker's responses to its clients. with_ids: Kafka 2.7 has no topic ids."""
 
     def __init__(self, bootstrap: str, with_ids: bool = True) -> None:
         self.records = read_all(bootstrap)
@@ -337,7 +337,7 @@ def records(
 
 
 def newest_of_each_key(partition: Partition) -> Partition:
-    """What no cleaner may take away, however often it comes by."""
+    """The records that a cleaner must keep, however often it runs."""
     newest = {row[2]: row for row in partition.all_records}
     rows = sorted(newest.values(), key=lambda row: row[0])
     kept = {row[0] for row in rows}
@@ -381,7 +381,7 @@ def broker_settings(bootstrap: str, broker_id: int) -> dict[str, str]:
 
 
 def log_start(log_dirs: Iterable[Path], topic: str) -> int:
-    """Where partition 0 begins, as the checkpoints on disk say; 0 without a line."""
+    """The log start offset of partition 0 in the checkpoints on disk; 0 without a line."""
     for log_dir in log_dirs:
         for line in (log_dir / "log-start-offset-checkpoint").read_text().splitlines():
             if line.startswith(f"{topic} 0 "):

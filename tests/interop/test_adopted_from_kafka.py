@@ -39,7 +39,7 @@ def served(log_dirs: list[Path], broker_id: int, home: Path) -> Broker:
 
 
 def check_served(broker: Broker, seen: Seen) -> None:
-    """The broker tells what Kafka told, and producers go on from there."""
+    """The broker returns what Kafka returned, and producers continue there."""
     found = Seen(broker.bootstrap, with_ids=bool(seen.ids))
     assert found.records == seen.records
     assert found.offsets == seen.offsets
@@ -132,7 +132,7 @@ def test_directories_of_zookeeper_mode_are_adopted_and_served(
 
 
 def check_settings_of_zookeeper(kafka: Kafka, zookeeper: ZooKeeper, home: Path, seen: Seen) -> None:
-    """With its ZooKeeper named, the topics keep their settings."""
+    """If its ZooKeeper is named, the topics keep their configs."""
     pytest.importorskip("kazoo")
     copies = [home / log_dir.name for log_dir in kafka.log_dirs]
     for log_dir, copy in zip(kafka.log_dirs, copies, strict=True):

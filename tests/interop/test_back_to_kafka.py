@@ -64,7 +64,7 @@ def join_new_group(bootstrap: str) -> None:
 
 
 def dump(kafka: Kafka, log_dirs: list[Path]) -> str:
-    """What Kafka's own tool says of every file."""
+    """The output of Kafka's own tool for every file."""
     files = [
         str(path)
         for log_dir in log_dirs
@@ -83,7 +83,7 @@ def check_dump(kafka: Kafka, log_dirs: list[Path]) -> None:
 
 
 def check_served(kafka: Kafka, seen: Seen, rewritten: tuple[str, ...] = ()) -> None:
-    """Kafka tells what kbroker told, and producers go on from there."""
+    """Kafka returns what kbroker returned, and producers continue there."""
     moving.await_topics(kafka.bootstrap, seen.settings)
     found = Seen(kafka.bootstrap, with_ids=bool(seen.ids))
     assert found.records.keys() == seen.records.keys()

@@ -1,4 +1,4 @@
-"""Clients that speak as to a broker of an earlier version: every request version still answers."""
+"""Clients configured for an earlier broker version: every version of a request still works."""
 
 from __future__ import annotations
 

@@ -176,8 +176,9 @@ def test_group_goes_on_after_the_broker_was_killed(
 
 
 def test_static_member_that_stays_away_gives_up_its_partitions_after_its_session() -> None:
-    """As @confluentinc/kafka-javascript's test "does rebalance after session timeout" wants it,
-    whose broker has a session of 10 s; with the default of 45 s it fails with Apache Kafka, too.
+    """As in the test "does rebalance after session timeout" of @confluentinc/kafka-javascript,
+    whose broker has a session timeout of 10 s; with the default of 45 s it fails with Apache Kafka,
+    too.
     """
     session_s = 3.0
     with Broker(

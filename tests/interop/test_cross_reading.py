@@ -30,7 +30,9 @@ def _writers() -> list[str]:
 
 @pytest.fixture(scope="module")
 def written(driver_of: Callable[[str], Driver]) -> dict[int, list[Message]]:
-    """What is in each partition: batches of all clients in turns, each round with other codecs."""
+    """The content of each partition: batches of all clients in turns, each round with other
+    codecs.
+    """
     admin: AdminDriver = driver_of("confluent-kafka")  # type: ignore[assignment]
     admin.create_topic(TOPIC, PARTITIONS)
     expected: dict[int, list[Message]] = {n: [] for n in range(PARTITIONS)}

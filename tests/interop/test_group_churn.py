@@ -67,7 +67,7 @@ class Writer:
             self.count += 1
 
     def stop(self) -> int:
-        """How many records there are."""
+        """Stop the producers; returns the number of records."""
         self._stopping.set()
         self._thread.join(10)
         if self._producer is not None:
@@ -129,7 +129,7 @@ def check(writer: Writer, members: list[Member], everyone: list[Member], topic: 
         return sum(len(while_owned(member)) for member in everyone) >= count
 
     def missing() -> str:
-        """What nobody was given while it had the partition, and what happened around that."""
+        """Records that no member got while it owned the partition, and the events around them."""
         offsets: dict[Partition, set[int]] = defaultdict(set)
         for member in everyone:
             for record in while_owned(member):
@@ -159,7 +159,7 @@ def check(writer: Writer, members: list[Member], everyone: list[Member], topic: 
 
 
 def story(where: Partition, offset: int, everyone: list[Member]) -> str:
-    """What happened to a partition around one of its records."""
+    """The events of a partition around one of its records."""
     lines = []
     for index, member in enumerate(everyone):
         name = f"{member.name} #{index}"

@@ -54,7 +54,7 @@ def code_of(call: Callable[..., object], *arguments: Any) -> int:
 
 
 def stripped(offsets: dict[Partition, Offset]) -> dict[Partition, Offset]:
-    """Without the NUL that confluent-kafka sends at the end of a metadata text."""
+    """Without the NUL that confluent-kafka sends at the end of metadata."""
     return {where: (offset, text.rstrip("\0")) for where, (offset, text) in offsets.items()}
 
 
@@ -98,7 +98,7 @@ def test_unknown_group_cannot_be_deleted(admin: OffsetAdmin, group: str) -> None
 
 @pytest.mark.parametrize("admin", READERS, indirect=True)
 def test_unknown_group_is_dead(admin: OffsetAdmin, group: str) -> None:
-    """Older clients are told of a dead group, those of DescribeGroups 6 of none."""
+    """Older clients get the state Dead, those with DescribeGroups 6 an error."""
     if admin.name == "java 4.3.0":
         assert code_of(admin.describe, group) == GROUP_ID_NOT_FOUND
     else:
@@ -110,7 +110,7 @@ def test_unknown_group_is_dead(admin: OffsetAdmin, group: str) -> None:
 def test_group_with_members_is_guarded(
     admin: OffsetAdmin, protocol: str, join: Join, topic3: str, group: str
 ) -> None:
-    """It is not deleted, and nobody else moves its offsets."""
+    """It is not deleted, and no other client changes its offsets."""
     member = join("confluent-kafka", group, topic3, protocol=protocol)
     wait_until(lambda: len(member.owned) == 3, JOIN_S)
     assert code_of(admin.delete, group) == NON_EMPTY_GROUP
@@ -122,7 +122,7 @@ def test_group_with_members_is_guarded(
 def test_single_offsets_are_deleted(
     admin: OffsetAdmin, join: Join, create: Callable[..., None], topic3: str, group: str
 ) -> None:
-    """Not those of a topic that a member reads."""
+    """Except those of a topic that a member reads."""
     other = f"{topic3}-other"
     create(other)
     admin.alter_offsets(group, {(topic3, 0): (1, ""), (topic3, 1): (2, ""), (other, 0): (3, "")})

@@ -1,4 +1,4 @@
-"""Groups of every client: join, share, commit, go on, bounce, hand over.
+"""Groups of every client: join, share, commit, continue, restart, hand over.
 
 KBROKER_EXAM_BOOTSTRAP=host:port runs these exams against another broker.
 """
@@ -168,7 +168,9 @@ def test_members_share_partitions_and_take_over(
 def test_clients_of_several_families_share_a_group(
     names: tuple[str, ...], join: Join, writer: AdminDriver, topic6: str, group: str
 ) -> None:
-    """Whoever is leader assigns for all; each takes its turn, for members leave as they came."""
+    """The leader assigns for all members; each takes its turn, because members leave in the order
+    they joined.
+    """
     members: list[Member] = []
     values: list[str] = []
     for number, name in enumerate(names):

@@ -59,7 +59,7 @@ class OldKcat(Kcat):
 
 
 def _missing(name: str) -> str:
-    """What that client needs and is not there; empty if nothing."""
+    """What the client needs and is missing; empty if nothing."""
     if name.startswith("kcat"):
         return "kcat is not installed" if Kcat.missing() else ""
     return java_missing() if "java" in name else ""
@@ -102,7 +102,7 @@ def _codecs(name: str) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def written(client: Callable[[str], Any], driver_of: Callable[[str], AdminDriver]) -> list[Message]:
-    """What the topic holds, in order; each client has checked the offsets that it was told."""
+    """The records of the topic, in order; each client has checked the offsets it got."""
     driver_of("confluent-kafka").create_topic(TOPIC)
     expected: list[Message] = []
     for name in itertools.filterfalse(_missing, KINDS):

@@ -179,7 +179,7 @@ def test_produce_to_an_unknown_topic_creates_it(driver: Driver, topic: str) -> N
 def test_consumer_of_a_topic_that_is_created_later_finds_it(
     broker: Broker, driver: Driver, writer: AdminDriver, topic: str
 ) -> None:
-    """Whether the client's metadata request creates it or not, it must read it in the end."""
+    """Whether the client's metadata request creates it or not, it must be read in the end."""
     soon = options(driver, metadata_max_age_ms=500)
     if driver.name == "kcat":  # it ends when it starts with a topic that is unknown
         writer.create_topic(topic, 1)

@@ -27,7 +27,7 @@ VERSIONS = "[0.8.0, "
 
 
 class Row(NamedTuple):
-    """As Kafka writes them: ``default`` is empty where a value is required."""
+    """A row of Kafka's table: ``default`` is empty if a value is required."""
 
     name: str
     type: str

@@ -96,7 +96,7 @@ def test_dump_tool_reads_transactions(tmp_path, libraries, clean):
 
 
 def rows(text: str) -> list[str]:
-    """What a dump says of the files' content; absent values are written in one way."""
+    """The rows in a dump of the files' content; absent values are written in one way."""
     text = re.sub(r"OptionalLong\[(\d+)\]", r"\1", text.replace("OptionalLong.empty", "none"))
     noise = ("Dumping ", "Log starting offset: ")
     # Behind the checksum of an old message it prints a brace that nothing opened.

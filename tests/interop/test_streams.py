@@ -1,4 +1,4 @@
-"""Kafka Streams: a word count with ``exactly_once_v2``, which is stopped, killed and goes on."""
+"""Kafka Streams: a word count with ``exactly_once_v2``, which is stopped, killed and continued."""
 
 from __future__ import annotations
 

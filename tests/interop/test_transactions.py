@@ -118,7 +118,7 @@ def test_every_client_reads_what_is_committed_only(
 def test_second_producer_of_an_id_fences_the_first(
     name: str, transactional: Make, writer: AdminDriver, made: str, identity: str
 ) -> None:
-    """Its open transaction is aborted, and it cannot go on with it."""
+    """Its open transaction is aborted, and it cannot continue."""
     zombie = transactional(name, identity)
     zombie.init()
     zombie.begin()

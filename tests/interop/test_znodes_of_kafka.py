@@ -45,7 +45,7 @@ def shape(value: Any) -> Any:
 
 
 def nodes(connect: str) -> dict[str, tuple[str, Any]]:
-    """By path: whether the node is ephemeral, and the shape of its document."""
+    """By path: whether the node is ephemeral, and the structure of its document."""
     client = KazooClient(connect)
     client.start()
     found: dict[str, tuple[str, Any]] = {}

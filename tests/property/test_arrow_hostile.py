@@ -1,4 +1,4 @@
-"""Whatever bytes a broker answers with, a reader ends with rows or with RecordsDamaged."""
+"""Whatever bytes a broker returns, a reader ends with rows or with RecordsDamaged."""
 
 from __future__ import annotations
 

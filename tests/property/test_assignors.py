@@ -111,7 +111,7 @@ def test_uniform_is_complete_balanced_and_keeps_what_it_can(seed: int, is_equal:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_uniform_moves_no_more_than_balance_asks_for(seed: int) -> None:
-    """When one member joins, nobody but it gains; when one leaves, nobody but it loses."""
+    """When a member joins, only it gains partitions; when one leaves, only it loses some."""
     group = Group(seed, is_equal=True)
     group.assigned = before = group.assign("uniform")
 

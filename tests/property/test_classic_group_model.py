@@ -63,7 +63,7 @@ class Group:
                 assert self.host.now_ms() - since <= RESPONSE_MS_MAX, "a request waits for ever"
 
     def watch_leader(self, done: Pending) -> None:
-        """A join is answered. A load may take back a generation that has no assignment."""
+        """A join has a response. A load may take back a generation without an assignment."""
         if done.error is None and done.value.error_code == 0:
             for member in done.value.members:
                 if member.member_id == done.value.leader:
@@ -75,7 +75,7 @@ class Group:
         assert known == who, f"generation {generation} has two leaders"
 
     def watch_owner(self, done: Pending, generation: int, who: str) -> None:
-        """A sync is answered."""
+        """A sync has a response."""
         if code_of(done) != 0:
             return
         self.check_fresh(generation)
@@ -119,7 +119,7 @@ class Consumer:
         return self.instance_id or self.client.member_id
 
     def act(self) -> None:
-        """Do what comes next: take an answer, or ask something."""
+        """Do the next step: take a response, or send a request."""
         if not self.is_alive:
             return
         if self.pending is not None:
@@ -190,7 +190,7 @@ class Consumer:
             assert code in {*GO_BACK, ErrorCode.ILLEGAL_GENERATION}, ErrorCode(code)
 
     def stale_beat(self) -> None:
-        """What a member that slept would send: an older generation is never accepted."""
+        """A heartbeat of a member that was suspended: an older generation is never accepted."""
         client = self.client
         older = self.group.random.randrange(-1, max(self.group.assigned, 0))
         for pending in (
@@ -246,7 +246,7 @@ def run_step(group: Group, consumers: list[Consumer]) -> None:
 
 
 def settle(group: Group, consumers: list[Consumer]) -> None:
-    """Everybody behaves, for longer than every timeout."""
+    """All members behave, for longer than every timeout."""
     host = group.host
     host.commit()
     for _ in range(8 * (REBALANCE_MS + SESSION_MS) // 1_000):

@@ -126,7 +126,7 @@ class Life:
         self.members.append(back)
 
     def crash(self) -> None:
-        """Its process is gone at once, and so is its consuming; the coordinator finds out later."""
+        """Its process dies at once and stops consuming; the coordinator finds out later."""
         member = self.pick()
         if member is not None:
             self.members.remove(member)
@@ -180,14 +180,16 @@ class Life:
         self.host.reload()
 
     def wait(self) -> None:
-        """Time passes; who is silent for too long knows that it is out, as a client does."""
+        """Time passes; a member that was silent for too long knows that it was removed, as a client
+        does.
+        """
         for _ in range(self.random.randint(1, 3)):
             self.host.advance(9_000)
             for member in self.members:
                 self.beat_of(member)
 
     def swallow(self, function: Callable[[], object]) -> bool:
-        """Call and lose the answer; whether there was one that is no error."""
+        """Call and lose the response; returns whether there was one without an error."""
         try:
             function()
         except WireError as error:
@@ -227,7 +229,7 @@ class Life:
         self.group_epoch = group.epoch
 
     def check_end(self) -> None:
-        """Nothing happens any more: everyone gets there."""
+        """No more events: all members reach their target."""
         self.host.advance(2_000)
         for member in self.members:
             member.lets_go = True

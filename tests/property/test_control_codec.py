@@ -1,4 +1,4 @@
-"""Control requests and answers: value → wire → value in every version; impossible values."""
+"""Control requests and responses: value → wire → value in every version; impossible values."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_answers_round_trip(data):
 
 
 def test_answers_name_what_succeeded():
-    """A controller takes a replica for deleted, or for online, when the answer says so."""
+    """A controller takes a replica for deleted, or for online, if the response says so."""
     request = StopReplica(Sender(1, 2), [StoppedPartition("t", 0, -2, True)])
 
     message: Any = answer_to_wire(ControlAnswer(), request, 3)

@@ -1,4 +1,4 @@
-"""ControlledShutdown and AlterIsr over the wire: what was asked, and what was answered, arrives."""
+"""ControlledShutdown and AlterIsr over the wire: requests and responses arrive unchanged."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_answer_to_the_whole_request_names_no_partitions() -> None:
 
 
 def test_answer_without_all_partitions_is_malformed() -> None:
-    """Its changes would be in flight for ever."""
+    """Its changes would be in flight forever."""
     partial = AlterIsrAnswer(partitions={("t", 0): IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)})
 
     with pytest.raises(DecodeError, match="not answered for t-1"):

@@ -1,4 +1,4 @@
-"""What a slot says about leader epochs is what the owner of the log would say."""
+"""The leader epochs in a slot are as in the owner's log."""
 
 from __future__ import annotations
 

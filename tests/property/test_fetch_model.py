@@ -1,4 +1,4 @@
-"""Random logs, random fetches: every answer is compared with a model of the log in memory."""
+"""Random logs, random fetches: every response is compared with a model of the log in memory."""
 
 import tempfile
 from pathlib import Path
@@ -77,7 +77,7 @@ class Run:
         self.read(low + share * (high - low) // 100 + (3 if beyond else 0), limit)
 
     def tail(self, limit: int) -> None:
-        """Fetch at ``at`` and go on behind the last whole batch, as a consumer does."""
+        """Fetch at ``at`` and continue after the last whole batch, as a consumer does."""
         self.at = max(self.at, self.log.log_start)
         taken = len(self.read(self.at, limit))
         for batch in self.log.batches:

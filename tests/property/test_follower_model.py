@@ -29,7 +29,7 @@ def log_bytes(log: PartitionLog) -> bytes:
 
 
 def starts(data: bytes) -> list[int]:
-    """Where the batches begin, of which at least the length is there."""
+    """The positions of the batches whose length field is there."""
     found, at = [], 0
     while at + EPOCH_AT <= len(data):
         found.append(at)
@@ -38,7 +38,7 @@ def starts(data: bytes) -> list[int]:
 
 
 def covered_bytes(data: bytes, start: int) -> range:
-    """Of a batch, all but its base offset and leader epoch, which no checksum covers."""
+    """A batch without its base offset and leader epoch, which no checksum covers."""
     size = EPOCH_AT + int.from_bytes(data[start + LENGTH_AT : start + EPOCH_AT], "big")
     return range(start + EPOCH_END, min(start + size, len(data)))
 

@@ -64,7 +64,7 @@ def random_struct(
 
 
 def busy_process(random: Random) -> NetworkProcess:
-    """Two topics, and a controller and io workers that answer everything."""
+    """Two topics, and a controller and io workers that reply to everything."""
 
     def reject_or_succeed(to: Any, topics: list[Any], **args: Any) -> list[Any]:
         return [

@@ -88,7 +88,7 @@ class Model:
         assert self.log.log_end_offset == self.end
 
     def cut_power(self) -> None:
-        """What was not synced is lost, torn or garbage; the directory's checkpoints are old."""
+        """Unsynced data is lost, torn or garbage; the directory's checkpoints are old."""
         self.log.flush()
         self.checkpoint()
         synced = {path: path.stat().st_size for path in self.store.path().glob("*.log")}

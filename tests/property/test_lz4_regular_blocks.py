@@ -53,7 +53,7 @@ def verdict(check: Callable[..., object], batch: bytes) -> object:
 
 
 def damaged(block: bytes, chance: random.Random) -> bytes:
-    """With some bytes changed, often to lengths and distances that mean something, or cut."""
+    """With some bytes changed, often into meaningful lengths and distances, or truncated."""
     changed = bytearray(block)
     for _ in range(chance.randint(1, 4)):
         changed[chance.randrange(len(changed))] = chance.choice(

@@ -1,5 +1,5 @@
-"""Random pipelines, chunks, answers and restarts against a network loop: every request that wants
-an answer gets one, in order, or its connection is closed; in the end nothing is held.
+"""Random pipelines, chunks, responses and restarts against a network loop: every request that
+expects a response gets one, in order, or its connection is closed; in the end nothing is held.
 """
 
 from __future__ import annotations

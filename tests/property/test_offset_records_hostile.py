@@ -55,7 +55,7 @@ def content(store: OffsetStore) -> dict[Any, Any]:
 
 
 def decoded_into(store: OffsetStore, key: bytes, value: bytes | None) -> bool:
-    """What the general codec makes of a record; False if it is nothing for the store."""
+    """The result of the general codec for a record; False if the store ignores it."""
     host = OffsetsHost()
     host.machine.offsets.store = store
     try:

@@ -39,7 +39,7 @@ Key = tuple[str, str, int]
 
 
 class Held(NamedTuple):
-    """What is known of an offset."""
+    """A committed offset, with its metadata."""
 
     offset: int
     leader_epoch: int
@@ -177,7 +177,7 @@ class Model:
                 assert store.get(*key) == held
 
     def check_loaded(self, directory: Path) -> None:
-        """Another machine, loaded from files, has the same and goes on in the same way."""
+        """Another machine, loaded from files, has the same state and continues in the same way."""
         path = write_segment(self.random, self.host.log, directory)
         machine = make_machine(self.host)
         loader = Loader(machine, path, self.random.choice([200, 1 << 20]))

@@ -212,8 +212,8 @@ def test_seeds_reach_what_they_are_for(tmp_path):
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_wrapper_around_anything_is_compacted_or_named(tmp_path, magic):
-    """Its own checksum is right, what is in it is not: nothing beyond its bytes is looked at, and
-    what is written can be read.
+    """Its own checksum is valid, its content is not: nothing after its bytes is read, and the
+    result can be read.
     """
     draw = random.Random(magic)
     outcomes = {"compacted": 0, "named": 0}

@@ -26,7 +26,7 @@ CODEC = st.integers(0, 4)
 
 
 def outcome(function, *args, **options):
-    """What a call returned, or which typed error it raised."""
+    """The result of a call, or the typed error it raised."""
     try:
         return function(*args, **options)
     except (CorruptBatchError, wire.WireFormatError, _pure.WireFormatError) as err:

@@ -136,7 +136,7 @@ class Model:
         self.store.manager.checkpoint()
 
     def cut_power(self) -> None:
-        """What was not synced is lost, torn or garbage, indexes as well."""
+        """Unsynced data is lost, torn or garbage, indexes as well."""
         self.flush()
         synced = {path: path.stat().st_size for path in self.store.path().iterdir()}
         synced_end = self.end

@@ -136,7 +136,7 @@ class Run:
         return txn.identity if txn is not None else (-1, -1)
 
     def ask(self, identity: tuple[int, int] | None, send: Any) -> Any:
-        """The response; None if none came. Who was replaced leaves no record."""
+        """The response; None if there was none. A replaced producer leaves no record."""
         before = len(self.host.log)
         is_stale = identity is not None and identity < self.current
         pending = send()
@@ -219,7 +219,9 @@ class Run:
     # -- faults ------------------------------------------------------------------------------
 
     def crash(self) -> None:
-        """The process of the coordinator dies; what it had sent and nobody took dies with it."""
+        """The coordinator's process dies, and with it messages that it had sent and nobody had
+        received.
+        """
         self.held.clear()
         self.is_held = False
         host = self.host

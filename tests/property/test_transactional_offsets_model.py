@@ -124,7 +124,7 @@ class Run:
         return outcome.error.code
 
     def insist(self, send: Callable[[], Pending], code_of: Callable[[Any], int]) -> Any:
-        """Ask until the answer is none that producers try again; the response."""
+        """Retry until the response is no retriable error; returns the response."""
         while True:
             response = self.wait(send())
             code = response if isinstance(response, ErrorCode) else ErrorCode(code_of(response))

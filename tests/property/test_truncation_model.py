@@ -44,8 +44,8 @@ class ListedEpochs:
 
 
 def asked(leader: EpochHistory, end: int, epoch: int, leader_epoch: int) -> EpochEnd:
-    """The answer to OffsetForLeaderEpoch. A leader that has written nothing in its epoch yet
-    answers for it as for any other.
+    """The OffsetForLeaderEpoch response. A leader that has written nothing in its epoch yet treats
+    it like any other.
     """
     if epoch == leader_epoch:
         return EpochEnd(epoch, end)

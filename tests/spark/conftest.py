@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def connector_jars() -> list[Path]:
-    """Of Spark's own connector; empty where they cannot be had."""
+    """The jars of Spark's own connector; empty if they are not available."""
     from perf.spark_connector import connector_jars
 
     try:

@@ -357,7 +357,7 @@ def test_message_formats_0_and_1_look_the_same(both, kafka_broker):
 
 
 def test_internal_topic_is_read_where_it_is_named_and_never_matched(both, kafka_broker):
-    """As by a consumer. The connector reads nothing of it even so, without a word."""
+    """As by a consumer. The connector still reads nothing of it, without an error."""
     name = f"grouped-{uuid.uuid4().hex[:8]}"
     create_topic(kafka_broker.bootstrap, name, 1)
     with Cluster(kafka_broker.bootstrap) as cluster:

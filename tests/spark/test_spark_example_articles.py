@@ -59,7 +59,7 @@ def test_articles_are_cleaned_and_counted_over_two_runs(spark, kbroker, articles
 
 
 def run_both(spark, bootstrap, articles, place):
-    """What the first job wrote is committed and marked so when the second one looks for it."""
+    """The first job's results are committed and marked so when the second one looks for them."""
     for job, target in (("clean", articles.CLEAN), ("count", articles.COUNTS)):
         articles.run(spark, job, bootstrap, str(place), once=True)
         with Cluster(bootstrap) as cluster:

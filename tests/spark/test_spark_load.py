@@ -167,7 +167,7 @@ def test_session_of_a_command_reaches_its_workers_without_tcp() -> None:
 def test_load_that_is_terminated_leaves_no_process_not_even_a_dead_one(
     kbroker_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    """In a container nobody else waits for what a program leaves behind."""
+    """In a container no other process reaps what a program leaves behind."""
     create_topic(kbroker_broker.bootstrap, topic, 1)
     produce(kbroker_broker.bootstrap, topic, [50])
     process = subprocess.Popen(

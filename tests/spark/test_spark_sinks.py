@@ -149,7 +149,7 @@ def test_what_cannot_be_written_is_refused_in_words(spark, bootstrap, query, opt
 def test_batch_of_a_job_that_says_kafka_is_appended_without_a_mode(
     spark, bootstrap, topic, monkeypatch
 ):
-    """As jobs for Spark's connector write it; a mode that they say is theirs."""
+    """As in jobs for Spark's connector; a mode that they set is honoured."""
     for owner in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
         monkeypatch.setattr(owner, "format", owner.format)
     create_topic(bootstrap, topic)
@@ -195,7 +195,7 @@ def test_exactly_once_batch_that_fails_leaves_nothing(spark, bootstrap, topic):
 
 
 class Copy:
-    """A stream from one topic to another; every call goes on from the same checkpoint."""
+    """A stream from one topic to another; every call continues from the same checkpoint."""
 
     def __init__(self, spark, bootstrap, source, target, place, **options):
         self.spark, self.bootstrap, self.place = spark, bootstrap, place
@@ -218,7 +218,7 @@ class Copy:
         query.awaitTermination(300)
 
     def forget_commit(self):
-        """As if the driver had died before Spark noted that the last batch was committed."""
+        """As if the driver had died before Spark recorded the commit of the last batch."""
         numbers = [int(f.name) for f in (self.place / "commits").iterdir() if f.name.isdigit()]
         for name in (str(max(numbers)), f".{max(numbers)}.crc"):
             (self.place / "commits" / name).unlink(missing_ok=True)
@@ -341,7 +341,7 @@ class Crashed:
 
 @pytest.mark.parametrize("expired", [(0, 1), (1,)], ids=["all", "one"])
 def test_recorded_batch_that_expired_unseen_fails_and_is_written_anew(bootstrap, topic, expired):
-    """Without a way out of it the query would fail for ever."""
+    """Without a way out the query would fail forever."""
     crashed = Crashed(bootstrap, topic)
     for task in expired:
         crashed.end(task, commit=False)
@@ -401,7 +401,7 @@ def test_recorded_batch_that_expired_in_part_is_written_again_where_that_is_want
 
 
 def test_batch_that_is_done_is_not_asked_about_again(bootstrap, topic):
-    """Its transactional ids may have been forgotten by then."""
+    """Its transactional ids may have expired by then."""
     crashed = Crashed(bootstrap, topic)
     assert crashed.again() == [True, True]
     with Cluster(bootstrap) as cluster:
@@ -438,7 +438,7 @@ def test_attempt_with_fewer_tasks_leaves_nothing_open_of_the_one_before(bootstra
 
 @pytest.mark.parametrize("kind", [StreamWriter, BatchWriter])
 def test_abort_ends_what_is_open_and_what_tasks_without_a_message_left(bootstrap, topic, kind):
-    """Of a task that was killed, or whose message got lost, the driver knows the partition."""
+    """For a task that was killed, or whose message was lost, the driver knows the partition."""
     create_topic(bootstrap, topic)
     writer = kind(_exactly_once(bootstrap, topic), ["value"])
     write = getattr(writer, "_write_id", uuid.uuid4().hex)
@@ -470,7 +470,7 @@ def test_abort_without_any_message_fences_what_a_batch_left(bootstrap, topic, tm
 def test_abort_of_a_stream_without_a_query_leaves_it_to_the_next_run(
     bootstrap, topic, tmp_path, caplog, metadata
 ):
-    """It may not hide why the batch has failed."""
+    """It must not hide why the batch has failed."""
     if metadata is not None:
         (tmp_path / "metadata").write_text(metadata)
     options = _exactly_once(bootstrap, topic, checkpointLocation=str(tmp_path))
@@ -482,7 +482,7 @@ def test_abort_of_a_stream_without_a_query_leaves_it_to_the_next_run(
 
 
 def test_abort_without_any_message_leaves_a_batch_that_is_recorded(bootstrap, topic, tmp_path):
-    """The tasks of a repetition were killed: the batch is to be committed all the same."""
+    """The tasks of a repetition were killed: the batch must be committed all the same."""
     crashed = Crashed(bootstrap, topic)
     (tmp_path / "metadata").write_text(json.dumps({"id": crashed.query}))
     options = crashed.options(checkpointLocation=str(tmp_path))

@@ -33,7 +33,8 @@ def bootstrap(kbroker_broker):
 @pytest.fixture
 def stream(spark, bootstrap, topic, tmp_path):
     """``stream(availableNow=..., **options)`` runs a query and returns it with its rows so far;
-    each call goes on from the same checkpoint."""
+    each call continues from the same checkpoint.
+    """
     return Stream(spark, bootstrap, topic, tmp_path)
 
 
@@ -232,7 +233,7 @@ def test_new_partitions_and_topics_are_read_from_their_start(stream):
 @pytest.mark.parametrize("count", [4, 20])
 @pytest.mark.parametrize("loses", ["true", "false"])
 def test_topic_made_anew_between_runs_fails_or_is_read_from_its_start(stream, loses, count):
-    """Also where it is longer by then than it was."""
+    """Even if it is longer by then than the old one was."""
     create_topic(stream.bootstrap, stream.topic)
     fill(stream.bootstrap, stream.topic, numbered(9))
     options = {"startingOffsets": "earliest", "failOnDataLoss": loses,

@@ -79,7 +79,7 @@ def _listens(port: int) -> bool:
 
 
 def packed_environment(place: Path) -> Path:
-    """What ``venv-pack`` makes: a relocatable environment, here of this one's packages and kbroker.
+    """The result of ``venv-pack``: a relocatable environment with kbroker and this one's packages.
 
     The interpreter is that of this machine; the packages are linked, for time: what matters is
     that executors find kbroker below the archive and nowhere else.

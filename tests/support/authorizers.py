@@ -11,7 +11,7 @@ Rule = Callable[[AclOperation, Kind, str], bool]
 
 
 class Rules:
-    """Allows what ``rule(operation, kind, name)`` says, to everybody but ``super_users``.
+    """Allows what ``rule(operation, kind, name)`` returns, to everyone but ``super_users``.
 
     asked: every question, in order.
     """
@@ -46,10 +46,10 @@ def deny_all() -> Rules:
 
 
 def deny_kind(*denied: Kind) -> Rules:
-    """Nothing on resources of these kinds, everything else."""
+    """Denies everything on resources of these types, allows the rest."""
     return Rules(lambda operation, kind, name: kind not in denied)
 
 
 def deny_names(*denied: str) -> Rules:
-    """Nothing on resources of these names, everything else."""
+    """Denies everything on resources with these names, allows the rest."""
     return Rules(lambda operation, kind, name: name not in denied)

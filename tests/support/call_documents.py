@@ -1,4 +1,4 @@
-"""Requests and answers of ``ipc.calls`` as JSON that says no more than a test cares for."""
+"""Requests and results of ``ipc.calls`` as JSON, with only the fields that a test needs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from kbroker.ipc.calls import Operation
 
 
 def default_of(field: Field[Any]) -> Any:
-    """What the field has where nothing is said; MISSING if it must be said."""
+    """The default value of the field; MISSING if it has none."""
     if field.default_factory is not MISSING:
         return field.default_factory()
     return field.default
 
 
 def sparse(value: Any) -> Any:
-    """As JSON, without the fields of dataclasses that are what they are by default."""
+    """As JSON, without dataclass fields that have their default values."""
     if is_dataclass(value) and not isinstance(value, type):
         said = {field.name: getattr(value, field.name) for field in fields(value)}
         defaults = {field.name: default_of(field) for field in fields(value)}

@@ -40,7 +40,7 @@ def both_host(**settings: str) -> CoordinatorHost:
 
 
 class ClassicConsumer:
-    """Gives up everything when it joins (eager), or what it is told to (cooperative).
+    """Revokes everything when it joins (eager), or what it is asked to (cooperative).
 
     owned: what it consumes now. As leader it assigns as the ``uniform`` assignor does.
     """
@@ -74,7 +74,7 @@ class ClassicConsumer:
         return self.client.generation
 
     def beat(self) -> None:
-        """Whatever it is time for: an answer that has come, a join, a heartbeat."""
+        """Do whatever is due: handle a response, join, send a heartbeat."""
         if self.pending is not None:
             if self.pending.done:
                 self._answered()

@@ -1,4 +1,4 @@
-"""What a reader of committed records sees of a log in this process."""
+"""A log of this process, as a read_committed consumer sees it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FETCH_KEY, VERSION = 1, 12
 def fetch_committed(
     engine: FetchEngine, token: int, offset: int, limit: int
 ) -> FetchResponse.PartitionData:
-    """The answer for partition 0 of topic ``t``; fails on an error code."""
+    """The response for partition 0 of topic ``t``; fails on an error code."""
     request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=1)
     wanted = FetchRequest.FetchPartition(
         partition=0, fetch_offset=offset, partition_max_bytes=limit

@@ -56,7 +56,7 @@ def cleanable_end(log: PartitionLog) -> int:
 
 
 class Compaction:
-    """What one pass did: ``end`` is the next checkpoint."""
+    """The result of one pass: ``end`` is the next checkpoint."""
 
     def __init__(self, log: PartitionLog, *, first_dirty: int = 0, now_ms: int, **changes: Any):
         self.log = log

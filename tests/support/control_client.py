@@ -26,8 +26,8 @@ VERSIONS = {ApiKey.LEADER_AND_ISR: 4, ApiKey.STOP_REPLICA: 3, ApiKey.UPDATE_META
 
 
 class Controller:
-    """Of a broker with one partition ``topic``-0. Its epoch is above that of the broker's own
-    controller, of which the broker then takes nothing more.
+    """The controller of a broker with one partition ``topic``-0. Its epoch is above that of the
+    broker's own controller, which the broker rejects from then on.
     """
 
     def __init__(self, broker: Broker, topic: str, epoch: int = 1000) -> None:
@@ -49,7 +49,9 @@ class Controller:
         return merged(answers)
 
     def lead(self, leader_epoch: int, leader: int | None = None) -> ErrorCode:
-        """Have the broker lead the partition, or follow; the code of the request or partition."""
+        """Make the broker leader or follower of the partition; returns the code of the request or
+        partition.
+        """
         who = self.here if leader is None else leader
         replicas = sorted({self.here, who} | self.followers)
         epoch = self.sender.controller_epoch
@@ -60,7 +62,7 @@ class Controller:
         return answer.error or answer.partitions.get(told.key, ErrorCode.NONE)
 
     def tell(self, leader_epoch: int, leader: int | None = None) -> ErrorCode:
-        """Have the broker know where the partition is."""
+        """Send the partition's metadata to the broker."""
         who = self.here if leader is None else leader
         replicas = sorted({self.here, max(who, 0)} | self.followers)
         epoch = self.sender.controller_epoch

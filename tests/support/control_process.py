@@ -48,7 +48,7 @@ CONTROLLER_SERVER = ControllerServer(lambda: DUTIES, at_once)
 
 
 def serve_control(to: Any, api_key: int, version: int, body: str) -> ControlReply:
-    """What the controller process answers."""
+    """The controller process's results."""
     asked = ControlMessage(api_key, version, bytes.fromhex(body))
     server = CONTROLLER_SERVER if api_key in SERVED else CONTROL_SERVER
     outcome = run(server.serve(to, asked))

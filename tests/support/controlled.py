@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Controlled:
-    """``start`` puts the controller in office. ``answers``: what brokers say of a request."""
+    """``start`` elects the controller. ``answers``: the brokers' responses."""
 
     def __init__(self) -> None:
         self.ensemble = SimulatedEnsemble(1, Faults(delay_max_ms=5))
@@ -52,7 +52,7 @@ class Controlled:
     # -- the store --
 
     def apply(self, *operations: Operation) -> None:
-        """As another client."""
+        """Write as another client."""
         self.ensemble.apply(list(operations), self.session_id)
 
     def register(self, *broker_ids: int, host: str = "host") -> None:
@@ -69,7 +69,7 @@ class Controlled:
     def create_topic(
         self, name: str, *replicas: list[int], states: Mapping[int, PartitionState] | None = None
     ) -> None:
-        """As Kafka's tools do, and with states as an earlier controller has left them."""
+        """Create it as Kafka's tools do, with states as an earlier controller has left them."""
         assignment = dict(enumerate(replicas))
         created = [Operation("create", paths.topic_config(name), paths.encode_config({}))]
         document = paths.encode_topic(None, assignment)
@@ -140,7 +140,7 @@ class Controlled:
         return [request for to, request in self.sent if to == broker_id and type(request) is kind]
 
     def leaders(self, broker_id: int) -> dict[tuple[str, int], tuple[int, list[int], bool]]:
-        """What LeaderAndIsr has told it last: leader, in-sync replicas, whether it is new."""
+        """The last LeaderAndIsr for it: leader, ISR, whether it is new."""
         return {
             row.key: (row.leader, row.isr, row.is_new)
             for request in self.told(broker_id, LeaderAndIsr)
@@ -148,7 +148,7 @@ class Controlled:
         }
 
     def known(self, broker_id: int) -> dict[tuple[str, int], tuple[int, list[int]]]:
-        """What UpdateMetadata has told it last: leader, offline replicas."""
+        """The last UpdateMetadata for it: leader, offline replicas."""
         return {
             row.key: (row.leader, list(row.offline_replicas))
             for request in self.told(broker_id, UpdateMetadata)

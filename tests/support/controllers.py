@@ -20,7 +20,7 @@ def resolved(value: Any = None) -> Pending[Any]:
 
 
 class TakesAll:
-    """The brokers and the settings of a controller: notes what it is told."""
+    """The brokers and the configs of a controller: records what they get."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, ControlRequest]] = []
@@ -58,7 +58,7 @@ class EndlessRoom:
 def controller_of(
     state: ClusterState, store: SettledStore | None = None, brokers: TakesAll | None = None
 ) -> ActiveController:
-    """Without a store it can only plan."""
+    """A controller without a store can only plan."""
     nobody: Any = None
     takes_all = brokers or TakesAll()
     return ActiveController(state, store or nobody, takes_all, takes_all)

@@ -57,7 +57,7 @@ class Client:
         wait_until(connects, 60, "a network process serves")
 
     def ask(self, request: Message, version: int) -> Any:
-        """The first answer of a coordinator that serves."""
+        """The first response of a coordinator that serves."""
         found: list[Any] = []
 
         def served() -> bool:
@@ -68,7 +68,7 @@ class Client:
         return found[-1]
 
     def join(self, member_id: str = "", group: str = "g") -> int:
-        """Send a JoinGroup; it is answered when the others have joined."""
+        """Send a JoinGroup; its response arrives when the others have joined."""
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
         return self.wire.send(
             JoinGroupRequest(
@@ -86,7 +86,7 @@ class Client:
         return code_in(self.ask(commit_request(offset, group), 7))
 
     def commit_once(self, offset: int, group: str = "g", metadata: str = "") -> int:
-        """Commit whoever answers."""
+        """Commit at whichever coordinator responds."""
         return code_in(self.wire.call(commit_request(offset, group, metadata), 7))
 
     def fetch(self, group: str = "g") -> tuple[int, int]:
@@ -110,7 +110,7 @@ def commit_request(offset: int, group: str, metadata: str = "") -> OffsetCommitR
 
 
 def code_in(answer: Any) -> int:
-    """The error of an answer, or of the first part of it that has one."""
+    """The error of a response, or of its first part with one."""
     if hasattr(answer, "error_code") and answer.error_code:
         return int(answer.error_code)
     for name in ("topics", "results", "partitions"):
@@ -150,5 +150,5 @@ class Writer:
 
 
 def response_to_join(client: Client) -> Any:
-    """The next answer on the connection, to a JoinGroup 3."""
+    """The next response on the connection, to a JoinGroup 3."""
     return codec.decode_exact(JoinGroupResponse, 3, client.wire.receive(), 4)

@@ -31,7 +31,7 @@ WALL_MS = 1_700_000_000_000
 
 
 class Entry(NamedTuple):
-    """What one offset of the log holds: a record, or a marker (``commit`` is not None)."""
+    """The content of one offset of the log: a record, or a marker (``commit`` is not None)."""
 
     producer_id: int
     epoch: int
@@ -124,7 +124,7 @@ class CoordinatorHost:
         return open_epoch == epoch
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, add: bool) -> Pending:
-        """Answered at once with ``verdict``, or by the test through ``questions``."""
+        """Resolved at once with ``verdict``, or by the test through ``questions``."""
         pending = Pending()
         self.questions.append((transactional_id, producer_id, epoch, add, pending))
         if self.verdict is not None:
@@ -168,7 +168,7 @@ class CoordinatorHost:
         return outcome
 
     def ask(self, request: Message, version: int, **options: Any) -> Any:
-        """The response, which must be there at once. Raises the error it was answered with."""
+        """The response, which must be there at once. Raises its error."""
         return value_of(self.send(request, version, **options))
 
     def advance(self, delay_ms: int) -> None:
@@ -184,7 +184,7 @@ class CoordinatorHost:
         self.clock.advance(end - self.now_ms())
 
     def commit(self) -> None:
-        """What was written while ``is_holding`` is committed; answers go out."""
+        """Commit what was written while ``is_holding``; sends the responses."""
         self.is_holding = False
         held, self._uncommitted = self._uncommitted, []
         for finish, _ in held:
@@ -337,7 +337,7 @@ class CoordinatorHost:
 
 
 def value_of(pending: Pending) -> Any:
-    """What a Pending that must be done was resolved with; raises its error."""
+    """The value of a Pending that must be resolved; raises its error."""
     assert pending.done, "it waits"
     if pending.error is not None:
         raise pending.error

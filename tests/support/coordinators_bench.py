@@ -118,7 +118,7 @@ class Bench:
 
     @property
     def shard(self) -> Shard:
-        """Of the groups."""
+        """The shard of the groups."""
         return self.coordinators._shards[0]
 
     def on_storage_failure(self, slot: int) -> None:
@@ -132,7 +132,7 @@ class Bench:
         raise AssertionError(markers)
 
     def count(self, metric: Any, amount: int) -> None:
-        """Nobody looks at it."""
+        """Ignores counts."""
 
     def apply(self, topics: dict[str, Any]) -> None:
         delta = {"version": self.image.version + 1, "topics": topics}
@@ -194,7 +194,7 @@ class ShortBench(Bench):
 
 
 class LoopBench(Bench):
-    """With the loop of an io worker: requests come over the lane."""
+    """With the loop of an io worker: requests arrive over the lane."""
 
     def make_loop(self) -> IoLoop:
         self.its_cells = memoryview(mmap.mmap(-1, 4096)).cast("q")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class CountingText(str):
-    """``CountingText.compared`` is set to 0 by who begins to count."""
+    """Set ``CountingText.compared`` to 0 before counting."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""A broker of a few lines, that answers as a test says: wrongly, late, or as one with SASL."""
+"""A broker of a few lines with scripted responses: wrong ones, late ones, or with SASL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Respond = Callable[[Any, dict[str, Any]], Message | bytes | Iterator[bytes] | No
 
 
 class FakeBroker:
-    """answers: by API key. What is not among them is answered as a broker without topics does."""
+    """answers: responses by API key. Other requests are served like a broker without topics."""
 
     def __init__(
         self,

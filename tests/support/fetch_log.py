@@ -140,7 +140,7 @@ class OwnedLog:
         self.publish(segments_changed=True)
 
     def place(self, offset: int) -> Place:
-        """Where a batch begins at ``offset``, or the end."""
+        """The position of the batch at ``offset``, or the end."""
         for batch in self.batches:
             if batch.base_offset == offset:
                 return (offset, batch.segment, batch.position)
@@ -276,7 +276,7 @@ class FetchBench:
         return None if reply is None else self.response(reply, version)
 
     def fetch(self, wanted: object, version: int = 12, **fields: object) -> FetchResponse:
-        """Send a request that is answered at once."""
+        """Send a request that gets its response at once."""
         response = self.start(wanted, version, **fields)
         assert response is not None, "parked"
         return response
@@ -320,7 +320,7 @@ def follower_fields(replica_id: int, version: int) -> dict[str, object]:
 
 
 def visible(partition: FetchResponse.PartitionData, at: int) -> tuple[list[int], int]:
-    """What a client shows of an answer: offsets of records, and where it goes on reading.
+    """A response as a client sees it: offsets of records, and the next fetch offset.
 
     As clients do it: a producer is aborting from the first offset of an aborted transaction up to
     its abort marker.

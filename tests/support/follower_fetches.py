@@ -40,7 +40,7 @@ class Follower:
         self.session = self.epoch = 0
 
     def fetch(self, wanted: Any, **fields: Any) -> Any:
-        """One request of the session, answered at once; the first one begins it."""
+        """A request of the session that gets its response at once; the first one starts it."""
         response = self.start(wanted, **fields)
         assert response is not None, "parked"
         if not self.session:
@@ -67,7 +67,7 @@ def new_reports(bench: FetchBench, before: list[Report]) -> list[Report]:
 
 
 def wake(bench: FetchBench, log: OwnedLog) -> bool:
-    """What an io worker's wake-up does, if this process asked for one."""
+    """The wake-up of an io worker, if this process has asked for one."""
     if bench.table.waiters(log.slot) & NETWORK_BIT:
         bench.engine.wake_slot(log.slot, bench.now_ms)
         return True

@@ -56,7 +56,7 @@ def classic_host(**settings: str) -> CoordinatorHost:
 def subscription(
     *topics: str, version: int = 1, owned: dict[str, list[int]] | None = None
 ) -> bytes:
-    """What a consumer sends as its metadata."""
+    """The metadata of a consumer."""
     message = ConsumerProtocolSubscription(topics=list(topics), owned_partitions=[])
     if owned:
         message.owned_partitions = [
@@ -67,7 +67,7 @@ def subscription(
 
 
 class Client:
-    """One consumer's side. It remembers what the last answer told it."""
+    """A consumer's state, from the last response."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Client:
         return pending
 
     def joined(self, pending: Pending) -> Any:
-        """The answer of a join that must be there, remembered."""
+        """The response to a join, which must be there; updates the state."""
         response = value_of(pending)
         assert response.error_code == 0, response
         self.member_id, self.generation = response.member_id, response.generation_id
@@ -154,7 +154,7 @@ class Client:
         return self.host.send(request, version)
 
     def beat(self, **changes: Any) -> int:
-        """The code of a heartbeat's answer, or of its rejection."""
+        """The error code of a heartbeat."""
         return code_of(self.send_beat(**changes))
 
     def send_beat(self, **changes: Any) -> Pending:
@@ -169,7 +169,7 @@ class Client:
         return self.host.send(request, HEARTBEAT_VERSION)
 
     def leave(self, reason: str | None = None) -> int:
-        """The member's code in the answer of a LeaveGroup."""
+        """The member's error code in the LeaveGroup response."""
         response = value_of(self.send_leave(reason))
         assert response.error_code == 0
         return int(response.members[0].error_code)
@@ -200,7 +200,7 @@ def form_group(host: CoordinatorHost, *clients: Client) -> list[Client]:
 
 
 def rejoin(*clients: Client) -> list[Client]:
-    """Have all members join the rebalance that is going on, and get their assignments."""
+    """Let all members join the rebalance in progress and get their assignments."""
     joins = [client.join() for client in clients]
     for client, pending in zip(clients, joins, strict=True):
         client.joined(pending)

@@ -84,7 +84,7 @@ class Bench:
         self.loop.read_lane(self.lanes[network])
 
     def results(self, network: int = 0) -> list[tuple[int, int, int]]:
-        """(number, error code, base offset) of what is answered now."""
+        """(number, error code, base offset) of the results so far."""
         self.loop.end_turn()
         found = []
         while True:

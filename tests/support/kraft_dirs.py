@@ -129,7 +129,7 @@ def zookeeper_dir(directory: Path) -> Path:
 
 
 def drop_records(directory: Path, first: int, following: int) -> None:
-    """Of the five records of ``orders-0``, as a compaction would."""
+    """Drop some of the five records of ``orders-0``, as a compaction would."""
     log = directory / "orders-0" / f"{0:020}.log"
     data = log.read_bytes()
     size = len(data) // 5

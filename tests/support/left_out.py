@@ -1,4 +1,4 @@
-"""What a test run has left out, and what would bring it: a line at the end of ``make test``."""
+"""The tests left out of a run and what they need: a line at the end of ``make test``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of a real topic for loads, and a look at a destination that needs no memory of them."""
+"""Records of a real topic for loads, and a check of a destination in constant memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def places_in(root: Path, topic: str) -> Counter[tuple[int, int]]:
 
 
 def all_places(counts: Iterable[int]) -> Counter[tuple[int, int]]:
-    """What a complete load has."""
+    """The content of a complete load."""
     return Counter(
         (partition, number) for partition, count in enumerate(counts) for number in range(count)
     )

@@ -1,4 +1,4 @@
-"""A source of records that needs no broker, a load of it as a process, and a look at what it left.
+"""A source of records without a broker, a load of it as a process, and a check of the result.
 
 Every record follows from its topic, partition and offset, so that a reader of the destination knows
 what must be there. As a program it loads once and may be killed at a point of ``points.POINTS``::
@@ -46,7 +46,9 @@ BATCH_ROWS = 100
 
 
 def row(topic: str, partition: int, offset: int) -> dict[str, object]:
-    """The record at an offset. One in 50 has no time, the others go on by seconds, with jitter."""
+    """The record at an offset. One in 50 has no time, the others advance by seconds, with
+    jitter.
+    """
     jitter = (offset * 7919) % 13 * 60_000
     time_ms = -1 if offset % 50 == 49 else FIRST_MS + offset * STEP_MS + jitter
     return {
@@ -105,7 +107,7 @@ class MadeUp:
             yield found
 
     def commit_group(self, group: str, ends: Ends) -> None:
-        """Nobody looks."""
+        """Does nothing."""
 
 
 def rows_in(root: Path) -> Counter[Place]:
@@ -123,7 +125,7 @@ def rows_in(root: Path) -> Counter[Place]:
 
 
 def rows_in_table(root: Path, kind: str) -> Counter[Place]:
-    """What readers of a Delta or Iceberg table see, by topic, partition and offset."""
+    """The rows that readers of a Delta or Iceberg table see, by topic, partition and offset."""
     names = ("topic", "partition", "offset")
     if kind == "delta":
         from deltalake import DeltaTable
@@ -137,7 +139,7 @@ def rows_in_table(root: Path, kind: str) -> Counter[Place]:
 
 
 def expected(source: MadeUp) -> Counter[Place]:
-    """What a complete load has."""
+    """The content of a complete load."""
     return Counter(
         (topic, partition, offset)
         for topic, logs in source.logs.items()

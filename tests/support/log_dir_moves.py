@@ -36,7 +36,7 @@ def alter(client: WireClient, where: dict[str, dict[str, list[int]]], version: i
 
 
 def replicas(client: WireClient, future: bool = False) -> dict[tuple[str, int], str]:
-    """Where each replica is, or is going to."""
+    """The directory of each replica, current or future."""
     answer = client.call(DescribeLogDirsRequest(topics=None), 4)
     return {
         (topic.name, entry.partition_index): directory.log_dir
@@ -48,7 +48,7 @@ def replicas(client: WireClient, future: bool = False) -> dict[tuple[str, int], 
 
 
 def move_all(client: WireClient, dirs: list[str], version: int = 2) -> dict[tuple[str, int], str]:
-    """Ask for every replica to go to the other directory; where each is to be."""
+    """Request a move of every replica to the other directory; returns the targets."""
     wanted = {key: dirs[1 - dirs.index(path)] for key, path in replicas(client).items()}
     where: dict[str, dict[str, list[int]]] = {path: {} for path in dirs}
     for (name, number), path in wanted.items():
@@ -62,7 +62,7 @@ def set_rate(client: WireClient, rate: int) -> None:
 
 
 def cordon(client: WireClient, broker_id: int, *paths: str) -> None:
-    """Have these log directories get no new partitions, and the others again."""
+    """Cordon these log directories, and no others."""
     _set(client, str(broker_id), "cordoned.log.dirs", ",".join(paths))
 
 

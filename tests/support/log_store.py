@@ -198,7 +198,7 @@ def append(log: PartitionLog, data: bytes, now_ms: int = NOW_MS) -> int:
 
 
 def end_turn(log: PartitionLog) -> None:
-    """Publish, and tell who waits what is committed, as the end of a turn does."""
+    """Publish, and complete what waits for a commit, as the end of a turn does."""
     log.publish()
     log.appender.committed.advance(log.high_watermark)
 

@@ -8,7 +8,9 @@ from kbroker.testing import wait_until
 
 
 def await_markers(cluster: Cluster, topic: str) -> None:
-    """Until no transaction is open: brokers answer that one has ended, then write its markers."""
+    """Wait until no transaction is open: brokers respond to EndTxn first, then write its
+    markers.
+    """
     keys = [(topic, partition) for partition in cluster.topics([topic])[topic].partitions]
     wanted = dict.fromkeys(keys, LATEST)
 

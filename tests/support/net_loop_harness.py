@@ -93,7 +93,7 @@ class Harness:
             self.loop.end_turn()
 
     def descriptors(self) -> list[tuple[Any, ...]]:
-        """What the io worker was sent: unpacked descriptors."""
+        """The unpacked descriptors that the io worker got."""
         found: list[tuple[Any, ...]] = []
         while True:
             try:
@@ -198,7 +198,7 @@ def fetch(max_wait_ms: int, correlation_id: int = 1) -> bytes:
 
 
 def serving(harness: Harness) -> None:
-    """Answer dispatched requests where they are dispatched, as most handlers do."""
+    """Respond to requests where they are dispatched, as most handlers do."""
 
     def dispatch(connection, token, frame):
         harness.dispatched.append((token, frame))

@@ -1,5 +1,5 @@
-"""A network process for handlers: a real image, settings and partition table, calls that a test
-answers, and requests and responses that go through the codec.
+"""A network process for handlers: a real image, configs and partition table, calls served by the
+test, and requests and responses that go through the codec.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def topic_document(
 
 
 class FakeRpc:
-    """Calls end in what ``answers[name of the operation](address, **request)`` returns or raises,
-    at once unless ``held``. Requests and answers go through JSON, as between processes; what has
-    its default is left out of requests, and may be left out of answers.
+    """Calls complete with what ``answers[name of the operation](address, **request)`` returns or
+    raises, at once unless ``held``. Requests and results go through JSON, as between processes;
+    fields with default values are left out of requests, and may be left out of results.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,9 @@ class FakeRpc:
 
 
 class FakeLink:
-    """A ``CoordinatorLink`` whose calls ``answer(slot, api key, version, body, **rest)`` serves."""
+    """A ``CoordinatorLink`` whose calls are served by ``answer(slot, api key, version, body,
+    **rest)``.
+    """
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -155,7 +157,7 @@ class FakeLink:
 
 
 class PromptSlices(Slices):
-    """Goes on with a coroutine as soon as that can."""
+    """Resumes a coroutine as soon as it can run."""
 
     def _put(self, turn: Turn, step: Callable[[], bool], takes_ns: int) -> None:
         is_first = not self.has_work
@@ -165,7 +167,7 @@ class PromptSlices(Slices):
 
 
 class NetworkProcess:
-    """What a ``Dispatcher`` needs of a network process."""
+    """A network process for a ``Dispatcher``."""
 
     def __init__(self, **settings: str) -> None:
         self.rpc = FakeRpc()
@@ -223,7 +225,7 @@ class NetworkProcess:
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
 
     def follow(self, authorizer: Authorizer) -> None:
-        """Have it decide what the client may do from now on."""
+        """Let it decide what the client may do from now on."""
         self.accesses.follow(authorizer)
 
     def add_topic(self, name: str, topic_id: bytes, slots: list[int], **options: Any) -> None:
@@ -277,12 +279,12 @@ class NetworkProcess:
         )
 
     def answers(self, operation: str, answer: Answer) -> None:
-        """Have calls of the operation answered by ``answer(address, **args)``."""
+        """Serve calls of the operation with ``answer(address, **args)``."""
         self.rpc.answers[operation] = answer
 
     def answers_each(self, operation: str, answer: Answer) -> None:
-        """Have each partition of ``OwnerCalls`` answered by ``answer(address, *question)``; a
-        WireError is that partition's.
+        """Serve each partition of ``OwnerCalls`` with ``answer(address, *question)``; a WireError
+        is that partition's.
         """
 
         def answer_all(to: Address, asked: list[Any]) -> Answers[Any]:
@@ -298,7 +300,7 @@ class NetworkProcess:
         self.rpc.answers[operation] = answer_all
 
     def asked(self, operation: str) -> list[Any]:
-        """What ``OwnerCalls`` asked about each partition, in the order of the calls."""
+        """The requests of ``OwnerCalls`` about each partition, in the order of the calls."""
         return [tuple(question) for call in self.calls(operation) for question in call["asked"]]
 
     def calls(self, operation: str) -> list[dict[str, Any]]:
@@ -315,7 +317,7 @@ class NetworkProcess:
         return self.dispatcher.handle(self.connection, frame)  # type: ignore[arg-type]
 
     def ask(self, request: Message, version: int) -> Any:
-        """The response, decoded; None when the connection is to be closed."""
+        """The decoded response; None if the connection is to be closed."""
         outcome = self.send(request, version)
         assert outcome.done, "the request waits"
         assert outcome.error is None, outcome.error

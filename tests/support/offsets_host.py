@@ -285,7 +285,7 @@ class OneSegment(list[Any]):
 
 
 def write_segment(random: Random, log: list[Entry], directory: Path) -> Any:
-    """A log of one segment, as far as a Loader looks at it."""
+    """A log of one segment for a Loader."""
     data = b""
     position = 0
     while position < len(log):

@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 
 
 def adopted(store: LogStore, segments: dict[int, bytes], *, clean: bool = True) -> None:
-    """Have the store find partition 0 of topic ``t`` with these files, by base offset."""
+    """Let the store find partition 0 of topic ``t`` with these files, by base offset."""
     store.stop(clean=True)
     path = store.path()
     path.mkdir(exist_ok=True)

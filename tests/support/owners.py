@@ -19,7 +19,7 @@ def hand_over(directory: Path) -> None:
 
 
 def not_handed_over(directory: Path) -> Iterator[str]:
-    """What the account may not have."""
+    """Files that the account must not own."""
     for path in (directory, *directory.rglob("*")):
         info = path.stat()
         if (info.st_uid, info.st_gid) != ACCOUNT:

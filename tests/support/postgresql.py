@@ -23,7 +23,7 @@ def _program(name: str) -> str | None:
 
 @contextmanager
 def postgresql() -> Iterator[str]:
-    """The URL of an empty server; skips the test where there is none.
+    """The URL of an empty server; skips the test if there is none.
 
     The server refuses to run as root: then it runs as the user ``postgres``.
     """

@@ -106,7 +106,7 @@ class ScriptedLeader(FakeBroker):
         return self.logs.setdefault((topic, partition), LedLog(epoch))
 
     def publish(self) -> None:
-        """Something was appended: whoever waits for it looks again."""
+        """Records were appended: waiting fetches look again."""
         with self.changed:
             self.changed.notify_all()
 

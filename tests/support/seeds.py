@@ -1,4 +1,4 @@
-"""The seed of a random test: another one each time, but not where a run is to be like the next."""
+"""The seed of a random test: a new one each time, unless a run must be reproducible."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class Broker:
         self.controller = self.topics = self.duties = None
 
     def not_elected(self) -> None:
-        """Whoever is elected will say all there is."""
+        """The elected controller will send everything."""
 
     def failed(self, error: BaseException) -> None:
         self.failures.append(error)
@@ -204,7 +204,7 @@ class Broker:
         sent.answer.resolve(outcome.value, outcome.error)
 
     def set_live(self, brokers: Mapping[int, Registered]) -> None:
-        """Nothing is sent to a registration that is gone."""
+        """Nothing is sent to a registration that has ended."""
         for broker_id, link in self._links.items():
             epoch = brokers[broker_id].epoch if broker_id in brokers else None
             closed = [one for one in link if one.request.sender.broker_epoch != epoch]
@@ -236,7 +236,7 @@ class Broker:
         )
 
     def check(self) -> None:
-        """The epochs of this broker's replicas, and who leads in them."""
+        """The epochs of this broker's replicas, and their leaders."""
         for replica in self.hosting.replicas:
             told = replica.told
             place = told.key, replica.slot, replica.slot_incarnation
@@ -304,7 +304,7 @@ class SimulatedCluster(SimulatedEnsemble):
 
 
 def ignore_rejected(broker: Broker, work: Any) -> None:
-    """Have a client's request done; that it is rejected is no failure."""
+    """Execute a client's request; a rejection is no failure."""
 
     def ended(outcome: Pending[Any]) -> None:
         if outcome.error is not None and not isinstance(

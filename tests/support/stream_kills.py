@@ -55,7 +55,7 @@ class DyingWriter(StreamWriter):
 
 
 class LosingSource(KbrokerDataSource):
-    """Whose tasks are all killed, each with its transaction open."""
+    """All of its tasks are killed, each with its transaction open."""
 
     @classmethod
     def name(cls) -> str:

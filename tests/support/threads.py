@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def noted(function: Callable[[], object], failures: list[BaseException]) -> Callable[[], None]:
-    """What a thread runs; how it failed is in ``failures`` then, where the test looks."""
+    """The function of a thread; its error is recorded in ``failures``, where the test looks."""
 
     def run() -> None:
         try:

@@ -29,7 +29,7 @@ class Record(NamedTuple):
 def create_topic(
     bootstrap: str, name: str, partitions: int = 1, config: dict[str, str] | None = None
 ) -> None:
-    """Nothing in it is too old to stay, whatever the times of its records."""
+    """Its retention is unlimited, whatever the timestamps of its records."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {"retention.ms": "-1", **(config or {})}
     made = admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
@@ -61,7 +61,7 @@ def producer(bootstrap: str, **settings: Any) -> Producer:
 
 
 def send(made: Producer, topic: str, records: Iterable[Record]) -> None:
-    """Without waiting."""
+    """Send without waiting."""
     for one in records:
         more: dict[str, Any] = {}
         if one.timestamp is not None:

@@ -29,7 +29,7 @@ ID = "tx"
 
 
 class SleepingRpc(FakeRpc):
-    """Also sleeps, on the host's clock."""
+    """An rpc that also sleeps, on the host's clock."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class SleepingRpc(FakeRpc):
 
 
 class TransactionHost(CoordinatorHost):
-    """Answers every marker with ``marker_code``, or as ``on_markers`` says.
+    """Completes every marker with ``marker_code``, or as ``on_markers`` says.
 
     markers: each that was written without an error: (slot, producer id, epoch, commit, coordinator
     epoch, transaction version).

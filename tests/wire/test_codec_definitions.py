@@ -57,7 +57,7 @@ def read_spec(name: str, text: str) -> Any:
 
 @pytest.fixture(scope="module")
 def files() -> Specs:
-    """Of each set all specifications, by the names of their files."""
+    """All specifications of each set, by file name."""
     found: Specs = {}
     for part, artifacts in JARS.items():
         found[part] = {}
@@ -78,7 +78,7 @@ def files() -> Specs:
 
 @pytest.fixture(scope="module")
 def specs(files: Specs) -> Specs:
-    """Of each set the messages that kbroker defines, under the names they have in 4.3."""
+    """The messages of each set that kbroker defines, under their names in 4.3."""
     wanted = {cls.__name__ for cls in message_classes()}
     known = {
         part: {
@@ -121,7 +121,7 @@ CLASSES = {cls.__name__: cls for cls in message_classes()}
 
 
 def of_message(name: str, specs: Specs) -> list[dict[str, Any]]:
-    """Its specifications, from the oldest on; there is one at least."""
+    """Its specifications, the oldest first; there is at least one."""
     found = [known[name] for known in specs.values() if name in known]
     assert found
     return found
@@ -145,7 +145,7 @@ def default_of(field: dict[str, Any]) -> Any:
 
 
 def spec_layout(spec: dict[str, Any], fields: list[Any], version: int) -> list[Any]:
-    """What the specification puts on the wire in one version, in order."""
+    """The wire layout of one version according to the specification, in order."""
     shared = {struct["name"]: struct["fields"] for struct in spec.get("commonStructs", [])}
     layout = []
     for field in fields:

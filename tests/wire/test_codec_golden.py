@@ -213,7 +213,8 @@ def member(classic=None):
 
 def test_tagged_null_struct_is_written():
     """As Kafka 3.9 and 4.4 write a member of the consumer protocol. Without the field they would
-    take it for one of the classic protocol that has no protocols."""
+    take it for one of the classic protocol without protocols.
+    """
     check(member(), 0, *MEMBER, "01 00 01 00 | tag 0 of 1 byte: null")
 
 

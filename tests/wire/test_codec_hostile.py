@@ -119,7 +119,7 @@ def test_request_with_more_elements_than_one_may_have_is_rejected_before_they_ar
 
 
 def test_long_request_is_decoded_in_many_steps():
-    """Somebody else is served between two of them."""
+    """Other tasks run between two steps."""
     steps = codec.decode_steps(FindCoordinatorRequest, 4, many_strings(ELEMENTS_MAX))
 
     assert sum(1 for _ in steps) >= ELEMENTS_MAX // 100

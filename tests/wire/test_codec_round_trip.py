@@ -24,7 +24,7 @@ def test_message_in_every_version_decodes_to_what_was_encoded(cls):
 
 
 def finished(steps):
-    """What a generator returns in the end."""
+    """The return value of a generator."""
     while True:
         try:
             next(steps)

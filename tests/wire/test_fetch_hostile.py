@@ -1,4 +1,6 @@
-"""Fetch requests nobody should send: only FetchDecodeError or an honest answer may come of them."""
+"""Fetch requests nobody should send: they may only end with FetchDecodeError or a valid
+response.
+"""
 
 import random
 import struct
@@ -35,7 +37,7 @@ def sample(bench, version):
 
 
 def handle(bench, body, version):
-    """True when it was answered or parked, False when it was rejected."""
+    """True if it completed or was parked, False if it was rejected."""
     bench.token += 1
     try:
         reply = bench.engine.handle_bytes(body, version, 7000 + version, bench.token, bench.now_ms)

@@ -39,7 +39,7 @@ def convert(data, **wish):
 
 
 def messages(data, **wish):
-    """What is in the set, as (offset, timestamp, key, value)."""
+    """The messages in the set, as (offset, timestamp, key, value)."""
     error, found, _ = convert(data, **wish)
     assert error == 0
     return [tuple(message)[:4] for message in messages_in(found)]

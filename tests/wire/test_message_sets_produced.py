@@ -1,5 +1,6 @@
-"""Message sets of formats 0 and 1 become batches of format 2: bytes as clients send them, and
-bytes that nobody should send."""
+"""Message sets of formats 0 and 1 become batches of format 2: bytes from clients, and bytes that
+nobody should send.
+"""
 
 import random
 import struct

@@ -183,7 +183,7 @@ def test_every_flipped_bit_is_found_or_lies_outside_the_checksum(codec):
 @pytest.mark.parametrize("check", [backend.check_batch, _pure.check_batch])
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_flipped_byte_under_a_right_checksum_gives_only_typed_errors(codec, check):
-    """Who flips bytes can compute checksums: the walk and the codecs must stand alone."""
+    """An attacker can compute checksums: the walk and the codecs must be safe on their own."""
     data = three_records(codec)
 
     for position in range(HEADER_BYTES, len(data)):

@@ -1,4 +1,4 @@
-"""Known answers for CRC-32C, and both ways of computing it against each other."""
+"""Known CRC-32C values, and both implementations against each other."""
 
 import pytest
 from hypothesis import given

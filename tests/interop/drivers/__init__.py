@@ -1,4 +1,4 @@
-"""Other people's clients behind one small interface, so that one test runs with each of them.
+"""Clients of other projects behind one small interface, so that a test runs with each of them.
 
 A driver does one thing with its client and reports what that client reported: nothing is repaired
 or retried here beyond what the client does by itself.
@@ -17,7 +17,7 @@ WAIT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a test hands to a producer."""
+    """A record that a test produces."""
 
     value: bytes | None
     key: bytes | None = None
@@ -27,7 +27,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a consumer handed back."""
+    """A record that a consumer returned."""
 
     offset: int
     value: bytes | None
@@ -46,7 +46,7 @@ class ClientError(Exception):
 
 
 class Driver(Protocol):
-    """What every client can do."""
+    """The operations that every client supports."""
 
     name: str
     null_headers: bool  # whether it sends headers without a value
@@ -101,7 +101,7 @@ class AdminDriver(OffsetDriver, Protocol):
     def create_partitions(self, topic: str, total: int) -> None: ...
 
     def partitions(self, topic: str) -> int:
-        """How many there are; raises UNKNOWN_TOPIC_OR_PARTITION for an unknown topic."""
+        """The number of partitions; raises UNKNOWN_TOPIC_OR_PARTITION for an unknown topic."""
 
     def topic_config(self, topic: str) -> dict[str, str | None]: ...
 

@@ -25,7 +25,7 @@ class Described:
 
 
 class GroupAdmin(Protocol):
-    """What every client's administration can do with groups."""
+    """The group operations that every admin client supports."""
 
     name: str
 
@@ -39,7 +39,7 @@ class GroupAdmin(Protocol):
 
 
 class OffsetAdmin(GroupAdmin, Protocol):
-    """And what not all can."""
+    """Operations on offsets, which not all clients support."""
 
     terminator: str  # what the client itself puts behind metadata
 

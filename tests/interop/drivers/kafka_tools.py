@@ -21,7 +21,7 @@ _runs = itertools.count()
 
 
 def run_tool(jars: Path, main: str, *arguments: str, stdin: str = "") -> str:
-    """What the main class printed; it must end with exit code 0."""
+    """The output of the main class, which must exit with code 0."""
     kept = jars.parent / "loaded-classes.jsa"
     loaded = kept.with_name(f"{kept.stem}-{os.getpid()}-{next(_runs)}.jsa")
     sharing = (

@@ -29,7 +29,7 @@ class Kcat:
 
     @staticmethod
     def missing() -> bool:
-        """Whether its tests are to be skipped, which ``.ci/run`` does not want."""
+        """Whether its tests are to be skipped, which ``.ci/run`` forbids."""
         return shutil.which("kcat") is None and not os.environ.get("KBROKER_CI")
 
     def close(self) -> None:

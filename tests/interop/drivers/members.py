@@ -55,7 +55,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """How a member takes part in its group.
+    """How a member joins its group.
 
     pattern: a regular expression instead of topics, matched by the client, or by the broker where
     the protocol is ``consumer``. commit_on_revoke: what is given up is committed before.
@@ -89,7 +89,7 @@ class Member(Protocol):
     def taken(self) -> list[Taken]: ...
 
     def commit(self) -> None:
-        """Commit what it has taken, and wait for the answer."""
+        """Commit its position, and wait for the response."""
 
     def close(self) -> None:
         """Leave the group (a static member stays in it) and end. Raises what the client raised."""
@@ -161,7 +161,7 @@ class ThreadMember:
             self._taken.append(Taken(time.monotonic(), topic, partition, offset, value.decode()))
 
     def _settle(self, gone: Iterable[Partition]) -> tuple[dict[Partition, int], float]:
-        """What is to be committed before these partitions are given up, and when that was said.
+        """The offsets to commit before these partitions are revoked, and the time of the callback.
 
         A client that calls back in a thread of its own may hand out a record right behind.
         """
@@ -176,8 +176,8 @@ class ThreadMember:
             self._commit(dict(self._next))
 
     def _commit_before_close(self) -> None:
-        """A commit is refused while a rebalance is on; polling brings that to its end. What is
-        revoked by the close itself is committed already: some clients leave before they tell.
+        """A commit is rejected during a rebalance; polling completes that. Partitions revoked by
+        the close itself are committed already: some clients leave before they call back.
         """
         if not self.subscription.commit_on_revoke:
             return

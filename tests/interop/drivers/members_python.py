@@ -69,8 +69,9 @@ class ConfluentMember(ThreadMember):
                 raise ClientError(answer.error.code(), str(answer.error))
 
     def group_metadata(self) -> Any:
-        """Where it stands in its group. (It holds the interpreter while it waits for a thread of
-        librdkafka, and so must not run beside the poll.)"""
+        """Its group metadata. (The call holds the interpreter lock while it waits for a thread of
+        librdkafka, so it must not run beside a poll.)
+        """
         return self.ask(self.consumer.consumer_group_metadata)
 
     def _close(self) -> None:
@@ -151,7 +152,7 @@ class KafkaPythonMember(ThreadMember):
             raise ClientError(getattr(raised, "errno", -1) or -1, repr(raised)) from raised
 
     def group_metadata(self) -> Any:
-        """Where it stands in its group."""
+        """Its group metadata."""
         return self.ask(self.consumer.group_metadata)
 
     def _close(self) -> None:
