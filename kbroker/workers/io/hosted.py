@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, StorageError
+from kbroker.ipc.pending import Pending, TooLate, within
 from kbroker.replication.partition import Change, Partition
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.manager.recovery_threads import OpenRequest
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 # Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
 # of them.
 OPEN_STEP = 8
+# How long an image waits for its logs in a cluster. Kafka's controllers wait 30 s for a response.
+OPENING_MS = 5_000
 
 
 class Replica(NamedTuple):
@@ -268,6 +271,19 @@ class HostedPartitions:
             if waiting:
                 await self._process.rpc.sleep(0)
         return errors
+
+    async def errors_so_far(self, opening: Pending[dict[str, int]]) -> dict[str, int]:
+        """The errors of an ``open``; of one that takes long none, while it continues.
+
+        In a cluster, changes of other partitions wait for the answer, and so does the controller.
+        What it has to know of a log that could not be opened then, its slot says (OFFLINE).
+        """
+        if not self._process.config.uses_zookeeper:
+            return await opening
+        try:
+            return await within(opening, self._process.rpc.sleep(OPENING_MS))
+        except TooLate:
+            return {}
 
     async def open_again(self, slots: Collection[int]) -> ImageChanges:
         """Open logs for which there were no descriptors before; their topics, as if changed."""

@@ -16,6 +16,7 @@ from kbroker._ext.shared.arena import forbid_writes
 from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker.clock import Clock, SystemClock
+from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import ClusterImage
 from kbroker.errors import EXIT_CRASH, ErrorCode
 from kbroker.heap import keep_freed_memory
@@ -167,9 +168,14 @@ class IoWorker(Worker):
         if changes.settings:
             self.take_settings()
         self.hosted.take(changes, is_snapshot=bool(change.delta.get("snapshot")))
+        opening = run(self._open(changes))
+        return calls.ImageTaken(await self.hosted.errors_so_far(opening))
+
+    async def _open(self, changes: ImageChanges) -> dict[str, int]:
+        """Open the logs of an image, and then the coordinators in them."""
         errors = await self.hosted.open(changes.present())
         self.coordinators.on_image(changes)
-        return calls.ImageTaken(errors)
+        return errors
 
     async def serve_stop_replicas(self, sender: Address, order: calls.StopReplicas) -> None:
         """Delete logs by order of the controller."""

@@ -16,7 +16,7 @@ from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.calls import StoppedReplica
 from kbroker.ipc.rpc import Pending, Rpc, run
-from kbroker.workers.io.hosted import HostedPartitions
+from kbroker.workers.io.hosted import OPENING_MS, HostedPartitions
 
 pytestmark = pytest.mark.unit
 
@@ -310,3 +310,63 @@ def test_log_follows_a_changed_setting_of_its_topic(worker: Worker) -> None:
 
     code, *_ = worker.log().appender.append_batch(batch(20), NOW_MS)
     assert code == 10
+
+
+# -- logs that take long to open --
+
+
+class Sleeps:
+    """Sleeping ends when the test says so. ``turns``: pauses in which the loop runs."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.turns: list[Pending] = []
+        self.timers: list[tuple[int, Pending]] = []
+        worker.rpc.sleep = self.sleep  # type: ignore[method-assign]
+
+    def sleep(self, delay_ms: int) -> Pending:
+        pending: Pending = Pending()
+        if delay_ms:
+            self.timers.append((delay_ms, pending))
+        else:
+            self.turns.append(pending)
+        return pending
+
+
+def test_answer_in_a_cluster_does_not_wait_for_all_logs(worker: Worker) -> None:
+    """Changes of other partitions would wait for it, and so would the controller."""
+    sleeps = Sleeps(worker)
+    worker.config = BrokerConfig({"zookeeper.connect": "host:2181"})
+    worker.document = topic_document(b"t" * 16, list(range(16)))
+    opening = worker.publish()
+    answer = run(worker.hosted.errors_so_far(opening))
+    assert not answer.done
+
+    ((delay_ms, timer),) = sleeps.timers
+    assert delay_ms == OPENING_MS
+    timer.resolve()
+
+    assert answer.value == {} and not opening.done
+    sleeps.turns.pop().resolve()
+    assert opening.done and len(worker.store.manager.logs()) == 16
+
+
+def test_answer_of_a_single_broker_waits_for_all_logs(worker: Worker) -> None:
+    sleeps = Sleeps(worker)
+    worker.document = topic_document(b"t" * 16, list(range(16)))
+    answer = run(worker.hosted.errors_so_far(worker.publish()))
+    assert not answer.done and not sleeps.timers
+
+    sleeps.turns.pop().resolve()
+
+    assert answer.value == {} and len(worker.store.manager.logs()) == 16
+
+
+def test_errors_of_logs_that_are_opened_in_time_are_answered(worker: Worker) -> None:
+    Sleeps(worker)
+    worker.config = BrokerConfig({"zookeeper.connect": "host:2181"})
+    opening: Pending = Pending()
+    answer = run(worker.hosted.errors_so_far(opening))
+
+    opening.resolve({"t-0": 56})
+
+    assert answer.value == {"t-0": 56}
