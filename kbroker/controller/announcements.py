@@ -87,6 +87,12 @@ class Batch:
             told[key] = told.get(key, False) or is_new
         self._known[key] = None
 
+    def repeat(self, broker_id: int, keys: Iterable[PartitionKey]) -> None:
+        """Tell the broker again what it leads and follows; its response says what it cannot."""
+        told = self._leaders.setdefault(broker_id, {})
+        for key in keys:
+            told.setdefault(key, False)
+
     def refresh(self, keys: Iterable[PartitionKey]) -> None:
         """UpdateMetadata for these partitions to all brokers."""
         self._known |= dict.fromkeys(keys)

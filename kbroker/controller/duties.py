@@ -14,6 +14,7 @@ from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.brokers import BrokerChanges
 from kbroker.controller.isr_requests import IsrRequests
 from kbroker.controller.leader_elections import LeaderElections
+from kbroker.controller.notifications import Notifications
 from kbroker.controller.partition_writes import PartitionWrites
 from kbroker.controller.shutdowns import Shutdowns
 from kbroker.controller.store_watch import StoreWatch
@@ -41,6 +42,7 @@ class Duties:
         self.writes = PartitionWrites(controller, setting)
         self.brokers = BrokerChanges(self.writes, self.watch)
         self.topics = TopicChanges(controller, self.writes, self.watch, setting, finish_deletions)
+        self.notifications = Notifications(self.writes, self.watch)
         self.in_sync = IsrRequests(self.writes, controller.events)
         self.shutdowns = Shutdowns(self.writes, controller.events)
         self.elections = LeaderElections(self.writes, controller.events)
@@ -58,6 +60,7 @@ class Duties:
         await self.brokers.start()
         await self.brokers.look()
         await self.topics.start()
+        await self.notifications.start()
         await self.settle_all()
 
     async def settle_all(self) -> None:

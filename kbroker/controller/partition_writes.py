@@ -44,6 +44,10 @@ class PartitionWrites:
     def set_live(self) -> None:
         self._controller.set_live()
 
+    def note(self, changes: Iterable[Change]) -> None:
+        """Enter what others have written; no broker is told of it yet."""
+        self._controller.note(changes)
+
     def batch(self) -> Batch:
         """A batch for the requests of one event, to be sent at its end."""
         return Batch(self.state)

@@ -277,3 +277,17 @@ async def allocate_producer_ids(store: SettledStore, broker_id: int) -> int:
         else:
             return first
     raise AssertionError("unreachable")
+
+
+async def report_isr_changes(store: SettledStore, keys: Iterable[PartitionKey]) -> None:
+    """Tell the controller which partition states this broker has written. A notification that is
+    written twice does no harm.
+    """
+    document = paths.encode_isr_change(keys)
+    await store.multi().create(paths.isr_change(), document, sequential=True).commit()
+
+
+async def report_log_dir_failure(store: SettledStore, broker_id: int) -> None:
+    """Tell the controller that replicas of this broker are offline. It then asks which."""
+    document = paths.encode_log_dir_event(broker_id)
+    await store.multi().create(paths.log_dir_event(), document, sequential=True).commit()

@@ -26,6 +26,7 @@ from kbroker.errors import ErrorCode
 from kbroker.hosting.deletions import Deletions
 from kbroker.hosting.image import Changes, HostImage, set_or_forget, topics_of
 from kbroker.hosting.metadata import Metadata
+from kbroker.hosting.offline_replicas import OfflineReplicas
 from kbroker.hosting.replicas import HostedReplicas, Replica, Slots
 from kbroker.ipc.calls import StoppedReplica
 from kbroker.ipc.pending import Pending, run
@@ -59,6 +60,11 @@ class Hosting:
         self._slots = slots
         self._deletions = Deletions()
         self._processes: Processes
+        self._offline: OfflineReplicas | None = None
+
+    def ask_of_offline(self, offline: OfflineReplicas) -> None:
+        """Ask this which replicas are offline. Without it, only io workers say so, once."""
+        self._offline = offline
 
     def publish_to(self, processes: Processes) -> None:
         """Set the receiver of changes. Called once, before the first change."""
@@ -109,6 +115,11 @@ class Hosting:
             return run(self._lead_in_parts(request, held))
         slots = {told.key: self._slot(told.key) for told in request.partitions}
         refused = self.replicas.take(request)
+        for key, code in refused.items():
+            # COMPAT: as in Kafka, offline is said before stale: a controller repeats what holds to
+            # hear which replicas are offline.
+            if code is ErrorCode.STALE_CONTROLLER_EPOCH and self._is_offline(key):
+                refused[key] = ErrorCode.KAFKA_STORAGE_ERROR
         accepted = [key for key in slots if key not in refused]
         # All other processes look up slots of partitions in the metadata.
         moved = [key for key in accepted if self._slot(key) != slots[key] and self._is_known(key)]
@@ -143,7 +154,13 @@ class Hosting:
                 code = unavailable.get(f"{key[0]}-{key[1]}")
                 if code:
                     errors[key] = ErrorCode(code)
+        if self._offline is not None:
+            offline = (k for k, c in errors.items() if c is ErrorCode.KAFKA_STORAGE_ERROR)
+            self._offline.note_told(offline)
         return ControlAnswer(partitions=errors)
+
+    def _is_offline(self, key: PartitionKey) -> bool:
+        return self._offline is not None and self._offline.has(key)
 
     def _update_metadata(self, request: UpdateMetadata) -> Pending[ControlAnswer]:
         partitions, brokers = self.metadata.take(request)

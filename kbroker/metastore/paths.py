@@ -30,6 +30,9 @@ CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE = "/config/changes/config_change_"  # with a number behind it
 ADMIN = "/admin"
 DELETE_TOPICS = "/admin/delete_topics"
+# What brokers report to the controller, in sequential nodes that it deletes.
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
 # Not Kafka's: topics that were deleted while some of their directories were offline.
@@ -53,8 +56,8 @@ PERSISTENT_PATHS = (
     "/config/clients",
     "/config/users",
     CONFIG_CHANGES,
-    "/isr_change_notification",
-    "/log_dir_event_notification",
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
     PRODUCER_ID_BLOCK,
 )
 
@@ -223,10 +226,55 @@ def encode_partition_state(
     )
 
 
+def is_partition_state(
+    data: bytes, leader: int, leader_epoch: int, isr: list[int], controller_epoch: int
+) -> bool:
+    """Whether the document says this, whatever its order and its other keys."""
+    document = json.loads(data)
+    wanted = {
+        "leader": leader,
+        "leader_epoch": leader_epoch,
+        "controller_epoch": controller_epoch,
+        "isr": isr,
+    }
+    return all(document.get(key) == value for key, value in wanted.items())
+
+
 def decode_partition_state(data: bytes) -> tuple[int, int, list[int]]:
     """Leader, leader epoch, in-sync replicas."""
     document = json.loads(data)
     return document["leader"], document["leader_epoch"], document["isr"]
+
+
+def isr_change() -> str:
+    """Of a sequential node; the store appends a number."""
+    return f"{ISR_CHANGES}/isr_change_"
+
+
+def encode_isr_change(keys: Iterable[tuple[str, int]]) -> bytes:
+    """The partitions whose state their leaders have written."""
+    partitions = [{"topic": topic, "partition": number} for topic, number in keys]
+    return _dump({"version": 1, "partitions": partitions})
+
+
+def decode_isr_change(data: bytes) -> list[tuple[str, int]]:
+    partitions = json.loads(data)["partitions"]
+    return [(str(one["topic"]), int(one["partition"])) for one in partitions]
+
+
+def log_dir_event() -> str:
+    """Of a sequential node; the store appends a number."""
+    return f"{LOG_DIR_EVENTS}/log_dir_event_"
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """A log directory of the broker has failed: Kafka's only event."""
+    return _dump({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_event(data: bytes) -> int:
+    """The broker."""
+    return int(json.loads(data)["broker"])
 
 
 def encode_config(config: dict[str, str]) -> bytes:

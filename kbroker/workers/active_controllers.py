@@ -49,11 +49,17 @@ class ActiveControllers:
 
     def read_isr(self, keys: Sequence[PartitionKey]) -> Pending[list[IsrState | None]]:
         """The stored state of each partition; WireError if it cannot be read."""
-        return run(self._read_isr(keys))
+        return run(read_isr(self._store, keys))
 
-    async def _read_isr(self, keys: Sequence[PartitionKey]) -> list[IsrState | None]:
-        try:
-            return await persistence.read_isr(self._store, keys)
-        except (StoreFailed, Fenced) as error:
-            text = f"The metadata store cannot be read: {error}"
-            raise WireError(ErrorCode.REQUEST_TIMED_OUT, text) from error
+
+async def read_isr(store: SettledStore, keys: Sequence[PartitionKey]) -> list[IsrState | None]:
+    """As ``persistence.read_isr``; WireError if the store cannot be read."""
+    try:
+        return await persistence.read_isr(store, keys)
+    except (StoreFailed, Fenced) as error:
+        raise store_unavailable(error) from error
+
+
+def store_unavailable(error: BaseException) -> WireError:
+    """Nothing is known then, and the same is asked again."""
+    return WireError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata store is not available: {error}")

@@ -23,7 +23,7 @@ from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.duties import Duties
 from kbroker.controller.events import EventQueue
-from kbroker.controller.membership import Registration, present_controller
+from kbroker.controller.membership import Registration
 from kbroker.controller.state import ClusterState
 from kbroker.controller.stored_configs import ConfiguredHosting, StoredConfigs
 from kbroker.controller.stored_offsets import StoredOffsets
@@ -33,25 +33,22 @@ from kbroker.controller.topic_requests import TopicRequests
 from kbroker.errors import EXIT_CANNOT_START, EXIT_CRASH
 from kbroker.hosting.control_server import ELEMENTS_PARTITIONS, ControlServer
 from kbroker.hosting.hosting import Hosting
-from kbroker.hosting.isr_changes import IsrChanges
 from kbroker.hosting.publisher import Publisher
 from kbroker.hosting.room import Room
 from kbroker.hosting.slots import JOURNAL_NAME, NoFreeSlot, SlotAssignments
 from kbroker.ipc import calls
-from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import HANDED_OVER, Address, ProcessKind
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import StoreFailed, WrongCluster
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
 from kbroker.metrics.slots import Counters
-from kbroker.peers.controller_link import ControllerLink
-from kbroker.peers.links import Links, control_listener
+from kbroker.peers.links import Links
 from kbroker.protocol import codec
-from kbroker.workers.active_controllers import ActiveControllers
+from kbroker.workers.asking import Asking
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.cluster_metrics import ClusterMetrics
 from kbroker.workers.controller_server import SERVED, ControllerServer
-from kbroker.workers.leaving import Leaving
 from kbroker.workers.office import InOffice, Office
 from kbroker.workers.process_ends import await_end
 from kbroker.workers.store_start import has_all_directories, open_store
@@ -118,12 +115,9 @@ class ControllerWorker(Worker):
         self.office = Office(
             self.store, me, self.hosting, self.links, self.stored_configs, self, topic_ids
         )
-        self._controller_server = ControllerServer(lambda: self.office.duties, self.rpc.sleep)
-        self._shutdown_link, self._isr_link = self._controller_link(), self._controller_link()
-        controllers = ActiveControllers(self._isr_link, self.hosting, me.broker_id, self.own_store)
-        self.isr_changes = IsrChanges(
-            me.broker_id, self.hosting.replicas, controllers, self.rpc.sleep
-        )
+        self.controller_server = ControllerServer(lambda: self.office.duties, self.rpc.sleep)
+        self.asking = Asking(self)
+        self.isr_changes = self.asking.isr_changes
         self._metrics = ClusterMetrics(self._counters(), self.office, self.store.is_shared)
         self.configs = ConfigAdmin(
             self.stored_configs,
@@ -169,7 +163,7 @@ class ControllerWorker(Worker):
         self, sender: Address, asked: calls.ControlMessage
     ) -> calls.ControlReply:
         """Serve a request from another broker: from its controller, or to this one."""
-        server = self._controller_server if asked.api_key in SERVED else self._control
+        server = self.controller_server if asked.api_key in SERVED else self._control
         return await server.serve(sender, asked)
 
     def _counters(self) -> Counters:
@@ -178,17 +172,6 @@ class ControllerWorker(Worker):
         )
         counters.reset_gauges()
         return counters
-
-    def _controller_link(self) -> ControllerLink:
-        """A link to the active controller, whichever broker it is."""
-        return ControllerLink(
-            self.context.broker_id,
-            self._controller_server.answer,
-            lambda: present_controller(self.own_store),
-            self.links.link(),
-            control_listener(self.config),
-            self.config.protocol_version,
-        )
 
     # -- topics --
 
@@ -288,8 +271,7 @@ class ControllerWorker(Worker):
         self.store.settle(now)
         self.links.tick(now)
         self._metrics.publish()
-        for link in (self._shutdown_link, self._isr_link):
-            link.tick(now, self.hosting.metadata.controller_id)
+        self.asking.tick(now)
 
     def _take_over(self) -> None:
         """Publish the image to processes of the previous controller process."""
@@ -326,15 +308,12 @@ class ControllerWorker(Worker):
 
     def on_leave(self) -> None:
         """The broker will stop: have others lead what it leads, and say when that is done."""
-        leaving = Leaving(
-            self.context.broker_id, self._shutdown_link.ask, self.config, self.rpc.sleep, now_ms
-        )
 
         def ended(outcome: Pending[bool]) -> None:
             self.processes.set(self.address, HANDED_OVER, 1)
             raise_failure(outcome)
 
-        run(leaving.hand_over(lambda: self.hosting.broker_epoch)).then(ended)
+        self.asking.leave().then(ended)
 
     def signal_of_parents_end(self) -> int:
         """A session outlives its process; so this one stays to end it."""

@@ -1,0 +1,105 @@
+"""What this broker says to the controller, whichever broker that is: the in-sync replicas of what
+it leads, replicas that are offline, and that it will stop.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kbroker._ext.shared.partition_table import PartitionTable
+from kbroker.cluster.control_requests import PartitionKey
+from kbroker.config.loader import BrokerConfig
+from kbroker.controller import persistence
+from kbroker.controller.membership import present_controller
+from kbroker.hosting.hosting import Hosting
+from kbroker.hosting.isr_changes import Controllers, IsrChanges
+from kbroker.hosting.isr_reports import IsrReports
+from kbroker.hosting.offline_replicas import OfflineReplicas
+from kbroker.ipc.pending import Pending, run
+from kbroker.metastore.settled import SettledStore
+from kbroker.peers.controller_link import ControllerLink
+from kbroker.peers.links import Links, control_listener
+from kbroker.peers.versions import sent_version
+from kbroker.protocol.api import ApiKey
+from kbroker.workers.active_controllers import ActiveControllers
+from kbroker.workers.base import ProcessContext, now_ms
+from kbroker.workers.controller_server import ControllerServer
+from kbroker.workers.leaving import Leaving
+from kbroker.workers.stored_isr import StoredIsr
+
+
+class Process(Protocol):
+    """The controller process."""
+
+    context: ProcessContext
+    config: BrokerConfig
+    hosting: Hosting
+    links: Links
+    own_store: SettledStore
+    controller_server: ControllerServer
+
+    def sleep(self, delay_ms: int) -> Pending[None]: ...
+
+
+class Asking:
+    """Made by the controller process, which it is a part of."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._me = process.context.broker_id
+        self._replicas = process.hosting.replicas
+        self._store = process.own_store
+        self._shutdown_link, self._isr_link = self._link(), self._link()
+        self._isr_reports = IsrReports(self._report_isr, now_ms)
+        self.isr_changes = IsrChanges(self._me, self._replicas, self._controllers(), process.sleep)
+        self._offline: OfflineReplicas | None = None
+        if self._store.is_shared:
+            self._offline = self._make_offline()
+            process.hosting.ask_of_offline(self._offline)
+
+    def _link(self) -> ControllerLink:
+        process = self._process
+        return ControllerLink(
+            self._me,
+            process.controller_server.answer,
+            lambda: present_controller(self._store),
+            process.links.link(),
+            control_listener(process.config),
+            process.config.protocol_version,
+        )
+
+    def _controllers(self) -> Controllers:
+        """The way to have in-sync replicas changed."""
+        process = self._process
+        version = sent_version(ApiKey.ALTER_PARTITION, process.config.protocol_version)
+        if self._store.is_shared and version is None:
+            return StoredIsr(self._me, self._replicas, self._store, self._isr_reports)
+        return ActiveControllers(self._isr_link, process.hosting, self._me, self._store)
+
+    def _report_isr(self, keys: list[PartitionKey]) -> Pending[None]:
+        return run(persistence.report_isr_changes(self._store, keys))
+
+    def _make_offline(self) -> OfflineReplicas:
+        context, config = self._process.context, self._process.config
+        table = PartitionTable(context.partition_table, config["partition.table.slots"])
+        return OfflineReplicas(
+            self._replicas,
+            table,
+            memoryview(context.failed_log_dirs)[: len(config.log_dirs)],
+            lambda: run(persistence.report_log_dir_failure(self._store, self._me)),
+        )
+
+    def leave(self) -> Pending[bool]:
+        """Controlled shutdown; resolves when it has ended, whether others lead or not."""
+        process = self._process
+        leaving = Leaving(self._me, self._shutdown_link.ask, process.config, process.sleep, now_ms)
+        return run(leaving.hand_over(lambda: process.hosting.broker_epoch))
+
+    def tick(self, now: int) -> None:
+        """Called now and again."""
+        controller_id = self._process.hosting.metadata.controller_id
+        for link in (self._shutdown_link, self._isr_link):
+            link.tick(now, controller_id)
+        self._isr_reports.tick()
+        if self._offline is not None:
+            self._offline.tick()
