@@ -1,9 +1,12 @@
-"""Memory of a process: settings of malloc, and when garbage is collected."""
+"""Memory of a process: what it shares with its children, malloc, and when garbage is collected."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import sys
+
+from kbroker._ext.base.heap_holes import fill_holes
 
 # Of <malloc.h>; mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -11,6 +14,19 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # use a separate mapping.
 _KEPT_BYTES = 64 << 20
 _BLOCK_BYTES_MAX = 32 << 20
+
+
+def freeze_for_children() -> None:
+    """Leave as many pages as possible as they are, so that the children share them; before a fork.
+
+    A child gets a page of its own as soon as it writes to one. It would write to pages all over the
+    heap: collecting garbage, putting new objects into holes between old ones, and dropping names
+    from the cache of attributes, which counts its references to them.
+    """
+    gc.collect()
+    fill_holes()
+    sys._clear_type_cache()
+    gc.freeze()
 
 
 def keep_freed_memory() -> None:

@@ -28,30 +28,28 @@ def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int)
     if static is None:
         static = dict(started_with.layers())[Source.STATIC_BROKER]
     default, own = dict(layers.get(DEFAULT, {})), dict(layers.get(str(broker_id), {}))
+    if [static, default, own] == [layer for _, layer in started_with.layers()]:
+        return started_with  # which the processes of a broker share
     while True:
-        rejection = _rejection(static, default, own)
-        if rejection is None:
-            return BrokerConfig(static, dynamic_default=default, dynamic_broker=own)
-        name = _culprit(static, default, own, rejection)
-        if name is None:
-            logger.error("ignoring the stored broker settings: %s", rejection)
-            return started_with
-        logger.error("ignoring the stored broker setting %s: %s", name, rejection)
+        try:
+            return _joined(static, default, own)
+        except ConfigError as rejection:
+            name = _culprit(static, default, own, rejection)
+            if name is None:
+                logger.error("ignoring the stored broker settings: %s", rejection)
+                return started_with
+            logger.error("ignoring the stored broker setting %s: %s", name, rejection)
         del (own if name in own else default)[name]
 
 
-def _rejection(
+def _joined(
     static: Mapping[str, str], default: Mapping[str, str], own: Mapping[str, str]
-) -> ConfigError | None:
-    """Why these layers do not form a valid configuration."""
+) -> BrokerConfig:
+    """Raises ConfigError if these layers do not form a valid configuration."""
     for name in (*own, *default):
         if name not in BROKER_KEYS:
-            return ConfigError(name, "?", "a known setting")
-    try:
-        BrokerConfig(static, dynamic_default=default, dynamic_broker=own)
-    except ConfigError as error:
-        return error
-    return None
+            raise ConfigError(name, "?", "a known setting")
+    return BrokerConfig(static, dynamic_default=default, dynamic_broker=own)
 
 
 def _culprit(
@@ -65,7 +63,10 @@ def _culprit(
         return rejection.key
     for name in sorted({*own, *default}):
         without = [{k: v for k, v in layer.items() if k != name} for layer in (default, own)]
-        left = _rejection(static, *without)
-        if left is None or left.key != rejection.key:
-            return name
+        try:
+            _joined(static, *without)
+        except ConfigError as left:
+            if left.key == rejection.key:
+                continue
+        return name
     return None

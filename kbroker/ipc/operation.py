@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kbroker.ipc.documents import reader
+from kbroker.ipc.documents import Read, reader
 from kbroker.ipc.process_table import ProcessKind
 
 Q = TypeVar("Q")
@@ -25,14 +25,18 @@ class Operation(Generic[Q, A]):
     served_by: tuple[ProcessKind, ...]
     deadline_ms: int = DEADLINE_MS
 
+    def make_readers(self) -> tuple[Read, Read]:
+        """Of the request and of the reply; made once."""
+        request: Any = self.request
+        reply: Any = self.reply
+        return reader(request), reader(reply)
+
     def read_request(self, document: Any) -> Q:
         """Raises DocumentError."""
-        cls: Any = self.request
-        request: Q = reader(cls)(document)
+        request: Q = self.make_readers()[0](document)
         return request
 
     def read_reply(self, document: Any) -> A:
         """Raises DocumentError."""
-        cls: Any = self.reply
-        reply: A = reader(cls)(document)
+        reply: A = self.make_readers()[1](document)
         return reply

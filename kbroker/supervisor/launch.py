@@ -22,7 +22,9 @@ from kbroker.clock import CONFIRMED_MS
 from kbroker.config.key import LONG_MAX
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
+from kbroker.heap import freeze_for_children
 from kbroker.ipc import fdpass
+from kbroker.ipc.calls import make_readers
 from kbroker.ipc.process_kinds import WORKERS, KindRow
 from kbroker.ipc.process_table import PID, READY, STATE, Address, ProcessKind, ProcessTable
 from kbroker.ipc.regions import SharedRegions, arena_size
@@ -180,8 +182,8 @@ class Broker:
             on_restart=lambda: self.counters.add(PROCESS_RESTARTS),
             on_end=self._on_end,
         )
-        gc.collect()
-        gc.freeze()  # the children's collectors leave these pages alone, so they stay shared
+        make_readers()
+        freeze_for_children()
         gc.enable()
         exit_code = arbiter.run()
         if arbiter.stopped_cleanly(ProcessKind.IO_WORKER):

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbroker.heap import Collector, keep_freed_memory
+from kbroker._ext.base.heap_holes import fill_holes
+from kbroker.heap import Collector, freeze_for_children, keep_freed_memory
 
 SIZE, COUNT = 2 << 20, 8
 
@@ -26,6 +27,44 @@ def test_freed_memory_is_used_again() -> None:
     keep_freed_memory()
     page_faults_of_a_round()
     assert page_faults_of_a_round() < 400
+
+
+def made(count: int) -> list[bytes]:
+    """Objects of one size, 144 bytes with their heads."""
+    return [bytes(111) for _ in range(count)]
+
+
+def pages_of(objects: list[bytes]) -> set[int]:
+    return {id(one) // resource.getpagesize() for one in objects}
+
+
+def test_holes_between_old_objects_are_not_given_to_new_ones() -> None:
+    """A child that writes to a page has it to itself, and all that is old in it once more."""
+    old = made(4000)
+    del old[::2]
+    reused = made(100)
+    assert pages_of(reused) <= pages_of(old)
+    del reused
+
+    filled = fill_holes()
+
+    assert filled >= 2000 * 144
+    assert not pages_of(made(500)) & pages_of(old)
+
+
+def test_pool_that_shows_where_the_holes_end_is_given_back() -> None:
+    """Of each of 32 sizes; what is left are the few that have been begun since the last time."""
+    fill_holes()
+    assert fill_holes() < 8 * 16384
+
+
+def test_collection_in_a_child_leaves_alone_what_was_there_before_the_fork() -> None:
+    try:
+        freeze_for_children()
+        assert gc.get_freeze_count() > 10_000
+        assert not any(isinstance(one, type) for one in gc.get_objects())
+    finally:
+        gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

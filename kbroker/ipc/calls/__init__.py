@@ -29,3 +29,13 @@ from kbroker.ipc.operation import Operation as Operation
 OPERATIONS: dict[str, Operation[Any, Any]] = {
     row.name: row for row in list(globals().values()) if isinstance(row, Operation)
 }
+
+
+def make_readers() -> None:
+    """Make what reads the requests and replies of all operations.
+
+    Before the fork: it evaluates the annotations of some seventy classes, and each process would
+    do that again, in memory of its own.
+    """
+    for row in OPERATIONS.values():
+        row.make_readers()

@@ -6,6 +6,7 @@ import ast
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -189,3 +190,14 @@ def test_answers_about_partitions_keep_their_failures() -> None:
     answers = calls.Answers([None, calls.FoundOffset(5, -1, 0)], [calls.Failure(0, 6, None)])
     read = calls.LIST_OFFSETS.read_reply(json.loads(documents.encode(answers)))
     assert read == answers
+
+
+def test_readers_of_all_documents_are_made_before_the_fork():
+    """Each process made its own of the same annotations, half a megabyte."""
+    calls.make_readers()
+    before = documents.reader.cache_info().misses
+    for row in calls.OPERATIONS.values():
+        for read in (row.read_request, row.read_reply):
+            with suppress(documents.DocumentError):
+                read("neither an object nor null")
+    assert documents.reader.cache_info().misses == before
