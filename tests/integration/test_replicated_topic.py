@@ -1,0 +1,80 @@
+"""Brokers that lead and follow each other's partitions, on a real ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import NewTopic
+from support.zookeeper import skip_without_zookeeper
+
+from kbroker.testing import Broker, Cluster, wait_until
+
+pytestmark = pytest.mark.integration
+
+TOPIC, PARTITIONS = "copied", 6
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    skip_without_zookeeper()
+    with Cluster(2, num_io_threads=2, replica_fetch_backoff_ms=50) as started:
+        admin = KafkaAdminClient(bootstrap_servers=started.bootstrap)
+        try:
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 2)])
+        finally:
+            admin.close()
+        yield started
+
+
+def logs(broker: Broker) -> dict[int, bytes]:
+    """The bytes of each partition's log."""
+    directory = Path(broker.config["log.dirs"])
+    return {
+        number: b"".join(
+            path.read_bytes() for path in sorted((directory / f"{TOPIC}-{number}").glob("*.log"))
+        )
+        for number in range(PARTITIONS)
+    }
+
+
+def write(cluster: Cluster, text: str, count: int) -> None:
+    """Written by the leaders, which wait for nobody."""
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, acks=1, retries=20)
+    try:
+        sent = [
+            producer.send(TOPIC, f"{text} {number}".encode(), partition=number % PARTITIONS)
+            for number in range(count)
+        ]
+        for one in sent:
+            one.get(timeout=PATIENCE_S)
+    finally:
+        producer.close()
+
+
+def await_copies(cluster: Cluster, text: str) -> None:
+    def equal() -> bool:
+        first, second = map(logs, cluster.brokers)
+        return first == second and all(text.encode() in data for data in first.values())
+
+    wait_until(equal, PATIENCE_S, "the logs of both brokers are the same")
+
+
+def test_logs_of_followers_are_those_of_their_leaders(cluster: Cluster) -> None:
+    write(cluster, "first", 60)
+
+    await_copies(cluster, "first")
+
+
+@pytest.mark.parametrize("victim", ["io", "network"])
+def test_followers_go_on_after_a_process_of_a_leader_has_died(
+    cluster: Cluster, victim: str
+) -> None:
+    write(cluster, f"before {victim}", 60)
+    cluster.brokers[0].kill(victim)
+    write(cluster, f"after {victim}", 60)
+
+    await_copies(cluster, f"after {victim}")
