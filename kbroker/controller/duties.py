@@ -43,7 +43,7 @@ class Duties:
         self.brokers = BrokerChanges(self.writes, self.watch)
         self.topics = TopicChanges(controller, self.writes, self.watch, setting, finish_deletions)
         self.notifications = Notifications(self.writes, self.watch)
-        self.in_sync = IsrRequests(self.writes, controller.events)
+        self.in_sync = IsrRequests(self.writes, controller.events, sleep)
         self.shutdowns = Shutdowns(self.writes, controller.events)
         self.elections = LeaderElections(self.writes, controller.events)
         controller.heard = self.brokers.heard

@@ -8,7 +8,7 @@ and after a change that is based on something old, a new leader epoch is begun.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from kbroker.cluster.control_requests import PartitionKey
@@ -22,14 +22,25 @@ from kbroker.ipc.pending import Pending
 
 logger = logging.getLogger(__name__)
 
+# How long the in-sync replicas stay frozen where a broker is to join that is shutting down.
+LEAVING_MS = 2_000
+
 
 class IsrRequests:
     """Serves AlterIsr."""
 
-    def __init__(self, writes: PartitionWrites, events: EventQueue) -> None:
+    def __init__(
+        self,
+        writes: PartitionWrites,
+        events: EventQueue,
+        sleep: Callable[[int], Pending[None]],
+    ) -> None:
         self._writes = writes
         self._events = events
+        self._sleep = sleep
         self._state = writes.state
+        # Frozen until later, with their leaders.
+        self._later: dict[PartitionKey, int] = {}
 
     def alter(
         self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
@@ -60,8 +71,12 @@ class IsrRequests:
         written = await self._writes.change(asked, decide, batch)
         self._writes.send(batch)
         old = [key for key, code in errors.items() if code is ErrorCode.INVALID_UPDATE_VERSION]
-        if old:
-            self._writes.put(partial(self._renew, broker_id, old))
+        leaving = {key for key in old if self._adds_leaving(asked[key])}
+        now = [key for key in old if key not in leaving]
+        if now:
+            self._writes.put(partial(self._renew, broker_id, now))
+        if leaving:
+            self._renew_later(broker_id, leaving)
         return [self._answer(one, errors, one.key in written) for one in wanted]
 
     def _error_of(self, broker_id: int, one: WantedIsr, present: PartitionState) -> ErrorCode:
@@ -80,9 +95,33 @@ class IsrRequests:
         )
         if is_possible:
             return ErrorCode.NONE
+        if self._adds_leaving(one):
+            return ErrorCode.INVALID_UPDATE_VERSION
         text = "broker %d wants %s in sync for %s-%d: not all of them live and have a replica"
         logger.warning(text, broker_id, one.isr, *one.key)
         return ErrorCode.INVALID_UPDATE_VERSION
+
+    def _adds_leaving(self, one: WantedIsr) -> bool:
+        """Whether a broker is to join that is shutting down.
+
+        COMPAT: a Kafka that does so goes on following, and its leader asks for this again after
+        each new leader epoch, until it has stopped.
+        """
+        present = self._state.partition(one.key)
+        added = set(one.isr) - set(present.isr if present is not None else ())
+        return not added.isdisjoint(self._state.shutting_down)
+
+    def _renew_later(self, broker_id: int, keys: Iterable[PartitionKey]) -> None:
+        """Renew leader epochs after a while, not each time that their leader asks."""
+        is_waiting = bool(self._later)
+        self._later |= dict.fromkeys(keys, broker_id)
+        if not is_waiting:
+            self._sleep(LEAVING_MS).then(lambda _: self._writes.put(self._renew_those))
+
+    async def _renew_those(self) -> None:
+        later, self._later = self._later, {}
+        for broker_id in dict.fromkeys(later.values()):
+            await self._renew(broker_id, [key for key in later if later[key] == broker_id])
 
     def _answer(
         self, one: WantedIsr, errors: dict[PartitionKey, ErrorCode], is_written: bool

@@ -61,6 +61,9 @@ class Hosting:
         self._deletions = Deletions()
         self._processes: Processes
         self._offline: OfflineReplicas | None = None
+        # This broker will stop. It follows nobody any more: a leader would take it for in sync, and
+        # wait for it when it is gone.
+        self.is_leaving = False
 
     def ask_of_offline(self, offline: OfflineReplicas) -> None:
         """Ask this which replicas are offline. Without it, only io workers say so, once."""
@@ -121,6 +124,9 @@ class Hosting:
             if code is ErrorCode.STALE_CONTROLLER_EPOCH and self._is_offline(key):
                 refused[key] = ErrorCode.KAFKA_STORAGE_ERROR
         accepted = [key for key in slots if key not in refused]
+        if self.is_leaving:
+            for key in accepted:
+                self._follow_nobody(key)
         # All other processes look up slots of partitions in the metadata.
         moved = [key for key in accepted if self._slot(key) != slots[key] and self._is_known(key)]
         return run(self._publish_replicas(accepted, moved, refused))
@@ -158,6 +164,11 @@ class Hosting:
             offline = (k for k, c in errors.items() if c is ErrorCode.KAFKA_STORAGE_ERROR)
             self._offline.note_told(offline)
         return ControlAnswer(partitions=errors)
+
+    def _follow_nobody(self, key: PartitionKey) -> None:
+        replica = self.replicas.replica(key)
+        if replica is not None and replica.told.leader != self.image.broker_id:
+            self.replicas.stop(key)
 
     def _is_offline(self, key: PartitionKey) -> bool:
         return self._offline is not None and self._offline.has(key)

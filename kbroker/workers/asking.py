@@ -92,6 +92,7 @@ class Asking:
     def leave(self) -> Pending[bool]:
         """Controlled shutdown; resolves when it has ended, whether others lead or not."""
         process = self._process
+        process.hosting.is_leaving = True
         leaving = Leaving(self._me, self._shutdown_link.ask, process.config, process.sleep, now_ms)
         return run(leaving.hand_over(lambda: process.hosting.broker_epoch))
 

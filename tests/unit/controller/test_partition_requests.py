@@ -8,6 +8,7 @@ import pytest
 from support.controlled import Controlled
 
 from kbroker.cluster.control_requests import LeaderAndIsr
+from kbroker.controller.isr_requests import LEAVING_MS
 from kbroker.controller.state import PartitionState
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import IsrAnswer, WantedIsr
@@ -165,6 +166,25 @@ def test_broker_that_returns_may_lead_again(cluster: Controlled) -> None:
     cluster.settle()
     assert cluster.state.shutting_down == set()
     assert code(cluster, 0, 4, [1, 0], 1, broker_id=1) is ErrorCode.NONE
+
+
+def test_broker_that_shuts_down_does_not_join_the_in_sync_replicas_again(
+    cluster: Controlled,
+) -> None:
+    """A Kafka goes on following until it has stopped, and its leaders ask for this all the time."""
+    shut_down(cluster, 1)
+    assert cluster.stored() == (0, 4, [0])
+    cluster.forget()
+
+    for _ in range(3):
+        assert code(cluster, 0, 4, [0, 1], 1) is ErrorCode.INVALID_UPDATE_VERSION
+    cluster.settle(LEAVING_MS // 2)
+    assert cluster.stored() == (0, 4, [0])
+    cluster.settle(LEAVING_MS)
+
+    # Once: the in-sync replicas of that leader would stay frozen otherwise.
+    assert cluster.stored() == (0, 5, [0])
+    assert cluster.leaders(0) == {KEY: (0, [0], False)}
 
 
 # -- ElectLeaders --

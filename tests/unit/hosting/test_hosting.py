@@ -11,6 +11,7 @@ from kbroker.cluster.control_requests import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
     NO_BROKER_EPOCH,
+    NO_LEADER,
     NO_LEADER_EPOCH,
     ControlAnswer,
     ControlRequest,
@@ -349,3 +350,14 @@ def test_two_topics_of_one_name_are_not_mixed(broker: Broker) -> None:
     assert broker.ask(known(0)._replace(topic_ids=again)).error == ErrorCode.NONE
     (now,) = image.snapshot(for_io_worker=False)["topics"]["t"]["partitions"]
     assert now["slot"] == hosted["partitions"][0]["slot"]
+
+
+def test_broker_that_will_stop_leads_on_but_follows_nobody_any_more(broker: Broker) -> None:
+    """Who it follows would take it for in sync, and wait for it when it is gone."""
+    broker.ask(led(2))
+    broker.hosting.is_leaving = True
+
+    assert broker.ask(led(3)).partitions == {}
+    assert broker.role() == (0, 3)
+    assert broker.ask(led(4, leader=1)).partitions == {}
+    assert broker.role() == (NO_LEADER, 4)
