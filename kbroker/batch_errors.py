@@ -1,4 +1,4 @@
-"""What can be wrong with a record batch."""
+"""Errors of record batches."""
 
 from enum import IntEnum
 
@@ -42,4 +42,4 @@ class DecompressionError(ValueError):
 
 
 class DecompressedTooLargeError(DecompressionError):
-    """Compressed data that holds more than the limit; nothing beyond it was produced."""
+    """Compressed data with more content than the limit; nothing after it was decompressed."""

@@ -26,7 +26,7 @@ checks.
 
 
 class ClockGuard:
-    """Says whether the wall clock may be used to delete something.
+    """Whether the wall clock can be trusted for deletions.
 
     Compares the wall clock with the monotonic one between two checks. After a jump of more than an
     hour, either way, nothing is deleted by time until the clocks have been in step for an interval:
@@ -78,7 +78,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves when told to, for tests."""
+    """A clock that advances only when told to, for tests."""
 
     __slots__ = ("_monotonic_ms", "_now_ms")
 

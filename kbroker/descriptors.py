@@ -1,5 +1,5 @@
-"""File descriptors: opening a file distinguishes running out of them from a failing disk, and the
-last ones of a process are reserved for what needs one now and then.
+"""File descriptors: distinguishes running out of them from a failing disk, and reserves the last
+ones of a process for occasional needs.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ MESSAGE_CHARS_MAX = 2_000
 
 
 class WireError(Exception):
-    """A request, or one partition of it, gets ``code`` in the response.
+    """The error ``code`` in the response to a request, or to one partition of it.
 
     message: what was wrong and what to do, for the client's log; the code's own text when empty.
     What is longer than MESSAGE_CHARS_MAX is cut.
@@ -325,7 +325,7 @@ FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full_disk(error: OSError) -> bool:
-    """Whether ``error`` goes away by itself when disk space is freed."""
+    """Whether the error disappears when disk space is freed."""
     return error.errno in FULL_DISK_ERRNOS
 
 
@@ -348,7 +348,9 @@ class ConfigError(Exception):
 
     @property
     def answer(self) -> str:
-        """The text for a client. COMPAT: it begins as Kafka's message, which scripts look for."""
+        """The text for a client. COMPAT: it begins like Kafka's message, which scripts search
+        for.
+        """
         return f"Invalid value {self.value!s} for configuration {self.key}: expected {self.allowed}"
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:

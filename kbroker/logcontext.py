@@ -46,9 +46,9 @@ class Safe:
 
 
 def safe_argument(value: object) -> object:
-    """An argument of a log call as it may be shown. Most texts are from clients, or hold some of
-    theirs: names, ids, values, reasons. So each is taken for one, and this is the only place that
-    has to know.
+    """An argument of a log call in a safe form. Most texts come from clients, or contain theirs:
+    names, ids, values, reasons. So all are treated like that, and this is the only place that has
+    to know.
     """
     if type(value) is str:
         return shown(value)

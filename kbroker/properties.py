@@ -33,7 +33,7 @@ def parse_properties(text: str) -> list[tuple[str, str]]:
 
 
 def read_properties(path: str, regular_only: bool = False) -> list[tuple[str, str]]:
-    """The pairs of a file. UTF-8, or Latin-1 (Java's choice) where the bytes are not UTF-8.
+    """The pairs of a file. UTF-8, or Latin-1 (Java's default) if the bytes are not UTF-8.
 
     regular_only: never wait for somebody to write, as into a FIFO or a terminal.
     Raises OSError if it cannot be read, PropertiesError if it is not in the format.

@@ -10,8 +10,8 @@ _TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 def new_uuid() -> bytes:
-    """A random version 4 UUID, and none whose text begins with a dash: command lines would take
-    it for an option.
+    """A random version 4 UUID whose text does not begin with a dash: command lines would take it
+    for an option.
     """
     while True:
         value = uuid.uuid4().bytes

@@ -31,5 +31,5 @@ def shown_lines(text: str) -> str:
 
 
 def counted(count: int, noun: str, ending: str = "s") -> str:
-    """``1 file``, ``2,000 files``; ending: of the plural, where it is not an s."""
+    """``1 file``, ``2,000 files``; ending: of the plural, if it is not an s."""
     return f"{count:,} {noun}{'' if count == 1 else ending}"

@@ -1,4 +1,4 @@
-"""What the command does: read the directories, show the plan, register topics. Idempotent."""
+"""The command: reads the directories, shows the plan, registers topics. Idempotent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker's start without a metadata store, beside topics that are already on disk.
+"""The start of a broker without a metadata store, with topics that are already on disk.
 
 The logs are those of an Apache Kafka, or of a kbroker that lost its metadata. They are examined
 with the code of ``kbroker-adopt``, and refused for the same reasons: what that command would not
@@ -88,7 +88,7 @@ def refuse_what_kafka_changed(log_dirs: Sequence[str]) -> None:
 def look_at_topics(
     log_dirs: Sequence[str], was_clean: Mapping[str, bool] | None = None
 ) -> Plan | None:
-    """The content of the directories that hold logs; None when none does. Changes nothing.
+    """The content of the directories that hold logs; None if none does. Changes nothing.
 
     was_clean: which of them a broker left in order, for a start that has taken their marks away.
     Raises Refusal for what kbroker-adopt refuses, OSError.

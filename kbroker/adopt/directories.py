@@ -1,4 +1,4 @@
-"""The data directories to adopt: whose they are, that they are not in use, what they contain.
+"""The data directories to adopt: checks their owner, that they are not in use, and their content.
 
 Reads only, but for the locks, which are those a broker takes.
 """
@@ -256,7 +256,7 @@ def _and_others(missing: Sequence[object]) -> str:
 
 @contextmanager
 def held(paths: Sequence[str]) -> Iterator[None]:
-    """Keep brokers out, as they keep each other out. Raises Refusal when one is running.
+    """Lock out brokers, as they lock each other out. Raises Refusal if one is running.
 
     A directory without a lock file has none while this is over, either.
     """

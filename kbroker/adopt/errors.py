@@ -4,14 +4,14 @@ from __future__ import annotations
 
 
 class Refusal(Exception):
-    """The directories cannot be adopted as they are; nothing was changed.
+    """The directories cannot be adopted in this state; nothing was changed.
 
     The text names the file, what is wrong with it, and what to do.
     """
 
 
 class Unfinished(Exception):
-    """Something was changed before this happened; the same command, run again, does the rest."""
+    """It failed after something was changed; running the same command again completes it."""
 
 
 class Usage(Exception):

@@ -119,7 +119,7 @@ def look_at(
 
 
 def _check_time_index(path: str, base: int, end: int, following: int) -> None:
-    """Raise Refusal when the time index of a sealed segment has entries beyond its end."""
+    """Raise Refusal if the time index of a sealed segment has entries after its end."""
     known = _ask_index(TimeIndex, path, base, following, lambda times: times.last_entry)
     timestamp, offset = known or (-1, -1)
     if timestamp >= 0 and offset >= end:
@@ -131,7 +131,7 @@ def _check_time_index(path: str, base: int, end: int, following: int) -> None:
 
 
 def _check_no_gaps(path: str, bases: Sequence[int], recovery_point: int) -> None:
-    """Raise Refusal when offsets are missing where a recovery will look.
+    """Raise Refusal if offsets are missing in the part that a recovery will read.
 
     It would take that for damage and cut the log there: only compaction leaves such gaps, and
     nothing says that there was one.
@@ -161,7 +161,7 @@ def _check_no_gaps(path: str, bases: Sequence[int], recovery_point: int) -> None
 
 
 def _check_no_log_is_missing(path: str, names: set[str]) -> None:
-    """Raise Refusal when an index has no log beside it, which only a crash of a broker leaves."""
+    """Raise Refusal if an index has no log file, which only a crash of a broker leaves."""
     for name in sorted(names):
         base = base_offset_of(name)
         if base is None or not name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)):

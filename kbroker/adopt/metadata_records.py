@@ -194,7 +194,7 @@ class UnknownRecord(NamedTuple):
 
 
 def decode_record(value: bytes) -> Message | UnknownRecord:
-    """One record. Raises DecodeError, also for a newer version of a record that is needed."""
+    """Decode one record. Raises DecodeError, also for a newer version of a required record."""
     if not value:
         raise DecodeError("an empty metadata record")
     try:

@@ -1,4 +1,4 @@
-"""What an adoption will do, before it is done: topics, settings, and what cannot be kept."""
+"""The plan of an adoption: topics, configs, and what cannot be kept."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TopicPlan:
 
 
 class Plan:
-    """Everything that will be registered. ``notes``: what the user should know before agreeing."""
+    """Everything that will be registered. ``notes``: for the user, before confirming."""
 
     def __init__(self, identity: Identity, directories: list[LogDirectory]) -> None:
         self.identity = identity
@@ -396,7 +396,7 @@ def _where(
     number: int,
     known: Mapping[bytes, str],
 ) -> str:
-    """A hint at where a missing partition may be."""
+    """A hint where a missing partition may be."""
     if metadata is None:
         return ", where other partitions of the topic are"
     images = (image for image in metadata.topics.values() if image.name == topic.name)

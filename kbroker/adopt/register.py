@@ -64,7 +64,9 @@ def store_to_read(directory: str) -> Iterator[NodeFile]:
 
 
 def is_unused(place: str) -> bool:
-    """Whether the store there holds nothing: a start was interrupted. Raises Refusal, OSError."""
+    """Whether the store there is empty, because a start was interrupted. Raises Refusal,
+    OSError.
+    """
     with store_to_read(place) as store:
         return store.exists(paths.CLUSTER_ID) is None
 
@@ -169,7 +171,7 @@ def read_features(store: NodeFile) -> dict[str, int]:
 
 
 def adopted_metadata_offset(store: NodeFile) -> int | None:
-    """Where the metadata log ended when it was adopted; None if there was none."""
+    """The end of the metadata log when it was adopted; None if there was none."""
     if store.exists(ADOPTED) is None:
         return None
     offset = json.loads(store.get(ADOPTED).data)["metadata_end_offset"]

@@ -32,7 +32,7 @@ def release(
     metadata_log_dir: str | None = None,
     missing_begin_empty: bool = False,
 ) -> None:
-    """Show the plan, write what that Kafka needs, and move kbroker's own store out of the way.
+    """Show the plan, write what Kafka needs, and move kbroker's own store out of the way.
 
     metadata_log_dir, missing_begin_empty: as for ``adopt``. Raises Refusal and OSError with nothing
     changed, Usage, Unfinished: the store goes last.

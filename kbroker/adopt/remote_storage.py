@@ -19,7 +19,7 @@ _OPTION = "use --without-remote-records to take over the local records only"
 
 
 class LogStarts:
-    """Checks one log after the other. ``notes``: what is left behind."""
+    """Checks one log after the other. ``notes``: about what is left behind."""
 
     def __init__(self, metadata: MetadataImage | None, *, leave_behind: bool) -> None:
         self._settings_known = metadata is not None

@@ -87,7 +87,7 @@ def _write(path: str, data: bytes) -> None:
 
 
 def steps(holdings: Holdings, metadata_log_dir: str | None = None) -> Iterator[str]:
-    """What the user does next. metadata_log_dir: that Kafka had before, if it had one."""
+    """The user's next steps. metadata_log_dir: of the earlier Kafka, if it had one."""
     directories = ",".join(holdings.log_dirs)
     yield "Start Kafka with these settings (without kafka-storage format, which is done):"
     yield "  process.roles=broker,controller"

@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 
 def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> list[str]:
-    """Write what Kafka needs; the next steps. Raises Refusal, OSError."""
+    """Write what Kafka needs; returns the next steps. Raises Refusal, OSError."""
     strays = holdings.strays()
     if strays:
         raise Refusal(

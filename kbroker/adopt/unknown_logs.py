@@ -33,7 +33,7 @@ _SHOWN_MAX = 5
 
 
 class UnknownLogs(NamedTuple):
-    """What has to be added to the metadata store.
+    """The topics to add to the metadata store.
 
     grown: partitions that known topics lack, with the leader epochs that are in their logs.
     """

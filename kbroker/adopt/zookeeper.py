@@ -114,7 +114,7 @@ def check(client: Nodes, connect: str, cluster_id: str, broker_id: int) -> None:
 
 
 def check_alone(client: Nodes, connect: str) -> None:
-    """Raises Refusal if a broker is running there: kbroker's topics would replace what it knows."""
+    """Raises Refusal if a broker is running there: kbroker's topics would replace its state."""
     running = sorted(_children(client, paths.BROKER_IDS))
     if running:
         raise Refusal(

@@ -1,4 +1,4 @@
-"""``kbroker-log``: look at, check and repair log files while no broker runs on them.
+"""``kbroker-log``: inspect, check and repair log files while no broker uses them.
 
 Exit codes: 0 nothing is wrong, 1 damage was found, 2 wrong usage or the command was refused.
 """

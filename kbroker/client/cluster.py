@@ -144,7 +144,7 @@ class Cluster:
         self._idle.clear()
 
     def retry(self, what: str, deadline: float | None = None) -> Retry:
-        """deadline: seconds, the cluster's own when None."""
+        """deadline: in seconds, None for the cluster's own."""
         return Retry(what, self.deadline if deadline is None else deadline)
 
     # -- connections

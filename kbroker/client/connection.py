@@ -65,7 +65,7 @@ _VERSION_MAX = {
 
 
 class Pending:
-    """A request whose response is still to be received."""
+    """A request in flight."""
 
     __slots__ = ("api_key", "correlation_id", "expects_response", "version")
 
@@ -339,8 +339,9 @@ class Connection:
             position += received
 
     def _wake_at(self, missing: int) -> None:
-        """Sleep until so many bytes are there, or as many as pay for being woken. A packet at a
-        time costs both sides more than the bytes do."""
+        """Sleep until so many bytes have arrived, or enough to be worth a wake-up. A wake-up per
+        packet costs both sides more than the bytes do.
+        """
         wanted = min(missing, _WAKE_BYTES)
         if self._wakes_at is not None and wanted != self._wakes_at:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)

@@ -1,4 +1,4 @@
-"""How many records of a range fall into each bucket of time: what an audit compares."""
+"""Counts the records of a range by buckets of time, for audits."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from kbroker.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """code: the wire's error code, None when it did not come from a broker. name: that of the code
-    or class.
+    """code: the error code of the protocol, None if it did not come from a broker. name: of the
+    code or class.
     """
 
     code: ErrorCode | None = None
@@ -45,7 +45,7 @@ class RejectedError(ClientError):
 
 
 class Timeout(ClientError):
-    """A deadline passed. waited_for: what did not happen. last: the last error before that."""
+    """A deadline has passed. waited_for: what did not happen. last: the last error before that."""
 
     code = ErrorCode(7)
     retriable = True
@@ -190,7 +190,7 @@ class CorruptRecords(ClientError):
 
 
 class SettingRefused(ClientError, ValueError):
-    """A setting that is wrong or not supported by this client. advice: what to write instead."""
+    """A config that is invalid or not supported by this client. advice: what to write instead."""
 
     code = ErrorCode(40)
 

@@ -58,7 +58,7 @@ class RecordSet(NamedTuple):
 
 
 class RangeFetch:
-    """An iterator of ``RecordSet`` that holds ``[start, end)`` of one partition, in order.
+    """An iterator over the ``RecordSet`` of a partition that contain ``[start, end)``, in order.
 
     While the caller works on a set, the next one is on its way. When a connection fails or the
     leader moves, reading continues from where it was. ``deadline`` (seconds, the cluster's own when
@@ -147,7 +147,9 @@ class RangeFetch:
                 retry.pause(error)
 
     def _raise_gone(self, error: ClientError, retry: Retry) -> None:
-        """Raise the error if brokers have reported it for so long that the topic must be gone."""
+        """Raise the error if brokers have reported it for so long that the topic must have been
+        deleted.
+        """
         if error.code not in _UNKNOWN:
             self._unknown_since = None
             return
@@ -249,7 +251,7 @@ class RangeFetch:
         )
 
     def _free_buffer(self) -> bytearray:
-        """The buffer of the record set before the last one, unless a view of it still exists."""
+        """The buffer of the record set before the last one, unless a view of it is still in use."""
         self._buffers.reverse()
         try:
             self._buffers[0].append(0)
@@ -337,7 +339,7 @@ class RangeFetch:
             time.sleep(min(throttled_ms / 1000, max(retry.deadline - now, 0)))
 
     def _drop(self, error: ClientError) -> None:
-        """Whatever the error, the next attempt looks up the leader again."""
+        """After any error the next attempt looks up the leader again."""
         self.cluster.forget_topic(self.topic)
         if isinstance(error, ConnectionLost | Timeout) and self._connection is not None:
             self._connection.close()

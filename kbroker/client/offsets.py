@@ -341,8 +341,9 @@ def _ask_group(
 def log_dir_sizes(
     cluster: Cluster, topics: Iterable[str], *, deadline: float | None = None
 ) -> dict[TopicPartition, int]:
-    """Bytes on disk of each partition's leader; partitions whose broker does not tell are left out
-    (brokers before 1.0, or without the right to describe the cluster)."""
+    """Size in bytes of each partition's leader; partitions of brokers that do not report it are
+    left out (before 1.0, or without the right to describe the cluster).
+    """
     retry = cluster.retry("sizes of logs", deadline)
     known = cluster.topics(topics, deadline=deadline)
     leaders: dict[int, set[TopicPartition]] = defaultdict(set)

@@ -122,7 +122,7 @@ class Security:
     # -- TLS
 
     def wrap(self, plain: socket.socket, host: str, address: str, deadline: float) -> socket.socket:
-        """The socket to use: the same, or TLS over it after the handshake."""
+        """The socket to use: the same one, or TLS over it after the handshake."""
         if not self.uses_tls:
             return plain
         if self._context is None:
@@ -240,7 +240,7 @@ def _tls_versions(settings: Mapping[str, str]) -> list[str]:
 
 
 def _check_stores(settings: Mapping[str, str]) -> None:
-    """Check what can be checked without the files, which may be on another machine."""
+    """Check what is possible without the files, which may be on another machine."""
     for store, instead in (
         ("truststore", "ssl.ca.location"),
         ("keystore", "ssl.certificate.location and ssl.key.location"),

@@ -188,8 +188,8 @@ def commit_offsets(
 
 
 class Outcome(Enum):
-    """How a transaction ended. UNKNOWN: another producer has its id by now, or it has expired.
-    UNTOLD: the broker cannot say (before Kafka 3.0).
+    """How a transaction ended. UNKNOWN: another producer has its id by now, or the id has expired.
+    UNTOLD: the broker does not report it (before Kafka 3.0).
     """
 
     OPEN = "open"

@@ -24,7 +24,7 @@ class PartitionChange(NamedTuple):
 
     @property
     def is_new(self) -> bool:
-        """Whether the controller says so for the first time."""
+        """Whether the controller calls the replica new."""
         old, new = self.old, self.new
         if old is None or not old.is_new:
             return new.is_new
@@ -106,8 +106,8 @@ class ImageChanges:
             yield from change.partitions()
 
     def reassigned(self) -> set[str]:
-        """Names of topics that came, went, or have other partitions or replicas; a new leader among
-        the same replicas is none of these.
+        """Names of topics that were added, removed, or have other partitions or replicas; a new
+        leader among the same replicas does not count.
         """
         return {name for name, change in self.topics.items() if _is_reassigned(change)}
 

@@ -15,14 +15,14 @@ from kbroker.ipc.calls import IsrAnswer, WantedIsr
 
 
 class ControlledShutdown(NamedTuple):
-    """A broker is about to stop: others are to lead what it leads."""
+    """A broker is about to stop: other brokers must take over its leaderships."""
 
     broker_id: int
     broker_epoch: int = NO_BROKER_EPOCH
 
 
 class ShutdownAnswer(NamedTuple):
-    """``remaining``: what the broker still leads, though others have replicas of it."""
+    """``remaining``: partitions that the broker still leads although others have replicas."""
 
     error: ErrorCode = ErrorCode.NONE
     remaining: tuple[PartitionKey, ...] = ()

@@ -73,7 +73,7 @@ class ClusterImage:
         self._gone_s: dict[str, float] = {}
 
     def apply(self, delta: ImageDocument) -> ImageChanges:
-        """Take a snapshot or a delta; returns what has changed.
+        """Apply a snapshot or a delta; returns the changes.
 
         A snapshot also removes what it does not name.
         """

@@ -1,4 +1,4 @@
-"""The ids of topics, also where a cluster has none: ``inter.broker.protocol.version`` below 2.8."""
+"""Topic ids, also in clusters without any: ``inter.broker.protocol.version`` below 2.8."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Settings of brokers and topics: what exists, how text becomes a value, what may change."""
+"""Configs of brokers and topics: definitions, parsing, dynamic updates."""

@@ -43,7 +43,7 @@ PLUGIN_PREFIXES = ("config.providers.", "rsm.config.", "rlmm.config.")
 
 
 def find_key(name: str) -> Key | None:
-    """The key for a name, an alias, or a listener's own form of it (``listener.name.x.key``)."""
+    """The key for a name, an alias, or a listener's override (``listener.name.x.key``)."""
     key = BROKER_KEYS.get(name)
     if key is None and name in ALIASES:
         key = BROKER_KEYS[ALIASES[name]]

@@ -1,4 +1,4 @@
-"""The settings of one group: its own over those of the broker, within the broker's bounds.
+"""The configs of one group: its own override those of the broker, within the broker's bounds.
 
 As in Kafka 4.3, a value must be within ``group.consumer.min`` and ``max`` when it is set. Where the
 bounds became narrower since, the stored value stays, and the nearest bound is what counts.

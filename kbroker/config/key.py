@@ -76,7 +76,7 @@ class Computed:
 
 
 class Check:
-    """A rule that a parsed value must meet beyond range and list, and its wording."""
+    """A rule for a parsed value beyond range and list, with its text."""
 
     __slots__ = ("allowed", "test")
 

@@ -1,4 +1,4 @@
-"""The settings of one topic: its own over those of the broker."""
+"""The configs of one topic: its own override those of the broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OTHER_NAMES = {"log.cleanup.policy": "cleanup.policy"}
 
 
 def setting_name(name: str) -> str:
-    """The name of a topic setting for what a client called it."""
+    """The name of a topic config under any of its names."""
     return _OTHER_NAMES.get(name, name)
 
 
@@ -86,7 +86,7 @@ def topic_key(name: str, text: str | None = None) -> Key:
 
 
 class UnknownSetting(ConfigError):
-    """A setting that does not exist. kind: whose setting it would be; empty for the broker."""
+    """A config that does not exist. kind: the resource it would belong to; empty for the broker."""
 
     def __init__(self, key: str, value: object, allowed: str, kind: str = "") -> None:
         super().__init__(key, value, allowed)
@@ -106,8 +106,8 @@ class UnknownSetting(ConfigError):
 def unknown_name(
     name: str, text: str | None, known: Mapping[str, Key], kind: str = ""
 ) -> ConfigError:
-    """The error for a setting that does not exist, with the closest one that does. kind: whose
-    setting it would be; empty for the broker.
+    """The error for a config that does not exist, with the closest one that does. kind: the
+    resource it would belong to; empty for the broker.
     """
     near = _nearest(name[:200], known) if _hints.take() else None
     hint = f"; did you mean {near}?" if near else ""

@@ -86,7 +86,9 @@ def write_grown(file: NodeFile, broker_id: int, grown: Mapping[str, Mapping[int,
 
 
 def skip_producer_ids(file: NodeFile, broker_id: int) -> None:
-    """Leave out what may have been given since the state that a damaged store fell back to."""
+    """Skip producer ids that may have been allocated since the state that a damaged store fell back
+    to.
+    """
     last = paths.decode_producer_id_block(file.get(paths.PRODUCER_ID_BLOCK).data)
     end = (-1 if last is None else last) + PRODUCER_IDS_SKIPPED
     block = paths.encode_producer_id_block(broker_id, max(0, end - PRODUCER_ID_BLOCK_SIZE + 1), end)

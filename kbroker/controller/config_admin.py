@@ -368,8 +368,8 @@ def reject_null(settings: Any) -> None:
 
 
 def code_of(error: ConfigError, kind: int) -> ErrorCode:
-    """COMPAT: Kafka says INVALID_REQUEST of a broker's settings, and of a list that is none again
-    INVALID_CONFIG (ConfigAdminManager; KAFKA-13609 calls it a mistake that stays).
+    """COMPAT: Kafka returns INVALID_REQUEST for a broker's configs, and INVALID_CONFIG for a config
+    that is not a list (ConfigAdminManager; KAFKA-13609 calls it a bug that stays).
     """
     if kind == BROKER and not isinstance(error, dynamic.NotAList):
         return ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""What a broker's controller has done, and what it has to watch: for metrics."""
+"""The controller's counters and gauges, for metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kbroker.controller.state import ClusterState, PartitionState
 
 
 class Counts:
-    """Running totals of one process, over all the times it was the controller.
+    """Totals of one process, over all its terms as controller.
 
     leader_elections: partitions that were given another leader, or none; unclean_elections: of
     these, those whose new leader was not in sync.
@@ -35,7 +35,7 @@ class Counts:
 
 
 class Watched:
-    """Partitions that an operator looks at. Counted again only after the state has changed."""
+    """Gauges of partitions that need attention. Counted again only after the state has changed."""
 
     def __init__(self) -> None:
         self._counted: tuple[int, int] | None = None

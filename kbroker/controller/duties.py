@@ -72,7 +72,7 @@ class Duties:
             self.writes.send(batch)
 
     def connected(self) -> None:
-        """Look at everything: while the store was disconnected, watches may have missed changes."""
+        """Look at everything: watches may have missed changes while the store was disconnected."""
         self.watch.look_at_all()
 
     def stop(self) -> None:

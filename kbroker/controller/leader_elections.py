@@ -77,7 +77,7 @@ def is_needless(error: WireError | None) -> bool:
 
 
 def not_available(key: PartitionKey, unclean: bool) -> WireError:
-    """The error where no eligible replica is live."""
+    """The error if no eligible replica is live."""
     name = f"{key[0]}-{key[1]}"
     if unclean:
         return WireError(

@@ -48,9 +48,7 @@ async def load(store: SettledStore, state: ClusterState) -> None:
 
 
 async def _topic_with_id(store: SettledStore, ids: TopicIds, stored: StoredTopic) -> TopicState:
-    """The topic; one of a Kafka that knew no topic ids is given one, for good where topics have
-    ids.
-    """
+    """The topic; one without a topic id gets one, which is stored if the cluster has topic ids."""
     topic_id, version = stored.topic_id, stored.document.stat.version
     if topic_id is None or ids.to_store(topic_id) is None:
         topic_id = ids.new(stored.name)

@@ -128,7 +128,7 @@ class Session:
                 return
 
     async def _withdraw(self) -> None:
-        """Give up an election of this session whose office was not taken, or not kept."""
+        """Give up an election that was won in this session but not used, or has ended."""
         with suppress(NoNode):  # nobody is elected: there is nothing to give up
             node = await self._plain.get(paths.CONTROLLER)
             if node.stat.owner_session == self._store.session_id:

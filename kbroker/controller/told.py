@@ -1,4 +1,4 @@
-"""Requests to brokers that have no response so far, and who waits for the responses."""
+"""Requests to brokers without a response so far, and the callers that wait for responses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from kbroker.ipc.pending import Pending
 
 
 class Waiting(NamedTuple):
-    """For what was sent up to ``order``. broker_id: whose responses; None means all."""
+    """A caller that waits for requests up to ``order``. broker_id: whose responses; None means
+    all.
+    """
 
     order: int
     broker_id: int | None
@@ -18,7 +20,7 @@ class Waiting(NamedTuple):
 
 
 class Told:
-    """Of one controller."""
+    """The requests of one controller."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -48,7 +50,7 @@ class Told:
             self._settle(one)
 
     def wait(self, broker_id: int | None = None) -> Pending[None]:
-        """Resolves when all brokers, or this one, have responded to all that was sent so far."""
+        """Resolves when all brokers, or this one, have responded to all requests sent so far."""
         pending: Pending[None] = Pending()
         self._settle(Waiting(self._last, broker_id, pending))
         return pending

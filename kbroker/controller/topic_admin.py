@@ -364,8 +364,8 @@ class TopicAdmin:
         self.finish_deletions(names)
 
     async def _is_told(self, everywhere: Pending[Any], within_ms: int) -> bool:
-        """Whether this broker was told in time. The other brokers are waited for as well, but not
-        long: one that is cut off or hangs may not respond before its session ends.
+        """Whether this broker has the change in time. The others are awaited as well, but not for
+        long: a disconnected or stalled one may not respond before its session expires.
         """
         if not await self._wait(self._controller.told_here(), within_ms):
             return False

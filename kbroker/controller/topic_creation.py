@@ -46,7 +46,7 @@ class Requests(Protocol):
 
 
 class TopicCreation:
-    """Of one broker.
+    """Creates topics through any broker.
 
     events: what it writes, one thing after the other. requests: the rules. room: of this broker,
     for one request. is_led: whether this broker was told of a leader for each partition.
@@ -99,7 +99,7 @@ class TopicCreation:
         return results
 
     async def _state(self) -> ClusterState:
-        """What the rules need to know: the brokers, and which topics there are."""
+        """The state that the rules need: brokers and existing topics."""
         state = ClusterState(self._broker_id, topic_ids=self._topic_ids)
         state.brokers.update(await persistence.registrations(self._store))
         names = await self._store.children(paths.BROKER_TOPICS)
@@ -131,7 +131,7 @@ class TopicCreation:
         return failure(new.name, WireError(ErrorCode.REQUEST_TIMED_OUT, text))
 
     def _say_rejected(self, results: Iterable[TopicResult]) -> None:
-        """Clients are told a code at most, and ask again in silence."""
+        """Log rejected auto-creations: clients get only an error code for them, and retry."""
         for result in results:
             if result.error and result.error != ErrorCode.TOPIC_ALREADY_EXISTS:
                 count = self._not_created.due(result.name)

@@ -22,7 +22,7 @@ def create_topic(
     controller_epoch: int,
     topic_id: bytes | None,
 ) -> None:
-    """Add a topic's nodes. topic_id: what they have of it.
+    """Add a topic's nodes. topic_id: as stored in them.
 
     config_version: of the settings that a topic of that name left.
     """
@@ -37,7 +37,7 @@ def write_assignment(
     config_version: int | None,
     topic_id: bytes | None,
 ) -> None:
-    """Add what any broker may write of a topic, the settings before the node that is watched."""
+    """Add the nodes that any broker may write for a topic, the configs before the watched one."""
     path, config = paths.topic_config(topic.name), paths.encode_config(topic.config)
     if config_version is None:
         transaction.create(path, config)

@@ -131,8 +131,7 @@ class TopicRequests:
         )
 
     def _internal_replicas(self, key: str) -> int:
-        """As many as the setting says. A broker that stands alone has one: that is no reason to
-        have no groups at all.
+        """The configured number. A standalone broker has one: groups must work all the same.
 
         COMPAT: in a cluster, an internal topic waits until enough brokers have joined.
         """

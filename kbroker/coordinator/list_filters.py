@@ -27,7 +27,7 @@ def group_filter(request: ListGroupsRequest) -> Callable[[str, str], bool]:
 
 
 def transaction_filter(request: ListTransactionsRequest) -> Callable[[str, int], bool]:
-    """Whether a transaction of this state and producer id is listed, as far as these say."""
+    """Whether a transaction with this state and producer id passes the filters."""
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
 
     def is_listed(state: str, producer_id: int) -> bool:

@@ -39,7 +39,7 @@ _CONTROL = struct.Struct(">hh")
 
 
 class Loader:
-    """Loads one partition. records: replayed so far; skipped: places of damage."""
+    """Loads one partition. records: replayed so far; skipped: damaged places."""
 
     def __init__(self, machine: Machine, source: PartitionLog, chunk_bytes: int) -> None:
         """chunk_bytes: read at a time."""
@@ -91,7 +91,7 @@ class Loader:
                 yield
 
     def _take(self, data: bytes, name: str, at: int) -> int:
-        """Replay the whole batches of a chunk; returns how many bytes of it are done."""
+        """Replay the whole batches of a chunk; returns the number of bytes processed."""
         position = 0
         while True:
             position, count, next_offset = self._machine.replay_chunk(data, position)

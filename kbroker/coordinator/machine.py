@@ -75,7 +75,7 @@ class Operation:
         self.touched = False
 
     def append(self, key: Message, value: Message | None) -> None:
-        """Write a record; a None value deletes what the key names.
+        """Write a record; a None value deletes the key.
 
         All records of an operation are written in one batch, or none is.
         """

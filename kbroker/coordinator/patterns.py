@@ -20,7 +20,8 @@ class PatternError(ValueError):
 
 
 def compile_pattern(pattern: str, *, bytes_max: int = _PATTERN_BYTES_MAX) -> Callable[[str], Any]:
-    """A function that says whether a whole text matches. bytes_max: of the compiled pattern.
+    """Compile to a function that tells whether a whole text matches. bytes_max: of the compiled
+    pattern.
 
     Raises PatternError.
     """

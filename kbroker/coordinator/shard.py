@@ -315,7 +315,7 @@ class Shard:
         return self.timers.next_deadline_ms() or NEVER_MS
 
     def run_timers(self) -> None:
-        """Run what is due."""
+        """Run the timers that are due."""
         for function, args in self.timers.due(self.now_ms()):
             if self.state == ACTIVE:
                 self._run(Pending(), function, args)
@@ -449,8 +449,8 @@ class Shard:
         fail(op, self.failure(error))
 
     def _expire(self, op: Operation) -> None:
-        """Fail what has waited too long. The records stay, and what follows from them when they
-        are committed after all still happens.
+        """Fail operations that have waited too long. The records stay, and if they are committed
+        after all, their consequences still follow.
         """
         fail(op, self.expiry_error())
         op.responses.clear()

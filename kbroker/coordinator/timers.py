@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Timers:
-    """Named timers. The caller has the clock and calls ``due``; nothing fires by itself."""
+    """Named timers. The caller has the clock and calls ``due``; nothing fires on its own."""
 
     __slots__ = ("_heap", "_order", "_timers")
 
@@ -49,7 +49,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> Iterator[tuple[Callable[..., None], tuple[Any, ...]]]:
-        """Take out the timers whose time has come, earliest first.
+        """Remove and return the timers that are due, earliest first.
 
         One at a time: what one of them cancels or sets again is not due any more. What is set to
         now while this runs is left for the next time.

@@ -1,5 +1,5 @@
-"""LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): what a controller tells this broker.
-ControlledShutdown (7), AlterIsr (56): what other brokers ask it as the controller.
+"""LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): a controller's requests to this broker.
+ControlledShutdown (7), AlterIsr (56): requests of brokers to this one as the controller.
 
 The versions are those of Kafka 2.7. The controller process decodes and serves them
 (``hosting/control_server``, ``workers/controller_server``); here they are authorized and passed on
@@ -37,7 +37,7 @@ async def handle_stop_replica(ctx: RequestContext, body: bytes) -> bytes | None:
 
 @api(ApiKey.UPDATE_METADATA, versions=(0, 6), authorize=BROKERS_ONLY, undecoded=True)
 async def handle_update_metadata(ctx: RequestContext, body: bytes) -> bytes | None:
-    """Learn which brokers live, and where partitions are."""
+    """Update the live brokers and the leaders of partitions."""
     return await pass_on(ctx, body)
 
 

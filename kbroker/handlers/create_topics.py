@@ -49,7 +49,7 @@ def fail(ctx: RequestContext, request: CreateTopicsRequest, error: WireError) ->
 async def handle_create_topics(
     ctx: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """Create them, or with ``validate_only`` say whether that would work."""
+    """Create topics, or with ``validate_only`` check whether that would work."""
     if not request.topics:
         return CreateTopicsResponse()
     named: dict[str, list[TopicToCreate]] = {}

@@ -1,5 +1,5 @@
 """DescribeTopicPartitions (75): version 0. Topics in order of name, a limited number of partitions
-at a time; the cursor of a response is where the next request continues.
+at a time; the cursor of a response says where the next request continues.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kbroker.security.operations import AclOperation, Kind
 
 
 def fail(ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: WireError) -> Any:
-    """The same error for every topic asked for; without one there is no place for it."""
+    """The same error for every requested topic; without a topic there is no field for it."""
     if not request.topics:
         raise error
     return DescribeTopicPartitionsResponse(

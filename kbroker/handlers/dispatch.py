@@ -46,7 +46,7 @@ ONE_GO_BYTES = 4096
 
 
 class Dispatcher:
-    """Serves every request that has no hot path of its own; one for each network process."""
+    """Serves every request without a hot path of its own; one per network process."""
 
     def __init__(self, worker: NetworkWorker) -> None:
         self._worker = worker
@@ -88,7 +88,7 @@ class Dispatcher:
         return worker.slices.start(turn, serve(ctx, handler))
 
     def tick(self, now_ms: int) -> None:
-        """Called every TICK_MS; no handler has timers of its own."""
+        """Called every TICK_MS; handlers have no timers of their own."""
 
 
 def raiser(error: BaseException) -> Handle:
@@ -155,7 +155,7 @@ async def encode(ctx: RequestContext, response: Message | bytes) -> bytes:
 
 
 def throttled(ctx: RequestContext, response: Message | bytes, throttle_ms: int) -> Message | bytes:
-    """The response with the time that the client should wait, where its version has a place for it.
+    """The response with the throttle time, if its version has a field for it.
 
     WIRE: most responses begin with it.
     """

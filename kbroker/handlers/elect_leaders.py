@@ -19,7 +19,7 @@ _TYPES = (0, 1)  # preferred, unclean
 
 
 def fail(ctx: RequestContext, request: ElectLeadersRequest, error: WireError) -> Any:
-    """The same error for every partition, and at the top, where there is one from version 1 on."""
+    """The same error for every partition, and at the top in versions that have it there."""
     cls = ElectLeadersResponse
     code = int(error.code)
     return cls(

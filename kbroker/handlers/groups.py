@@ -153,7 +153,7 @@ def failed_offsets(ctx: RequestContext, topic: Any, error: WireError) -> Any:
     ),
 )
 async def handle_txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Any:
-    """Forward what the client may commit."""
+    """Forward the offsets that the client may commit."""
     error = WireError(Kind.TOPIC.error)
     return await forward_allowed(
         ctx,
@@ -185,7 +185,7 @@ def failed_deletion(topic: Any) -> Any:
     authorize=(on_group(AclOperation.DELETE), each(AclOperation.READ, Kind.TOPIC)),
 )
 async def handle_offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Any:
-    """Forward what the client may delete."""
+    """Forward the offsets that the client may delete."""
     key = checked(request.group_id)
     return await forward_allowed(
         ctx, OFFSETS_TOPIC, key, request, AclOperation.READ, failed_deletion

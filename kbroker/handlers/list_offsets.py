@@ -76,7 +76,7 @@ class Lookup(NamedTuple):
 
 
 class Owners(NamedTuple):
-    """The calls for what slots do not have: of version 0, of the others."""
+    """The calls to owners for what slots do not have: for version 0, and for the others."""
 
     old: OwnerCalls[SegmentsQuestion, FoundOffsets]
     new: OwnerCalls[OffsetQuestion, FoundOffset]
@@ -105,7 +105,7 @@ def fail(ctx: RequestContext, request: ListOffsetsRequest, error: WireError) -> 
 async def handle_list_offsets(
     ctx: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
-    """Look up every partition; calls to io workers run side by side."""
+    """Look up every partition; calls to io workers run in parallel."""
     seen: set[tuple[str, int]] = set()
     started = []
     describable = ctx.allowed(
@@ -177,7 +177,7 @@ def look_up(
 
 
 def epoch_of_start(slot: Slot) -> int | None:
-    """The leader epoch of the first record, if the slot has it: the log has only that one."""
+    """The leader epoch of the first record, if the slot has it: the log has only that one then."""
     if slot["leader_epoch"] == 0:
         return 0
     is_of_latest = 0 <= slot["latest_epoch_start"] <= slot["log_start_offset"]

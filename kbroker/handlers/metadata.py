@@ -34,7 +34,9 @@ KEPT_PARTITIONS_MIN = 200
 
 
 def fail(ctx: RequestContext, request: MetadataRequest, error: WireError) -> MetadataResponse:
-    """Every topic with the error; when none was named, only version 13 can say it, at the top."""
+    """Every topic with the error; if none was named, only version 13 has a field for it, at the
+    top.
+    """
     response = with_brokers(ctx)
     response.topics = [
         failed_topic(ctx, error.code, topic.name, topic.topic_id) for topic in request.topics or ()
@@ -214,7 +216,7 @@ def is_legal(name: str) -> bool:
 def find(
     ctx: RequestContext, entry: Any, failed: dict[str, int], describable: Container[str]
 ) -> TopicImage | Any:
-    """The topic of a request's entry, or the response's entry that says what is wrong.
+    """The topic of a request's entry, or the response's entry with the error.
 
     Of a topic that the client may not describe nothing is said but what it knows: not even whether
     there is such a topic, if it was named.

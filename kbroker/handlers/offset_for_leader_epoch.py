@@ -53,7 +53,7 @@ def fail(ctx: RequestContext, request: OffsetForLeaderEpochRequest, error: WireE
 async def handle_offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Look into every partition's slot, or ask its owner; the calls run side by side."""
+    """Read every partition's slot, or ask its owner; the calls run in parallel."""
     owners = OwnerCalls(ctx, OFFSET_FOR_LEADER_EPOCH)
     describable: Container[str] = EVERYTHING
     if not ctx.allows(AclOperation.CLUSTER_ACTION, Kind.CLUSTER):
@@ -97,8 +97,8 @@ def ask(
 
 
 def end_by_slot(slot: Slot, leader_epoch: int) -> EpochEnd | None:
-    """The result of ``LeaderEpochs.end_offset_for``, as far as the slot says it: for all but the
-    epochs before the last two.
+    """The result of ``LeaderEpochs.end_offset_for``, as far as the slot has it: for the last two
+    epochs and later ones.
     """
     latest, previous = slot["latest_epoch"], slot["previous_epoch"]
     if leader_epoch < 0 or leader_epoch > latest:

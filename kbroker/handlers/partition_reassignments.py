@@ -30,7 +30,7 @@ from kbroker.security.operations import AclOperation
 async def handle_alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Accept what changes nothing."""
+    """Accept requests that change nothing."""
     cls = AlterPartitionReassignmentsResponse
     return cls(
         error_message=None,

@@ -76,7 +76,7 @@ def api(
 
 
 def fail_at_top(ctx: Any, request: Message | bytes, error: WireError) -> Message:
-    """The response with nothing but an error code, and the message where there is a field."""
+    """A response with only an error code, and a message if there is a field."""
     cls = response_class(ctx.api_key)
     values: dict[str, Any] = {"error_code": int(error.code)}
     if "error_message" in cls.__slots__:

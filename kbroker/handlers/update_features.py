@@ -21,7 +21,7 @@ ALL_OR_NOTHING = 2
 async def handle_update_features(
     ctx: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
-    """Accept what changes nothing."""
+    """Accept requests that change nothing."""
     errors = {update.feature: rejection(update) for update in request.feature_updates}
     rejected = next((error for error in errors.values() if error is not None), None)
     if rejected is not None and ctx.api_version >= ALL_OR_NOTHING:

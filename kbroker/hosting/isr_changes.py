@@ -1,4 +1,4 @@
-"""Changes of in-sync replicas: what this broker's leaders want, taken to the active controller.
+"""Sends ISR changes of this broker's leaders to the active controller.
 
 Leaders ask as their followers come and go; what they ask within BATCH_MS goes in one request, and
 one request is under way at a time. It is repeated until somebody answers: the controller may have

@@ -41,18 +41,18 @@ PLAIN: dict[Any, frozenset[type]] = {
 
 
 class DocumentError(ValueError):
-    """A document is not what its reader expects; the text says where, and what was found."""
+    """A document has an unexpected form; the text says where, and what was found."""
 
 
 class Shape(NamedTuple):
-    """The JSON of a value and how it is read. read: None if it is used as it is."""
+    """The JSON form of a value and how to read it. read: None if it is used unchanged."""
 
     types: frozenset[type]
     read: Read | None
 
 
 def encode(document: Any) -> str:
-    """JSON of documents, also below plain lists and dicts."""
+    """Encode documents as JSON, also below plain lists and dicts."""
     return _ENCODER.encode(document)
 
 
@@ -86,7 +86,7 @@ def reader(cls: Any) -> Read:
 
 
 def _shape(of: Any, bound: Mapping[TypeVar, Any]) -> Shape:
-    """bound: what the type variables of a generic class stand for."""
+    """bound: the values of the type variables of a generic class."""
     of = bound.get(of, of) if isinstance(of, TypeVar) else of
     of = getattr(of, "__supertype__", of)  # a NewType
     if of in PLAIN:

@@ -58,7 +58,7 @@ class Response(NamedTuple):
 
 
 def pack(outbox: deque[bytes]) -> tuple[bytes, int]:
-    """The next message with entries of ``outbox``, and how many of them it takes."""
+    """The next message with entries of ``outbox``, and the number of them in it."""
     if len(outbox) == 1:
         return _SIZE.pack(len(outbox[0])) + outbox[0], 1
     found: list[bytes] = []

@@ -45,7 +45,7 @@ Serve = Callable[[Address, Q], A | Coroutine[Any, Any, A]]
 
 
 class Rpc:
-    """Both ends of the calls of one process."""
+    """Both ends of the calls of a process."""
 
     def __init__(
         self, mailbox: Mailbox, processes: ProcessTable, now_ms: Callable[[], int]
@@ -92,7 +92,7 @@ class Rpc:
         return pending
 
     def sleep(self, delay_ms: int) -> Pending[None]:
-        """A Pending that resolves by itself after ``delay_ms``."""
+        """A Pending that resolves after ``delay_ms``."""
         pending: Pending[None] = Pending()
         heapq.heappush(self._sleepers, (self._now_ms() + delay_ms, next(self._ids), pending))
         return pending
@@ -175,7 +175,9 @@ class Rpc:
         self._mailbox.send(sender, MSG_REPLY, documents.encode(document).encode())
 
     def tick(self, now_ms: int) -> None:
-        """Fail calls whose deadline has passed or whose callee was restarted; wake sleepers."""
+        """Fail calls whose deadline has passed or whose callee was restarted; wake sleeping
+        coroutines.
+        """
         while self._sleepers and self._sleepers[0][0] <= now_ms:
             heapq.heappop(self._sleepers)[2].resolve()
         while self._deadlines and self._deadlines[0][0] <= now_ms:

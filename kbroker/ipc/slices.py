@@ -63,9 +63,8 @@ PAUSE = Pause()
 
 
 class Slices:
-    """The coroutines of one process that can continue. clock: monotonic, in ns. (A clock of the
-    thread's own CPU time would leave out what other processes take, but takes microseconds to
-    read.)
+    """The coroutines of a process that can continue. clock: monotonic, in ns. (The thread's own CPU
+    time would exclude time taken by other processes, but takes microseconds to read.)
     """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:

@@ -1,4 +1,4 @@
-"""Looks at, checks and repairs the files of a log directory while no broker runs on them.
+"""Inspects, checks and repairs the files of a log directory while no broker uses them.
 
 ``kbroker-log`` (``kbroker/cli/log.py``) is its command line. ``kbroker.storage`` and
 ``kbroker.record`` decide what a file means; nothing here knows a byte of a format.

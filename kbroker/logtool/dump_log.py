@@ -67,7 +67,7 @@ def dump_log(path: str, options: DumpOptions, out: Output) -> None:
 def _report_end(
     fd: int, path: str, base_offset: int, position: int, size: int, problem: str, out: Output
 ) -> None:
-    """Report what follows: damage, or preallocated space that has not been written yet."""
+    """Report the rest: damage, or preallocated space that has not been written yet."""
     tail = scan_segment(fd, base_offset, size, position=position, verify=False)
     if tail.stop == DAMAGED:
         text = f"{problem}; the last {size - position} bytes are not shown"

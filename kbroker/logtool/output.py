@@ -20,7 +20,7 @@ OK, NOTE, DAMAGE = "ok", "note", "damage"
 
 
 class OutputClosed(Exception):
-    """The reader of the output has gone away."""
+    """The reader of the output has closed it."""
 
 
 class Output:

@@ -116,7 +116,7 @@ def in_use(log_dir: str) -> bool:
 
 
 def rebuild_segments(directory: str, bases: list[int], out: Output, interval: int) -> None:
-    """Rebuild segments that follow each other. Raises OSError."""
+    """Rebuild consecutive segments. Raises OSError."""
     if not bases:
         return
     log_start_offset = targets.segment_bases(directory)[0]

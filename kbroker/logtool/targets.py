@@ -152,7 +152,7 @@ def all_files(path: str) -> Iterator[str]:
 
 
 def log_bytes(paths: Iterable[str]) -> int:
-    """Bytes of the log files below ``paths``: what a walk over them has to read."""
+    """The bytes of the log files below ``paths``, which a walk over them reads."""
     total = 0
     for path in paths:
         if kind_of_file(path) and not os.path.isdir(path):

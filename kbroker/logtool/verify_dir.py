@@ -147,7 +147,7 @@ def _read_checkpoint(directory: str, name: str, out: Output) -> dict[TopicPartit
 def _check_offsets(
     directory: str, name: str, ends: dict[TopicPartition, int | None], out: Output
 ) -> None:
-    """Compare a checkpoint with where the logs end; None: that is not known, the log is damaged."""
+    """Compare a checkpoint with the ends of the logs; None: unknown, because the log is damaged."""
     path = os.path.join(directory, name)
     for key, offset in _read_checkpoint(directory, name, out).items():
         partition = f"{key[0]}-{key[1]}"

@@ -59,7 +59,9 @@ def producers_before(directory: str, base_offset: int) -> ProducerState:
 
 
 def was_compacted(directory: str) -> bool:
-    """Whether a cleaner worked on the partition, as the checkpoint beside it tells."""
+    """Whether a cleaner has worked on the partition, according to the checkpoint in its
+    directory.
+    """
     key = parse_partition_dir(os.path.basename(directory))
     try:
         cleaned = OffsetCheckpoint(os.path.dirname(directory), CLEANER_CHECKPOINT).read()

@@ -1,4 +1,4 @@
-"""A tree of nodes in memory, with the rules of ZooKeeper: what the simulated store keeps."""
+"""A tree of nodes in memory, with ZooKeeper's rules: the content of the simulated store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kbroker.metastore.store import (
 
 
 class Entry(NamedTuple):
-    """A node as it is kept."""
+    """A node and its metadata."""
 
     data: bytes
     stat: NodeStat
@@ -82,7 +82,7 @@ class NodeTree:
         return made, change.events
 
     def end_session(self, session_id: int, now_ms: int) -> list[WatchEvent]:
-        """Delete its ephemeral nodes; what watchers are told."""
+        """Delete the session's ephemeral nodes; returns the events for watchers."""
         mine = [
             Operation("delete", path)
             for path, entry in self._entries.items()

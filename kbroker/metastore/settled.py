@@ -115,8 +115,8 @@ class SettledStore:
             raise Fenced
 
     async def _took_effect(self, operations: list[Operation]) -> bool:
-        """Whether the nodes are as these operations leave them. What a sequential node is called
-        is not known: it is there if the others are.
+        """Whether the nodes are in the state that these operations produce. The name of a
+        sequential node is unknown: it exists if the others do.
         """
         last: dict[str, Operation] = {}
         for operation in operations:

@@ -97,7 +97,7 @@ def read_copy(directory: str) -> StoreCopy | None:
 
 
 def write_copy(directory: str, image: bytes) -> None:
-    """Replace the copy, durably. Raises OSError; the one before is then still there."""
+    """Replace the copy, durably. Raises OSError; the previous one is still there then."""
     replace_whole(directory, COPY_NAME, image + _footer(image))
 
 

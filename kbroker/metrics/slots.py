@@ -42,7 +42,7 @@ class Counters:
         self.cells = memoryview(region).cast("q")[start : start + ROW_CELLS]
 
     def add(self, metric: Metric, count: int = 1, label: int = 0) -> None:
-        """Count ``count`` more; a label value outside the row's width goes to its last cell."""
+        """Add ``count``; a label value outside the row's width goes to its last cell."""
         if not 0 <= label < metric.width:
             label = metric.width - 1
         self.cells[metric.index + label] += count
@@ -68,13 +68,13 @@ class Totals:
     __slots__ = ("_counters", "_last", "_rows")
 
     def __init__(self, counters: Counters, rows: list[tuple[Metric, Callable[[], int]]]) -> None:
-        """rows: a metric and what reads its total."""
+        """rows: a metric and the function that reads its total."""
         self._counters = counters
         self._rows = rows
         self._last = [0] * len(rows)
 
     def publish(self) -> None:
-        """Add what has grown since the last call; give gauges their value."""
+        """Add the growth since the last call, and set gauges."""
         for row, (metric, read) in enumerate(self._rows):
             total = read()
             if metric.kind == GAUGE:

@@ -40,7 +40,7 @@ API_OF: dict[type[ControllerRequest], ApiKey] = {
 
 
 def request_to_wire(request: ControllerRequest) -> Message:
-    """The same fields in every version that is sent."""
+    """Convert to the wire; the fields are the same in every version that is sent."""
     if isinstance(request, ControlledShutdown):
         return ControlledShutdownRequest(**request._asdict())
     cls = AlterPartitionRequest
@@ -62,7 +62,7 @@ def request_to_wire(request: ControllerRequest) -> Message:
 
 
 def request_from_wire(message: Any) -> ControllerRequest:
-    """The request of a decoded message. INVALID_REQUEST for what no broker asks."""
+    """The request in a decoded message. Raises INVALID_REQUEST for impossible values."""
     if isinstance(message, ControlledShutdownRequest):
         return ControlledShutdown(message.broker_id, message.broker_epoch)
     wanted = [

@@ -84,7 +84,7 @@ class ControllerLink:
             raise LinkFailed(f"its response is malformed: {error}") from error
 
     def tick(self, now_ms: int, controller_id: int) -> None:
-        """Give up a request that takes too long, or whose controller has been replaced.
+        """Fail a request that has timed out, or whose controller has been replaced.
 
         controller_id: the controller by the metadata. A new one tells all brokers; a machine that
         is gone would be waited for long after that.

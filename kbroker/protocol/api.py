@@ -130,7 +130,7 @@ _classes: dict[tuple[int, str], type[Message]] = {}
 
 
 def find(key: int) -> ApiKey | None:
-    """Look up the API of a number from the wire; None if kbroker knows no such API."""
+    """The API for a key from the wire; None if kbroker does not know it."""
     return _BY_KEY.get(key)
 
 

@@ -69,7 +69,7 @@ def _malformed(cls: type[Message], version: int, limit: int, error: Exception) -
 def decode_steps(
     cls: type[M], version: int, buffer: bytes, offset: int = 0
 ) -> Generator[None, None, tuple[M, int]]:
-    """Like ``decode``, a part of it between two yields."""
+    """Like ``decode``, one part between two yields."""
     decoder = _stepwise.get((cls, version, "decode")) or _compile_steps(cls, version, "decode")
     try:
         decoded: tuple[M, int] = yield from decoder(buffer, offset, len(buffer))
@@ -79,7 +79,7 @@ def decode_steps(
 
 
 def decode_exact(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> M:
-    """Decode a message that must end where ``buffer`` ends; DecodeError names what is left over."""
+    """Decode a message that must end where ``buffer`` ends; DecodeError reports extra bytes."""
     message, end = decode(cls, version, buffer, offset)
     if end != len(buffer):
         raise DecodeError(f"{cls.__name__} v{version}: {len(buffer) - end} bytes left over")
@@ -104,7 +104,7 @@ def encode_parts(message: Message, version: int) -> list[Buffer]:
 
 
 class _Parts(bytearray):
-    """before: what comes before the bytes in here."""
+    """before: the bytes before those in here."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ def encode_into(message: Message, version: int, out: bytearray) -> None:
 
 
 def encode_steps(message: Message, version: int, out: bytearray) -> Generator[None, None, None]:
-    """Like ``encode_into``, a part of it between two yields. The message must not be changed in
+    """Like ``encode_into``, one part between two yields. The message must not be changed in
     between.
     """
     cls = type(message)
@@ -149,7 +149,7 @@ def encode_steps(message: Message, version: int, out: bytearray) -> Generator[No
 
 
 def allow_elements(partitions: int) -> None:
-    """Let this process accept requests about so many partitions, in up to as many topics."""
+    """Accept requests about so many partitions in this process, in up to as many topics."""
     bounds.elements = max(ELEMENTS_MAX, ELEMENTS_PER_PARTITION * partitions)
 
 

@@ -26,7 +26,7 @@ ELEMENTS_MAX = 50_000
 
 
 class Bounds:
-    """elements: ELEMENTS_MAX, or more where the broker may have so many partitions."""
+    """elements: ELEMENTS_MAX, or more if the broker may have so many partitions."""
 
     elements = ELEMENTS_MAX
 
@@ -241,7 +241,7 @@ class _DecoderWriter:
             self.line(f"    fail_length({path!r}, n, 0)")
 
     def inner_struct(self, field: Field, target: str, path: str) -> None:
-        """Read a struct that is a field by itself."""
+        """Read a struct that is a field on its own."""
         nullable = field.nullable_in(self.version)
         if nullable:
             self.read("b", "n")

@@ -176,7 +176,7 @@ class _EncoderWriter:
         self.line(f"    {self.out} += uvarint(n)")
 
     def inner_struct(self, field: Field, value: str, path: str) -> None:
-        """Write a struct that is a field by itself."""
+        """Write a struct that is a field on its own."""
         assert field.struct is not None
         self.flush()
         source = self.fresh("m")

@@ -49,7 +49,7 @@ class StructType(type):
         super().__init__(name, bases, namespace)
 
     def __getattr__(cls, name: str) -> Any:
-        """Create what is made on first use: the parsed definition, the classes of structs."""
+        """Create attributes on first use: the parsed definition, the classes of structs."""
         if "FIELDS" not in cls.__dict__:
             raise AttributeError(f"{cls.__name__} has no attribute {name}")
         if name == "SCHEMA":

@@ -123,19 +123,21 @@ def skip_tagged_fields(buffer: Buffer, position: int, count: int, limit: int) ->
 
 
 def fail_length(path: str, length: int, left: int) -> NoReturn:
-    """Reject a length or count that is negative, a forbidden null, or beyond the bytes left."""
+    """Reject a length or count that is negative, a forbidden null, or larger than the bytes
+    left.
+    """
     if length < 0:
         raise DecodeError(f"{path}: null or negative length")
     raise DecodeError(f"{path}: length {length} exceeds the {left} bytes left")
 
 
 def fail_elements(path: str, most: int) -> NoReturn:
-    """Reject a message whose arrays have more elements together than one may have."""
+    """Reject a message whose arrays have more elements in total than allowed."""
     raise DecodeError(f"{path}: its message has more than {most} elements")
 
 
 def fail_tag_size(path: str, size: int, used: int) -> NoReturn:
-    """Reject a tagged field whose content is not as long as its size says."""
+    """Reject a tagged field whose content has another length than its size."""
     raise DecodeError(f"{path}: tagged field of {size} bytes holds {used}")
 
 

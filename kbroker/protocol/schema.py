@@ -1,4 +1,4 @@
-"""The notation of message definitions, and what it is parsed into.
+"""The notation of message definitions, and its parsed form.
 
 One field a line: name, type, the versions that have it, then what is special about it. A deeper
 indented block holds the fields of the struct named as the type just above::
@@ -84,7 +84,7 @@ class Field:
 
     @property
     def needs_instance(self) -> bool:
-        """Whether a new message holds a struct of defaults here, because null is never legal."""
+        """Whether a new message has a struct of defaults here, because null is never legal."""
         return self.is_struct and self.tag is None and self.nullable is None
 
     def in_version(self, version: int) -> bool:

@@ -85,7 +85,7 @@ def _rejected(codec: int, why: object) -> DecompressionError:
 
 
 def _inflate() -> Any:
-    """zlib-ng, or zlib where it has no package: it rejects what zlib rejects, in half of the time.
+    """zlib-ng, or zlib where it is not installed: it rejects the same input, in half of the time.
 
     ISA-L is as fast, but reads headers and code tables that zlib, and so a consumer, does not.
     """
@@ -140,7 +140,7 @@ def _gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _snappy_length(block: Buffer) -> int:
-    """The content length that a raw snappy block declares, and its decoder holds it to."""
+    """The declared content length of a raw snappy block, which its decoder enforces."""
     length = shift = 0
     for byte in block[:5]:
         length |= (byte & 0x7F) << shift

@@ -33,7 +33,9 @@ class Authorizer(Protocol):
     def authorize_any(
         self, principal: Principal, host: str, operation: AclOperation, kind: Kind
     ) -> bool:
-        """Whether it is authorized for any resource of the kind, even one yet to be created."""
+        """Whether it is authorized for any resource of the kind, even one that does not exist
+        yet.
+        """
         ...
 
 

@@ -32,7 +32,7 @@ _ALIAS = "kafka"
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kbroker")`` known to a session whose Python it was not found in.
+    """Make ``format("kbroker")`` known to a session whose Python did not find it.
 
     A session without ``PYSPARK_PYTHON`` takes the first ``python3`` of the path. On this machine
     that becomes the interpreter that runs this, which has the package. Raises RuntimeError where a

@@ -1,4 +1,4 @@
-"""The checkpoint of a streaming query: what is kept there by us, and what Spark has noted.
+"""The checkpoint of a streaming query: our own files in it, and Spark's.
 
 Local paths are linked into place, so that of two writers one wins; on other file systems (hdfs://,
 s3://, ... through pyarrow) a file is moved there if there is none.
@@ -107,8 +107,9 @@ class _OtherFiles:
             self._filesystem.move(temporary, place)
 
     def replace(self, name: str, text: str) -> None:
-        """HDFS moves onto no file that is there. A crash leaves the older text, or only the new
-        one, which ``read`` finds."""
+        """HDFS does not move onto an existing file. A crash leaves the older text, or only the new
+        one, which ``read`` finds.
+        """
         temporary, place = self._written(name, text), f"{self._folder}/{name}"
         for target in (f"{place}{_NEW}", place):
             if self._is_there(target):
@@ -130,7 +131,7 @@ class _OtherFiles:
 
 
 def checkpoint_files(location: str) -> _LocalFiles | _OtherFiles:
-    """The folder ``kbroker`` in a checkpoint. Raises OptionError where Python cannot reach it."""
+    """The folder ``kbroker`` in a checkpoint. Raises OptionError if Python cannot access it."""
     try:
         return _files(location, "/kbroker")
     except (ImportError, OSError, ValueError) as error:
@@ -141,7 +142,7 @@ def checkpoint_files(location: str) -> _LocalFiles | _OtherFiles:
 
 
 def has_planned(location: str) -> bool:
-    """Whether the query whose checkpoint it is has noted what its first micro-batch reads."""
+    """Whether the query of this checkpoint has recorded the offsets of its first micro-batch."""
     return _files(location, "/offsets").read("0") is not None
 
 

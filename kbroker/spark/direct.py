@@ -75,7 +75,7 @@ class TaskError(Exception):
 
 
 class SparkMissing(Exception):
-    """Spark cannot be had; the message says why, and what does without."""
+    """Spark is not available; the message says why, and what works without it."""
 
 
 def attempt_name() -> str:
@@ -84,7 +84,7 @@ def attempt_name() -> str:
 
 
 class InlineRunner:
-    """Runs tasks one after the other in this process: for small loads, and where Spark is not."""
+    """Runs tasks one after the other in this process: for small loads, and without Spark."""
 
     parallelism = 1
 
@@ -129,8 +129,9 @@ class SparkRunner:
 
 
 class LateRunner:
-    """Starts Spark for the first job, which a run that finds nothing to do never comes to. What
-    starts it may raise SparkMissing there."""
+    """Starts Spark for the first job, which a run without work never reaches. May raise
+    SparkMissing then.
+    """
 
     def __init__(self, start: Callable[[], SparkSession]) -> None:
         self._start = start
@@ -185,7 +186,7 @@ def _is_submitted() -> bool:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Py4J tells the root logger, with tracebacks, what it was doing when Ctrl-C was pressed."""
+    """Py4J logs to the root logger, with tracebacks, what it was doing when Ctrl-C was pressed."""
     return Path(record.pathname).parent.name != "py4j"
 
 
@@ -249,7 +250,7 @@ def _end_with_program(spark: SparkSession) -> None:
 
 
 def session(app: str, master: str | None, settings: dict[str, str] | None = None) -> SparkSession:
-    """The session of an app: what spark-submit has set wins, ``local[*]`` otherwise.
+    """The session of an app: configs of spark-submit take precedence, ``local[*]`` otherwise.
 
     A local master tries a failed task three times more, as a cluster does.
 

@@ -35,7 +35,7 @@ _NAMED_MAX = 5
 
 
 class Attempt(NamedTuple):
-    """name: of no other attempt at the batch; empty where it is not known."""
+    """name: unique among the attempts at the batch; empty if unknown."""
 
     write: str
     batch: int
@@ -207,8 +207,9 @@ def _require_open(cluster: Cluster, identities: Sequence[ProducerIdentity]) -> N
 def _abort_left_over(
     cluster: Cluster, options: WriteOptions, write: str, used: Sequence[ProducerIdentity]
 ) -> None:
-    """An attempt that died with its driver may have had more tasks than the one that is committed;
-    what they left open holds readers of committed records until it times out."""
+    """An attempt that died with its driver may have had more tasks than the committed one; their
+    open transactions would block read_committed consumers until they time out.
+    """
     ours = re.compile(re.escape(f"{options.transactional_id_prefix}.{write}.") + r"[01]\.\d+")
     names = {one.transactional_id for one in used}
     try:

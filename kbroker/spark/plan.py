@@ -159,7 +159,7 @@ def pack_ranges(
 
 
 def shares(items: Sequence[T], count: int) -> list[list[T]]:
-    """The items dealt out in turn to ``count`` lists, or to fewer: none is empty."""
+    """Deal the items out to ``count`` lists, or to fewer: none is empty."""
     return [list(items[first::count]) for first in range(min(count, len(items)))]
 
 

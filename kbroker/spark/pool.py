@@ -20,9 +20,9 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """BOUND: of idle clusters. capacity: how many a process keeps. idle_s: after that one is closed
-    when the next one is asked for. Connections are checked by the client before they are used
-    again."""
+    """BOUND: of idle clusters. capacity: per process. idle_s: after this time one is closed when
+    the next one is requested. Connections are checked by the client before they are reused.
+    """
 
     capacity: int = 64
     idle_s: float = 300.0
@@ -32,8 +32,8 @@ DEFAULT_LIMITS = PoolLimits()
 
 
 class ClusterPool:
-    """Thread-safe; forgets what it holds after a fork. All jobs of a process share it: the limits
-    are those of the job that returns a cluster.
+    """Thread-safe; drops its content after a fork. All jobs of a process share it: the limits are
+    those of the job that returns a cluster.
     """
 
     def __init__(self) -> None:

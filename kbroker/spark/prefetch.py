@@ -42,8 +42,9 @@ PREFETCH_DEADLINE_MS = 5_000
 
 
 class Prefetch:
-    """Reads what is small enough. Used by one thread, in the driver's Python; what it reads ahead
-    it reads in another."""
+    """Reads micro-batches that are small enough. Used by one thread, in the driver's Python;
+    another thread reads ahead.
+    """
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = replace(
@@ -67,7 +68,7 @@ class Prefetch:
         )
 
     def begin(self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, bytes]) -> None:
-        """Read what ``read`` will most likely be asked for next, in the background."""
+        """Start to read in the background what ``read`` will most likely be asked for next."""
         if self._ahead is None or not self._ahead.is_alive():
             self._ahead = _Ahead(self, list(ranges), dict(topic_ids))
             self._ahead.start()
@@ -75,8 +76,9 @@ class Prefetch:
     def read(
         self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, bytes]
     ) -> list[pa.RecordBatch] | None:
-        """The rows of the ranges, in order; None where tasks are to read them. Raises DataLossError
-        as a task does."""
+        """The rows of the ranges, in order; None if tasks have to read them. Raises DataLossError
+        like a task.
+        """
         ahead = self._ahead
         if ahead is not None and ahead.wanted == (ranges, topic_ids):
             self._ahead = None
@@ -130,8 +132,9 @@ class _Ahead(threading.Thread):
 
 
 def holding(reader: type[T]) -> type[T] | None:
-    """The class that a reader has while it holds records in ``_held``; None where this pyspark has
-    nothing that takes them."""
+    """The class for a reader that holds records in ``_held``; None if this pyspark does not support
+    that.
+    """
     try:
         from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as wrapper
     except ImportError:

@@ -45,8 +45,9 @@ def _against(compare: Callable[[Any, Any], bool], value: Any) -> Callable[[Any],
 
 
 class FilteringReader(BatchReader):
-    """Filters on topic, partition and offset are applied here; one on time only says from which
-    offset on to fetch, and Spark applies it to the rows."""
+    """Filters on topic, partition and offset are applied here; one on time only determines the
+    first offset to fetch, and Spark applies it to the rows.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -60,7 +61,7 @@ class FilteringReader(BatchReader):
         return [one for one in filters if not self._take(one)]
 
     def _take(self, one: Filter) -> bool:
-        """Whether nothing is left of it for Spark."""
+        """Whether the filter is fully applied, so that Spark need not apply it."""
         path: tuple[str, ...] = getattr(one, "attribute", ())
         column = path[0] if len(path) == 1 else ""
         if isinstance(one, IsNotNull):

@@ -1,4 +1,4 @@
-"""A session with what reading and writing through Python is fastest with."""
+"""A session with the fastest configs for reading and writing through Python."""
 
 from __future__ import annotations
 

@@ -116,8 +116,9 @@ def _parsed(options: Mapping[str, str]) -> WriteOptions:
 
 
 def written_columns(options: WriteOptions, schema: StructType) -> list[str]:
-    """The columns that make a record. Raises OptionError where one is missing or of another
-    type; columns of other names are left out."""
+    """The columns of a record. Raises OptionError if one is missing or of another type; other
+    columns are left out.
+    """
     given = {one.name: one.dataType.simpleString() for one in schema.fields}
     if "value" not in given:
         raise OptionError(
@@ -201,8 +202,9 @@ class _Writer:
     def _begin(
         self, cluster: Cluster, producer: ArrowProducer, attempt: Attempt
     ) -> ProducerIdentity:
-        """Raises RejectedError where the driver has aborted the attempt: asked before, so as not to
-        fence the next attempt; and after, as it may have fenced the id just before this had it."""
+        """Raises RejectedError if the driver has aborted the attempt: checked before, so as not to
+        fence the next attempt; and after, because it may have fenced the id just before.
+        """
         intents = intents_of(cluster, self._options)
         intents.require_not_aborted(attempt.write, attempt.name)
         identity = producer.begin()
@@ -236,7 +238,7 @@ class _Writer:
                 commit_written(cluster, options, of.write, of.batch, identities)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None], attempt: Attempt) -> None:
-        """messages: one of each partition, None of those whose task did not get to its end."""
+        """messages: one for each partition, None for those whose task did not finish."""
         options = self._options
         if not options.exactly_once:
             return

@@ -74,7 +74,7 @@ class KbrokerDataSource(DataSource):
 
     @told_plainly()
     def schema(self) -> StructType:
-        """Raises OptionError where the options that batches and streams share are wrong."""
+        """Raises OptionError if the options common to batches and streams are wrong."""
         text = str(self.options.get("includeHeaders", "false")).strip().lower()
         return ROW_WITH_HEADERS if text == "true" else ROW
 
@@ -196,7 +196,7 @@ class BatchReader(DataSourceReader):
 def mean_sizes(
     view: LogView, options: ReadOptions, ranges: Iterable[OffsetRange]
 ) -> Mapping[tuple[str, int], tuple[int, int]]:
-    """(bytes, offsets) of whole partitions, where a plan by size will ask for them."""
+    """(bytes, offsets) of whole partitions, if a plan by size will need them."""
     if options.min_partitions or options.max_records_per_partition or options.split_by_partition:
         if not options.max_bytes_per_trigger:
             return {}

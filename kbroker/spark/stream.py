@@ -69,8 +69,9 @@ SIZES_TTL_S = 300.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Driver methods keep what they learned in ``Progress``; ``read`` runs in tasks, to which the
-    reader is sent before any driver method was called."""
+    """Driver methods keep their results in ``Progress``; ``read`` runs in tasks, to which the
+    reader is sent before any driver method was called.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -121,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_plainly()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Tasks; or one, and then the reader holds what that one would read."""
+        """Input partitions for tasks; or a single one, whose rows the reader then holds."""
         self.__class__ = StreamReader
         driver = self._driver()
         ranges = driver.ranges(offsets_from_json(start), offsets_from_json(end))
@@ -156,8 +157,9 @@ _HOLDING = holding(StreamReader)
 
 
 class RefusedStream(DataSourceStreamReader):
-    """A stream whose options are wrong; the first call that Spark makes raises that error. If there
-    were no reader at all, PySpark would try to stop it and report the resulting error instead."""
+    """A stream with invalid options; the first call by Spark raises that error. If there were no
+    reader at all, PySpark would try to stop it and report the resulting error instead.
+    """
 
     def __init__(self, error: OptionError) -> None:
         self._error = error
@@ -212,9 +214,8 @@ class Progress:
         return self._first
 
     def _reach(self, first: Mapping[TopicPartition, int]) -> None:
-        """AvailableNow fixes its target before Spark asks for the first offsets. What was written
-        or created in between is before a start at the end: it is not lost, but it is not read
-        either.
+        """AvailableNow fixes its target before Spark asks for the first offsets. Records written in
+        between are before a start at the end: they are not lost, but they are not read either.
         """
         target = self._target
         if target is None:
@@ -243,7 +244,7 @@ class Progress:
     def advance(
         self, starts: Mapping[TopicPartition, int], limited: bool
     ) -> dict[TopicPartition, int]:
-        """Ends of the next micro-batch; ``starts`` again where it is not yet time for one."""
+        """Ends of the next micro-batch; ``starts`` if it is not yet time for one."""
         self._commit_group(starts)
         ends = self._ends_after(starts)
         self.latest = ends
@@ -365,7 +366,7 @@ class Progress:
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, int]:
-        """Every partition the same share of what it has, so that all together are ``most``."""
+        """Share ``most`` bytes in proportion to what each partition has."""
         ranges = [OffsetRange(*key, starts[key], end) for key, end in ends.items()]
         sizes = self._sizes_of(ranges)
         total = sum(one.count * _mean(sizes.get(one.topic_partition)) for one in ranges)

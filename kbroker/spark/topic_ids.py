@@ -1,4 +1,4 @@
-"""Which topics the offsets of a stream are of: a name may come to mean another topic.
+"""The topic ids that the offsets of a stream belong to: a topic may be recreated.
 
 A topic that was deleted and recreated has another id, whatever its offsets look like. So the ids
 that belong to the stream's offsets are kept beside its first offsets, where the reader has a
@@ -19,9 +19,10 @@ from kbroker.uuids import parse_uuid, uuid_text
 
 
 class TopicIdFile:
-    """``<checkpointLocation>/kbroker/topic-ids-<subscription>.json``; until there is one, what was
-    kept with the first offsets. A query that continues with another subscription has neither: it
-    takes over the ids it knew, and where two files have one, that of the newer file."""
+    """``<checkpointLocation>/kbroker/topic-ids-<subscription>.json``; until it exists, the ids kept
+    with the first offsets. A query that continues with another subscription has neither: it takes
+    over the known ids, from the newer file if two have one.
+    """
 
     def __init__(self, options: ReadOptions) -> None:
         self._files = checkpoint_files(options.checkpoint_location or "")
@@ -29,7 +30,7 @@ class TopicIdFile:
         self._name = self._first.replace("first-offsets", "topic-ids")
 
     def load(self) -> dict[str, bytes]:
-        """Raises OptionError where a file is damaged."""
+        """Raises OptionError if a file is damaged."""
         for own in (self._name, self._first):
             text = self._files.read(own)
             if text is not None:
@@ -87,7 +88,7 @@ class TopicIds:
         return {name for name, one in now.items() if self._ids.get(name, one) != one}
 
     def arrive(self, starts: Mapping[TopicPartition, int]) -> None:
-        """The stream has come to these offsets; maybe where a topic was to go back to."""
+        """The stream has reached these offsets; maybe where it was to switch to a new topic."""
         for topic, (one, ends) in list(self._back.items()):
             if all(starts.get(key) == at for key, at in ends.items()):
                 del self._back[topic]

@@ -16,7 +16,7 @@ _REPLY_TIMEOUT_S = 60.0
 
 
 def use_this_python(context: SparkContext) -> None:
-    """Let a local session start this interpreter, where the one it would take has no kbroker.
+    """Let a local session start this interpreter if its default has no kbroker.
 
     Raises RuntimeError where the session is a cluster's.
     """

@@ -17,7 +17,8 @@ OnDone = Callable[[object, OSError | None], None]
 
 
 class BackgroundDisk:
-    """Runs jobs one after another. ``inline=True`` runs them at once, for tests and for shutdown.
+    """Runs jobs one after another. ``inline=True`` runs them immediately, for tests and for
+    shutdown.
 
     BOUND: callers submit at most one flush per log and one checkpoint per file at a time.
     """

@@ -176,7 +176,7 @@ class OffsetCheckpoint:
         return None if data is None else parse_checkpoint(data, self.path)
 
     def line(self, key: TopicPartition) -> Offset | None:
-        """The offset of one partition, None when it has no line. Raises as ``read``."""
+        """The offset of one partition, None if it has no line. Raises as ``read``."""
         data = read_if_present(self.path)
         if data is None:
             return None

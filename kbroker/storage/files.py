@@ -33,8 +33,8 @@ MISFILED_ERRNOS = (
 
 
 def blames_disk(error: OSError) -> bool:
-    """Whether ``error`` takes the log directory offline. One that follows from what clients ask
-    for, or from a limit, rejects what met it and nothing else.
+    """Whether ``error`` takes the log directory offline. An error caused by clients' requests, or
+    by a limit, only rejects what caused it.
     """
     return not may_do_without(error) and error.errno not in UNFIT_ERRNOS
 

@@ -1,5 +1,5 @@
-"""Logs and retries what an io worker could not open because descriptors, maps or memory ran out,
-and logs what it could not write to a full disk.
+"""Logs and retries files that an io worker could not open because descriptors, maps or memory ran
+out, and logs writes that failed on a full disk.
 
 Nothing is wrong with the disk then, so no log directory goes offline. Requests are rejected until
 there is room, and the log says from time to time what to do.
@@ -26,7 +26,7 @@ RESERVED = 64
 
 
 class Shortages:
-    """Made by the LogManager. Slots wait here whose logs could not be opened."""
+    """Created by the LogManager. Slots wait here whose logs could not be opened."""
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
@@ -51,7 +51,7 @@ class Shortages:
             )
 
     def ensure_room(self) -> None:
-        """Raises ShortageError when another log would take what those that are open need at times.
+        """Raises ShortageError if another log would take descriptors that open ones need at times.
 
         They are synced, rolled, looked up and checkpointed with descriptors of a moment.
         """

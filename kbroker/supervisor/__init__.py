@@ -1,1 +1,1 @@
-"""The parent process: creates what is shared; forks, restarts and stops the children."""
+"""The parent process: creates shared resources; forks, restarts and stops the children."""

@@ -192,7 +192,7 @@ class Arbiter:
                 child.on_serving(self._system.now())
 
     def reap(self) -> None:
-        """Collect every child that has ended, and decide what its end means."""
+        """Collect every child that has exited, and decide how to react."""
         for pid, code in self._system.reap():
             child = self._by_pid.pop(pid, None)
             if child is None:

@@ -159,7 +159,9 @@ class DataDirs:
                 logger.error("cannot write the clean-shutdown marker in %s: %s", path, error)
 
     def release(self) -> None:
-        """Unlock. Children that are still dying keep their inherited locks until they are gone."""
+        """Unlock. Children that are still exiting keep their inherited locks until they are
+        gone.
+        """
         for fd in self._lock_fds:
             os.close(fd)
 
@@ -202,7 +204,7 @@ def _guard_of_clock(paths: list[str]) -> ClockGuard:
 
 
 def _last_written_ms(path: str) -> int | None:
-    """When a broker last wrote one of its own files here; None if no broker did."""
+    """The last time a broker wrote one of its own files here; None if none did."""
     found = []
     for name in (CLEAN_SHUTDOWN_NAME, *CHECKPOINTS, CLEANER_CHECKPOINT):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The broker's id and the cluster's, where ZooKeeper has to be asked for them.
+"""The broker id and the cluster id, if ZooKeeper has to be asked for them.
 
 kazoo has threads, and the supervisor will fork: a child asks, and ends.
 """

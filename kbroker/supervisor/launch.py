@@ -266,7 +266,8 @@ def raise_descriptor_limit() -> None:
 
 
 def check_descriptor_limit(config: BrokerConfig) -> None:
-    """Raises ConfigError below what the processes need among themselves, without any partition.
+    """Raises ConfigError if there are fewer than the processes need among themselves, without any
+    partition.
 
     Whether it is enough for the partitions, each io worker says.
     """

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def bind_listeners(config: BrokerConfig) -> list[tuple[Listener, socket.socket]]:
-    """Bind and listen on every listener; port 0 is replaced by what the system chose.
+    """Bind and listen on every listener; port 0 is replaced by the system's choice.
 
     Accepted sockets inherit the options set here, so they need not be set for each connection.
     """

@@ -109,7 +109,7 @@ def remember(directories: Sequence[str], configured: Sequence[str]) -> None:
 
 
 def _missing_partitions(directories: Iterable[str]) -> list[TopicPartition]:
-    """Partitions that the metadata store has and no directory holds. Raises OSError."""
+    """Partitions in the metadata store that are in no directory. Raises OSError."""
     found = {key for path in directories for key in scan_partitions(path)}
     return sorted(_stored_partitions(directories) - found)
 

@@ -44,7 +44,7 @@ class RuntimeDir:
 
     @classmethod
     def create(cls, base: str, *, removes_base: bool = False) -> RuntimeDir:
-        """Sweep what dead runs left in ``base`` and make a directory for this one.
+        """Sweep the remains of dead runs in ``base`` and create a directory for this one.
 
         removes_base: whether ``base`` is used by this run only and removed with it.
         Raises ConfigError for runtime.dir when the path is too long for a Unix socket or cannot be

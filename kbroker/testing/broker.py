@@ -56,7 +56,7 @@ _PACKAGE_ROOT = str(Path(__file__).resolve().parent.parent.parent)
 
 
 class BrokerFailed(Exception):
-    """The broker did not start or did not stop; the text holds its log."""
+    """The broker did not start or did not stop; the text contains its log."""
 
 
 class Broker:
@@ -201,7 +201,7 @@ class Broker:
         wait_until(lambda: not any(map(processes.exists, pids)), 10, "the broker's processes end")
 
     def restart(self) -> Broker:
-        """Stop it in order and start it again on the same data and port."""
+        """Shut it down and start it again with the same data and port."""
         self.stop()
         return self.start()
 

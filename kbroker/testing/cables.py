@@ -35,7 +35,7 @@ class Cables:
         self._proxies: list[_Proxy] = []
 
     def to_broker(self, name: str, port: int) -> str:
-        """The address of a proxy for the broker of this name; others say who they are."""
+        """The address of a proxy to the broker of this name; callers identify themselves."""
         return self._proxy(port, lambda connection: (name, *_caller(connection)))
 
     def from_broker(self, name: str, to: str, port: int) -> str:
@@ -130,7 +130,7 @@ class _Proxy:
 
 
 def _caller(connection: socket.socket) -> tuple[str, bytes]:
-    """Who opened it, and what was read to know: "" for a client that is no broker."""
+    """The name of the caller, and the bytes read for it: "" for a client."""
     read = connection.recv(_HEAD.size, socket.MSG_WAITALL)
     if len(read) < _HEAD.size:
         raise ConnectionError("it ended before its first request")

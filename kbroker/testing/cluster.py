@@ -48,7 +48,7 @@ _numbers = count()
 
 
 class Membership(NamedTuple):
-    """What a broker says of its cluster. controller: -1 if it knows none."""
+    """A broker's view of its cluster. controller: -1 if it knows none."""
 
     brokers: frozenset[int]
     controller: int
@@ -99,7 +99,7 @@ class Cluster:
             raise
 
     def _addresses(self, number: int) -> dict[str, object]:
-        """Its listeners, and where it finds ZooKeeper."""
+        """Its listeners, and the address of ZooKeeper for it."""
         ours = self._hold_port()
         client = f"PLAINTEXT://{LOCALHOST}:{ours}"
         if self._cables is None:
@@ -123,13 +123,13 @@ class Cluster:
     # -- all of it
 
     def start(self) -> Cluster:
-        """Start the brokers that do not run and return once every one knows all of them."""
+        """Start all stopped brokers and return once every one knows all others."""
         self._at_once(Broker.start, [one for one in self.brokers if not one.running])
         self.wait_ready()
         return self
 
     def stop(self) -> None:
-        """Stop all brokers in order."""
+        """Shut down all brokers."""
         self._at_once(Broker.stop, self.brokers)
 
     def close(self) -> None:
@@ -146,8 +146,9 @@ class Cluster:
                 shutil.rmtree(self.directory, ignore_errors=True)
 
     def wait_ready(self, timeout: float = READY_S) -> None:
-        """Wait until every broker that runs says that these and no others are there, and names the
-        same controller among them."""
+        """Wait until every running broker sees exactly the running ones, and the same controller
+        among them.
+        """
 
         def agree() -> bool:
             running = [one for one in self.brokers if one.running]
@@ -194,8 +195,7 @@ class Cluster:
 
     @property
     def controller(self) -> int:
-        """The id of the broker that is the controller, as the first one that runs says; -1 if it
-        knows none."""
+        """The id of the controller, as seen by the first running broker; -1 if it knows none."""
         first = next(one for one in self.brokers if one.running)
         return membership(_client_address(first)).controller
 
@@ -209,8 +209,8 @@ class Cluster:
         self.wait_ready()
 
     def cut(self, broker: int, from_: int | str | Iterable[int] | None = None) -> None:
-        """Let nothing pass between this broker and others: all of them, one, several, or
-        ZooKeeper, which is called "zookeeper". Clients still reach it.
+        """Disconnect this broker from others: all of them, one, several, or ZooKeeper, which is
+        called "zookeeper". Clients still reach it.
 
         Connections stay open and say nothing, as if a cable had been pulled. Needs a cluster with
         ``cuttable=True``.
@@ -219,7 +219,7 @@ class Cluster:
             self._cut_cables().cut(str(broker), other)
 
     def heal(self, broker: int | None = None) -> None:
-        """Undo all cuts, or those of one broker."""
+        """Undo all disconnections, or those of one broker."""
         if self._cables is not None:
             self._cables.heal(None if broker is None else str(broker))
 
@@ -241,8 +241,7 @@ class Cluster:
 
 
 def membership(address: str) -> Membership:
-    """What the broker at ``host:port`` says of its cluster. Raises AssertionError while it does not
-    answer."""
+    """The view of the broker at ``host:port``. Raises AssertionError while it does not respond."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=10) as sock:

@@ -1,4 +1,4 @@
-"""pytest fixtures; pytest finds them by itself once kbroker is installed.
+"""pytest fixtures, found automatically once kbroker is installed.
 
 ``kbroker``
     A broker of its own for the test. Settings come from a marker::

@@ -45,7 +45,9 @@ class NoTemplate(Exception):
 
 
 class ForkedProcess:
-    """A process that a template forked, with what ``Broker`` needs of ``subprocess.Popen``."""
+    """A process forked by a template, with the part of ``subprocess.Popen`` that ``Broker``
+    needs.
+    """
 
     def __init__(self, life: socket.socket) -> None:
         """life: the socket on which the template sends the pid and, at the end, the exit code."""
@@ -174,7 +176,7 @@ def _close_all() -> None:
 
 
 class _Children:
-    """Brokers by the file descriptors that say that they have ended."""
+    """Brokers by the file descriptors that signal their exit."""
 
     def __init__(self) -> None:
         self._lives: dict[int, tuple[int, socket.socket]] = {}
@@ -206,7 +208,7 @@ def _say(life: socket.socket, number: int) -> None:
 
 
 def main() -> None:
-    """Fork for each request until the process that started this one is gone."""
+    """Fork for each request until the parent process is gone."""
     parent_pid = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for that process
     gc.disable()

@@ -53,7 +53,7 @@ class ZooKeeperMissing(Exception):
 
 
 def jars() -> list[Path]:
-    """What the server needs. Raises ZooKeeperMissing."""
+    """The jars of the server. Raises ZooKeeperMissing."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ZooKeeperMissing(
@@ -150,7 +150,7 @@ class ZooKeeperServer:
         self._end(signal.SIGKILL)
 
     def hold(self) -> None:
-        """Have it stand still: connections stay, and nothing is answered."""
+        """Stop it: connections stay, and there are no responses."""
         self._send(signal.SIGSTOP)
 
     def release(self) -> None:

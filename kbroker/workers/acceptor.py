@@ -166,8 +166,8 @@ class AcceptorWorker(Worker):
                 return
 
     def _hand_over(self, connection: socket.socket, position: int, host: str) -> None:
-        """Give the connection to a network process, or keep it and stop accepting when none can
-        take it.
+        """Hand the connection to a network process, or keep it and stop accepting if none can take
+        it.
         """
         self._notice_restarts()
         connection.setblocking(False)

@@ -1,4 +1,4 @@
-"""The way to the active controller for what this broker's leaders want."""
+"""Sends ISR changes of this broker's leaders to the active controller."""
 
 from __future__ import annotations
 

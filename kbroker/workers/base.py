@@ -129,14 +129,14 @@ class Worker:
     # -- what a kind of process fills in --
 
     def make_poller(self) -> None:
-        """Make what ``add_reader`` and ``wait`` use."""
+        """The poller that ``add_reader`` and ``wait`` use."""
         self.epoll = select.epoll()
 
     def setup(self) -> None:
-        """Make what the process needs; calls may be sent but not awaited here."""
+        """Create what the process needs; calls may be sent but not awaited here."""
 
     def end_turn(self) -> None:
-        """Send what this turn has collected."""
+        """Send everything collected in this turn."""
 
     def tick(self, now: int) -> None:
         """Called every ``tick_ms()``."""
@@ -154,7 +154,9 @@ class Worker:
         return True
 
     def signal_of_parents_end(self) -> int:
-        """What this process gets when the supervisor dies. Whoever writes to logs is killed."""
+        """The signal for this process when the supervisor dies. Processes that write to logs are
+        killed.
+        """
         return signal.SIGKILL
 
     def shutdown(self) -> None:
@@ -216,7 +218,7 @@ class Worker:
         self.epoll.register(fd, select.EPOLLIN)
 
     def watch_writable(self, fd: int, wanted: bool) -> None:
-        """Whether the reader of ``fd`` is called back when it can be written to, too."""
+        """Set whether the reader of ``fd`` is also called when it is writable."""
         self.epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
 
     def remove_reader(self, fd: int) -> None:
@@ -256,14 +258,14 @@ class Worker:
                 await self.rpc.sleep(5)
 
     def ready(self) -> None:
-        """Tell the supervisor and the others that this process serves."""
+        """Tell the supervisor and the others that this process is serving."""
         self.processes.set(self.address, STATE, READY)
 
     def on_reload(self) -> None:
         """SIGHUP arrived; only the controller reads the file again."""
 
     def on_leave(self) -> None:
-        """LEAVE arrived: the broker will stop; only the controller process is told."""
+        """LEAVE arrived: the broker will stop; only the controller process gets it."""
 
     def _drain_signals(self) -> None:
         for number in self._signals.recv(256):
@@ -323,6 +325,6 @@ def set_title(title: str) -> None:
 
 
 def raise_failure(outcome: Pending[Any]) -> None:
-    """End the process with the exception of its own task."""
+    """End the process with the exception of one of its own tasks."""
     if outcome.error is not None:
         raise outcome.error

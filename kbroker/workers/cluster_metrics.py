@@ -1,4 +1,4 @@
-"""The metrics of the controller process: its session, its office, and what it controls."""
+"""The metrics of the controller process: its session, its elections, and its partitions."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class ControllerWorker(Worker):
     async def create_topics(
         self, sender: Address, asked: calls.CreateTopics
     ) -> list[calls.TopicResult]:
-        """By the controller, if this broker is; what is merely needed is created by any broker."""
+        """Create topics if this broker is the controller; auto-creations are done by any broker."""
         if self.office.present is None and asked.auto:
             self.office.check_connected()
             return await self.creation.create(asked)
@@ -196,7 +196,7 @@ class ControllerWorker(Worker):
         )
 
     def is_led(self, topic: str) -> bool:
-        """Whether this broker was told of a leader for each partition."""
+        """Whether this broker knows a leader for each partition."""
         known = self.hosting.metadata.topic(topic)
         return known is not None and is_led(known.partitions.values())
 
@@ -307,7 +307,7 @@ class ControllerWorker(Worker):
         self.configs.reload(self.context.config_path, self.context.overrides).then(raise_failure)
 
     def on_leave(self) -> None:
-        """The broker will stop: have others lead what it leads, and say when that is done."""
+        """The broker will stop: hand over leadership, and report when that is done."""
 
         def ended(outcome: Pending[bool]) -> None:
             self.processes.set(self.address, HANDED_OVER, 1)

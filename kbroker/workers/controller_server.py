@@ -1,4 +1,4 @@
-"""Serves what other brokers ask the active controller: ControlledShutdown and AlterIsr.
+"""Serves requests of other brokers to the active controller: ControlledShutdown and AlterIsr.
 
 A broker that is not the controller says so, and whoever asks looks for the one that is.
 """
@@ -46,7 +46,7 @@ class ControllerServer:
         self._sleep = sleep
 
     async def serve(self, sender: Address, asked: ControlMessage) -> ControlReply:
-        """A request from the wire. INVALID_REQUEST for what no broker asks."""
+        """Serve a request from the wire. INVALID_REQUEST for impossible values."""
         try:
             request = request_from_wire(await decoded(asked, self._sleep))
         except DecodeError as error:

@@ -168,7 +168,7 @@ class ExporterWorker(Worker):
         return response
 
     def health(self) -> tuple[int, bytes]:
-        """200 when every process serves, 503 otherwise; the body says which does not."""
+        """200 when every process is serving, 503 otherwise; the body names those that are not."""
         now_ns = time.monotonic_ns()
         processes = []
         for address in self.processes.addresses:

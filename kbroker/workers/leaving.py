@@ -1,4 +1,4 @@
-"""Controlled shutdown: before a broker stops, others lead what it leads.
+"""Controlled shutdown: hands over leadership before a broker stops.
 
 The broker asks the controller again and again until nothing remains, or it has asked often enough.
 Meanwhile all of its processes serve, so that clients find the new leaders at once.

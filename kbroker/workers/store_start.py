@@ -1,4 +1,4 @@
-"""The metadata store at start: in ZooKeeper, or embedded and completed from what is on disk."""
+"""The metadata store at start: in ZooKeeper, or embedded and completed from the logs on disk."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def open_store(context: ProcessContext) -> Store:
 
 
 def _embedded_store(context: ProcessContext) -> EmbeddedStore:
-    """The store, with all that it must hold; what it lacks is completed from what is on disk.
+    """The embedded store, with everything it must contain; missing topics are added from the logs
+    on disk.
 
     Raises StoreFailed, WrongCluster, Refusal, OSError, and ValueError, KeyError or TypeError for
     documents that kbroker cannot have written.

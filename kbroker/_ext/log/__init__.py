@@ -1,1 +1,1 @@
-"""The active end of a log, its indexes, its producers, and what waits for a commit."""
+"""The active end of a log, its indexes, its producers, and requests that wait for a commit."""

@@ -1,1 +1,1 @@
-"""Bytes of a connection, and requests as they are received."""
+"""The bytes of a connection, and requests as they are received."""

@@ -96,7 +96,7 @@ class GroupAdministration:
     # -- DeleteGroups ----------------------------------------------------------------------------
 
     def delete(self, op: Operation, call: Call) -> DeleteGroupsResponse:
-        """A row for each name, in their order; a name that comes twice is deleted once."""
+        """A row for each name, in order; a name that occurs twice is deleted once."""
         codes: dict[str, ErrorCode] = {}
         for group_id in dict.fromkeys(call.request.groups_names):
             try:
@@ -126,7 +126,7 @@ class GroupAdministration:
 
 
 def described_group(group: ClassicGroup) -> Any:
-    """A group as DescribeGroups shows it; what members subscribe to only while it is stable."""
+    """A group as in DescribeGroups; subscriptions of members only while it is stable."""
     is_stable = group.state == STABLE
     protocol = (group.protocol or "") if is_stable else ""
     return DescribeGroupsResponse.DescribedGroup(

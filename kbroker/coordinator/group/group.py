@@ -1,4 +1,4 @@
-"""What all kinds of groups have in common."""
+"""The common part of all kinds of groups."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Group(ABC):
 
     @abstractmethod
     def check_deletion(self) -> None:
-        """Raise NON_EMPTY_GROUP or what else forbids DeleteGroups."""
+        """Raise NON_EMPTY_GROUP, or another error that forbids DeleteGroups."""
 
     @abstractmethod
     def delete(self, op: Operation) -> None:

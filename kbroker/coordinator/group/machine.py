@@ -52,7 +52,7 @@ class Part:
         """Topics have changed."""
 
     def close(self, error: Exception) -> None:
-        """The shard goes away."""
+        """The shard is closed."""
 
 
 class GroupMachine:

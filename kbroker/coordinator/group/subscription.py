@@ -1,4 +1,4 @@
-"""Decodes and encodes what consumers exchange in the classic protocol, as far as needed here."""
+"""Decodes and encodes the consumers' data in the classic protocol, as far as needed here."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _Embedded = TypeVar("_Embedded", ConsumerProtocolAssignment, ConsumerProtocolSub
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics in a member's metadata; None if it is not what consumers send."""
+    """The topics in a member's metadata; None if it is not in the consumers' format."""
     # Every version starts with the fields of version 0, so newer ones are readable too.
     found = _decode(ConsumerProtocolSubscription, metadata, newest=0)
     return None if found is None else frozenset(found.topics)
 
 
 def subscription(metadata: bytes) -> ConsumerProtocolSubscription | None:
-    """A member's metadata; None if it is not what consumers send."""
+    """A member's metadata; None if it is not in the consumers' format."""
     return _decode(ConsumerProtocolSubscription, metadata)
 
 

@@ -96,7 +96,7 @@ class Commits:
         return OffsetCommitResponse(topics=topics)
 
     def handle_transactional(self, op: Operation, call: Call) -> TxnOffsetCommitResponse:
-        """TxnOffsetCommit: the offsets count once the transaction's marker comes."""
+        """TxnOffsetCommit: the offsets become valid with the transaction's marker."""
         request: TxnOffsetCommitRequest = call.request
         try:
             self._check_producer(request, call.version)
@@ -155,7 +155,9 @@ class Commits:
         return NONE
 
     def _fits(self, op: Operation) -> bool:
-        """Count what is committed; False, with nothing committed, if one batch is too small."""
+        """Count the committed offsets; False, with nothing committed, if they do not fit in a
+        batch.
+        """
         if not fits(self._host, op):
             op.records.clear()
             return False

@@ -52,7 +52,7 @@ class Expiry:
         self._guard: ClockGuard | None = None
 
     def start(self) -> None:
-        """The first sweep comes one interval after the load."""
+        """The first sweep runs one interval after the load."""
         if self._guard is None:
             self._guard = ClockGuard(self._host.wall_ms, self._host.now_ms)
         interval_ms = self._host.config["offsets.retention.check.interval.ms"]

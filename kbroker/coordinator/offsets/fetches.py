@@ -1,4 +1,4 @@
-"""OffsetFetch (9): what a group has committed; version 0 reads the metadata store instead.
+"""OffsetFetch (9): a group's committed offsets; version 0 reads the metadata store instead.
 
 COMPAT: a group or partition without an offset has offset -1 and no error.
 """
@@ -38,7 +38,7 @@ class Fetches:
         self._host = offsets.host
 
     def handle(self, op: Operation, call: Call) -> OffsetFetchResponse:
-        """Serve a whole request, of one group or of several."""
+        """Serve a whole request, for one group or several."""
         request: OffsetFetchRequest = call.request
         if call.version >= FETCH_GROUPS_VERSION:
             return OffsetFetchResponse(
@@ -79,7 +79,7 @@ class Fetches:
         require_stable: bool,
         by_topic_id: bool,
     ) -> Any:
-        """The entry of one group as versions from 8 on have it: OffsetFetchResponseGroup.
+        """The entry of one group in version 8 and later: OffsetFetchResponseGroup.
 
         topics: OffsetFetchRequestTopics; None: all the group has committed to.
         """

@@ -106,7 +106,8 @@ class TransactionMachine:
             self.host.count(TRANSACTIONS_OPEN, 1 if is_open else -1)
 
     def _follow(self, txn: Transaction, *, is_same: bool) -> None:
-        """Update what depends on the state of a transaction that a record has just changed.
+        """Update everything that depends on the state of a transaction that a record has just
+        changed.
 
         is_same: it began when the one before it in that place did.
         """
@@ -155,7 +156,7 @@ class TransactionMachine:
                 op.then(self.endings.starter(txn))
 
     def on_image(self, op: Operation, changes: ImageChanges) -> None:
-        """Markers look at the image each time they are sent."""
+        """Markers use the current image each time they are sent."""
 
     def close(self, error: Exception) -> None:
         self.is_closed = True

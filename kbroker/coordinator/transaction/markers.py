@@ -58,11 +58,11 @@ class OtherBrokers(Protocol):
     def write(
         self, broker_id: int, wanted: Sequence[tuple[Partition, Marker]]
     ) -> Pending[list[int]]:
-        """Have that broker write markers; resolves to their error codes, in order."""
+        """Send markers to that broker; resolves to their error codes, in order."""
 
 
 def over(rpc: Rpc) -> SendMarkers:
-    """The ``send`` of a process that has no logs of its own."""
+    """The ``send`` for a process without logs of its own."""
     return lambda worker, rows: rpc.call(worker, calls.WRITE_MARKERS, calls.WriteMarkers(rows))
 
 
@@ -76,8 +76,8 @@ class MarkerWriter:
         io_worker: Callable[[SlotId], Address],
         others: OtherBrokers | None = None,
     ) -> None:
-        """send: has an io worker write markers, and resolves to their error codes. io_worker: the
-        process that owns a slot. others: None to write only what this broker leads.
+        """send: writes markers through an io worker, and resolves to their error codes. io_worker:
+        the owner of a slot. others: None to write only to partitions led here.
         """
         self._send = send
         self._image = image

@@ -52,7 +52,7 @@ def init_failed(code: ErrorCode, version: int) -> InitProducerIdResponse:
 
 
 def partitions_of(topics: Iterable[Any]) -> list[Partition]:
-    """Every partition of AddPartitionsToTxn's topics once, in order."""
+    """Every partition in AddPartitionsToTxn once, in order."""
     found = {(topic.name, partition): None for topic in topics for partition in topic.partitions}
     return list(found)
 

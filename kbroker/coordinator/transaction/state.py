@@ -99,7 +99,7 @@ class Transaction:
         self.deadline_ms = 0
 
     def apply(self, value: TransactionLogValue) -> None:
-        """Become what the record says; it replaces whatever was before."""
+        """Take over the state of the record; it replaces everything before."""
         state = _STATES.get(value.transaction_status, State.PREPARE_ABORT)
         self.last_epoch = self._last_epoch_after(value, state)
         self.producer_id = value.producer_id
@@ -133,7 +133,9 @@ class Transaction:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """The producer id and epoch to continue with, also while the transaction is completed."""
+        """The producer id and epoch to continue with, even while the transaction is being
+        completed.
+        """
         if self.state in PREPARED and self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.epoch

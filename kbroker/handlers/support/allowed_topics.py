@@ -1,4 +1,4 @@
-"""Requests to a coordinator that name topics, if the client is authorized for some of them only."""
+"""Requests to a coordinator that name topics, if the client is authorized for only some of them."""
 
 from __future__ import annotations
 

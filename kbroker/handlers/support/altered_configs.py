@@ -124,7 +124,7 @@ def own_name(resource: Any, name: str) -> str:
 
 
 def check_resource(ctx: RequestContext, resource_type: int, name: str) -> None:
-    """Reject early what the controller would not know."""
+    """Reject resources early that the controller would not know."""
     if resource_type == TOPIC:
         existing_topic(ctx, name)
     elif resource_type == BROKER:

@@ -1,4 +1,4 @@
-"""The kinds of resource that have settings, and which of them this broker serves."""
+"""The kinds of resource that have configs, and which of them this broker serves."""
 
 from __future__ import annotations
 

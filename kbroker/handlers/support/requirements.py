@@ -51,7 +51,7 @@ def on_transaction(operation: AclOperation) -> Requirement:
 
 
 def each(operation: AclOperation, kind: Kind) -> Requirement:
-    """The handler asks, and responds for what is not allowed."""
+    """The handler checks the authorization, and rejects what is not allowed."""
     return Requirement(operation, kind)
 
 

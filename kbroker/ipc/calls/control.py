@@ -1,4 +1,4 @@
-"""Requests between brokers that the controller process serves, as they came over the wire."""
+"""Requests between brokers that the controller process serves, as received."""
 
 from __future__ import annotations
 

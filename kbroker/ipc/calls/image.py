@@ -16,7 +16,7 @@ IMAGE_DEADLINE_MS = 60_000
 
 
 class ImageDocument(TypedDict):
-    """A snapshot of the image, or what changed in it (docs/architecture.md, "The cluster image").
+    """A snapshot of the image, or a delta of it (docs/architecture.md, "The cluster image").
 
     ``cluster.image`` reads what is below the names.
     """

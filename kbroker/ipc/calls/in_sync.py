@@ -31,7 +31,7 @@ class IsrState(NamedTuple):
 
 
 class IsrAnswer(NamedTuple):
-    """``state``: what holds now, if there is no error."""
+    """``state``: the current state, if there is no error."""
 
     error: ErrorCode
     state: IsrState | None = None

@@ -76,7 +76,7 @@ class DeleteTopics:
 
 @dataclass(slots=True)
 class TopicResult:
-    """The result for one topic; ``topic_id`` and what follows are set for some successes only."""
+    """The result for one topic; ``topic_id`` and later fields are set for some successes only."""
 
     name: str | None
     error: int = 0

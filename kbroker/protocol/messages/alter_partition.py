@@ -1,4 +1,4 @@
-"""AlterPartition (56): A leader tells the controller about a new in-sync set.
+"""AlterPartition (56): A leader tells the controller about a new ISR.
 
 Version 1 adds the leader recovery state (KIP-704), 2 names topics by id, 3 adds broker epochs
 (KIP-903).

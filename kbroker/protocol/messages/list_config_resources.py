@@ -1,4 +1,4 @@
-"""ListConfigResources (74): The resources that have settings of their own.
+"""ListConfigResources (74): The resources that have configs of their own.
 
 Version 0 was ListClientMetricsResources, with the same layout less the types.
 """

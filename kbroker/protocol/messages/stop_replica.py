@@ -1,4 +1,4 @@
-"""StopReplica (5): The controller tells a broker to give up replicas, and maybe to delete them.
+"""StopReplica (5): The controller tells a broker to stop replicas, and maybe to delete them.
 
 Between brokers of ZooKeeper clusters only; Kafka 4.0 dropped it. The layout changes in 1 and in 3.
 """

@@ -1,5 +1,6 @@
-"""``kbroker-audit``: report what arrived where. Exit codes: 0 complete, 1 failed, 2 wrong arguments
-or, after the report, a tier below the threshold at its deadline."""
+"""``kbroker-audit``: reports where records are missing. Exit codes: 0 complete, 1 failed, 2 wrong
+arguments or, after the report, a tier below the threshold at its deadline.
+"""
 
 from __future__ import annotations
 
@@ -263,8 +264,9 @@ def _references(
 
 
 def _tell_alone(references: Mapping[str, str], tiers: Mapping[str, Container[str]]) -> None:
-    """A line on standard error where nothing is held against the reference, so that no report is
-    not taken for one without a loss."""
+    """A line on standard error if nothing is compared with the reference, so that an empty report
+    is not mistaken for one without a loss.
+    """
     compared = any(
         topic in about and tier != reference
         for topic, reference in references.items()
@@ -280,7 +282,7 @@ def _tell_alone(references: Mapping[str, str], tiers: Mapping[str, Container[str
 
 
 def _loaded(given: argparse.Namespace, place: str, runner: Runner, bucket_ms: int) -> list[Count]:
-    """Counts of what ``--load`` names, by what is there. Raises LoadError."""
+    """The counts of ``--load``, by the kind of its argument. Raises LoadError."""
     if names_database(place):
         from kbroker.spark.audit import databases
 
@@ -350,8 +352,9 @@ def _misfitting(misfits: Iterable[Misfit], bucket_ms: int) -> str:
 
 
 def _require_reference(given: argparse.Namespace, told: Told, bucket_ms: int) -> None:
-    """Raises LoadError where no message of the reference fits: it is the report that does not fit
-    then, and another reference would hide what is missing."""
+    """Raises LoadError if no message of the reference fits: the report's buckets are wrong then,
+    and another reference would hide missing records.
+    """
     reference = given.reference or PRODUCER_TIER
     uncounted = [one for one in told.misfits if one.tier == reference]
     if uncounted and not any(one.tier == reference for one in told.counts):

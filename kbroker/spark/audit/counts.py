@@ -53,8 +53,9 @@ def bucket_counts(times_us: pa.Array, bucket_ms: int) -> dict[int, int]:
 
 
 def _bucket_of(time_ms: int, bucket_ms: int) -> int:
-    """Start of a time's bucket, as in the commits of loads: records without a time are with those
-    of 1970, and all times that microseconds cannot hold in the last bucket that they can."""
+    """Start of a time's bucket, as in the commits of loads: records without a time count for 1970,
+    and times that do not fit into microseconds for the last bucket.
+    """
     return min(max(0, time_ms), _TIME_MS_MAX) // bucket_ms * bucket_ms
 
 
@@ -135,7 +136,7 @@ def _starts(
 
 @dataclass(frozen=True, slots=True)
 class MessagesWork:
-    """Reads audit messages; what is none is counted and left out."""
+    """Reads audit messages; invalid ones are counted and left out."""
 
     source: BrokerSource
 

@@ -1,4 +1,4 @@
-"""Counts of tiers held against each other: completeness and lag by topic and bucket. Pure."""
+"""Compares the counts of tiers: completeness and lag by topic and bucket. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Line:
 
 
 def summed(counts: Iterable[Count]) -> dict[tuple[str, int, str], Count]:
-    """Counts of the same topic, bucket and tier together, with the latest time of them."""
+    """Add up counts of the same topic, bucket and tier, with their latest time."""
     found: dict[tuple[str, int, str], Count] = {}
     for one in counts:
         key = (one.topic, one.bucket_ms, one.tier)
@@ -64,7 +64,7 @@ def compared(
     deadline_ms: int,
     now_ms: int,
 ) -> Iterator[Line]:
-    """A line for each tier of a topic in each of its buckets that any tier has seen, in order.
+    """A line for each tier of a topic in each bucket that any tier has seen, in order.
 
     references: by topic, the tier that the others are held against. tiers: and the topics that each
     of them is about, also where it has counted nothing.

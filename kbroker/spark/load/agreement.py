@@ -45,7 +45,7 @@ def unknown_file(root: Path, reach: int, path: str) -> str:
 
 
 def published_number(name: str) -> int:
-    """The number in the text of ``published``; 0 where it is no such text."""
+    """The number in the text of ``published``; 0 if it has none."""
     number = name.partition(" ")[0]
     return int(number) if number.isdecimal() else 0
 

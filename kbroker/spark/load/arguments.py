@@ -81,8 +81,9 @@ def minutes_of(text: str) -> float:
 
 
 def time_of(text: str) -> int:
-    """Milliseconds since 1970, from those or from a date; a date without a zone is UTC. What comes
-    before is 1970: to brokers, times below 0 are names of other places (-1 is the end)."""
+    """Milliseconds since 1970, from a number or a date; a date without a zone is UTC. Earlier times
+    become 1970: to brokers, negative timestamps are symbolic (-1 is the end).
+    """
     if text == "0" or (text.isdecimal() and len(text) in _TIME_DIGITS):
         return int(text)
     try:
@@ -175,8 +176,9 @@ def _setting(name: str, value: str) -> tuple[str, str]:
 def add_settings(
     arguments: argparse._ActionsContainer, of: str = "client", whose: str = "the client"
 ) -> None:
-    """``--OF-setting`` and ``--OF-config``, whose pairs are ``OF_setting``; the last of a name
-    counts."""
+    """``--OF-setting`` and ``--OF-config``, whose pairs are ``OF_setting``; the last value of a
+    name counts.
+    """
     arguments.add_argument(
         f"--{of}-setting",
         action="append",
@@ -217,8 +219,9 @@ def tell_doubts(program: str, settings: Iterable[tuple[str, str]]) -> None:
 
 
 def tell_no_match(program: str, given: argparse.Namespace, bootstrap: str, follow: bool) -> None:
-    """A line on standard error where a pattern matches no topic yet; raises LoadError for a run
-    that does not wait for one."""
+    """A line on standard error if a pattern matches no topic yet; raises LoadError for a run that
+    does not wait for one.
+    """
     from kbroker.spark.load.commits import LoadError
 
     said = f"no topic at {bootstrap} has a name that fully matches {given.pattern}"
@@ -322,7 +325,7 @@ def build_parser(version: str) -> argparse.ArgumentParser:
 
 
 def add_bootstrap(parser: argparse._ActionsContainer) -> None:
-    """Also by the name that Kafka's own tools have for it."""
+    """Also under the name it has in Kafka's own tools."""
     parser.add_argument(
         "--bootstrap",
         "--bootstrap-server",

@@ -1,4 +1,4 @@
-"""The codec and level of each column of a Parquet file, by what its first values compress to."""
+"""Chooses codec and level for each column of a Parquet file, by how its first values compress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether new files can be read together with those that are there."""
+"""Whether new files can be read together with the existing ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _any_there(root: Path, files: Iterable[LoadedFile]) -> tuple[LoadedFile, pa.
 
 
 def schema_of_file(path: Path) -> pa.Schema:
-    """The columns of a loaded file. Raises LoadError where it is no whole Parquet file."""
+    """The columns of a loaded file. Raises LoadError if it is not a complete Parquet file."""
     try:
         return pq.read_schema(path).remove_metadata()
     except pa.ArrowException as err:

@@ -32,7 +32,7 @@ TopicPartition = tuple[str, int]
 
 
 class LoadError(Exception):
-    """A load cannot continue; the message says what is wrong and what to do about it."""
+    """A load cannot continue; the message has the reason and the remedy."""
 
 
 class LostRaceError(LoadError):
@@ -45,7 +45,7 @@ class CorruptLogError(LoadError):
 
 @dataclass(frozen=True, slots=True)
 class LoadedRange:
-    """Offsets ``[start, end)`` of one partition, and what they held."""
+    """Offsets ``[start, end)`` of one partition, and their content."""
 
     topic: str
     partition: int
@@ -84,7 +84,7 @@ class LoadedFile:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets ``[start, end)`` that were gone before they could be loaded."""
+    """Offsets ``[start, end)`` that were deleted before they could be loaded."""
 
     topic: str
     partition: int

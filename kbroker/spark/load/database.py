@@ -103,8 +103,9 @@ class Database:
         self.log = CommitLog(DatabaseStore(self._dialect, load))
 
     def prepare(self) -> None:
-        """Make the tables. Raises LoadError when one that is there has not the columns, or the load
-        has its rows in another."""
+        """Create the tables. Raises LoadError if an existing one has other columns, or the load has
+        its rows in another.
+        """
         self._dialect.make_tables(self._table)
         # SQLite takes a name alone that it does not know for a text.
         names = ", ".join(f'{self._table}."{name}"' for name, _ in COLUMNS)
@@ -335,5 +336,5 @@ class Database:
         self.log.maybe_checkpoint(commit.number)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._dialect.close()

@@ -37,7 +37,7 @@ class DatabaseTaskSink:
 
 
 class RowWriter:
-    """Rows of one attempt into the staging table; what has arrived counts only once committed."""
+    """Writes rows of one attempt into the staging table; they count only once committed."""
 
     def __init__(self, sink: DatabaseTaskSink, one: OffsetRange, attempt: str) -> None:
         self._sink = sink
@@ -75,7 +75,7 @@ class RowWriter:
         points.reach("task-writing")
 
     def finish(self) -> Written:
-        """Everything is in the staging table, whose rows are durable."""
+        """Finish: everything is in the staging table, whose rows are durable."""
         self._dialect.close()
         one = self._range
         if not self._rows:
@@ -116,7 +116,7 @@ def _rows(batch: pa.RecordBatch, times_ms: pa.Array) -> Iterator[tuple[Any, ...]
 
 
 def _value(one: Any) -> bytes | None:
-    """Bytes as they are, a decoded value as JSON."""
+    """Bytes unchanged, a decoded value as JSON."""
     if one is None or isinstance(one, bytes):
         return one
     return json.dumps(one, default=str).encode()

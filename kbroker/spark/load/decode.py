@@ -1,4 +1,4 @@
-"""Values decoded in the task that reads them; what cannot be decoded is set aside, not lost.
+"""Decodes values in the task that reads them; undecodable ones are set aside, not lost.
 
 A whole batch goes through the JSON reader of Arrow at once. Only when that finds something wrong
 is the batch halved, again and again, to tell the bad values from the good: a topic with few bad
@@ -128,7 +128,7 @@ class JsonDecoder:
 
 
 def _in_one_line(text: bytes) -> bytes:
-    """A tab is a blank as well; in strings it is rejected, where a line end is no JSON either."""
+    """A tab counts as a blank; in strings it is rejected, where a line end is not JSON either."""
     return text.replace(b"\n", b"\t")
 
 

@@ -70,7 +70,7 @@ class Destination(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Make what must be there before the first run; raises LoadError when it cannot."""
+        """Create what must exist before the first run; raises LoadError if that fails."""
         ...
 
     def require(self) -> None:
@@ -109,7 +109,7 @@ class Destination(Protocol):
         ...
 
     def discard(self, run: str) -> None:
-        """Remove what a run has staged that will not commit it; what stays is for ``recover``."""
+        """Remove what a run has staged and will not commit; ``recover`` removes the rest."""
         ...
 
     def commit(self, commit: Commit) -> None:
@@ -125,7 +125,7 @@ class Destination(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...
 
 

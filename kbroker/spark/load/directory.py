@@ -102,7 +102,7 @@ class Directory:
         self.check_kind()
 
     def check_kind(self) -> None:
-        """Raises LoadError where a destination of another sink is."""
+        """Raises LoadError if there is a destination of another sink."""
         for sink, sign, kind in TABLES:
             if sink != self.name and (self.root / sign).exists():
                 raise LoadError(f"{self.root} is {kind}: use --sink {sink}")
@@ -136,7 +136,7 @@ class Directory:
         return DirectoryTaskSink(str(self.root), f"{layout.STAGING}/{run}", self.files, about)
 
     def recover(self, fence: Callable[[Commit | None], Commit]) -> Commit | None:
-        """Finish what the newest commit began, and remove what no commit will ever list.
+        """Finish what the newest commit began, and remove files that no commit will ever list.
 
         fence: writes an empty commit and returns it; called before anything is removed, so that
         the run which left it (and may still be alive) cannot commit it afterwards.
@@ -157,7 +157,7 @@ class Directory:
         return newest
 
     def require_room(self, topics: Iterable[str]) -> None:
-        """Files of both topics lie side by side."""
+        """Files of both topics can coexist."""
 
     def discard(self, run: str) -> None:
         """Remove staged files: on a full disk, the next run could not even take a number before."""
@@ -262,8 +262,9 @@ class Directory:
         return sorted(staging.iterdir()) if staging.is_dir() else []
 
     def publish_newest(self) -> Commit | None:
-        """The newest commit, which is published now if it was not. Raises LoadError where there is
-        a ``disagreement``."""
+        """The newest commit, published now if it was not. Raises LoadError if there is a
+        ``disagreement``.
+        """
         if (said := self.disagreement()) is not None:
             raise LoadError(said)
         newest = self.log.newest()
@@ -275,7 +276,7 @@ class Directory:
         return self._published() == _name_of(commit)
 
     def _published(self) -> str:
-        """The name of the newest commit whose files are in their places; empty where it is lost."""
+        """The name of the newest commit whose files are in place; empty if it is lost."""
         try:
             return (self.root / layout.PUBLISHED).read_text()
         except FileNotFoundError:
@@ -347,7 +348,7 @@ def _name_of(commit: Commit) -> str:
 
 
 def _sync_up_to(folder: Path, root: Path) -> None:
-    """Make the names of a folder and of those that lead to it durable."""
+    """Make the names of a folder and of its parents durable."""
     while True:
         sync_directory(folder)
         if folder == root or root not in folder.parents:

@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|`[^`]+`|[<>,:])")
 
 
 def schema_of(text: str) -> pa.Schema:
-    """Raises LoadError that says what is wrong where."""
+    """Raises LoadError that says what is wrong and where."""
     tokens: list[str] = []
     position = 0
     stripped = text.rstrip()

@@ -1,4 +1,4 @@
-"""The destination that a folder is, by its sink or by what is in it."""
+"""Finds the destination of a folder, by its sink or by its content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sink_of(place: str | Path) -> str:
 
 
 def folder(sink: str, place: str | Path, files: FileOptions | None = None) -> Directory:
-    """Raises LoadError where the library of its tables is missing."""
+    """Raises LoadError if the library for its tables is missing."""
     if sink == "delta":
         from kbroker.spark.load.delta import Delta
 

@@ -84,8 +84,8 @@ def loaded_ms(metadata: Mapping[bytes, bytes] | None) -> int:
 
 
 def recover(destination: Directory, load: str) -> Commit:
-    """Make a log of one commit from the files of a directory whose log is lost, also from those of
-    bad values that are left.
+    """Rebuild a log of one commit from the files of a directory whose log is lost, including
+    existing error files.
 
     Files that a compacted file or a later reload replaces are removed: a run may have died between
     publishing the one and removing the other. May be repeated wherever it was killed.

@@ -54,7 +54,7 @@ class FolderCatalog(NoopCatalog):
         return f"file://{self._root}"
 
     def newest(self) -> int:
-        """The number of the newest version; 0 where there is no table."""
+        """The number of the newest version; 0 if there is no table."""
         try:
             names = os.listdir(self._root / METADATA)
         except FileNotFoundError:
@@ -80,7 +80,7 @@ class FolderCatalog(NoopCatalog):
         return self._table_of(metadata, path)
 
     def make(self, schema: Schema, spec: PartitionSpec, properties: dict[str, str]) -> Table:
-        """A table without files. Raises Overtaken where there is one."""
+        """Create a table without files. Raises Overtaken if it exists."""
         # Not by ``new_table_metadata``, which renumbers the columns.
         said: dict[str, Any] = {
             "location": self.location,
@@ -104,7 +104,9 @@ class FolderCatalog(NoopCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> CommitTableResponse:
-        """The next version. Raises Overtaken where that was made since ``table`` was loaded."""
+        """Commit the next version. Raises Overtaken if it was created since ``table`` was
+        loaded.
+        """
         number = self.newest()
         if str(self._path_of(number)) != table.metadata_location.removeprefix("file://"):
             raise Overtaken
@@ -170,8 +172,9 @@ class FolderCatalog(NoopCatalog):
             sync_directory(path.parent)
 
     def remove_old(self, table: Table, before: float) -> int:
-        """Remove files of ``metadata`` that no version refers to which ``table`` still names and
-        that are older than ``before``, in seconds since 1970."""
+        """Remove files of ``metadata`` that no version in ``table`` refers to and that are older
+        than ``before``, in seconds since 1970.
+        """
         metadata = table.metadata
         kept = {table.metadata_location, *(one.metadata_file for one in metadata.metadata_log)}
         for snapshot in metadata.snapshots:

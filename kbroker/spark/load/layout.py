@@ -67,7 +67,7 @@ def folder(topic: str, partition_by: PartitionBy, unit: int | None) -> str:
 
 
 def partitioned_by(columns: Sequence[str]) -> str:
-    """The ``--partition-by`` whose folders make so many columns; ``?`` where none does."""
+    """The ``--partition-by`` with so many folder columns; ``?`` if there is none."""
     found = (by for by, made in FOLDER_COLUMNS.items() if len(made) == len(columns))
     return next(found, "?")
 
@@ -79,7 +79,7 @@ def file_name(topic: str, partition: int, start: int, end: int, attempt: str) ->
 
 
 def numbers_in(name: str) -> tuple[int, int, int] | None:
-    """Partition, start and end of a file by its name; None where it is no file of a load."""
+    """Partition, start and end in the name of a file; None if it does not belong to a load."""
     found = _NUMBERS.search(name)
     return (int(found[1]), int(found[2]), int(found[3])) if found is not None else None
 

@@ -42,7 +42,7 @@ class LogStore(Protocol):
         ...
 
     def drop(self, kind: Kind, number: int) -> None:
-        """Remove a text, if it is there."""
+        """Remove a text, if it exists."""
         ...
 
 
@@ -137,7 +137,7 @@ class CommitLog:
         return True
 
     def checkpoint(self) -> State:
-        """Sum up all commits. Two runs that do so at the same time write the same."""
+        """Sum up all commits. Two concurrent runs write the same."""
         found = self.state()
         if found.number:
             self._store.replace("checkpoint", found.number, found.to_json())
@@ -175,7 +175,7 @@ class CommitLog:
 
 
 class DirectoryStore:
-    """A folder for each kind. Many processes may use it at the same time."""
+    """A folder for each kind. Many processes may use it concurrently."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

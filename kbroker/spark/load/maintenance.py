@@ -67,7 +67,7 @@ def verify(destination: Directory, *, deep: bool = True) -> Iterator[str]:
 def _verify_files(
     destination: Directory, state: State, deep: bool, among: set[str] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Paths, and what is wrong with them."""
+    """Paths, and their problems."""
 
     def chosen(files: dict[str, LoadedFile]) -> list[LoadedFile]:
         return [one for path, one in files.items() if among is None or path in among]
@@ -121,7 +121,7 @@ def _verify_rows(file: pq.ParquetFile, one: LoadedFile) -> Iterator[str]:
 
 
 def _verify_offsets(state: State) -> Iterator[str]:
-    """Files of one folder hold offsets one after the other; none is past the end. Topics that were
+    """Files of one folder have consecutive offsets; none is past the end. Topics that were
     recreated under the same name have separate offsets.
     """
     folders: dict[tuple[str, str, int, str], list[LoadedFile]] = defaultdict(list)
@@ -281,8 +281,9 @@ def _write(
 def _alike(
     root: Path, files: list[LoadedFile], older_than_ms: int | None
 ) -> Iterator[list[LoadedFile]]:
-    """Files of a folder that may be merged, in the order of their offsets. None lies between two
-    that are yielded together: those of the merged file would not come one after the other."""
+    """Files of a folder that may be merged, in the order of their offsets. Files yielded together
+    have none between them, because the rows of the merged file must be consecutive.
+    """
 
     def kind(one: LoadedFile) -> str:
         if older_than_ms is not None and one.max_ms >= older_than_ms:

@@ -1,4 +1,4 @@
-"""The places of a load where a test may kill it, by name.
+"""The failpoints of a load, by name, for tests.
 
 ``KBROKER_LOAD_CRASH_AT=NAME`` or ``NAME:N`` kills the process group at the place called NAME, the
 N-th time it is reached in a process (the first, without a number); nothing is flushed or closed.

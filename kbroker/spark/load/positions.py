@@ -67,8 +67,8 @@ def wanted_ranges(
     allow_loss: bool,
     anew: Iterable[str] = (),
 ) -> tuple[list[OffsetRange], list[Gap], list[str]]:
-    """Everything between what is loaded and what the broker has, and what is lost in between: as
-    offsets where it is known how many, and as a text for each partition that continues elsewhere.
+    """Everything between what is loaded and the broker's ends, and the losses in between: as
+    offsets if their number is known, and as a text for each partition that continues elsewhere.
 
     first: where to begin in partitions that have no entry in ``ends``; without one, or with 0, at
     their start.
@@ -127,9 +127,7 @@ def wanted_ranges(
 def _absent(
     ends: Ends, available: Mapping[TopicPartition, Bounds]
 ) -> Iterator[tuple[str, int, int]]:
-    """Loaded partitions that their topic no longer has, with the offset up to which they are
-    loaded.
-    """
+    """Loaded partitions that their topic no longer has, with the end of the loaded offsets."""
     for topic in sorted(ends.keys() & {topic for topic, _ in available}):
         for partition, end in sorted(ends[topic].items()):
             if (topic, partition) not in available:
@@ -227,8 +225,8 @@ def again_ranges(
     topics: Mapping[str, str],
     removed: Iterable[LoadedFile] = (),
 ) -> list[OffsetRange]:
-    """Everything from ``ends`` on, of the partitions in ``available``; from their start on, where
-    nothing before it was loaded.
+    """Everything from ``ends`` on, of the partitions in ``available``; from their start if nothing
+    before it was loaded.
 
     removed: the files that this replaces.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def id_text(topic: Topic) -> str:
-    """A topic's id as Kafka writes it; empty where brokers have none."""
+    """A topic id in Kafka's format; empty if brokers have none."""
     if topic.id == NO_TOPIC_ID:
         return ""
     return uuid_text(topic.id)
@@ -37,7 +37,7 @@ _BATCH_BYTES = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class BrokerSource:
-    """Goes to the executors with its settings; each process connects by itself.
+    """Sent to the executors with its configs; each process connects on its own.
 
     settings: of the client, with Kafka's names (``security.protocol``, ...). topics: names;
     pattern: a regular expression that a whole name must match. Topics that a cluster keeps for

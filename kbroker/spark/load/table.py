@@ -1,4 +1,4 @@
-"""A folder whose files are those of a table: readers see what the table's own log lists.
+"""A folder whose files belong to a table: readers see what the table's own log lists.
 
 Files are a directory's, and so is the commit log. Publishing a commit also writes it to the table's
 log, in one change with the load and the commit's number; a number that the table has is not written
@@ -42,7 +42,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
 
     @abstractmethod
     def table(self) -> T | None:
-        """The table as it is now. Raises LoadError where there is one that cannot be read."""
+        """The current table. Raises LoadError if there is one that cannot be read."""
 
     @abstractmethod
     def version_in(self, table: T, load: str) -> int:
@@ -68,7 +68,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
 
     @abstractmethod
     def vacuum(self, days: float) -> int:
-        """Remove files that were replaced so many days ago; how many that were."""
+        """Remove files that were replaced so many days ago; returns their number."""
 
     # -- what all do
 
@@ -89,9 +89,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
             )
 
     def _check(self, commit: Commit) -> None:
-        """Also raises LoadError for changes that the table would not accept once they are
-        committed.
-        """
+        """Also raises LoadError for changes that the table would not accept after the commit."""
         replaced = {path for path in commit.removed if is_of_table(path)}
         if replaced and commit.kind != RECOVER:
             self._require_replaceable(replaced)
@@ -127,7 +125,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
         )
 
     def _strange_file(self, newest: Commit) -> str | None:
-        """Readers see what the table has, and the table records which commit that is."""
+        """Readers see the table's content, and the table records the commit it belongs to."""
         return None
 
     def disagreement(self) -> str | None:
@@ -152,8 +150,9 @@ class TableDirectory(Directory, ABC, Generic[T]):
         )
 
     def _behind(self, table: T | None) -> Commit | None:
-        """The newest commit for the table, where it was published and is not there. Other writers
-        may have replaced what it has brought in, and let the table forget its number."""
+        """The newest commit for the table, if it was published and is missing. Other writers may
+        have replaced its files, and dropped its number.
+        """
         newest = self.log.newest()
         if newest is None or not self._is_published(newest):
             return None
@@ -167,7 +166,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
         return None if is_there else made
 
     def publish(self, commit: Commit) -> None:
-        """Also raises LoadError when the table does not accept it; the next run retries."""
+        """Also raises LoadError if the table does not accept it; the next run retries."""
         with self._told(commit):
             self._publish(commit)
 
@@ -196,7 +195,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
             ) from err
 
     def number_before(self, load: str) -> int:
-        """The table knows commits by their numbers, also those of a log that is lost."""
+        """The table knows commits by their numbers, even those of a lost log."""
         table = self.table()
         return self.version_in(table, load) if table is not None else 0
 

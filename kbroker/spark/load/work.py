@@ -89,7 +89,7 @@ class LoadWork:
         }
 
     def _read(self, one: OffsetRange, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
-        """The records that are still there; what was deleted since it was planned is in ``gaps``.
+        """The records that still exist; those deleted since the plan are in ``gaps``.
 
         Raises DataLossError where that is not allowed.
         """

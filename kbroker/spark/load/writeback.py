@@ -22,7 +22,8 @@ _CALL = _library_call()
 
 
 def start_writeback(descriptor: int, offset: int, size: int) -> None:
-    """Begin with ``size`` bytes from ``offset`` on. A hint: a later fsync is what counts, and
-    reports what goes wrong."""
+    """Start to write ``size`` bytes from ``offset`` on to the disk. A hint: only a later fsync
+    counts, and reports errors.
+    """
     if _CALL is not None and size > 0:
         _CALL(descriptor, offset, size, _SYNC_FILE_RANGE_WRITE)

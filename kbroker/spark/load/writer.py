@@ -1,4 +1,4 @@
-"""Record batches of one offset range into staged Parquet files, in the task that read them.
+"""Writes record batches of one offset range into staged Parquet files, in the task that reads them.
 
 A range's rows go to one file for each hour (or day) of their own time. Rows wait in memory until
 they make a row group, each file's checksum is taken as its bytes pass, and a file is synced
@@ -98,7 +98,7 @@ class _ChecksummedFile:
         self._file.flush()
 
     def start_writeback(self) -> None:
-        """Let the disk begin with what is written, so that the sync at the end is short."""
+        """Let the disk start to write, so that the sync at the end is short."""
         self._file.flush()
         start_writeback(self._file.fileno(), self._started, self.bytes - self._started)
         self._started = self.bytes
@@ -133,7 +133,7 @@ class _Output(NamedTuple):
 
 @dataclass(slots=True)
 class _OpenFile:
-    """A file of one hour, and the rows that wait for its next row group."""
+    """A file of one hour, and the rows for its next row group."""
 
     number: int
     unit: int | None
@@ -160,7 +160,7 @@ class RangeWriter:
         options: FileOptions,
         about: dict[str, str] | None = None,
     ) -> None:
-        """staging: the run's folder below ``root``. about: goes to every footer."""
+        """staging: the run's folder below ``root``. about: for every footer."""
         self._root = root
         self._staging = staging
         self._topic, self._partition, self._start, self._end = where
@@ -244,7 +244,7 @@ class RangeWriter:
         return f"{self._staging}/{name}"
 
     def _flush(self, file: _OpenFile) -> _Output:
-        """Write what waits as one row group."""
+        """Write the waiting rows as one row group."""
         table = pa.Table.from_batches(file.waiting)
         file.waiting.clear()
         if file.output is None:
@@ -261,7 +261,7 @@ class RangeWriter:
         return output
 
     def _finish(self, file: _OpenFile, parts: int = 0) -> None:
-        """parts: how many files the range has, known at the last of them; 0 before."""
+        """parts: the number of files of the range, known at the last of them; 0 before."""
         output = file.output
         if file.waiting or output is None:
             output = self._flush(file)

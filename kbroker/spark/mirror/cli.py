@@ -153,8 +153,9 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _check_target(given: argparse.Namespace, present: Mapping[TopicPartition, Bounds]) -> None:
-    """Tell which topics do not keep their partitions; raises LoadError when both sides are one
-    cluster: a follower would never end."""
+    """Report topics that do not keep their partitions; raises LoadError if both sides are one
+    cluster: a follower would never end.
+    """
     ids = {topic: one.topic_id for (topic, _), one in present.items()}
     with borrowed(given.target, dict(given.to_setting)) as target:
         found = target.topics(sorted(ids))

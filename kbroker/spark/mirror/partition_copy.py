@@ -68,7 +68,7 @@ _COLUMNS = ("key", "value", "timestamp", "headers")
 
 
 class Batch(NamedTuple):
-    """A whole batch of a record set, as far as its header tells. next_offset: after it."""
+    """A whole batch of a record set, as described by its header. next_offset: after it."""
 
     data: memoryview
     base_offset: int
@@ -169,7 +169,7 @@ class MirrorWork:
 
 
 class PartitionCopy:
-    """Copies one partition up to the end of a range; where it begins, the target knows."""
+    """Copies one partition up to the end of a range; the target knows its beginning."""
 
     def __init__(
         self, work: MirrorWork, source: Cluster, target: Cluster, one: OffsetRange
@@ -195,7 +195,7 @@ class PartitionCopy:
         self.records = self.unchanged = self.anew = 0
 
     def _target_count(self) -> int:
-        """Partitions at the target. Raises LoadError where nothing makes the topic there."""
+        """The partitions at the target. Raises LoadError if nothing creates the topic there."""
         one = self._range
         try:
             return len(self._target.topic_to_write(one.topic).partitions)

@@ -72,8 +72,8 @@ def kept(found: Committed) -> Kept:
 def up_to_date(
     target: Cluster, name: str, bounds: Mapping[TopicPartition, Bounds]
 ) -> set[TopicPartition]:
-    """Partitions whose end at the source is the offset stored at the target, and was stored
-    recently: nothing has to be copied or refreshed.
+    """Partitions whose end at the source equals the offset stored at the target, stored recently:
+    nothing to copy or refresh.
 
     Takes no part in any transaction and fences no copier, so offsets may change in the meantime. An
     offset in an open transaction does not count, and is not waited for.

@@ -1,1 +1,1 @@
-"""Options of the data source: which there are, what they may be, and what was given."""
+"""Options of the data source: definitions, validation, and given values."""

@@ -1,4 +1,4 @@
-"""The options as strings that the user wrote: how each kind of value is read, and what is unknown.
+"""Parses the options, which the user writes as strings, and finds unknown ones.
 
 Names are case-insensitive. What one option means beside another is said in ``options``, but for
 those that are two ways to write the same: subscriptions, and where reading starts or ends.
@@ -50,8 +50,9 @@ class GivenOptions:
         return (entry[1].strip() or None) if entry else None
 
     def named(self, name: str) -> str | None:
-        """A name; None where it is missing. A blank one is rejected: it is most likely a variable
-        that was not set."""
+        """A name; None if it is missing. A blank one is rejected: most likely a variable was not
+        set.
+        """
         text = self.text(name)
         if text is None and self.has(name):
             raise OptionError(f"{name} is blank: write a name, or leave the option out")

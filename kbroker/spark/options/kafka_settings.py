@@ -1,4 +1,4 @@
-"""Names that may follow ``kafka.`` in an option, and what their values must look like.
+"""Names that may follow ``kafka.`` in an option, and the format of their values.
 
 A name in neither list is most likely misspelt and gets a warning. Most have no effect: there is no
 consumer group, no buffer of single records and no interceptor here. A value that no client would
@@ -107,7 +107,8 @@ def wrong_value(name: str, value: str) -> str | None:
 
 
 def fetch_bytes_max(settings: Mapping[str, str], default: int) -> int:
-    """The most that a fetch may ask for: ``default``, or what settings say, if less. Whole batches
-    come in any case."""
+    """The maximum of a fetch: ``default``, or less if configured. Whole batches are returned in any
+    case.
+    """
     given = (settings.get(name) for name in ("max.partition.fetch.bytes", "fetch.max.bytes"))
     return min([default, *(max(1, int(one)) for one in given if one is not None)])

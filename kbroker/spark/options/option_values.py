@@ -116,7 +116,7 @@ def parse_offsets(text: str, name: str) -> dict[TopicPartition, int]:
 
 
 def offsets_from_json(parsed: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Raises ValueError, AttributeError or TypeError where it has another shape."""
+    """Raises ValueError, AttributeError or TypeError if it has another structure."""
     return {
         (topic, _as_int(partition)): _as_int(offset)
         for topic, offsets in parsed.items()

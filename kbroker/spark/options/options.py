@@ -112,7 +112,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Everything a writer needs. topic: of every row, or None where the column says it."""
+    """The options of a writer. topic: for every row, or None if the column has it."""
 
     bootstrap: str
     kafka: Mapping[str, str] = field(default_factory=dict)
@@ -175,7 +175,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
 
 
 def _check_client(bootstrap: str, kafka: Mapping[str, str]) -> None:
-    """Reject what a task's client would reject, before there is a task. Connects nowhere."""
+    """Reject what a task's client would reject, before there is a task. Does not connect."""
     try:
         Cluster.from_options({**kafka, "bootstrap.servers": bootstrap})
     except SettingRefused as error:

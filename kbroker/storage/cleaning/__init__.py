@@ -1,1 +1,1 @@
-"""Compaction: what is compacted, what it keeps, and the swap of the cleaned segments."""
+"""Compaction: which records it keeps, and the swap of the cleaned segments."""

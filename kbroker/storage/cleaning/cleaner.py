@@ -64,7 +64,7 @@ class CleaningStopped(Exception):
 
 
 class UncleanableError(Exception):
-    """The log cannot be compacted as it is; the text is for operators."""
+    """The log cannot be compacted in this state; the text is for operators."""
 
 
 class Limits(NamedTuple):
@@ -335,7 +335,7 @@ class LogCleaning:
         return scan.max_timestamp
 
     def _finish(self, group: Sequence[CleanableSegment], newest: int) -> None:
-        """Give the files the modification time of those they replace, and sync them."""
+        """Give the files the modification time of the originals, and sync them."""
         base = group[0].base_offset
         write_anew(self._cleaned_path(base, TXN_INDEX_SUFFIX), self._transactions.kept_aborts)
         modified_ns = self._modified_ns(group[-1])
@@ -354,7 +354,7 @@ class LogCleaning:
 
 
 def remove_cleaned(directory: str, base: int | None = None) -> None:
-    """Remove the ``.cleaned`` files of one segment, or all that an earlier cleaner left."""
+    """Remove the ``.cleaned`` files of one segment, or all those of an earlier cleaner."""
     if base is not None:
         names = [segment_name(base, suffix) + CLEANED_SUFFIX for suffix in SEGMENT_SUFFIXES]
     else:

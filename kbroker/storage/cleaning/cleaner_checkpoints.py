@@ -21,7 +21,7 @@ class CleanerCheckpoints:
     """The files of all log directories. Not thread-safe."""
 
     def __init__(self, log_dirs: Iterable[str]) -> None:
-        """Raises nothing: what cannot be read is cleaned again from the start."""
+        """Raises nothing: an unreadable checkpoint means cleaning from the start."""
         self._files = {path: OffsetCheckpoint(path, CLEANER_CHECKPOINT) for path in log_dirs}
         # As of now; what of it the file does not say yet.
         self._offsets: dict[str, dict[TopicPartition, Offset]] = {}
@@ -48,7 +48,7 @@ class CleanerCheckpoints:
         self.put_all(log_dir, {key: offset})
 
     def put_all(self, log_dir: str, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Write lines, durably, but for those that the file has. Raises OSError."""
+        """Write lines, durably, except those that the file already has. Raises OSError."""
         known, unwritten = self._offsets[log_dir], self._unwritten[log_dir]
         news = {
             key: offset

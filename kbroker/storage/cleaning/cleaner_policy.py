@@ -112,7 +112,7 @@ def dirty_range(
 def group_segments(
     segments: Sequence[CleanableSegment], end: int, *, segment_bytes: int, index_bytes: int
 ) -> list[list[CleanableSegment]]:
-    """Neighbours that become one segment, in order; each group is written and swapped by itself.
+    """Adjacent segments that become one, in order; each group is written and swapped separately.
 
     end: offset; segments from it on are left out. A group stays within ``segment_bytes``,
     ``index_bytes`` and the offsets that fit an index entry.

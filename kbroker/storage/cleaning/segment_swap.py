@@ -34,7 +34,7 @@ _LOG_LAST = tuple(reversed(SEGMENT_SUFFIXES))
 
 
 class SwapRejected(Exception):
-    """The log has changed since the cleaner looked at it. It may look again."""
+    """The log has changed since the cleaner read it, which may start again."""
 
 
 class SegmentSwap:
@@ -64,7 +64,7 @@ class SegmentSwap:
         self._cuts = cuts
 
     def check(self) -> None:
-        """Raises SwapRejected unless the group is still in the log, sealed, and just as it was."""
+        """Raises SwapRejected unless the group is still in the log, sealed and unchanged."""
         log = self._log
         if log.appender.closed:
             raise SwapRejected("the log is closed")
@@ -84,8 +84,8 @@ class SegmentSwap:
             raise SwapRejected("the segments are not stable yet")
 
     def prepare(self) -> None:
-        """Make the new segment what a restart would take. Touches files only, may run in another
-        thread. Raises OSError; SwapRejected when the cleaned files are not those announced.
+        """Prepare the new segment so that a restart would use it. Touches files only, may run in
+        another thread. Raises OSError; SwapRejected if the cleaned files are not those announced.
         """
         for _ in self.prepare_steps():
             pass

@@ -381,8 +381,8 @@ class LogDir:
         return doomed
 
     def forget(self, key: TopicPartition) -> None:
-        """The partition is gone, durably, unless it is here again by now. Touches files only, may
-        run in another thread.
+        """Remove the partition's lines durably, unless it has been created again by now. Touches
+        files only, may run in another thread.
 
         Raises OSError.
         """
@@ -399,7 +399,7 @@ class LogDir:
         remove_if_present(os.path.join(self.partition_path(key), MOVED_MARKER))
 
     def _drop_lines(self, keys: Collection[TopicPartition]) -> None:
-        """Each file is read and written as a whole, so many keys are dropped at once."""
+        """Each file is read and written as a whole, so many keys are dropped together."""
         for name in (*CHECKPOINTS, CLEANER_CHECKPOINT):
             if name != CLEANER_CHECKPOINT or os.path.exists(self._checkpoint(name).path):
                 self._checkpoint(name).merge({}, keys)
@@ -410,7 +410,7 @@ class LogDir:
         return os.path.exists(os.path.join(self.partition_path(key), QUARANTINE_MARKER))
 
     def quarantine(self, key: TopicPartition, error: Exception) -> None:
-        """Leave a note in the partition's directory, which also makes the next start look again."""
+        """Leave a note in the partition's directory, which makes the next start check it again."""
         path = os.path.join(self.partition_path(key), QUARANTINE_MARKER)
         try:
             replace_file(path, f"{error}\n".encode())

@@ -42,8 +42,8 @@ def names_another_topic(directory: str, topic_id: bytes) -> bool:
 
 
 def is_torn_metadata(directory: str, topic_id: bytes) -> bool:
-    """Whether the file is what a power cut may leave of one with that id: a beginning of it, zeros
-    in place of the rest. No flipped bit looks like that. Raises OSError.
+    """Whether the file is what a power failure may leave of one with that id: a prefix of it, with
+    zeros instead of the rest. A flipped bit does not look like that. Raises OSError.
     """
     data = read_if_present(os.path.join(directory, PARTITION_METADATA)) or b""
     return _text(topic_id).startswith(data.rstrip(b"\0"))

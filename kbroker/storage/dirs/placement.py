@@ -143,7 +143,7 @@ class Placement:
 
 
 def log_end_in(path: str) -> int:
-    """The end offset of the log whose files are in ``path``, by headers alone. Raises OSError."""
+    """The end offset of the log in ``path``, by batch headers alone. Raises OSError."""
     bases = [
         base
         for name in list_directory(path)

@@ -1,4 +1,4 @@
-"""A log's identity, and what it asks of the manager that holds it."""
+"""A log's identity, and its needs from the manager that holds it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LogHost(Protocol):
 
 
 class LogIdentity:
-    """A log's replica, and where it is. path: the partition's directory in log_dir."""
+    """A log's replica, and its place. path: the partition's directory in log_dir."""
 
     __slots__ = ("log_dir", "partition", "path", "slot", "topic", "topic_id")
 

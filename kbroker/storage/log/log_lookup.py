@@ -74,8 +74,8 @@ def _found(
 
 
 def offsets_before(log: PartitionLog, timestamp: int, bound: int, now_ms: int) -> list[int]:
-    """ListOffsets 0: first offsets of the segments that were last written by ``timestamp``, the
-    newest segment first. The end of the log comes before them if ``timestamp`` is ``now_ms`` or
+    """ListOffsets 0: base offsets of the segments that were last written by ``timestamp``, the
+    newest segment first. The log end offset comes before them if ``timestamp`` is ``now_ms`` or
     later.
 
     bound: larger offsets are left out. Raises OSError.

@@ -53,7 +53,7 @@ def load_after_cut(directory: str, segments: LogSegments, end: Offset) -> Produc
 def place_transactions(
     producers: ProducerState, segments: LogSegments, log_start_offset: Offset
 ) -> None:
-    """Find where transactions begin that are known only from a snapshot. Raises OSError."""
+    """Find the start of transactions that are known only from a snapshot. Raises OSError."""
     for producer_id, first_offset in producers.unplaced_transactions():
         offset = max(first_offset, log_start_offset)
         segment, position = segments.locate(offset)

@@ -156,8 +156,8 @@ class LogSegments(Sequence[Segment]):
     def go_on(
         self, following: Segment, files: ActiveSegment, now_ms: int
     ) -> tuple[Segment, ActiveSegment]:
-        """Append to ``following``, whose open files these are; the segment that is sealed by it,
-        and its files, which are the caller's to close.
+        """Append to ``following`` with these open files; returns the sealed segment and its files,
+        which the caller closes.
         """
         last, newest = self.active, self._appender.max_timestamp
         sealed = Segment(

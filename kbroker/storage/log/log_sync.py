@@ -111,7 +111,7 @@ class LogSync:
         self._appender.set_flushed_offset(min(end, self._appender.flushed_offset))
 
     def move_to(self, path: str, log_dir: str) -> None:
-        """The log continues in that directory, where everything but the names is on disk."""
+        """The log continues in that directory, where everything except the names is on disk."""
         self._unsynced.close()
         self._path = path
         self._unsynced = Unsynced(path, log_dir)
@@ -154,7 +154,7 @@ class LogSync:
         self._appender.mark_flushed(job.end_offset, job.messages)
 
     def sync_older(self, sync_everything: Callable[[], bool]) -> None:
-        """Sync, now, what the appender's own sync does not cover: sealed segments and names.
+        """Sync what the appender's own sync does not cover: sealed segments and names.
 
         sync_everything: as for ``FlushJob.run``. Raises OSError.
         """
@@ -164,8 +164,8 @@ class LogSync:
         self._tell_appender()
 
     def seal(self) -> FlushJob | None:
-        """Write what a clean stop leaves: trimmed indexes and a snapshot. Nothing can be appended
-        afterwards.
+        """Write the state of a clean shutdown: trimmed indexes and a snapshot. Nothing can be
+        appended afterwards.
 
         The job that syncs it, for ``PartitionLog.close``; None when all is as the last clean stop
         left it, or nothing was ever written. Raises OSError.
@@ -216,7 +216,7 @@ class LogSync:
 
 
 def _says_where_it_ends(loaded: LoadedLog) -> bool:
-    """Whether nothing has to be written for the next start to find the same log.
+    """Whether the next start finds the same log without anything being written.
 
     A log that never had a record is recreated if a power cut loses it.
     """

@@ -79,9 +79,9 @@ class PartitionLog:
         high_watermark: Offset | None = None,
         created: bool = False,
     ) -> None:
-        """Open the active segment for appending. Raises OSError. No reader looks at the slot before
-        it is online. leader_epoch: in which this broker leads, None when it does not.
-        high_watermark: what is known to be committed, None when all of the log is.
+        """Open the active segment for appending. Raises OSError. No reader reads the slot before it
+        is online. leader_epoch: in which this broker leads, None if it does not. high_watermark:
+        what is known to be committed, None if the whole log is.
         """
         self.topic = identity.topic
         self.topic_id = identity.topic_id
@@ -336,8 +336,8 @@ class PartitionLog:
         self._show_epochs()
 
     def expect_gaps(self) -> str | None:
-        """A follower gets a batch that does not begin where its log ends: the leader's was
-        compacted. Without a word on disk, the next recovery would take the gap for damage.
+        """A follower gets a batch that does not begin at its log end: the leader's log was
+        compacted. Without a note on disk, the next recovery would take the gap for damage.
 
         A text when there is no room for it, or no descriptor. Raises StorageError.
         """
@@ -389,7 +389,7 @@ class PartitionLog:
         return None
 
     def sync_sealed(self) -> None:
-        """Sync, now, what the appender's own sync does not cover: sealed segments and names.
+        """Sync what the appender's own sync does not cover: sealed segments and names.
 
         Raises StorageError.
         """
@@ -438,7 +438,8 @@ class PartitionLog:
         return self.log_start_offset
 
     def delete_old_segments(self, policy: RetentionPolicy, now_ms: int) -> int:
-        """Delete what ``policy`` or the log start no longer keep; how many segments.
+        """Delete what ``policy`` or the log start offset no longer keeps; returns the number of
+        segments.
 
         Segments are taken from the oldest on. An active segment that is due is rolled first.
         Raises StorageError, OSError.
@@ -491,7 +492,7 @@ class PartitionLog:
         self._table.set_swapping(self.slot, True)
 
     def finish_swap(self, old: list[Segment], new: Segment, deleted: list[str]) -> None:
-        """``new`` has taken the place of ``old``, whose files are called ``deleted`` now.
+        """``new`` has replaced ``old``, whose files are called ``deleted`` now.
 
         Raises OSError.
         """

@@ -62,7 +62,7 @@ class FlushJob:
         return self.whole_file_system
 
     def file_system_synced(self, *, tells_failures: bool) -> None:
-        """Leave out what a sync of the whole file system has covered.
+        """Skip what a sync of the whole file system has covered.
 
         tells_failures: it would have told of any failed write. If not, log data is still asked.
         """
@@ -190,7 +190,7 @@ class Unsynced:
         return job
 
     def whole_job(self, end_offset: Offset, messages: int) -> FlushJob:
-        """The same without a descriptor, where ``syncfs_tells_failures``."""
+        """The same without a file descriptor, if ``syncfs_tells_failures``."""
         job = FlushJob(end_offset, messages, self._names_version)
         job.whole_file_system = True
         return job

@@ -68,7 +68,7 @@ class Flusher:
             self._unflushed.append(log)
 
     def start_due(self) -> None:
-        """Begin a flush of each log whose oldest unflushed append is flush.ms old."""
+        """Start a flush of each log whose oldest unflushed append is flush.ms old."""
         now_ms = self._monotonic_ms()
         due: dict[str, list[PartitionLog]] = {}
         for _ in range(len(self._unflushed)):
@@ -144,6 +144,6 @@ class Flusher:
 
 
 def _taken_from(waiting: deque[Flush]) -> Iterator[Flush]:
-    """Yield what is queued, including what is added in the meantime."""
+    """Yield the queue's entries, including those added meanwhile."""
     while waiting:
         yield waiting.popleft()

@@ -1,4 +1,4 @@
-"""Checks in the background what was written before the start, and records damaged segments.
+"""Checks logs from before the start in the background, and records damaged segments.
 
 Runs in the worker's loop; a thread reads. Each log is checked from the newest segment that has not
 been checked towards the oldest, and the slot follows (``LogTail.set_checked_from``): what lies
@@ -34,9 +34,7 @@ ENTRY = struct.Struct(">ii")
 
 
 class Walked(NamedTuple):
-    """is_all: the walk reached the end. problem: what is wrong with the data that follows, or what
-    is missing.
-    """
+    """is_all: the walk reached the end. problem: of the following data, or what is missing."""
 
     scan: Scan
     is_all: bool
@@ -44,9 +42,9 @@ class Walked(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """A piece of a segment to be walked: from ``position``, where ``next_offset`` is the lowest
-    that may come, up to ``end``. limit: no offset of the segment reaches it. gapless: none is
-    missing. is_sealed: the segment ends at ``end``.
+    """A piece of a segment to walk: from ``position``, where ``next_offset`` is the lowest
+    possible, up to ``end``. limit: upper bound of the segment's offsets. gapless: none is missing.
+    is_sealed: the segment ends at ``end``.
     """
 
     segment: Segment
@@ -210,7 +208,7 @@ class LogCheck:
         self._disk.submit(walk.run, on_done)
 
     def _find(self, log: PartitionLog) -> bool:
-        """Whether there is something left to check in this log; ``_at`` says where."""
+        """Whether there is anything left to check in this log; ``_at`` is the position."""
         if self._at == NOWHERE:
             place = log.appender.checked_from
             older = [one.base_offset for one in log.segments if (one.base_offset, 0) < place]

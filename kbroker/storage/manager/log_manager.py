@@ -69,8 +69,8 @@ class LogManager:
         keeps_topic_ids: bool = True,
     ) -> None:
         """failed_flags: a byte for each directory, shared by all io workers of this run of the
-        broker, those that died too. progress: called now and then during a long recovery, to show
-        signs of life. placement_lock: a file that all io workers lock to choose a directory.
+        broker, dead ones included. progress: called periodically during a long recovery, as a sign
+        of life. placement_lock: a file that all io workers lock to choose a directory.
         keeps_topic_ids: see LogDir.
         """
         self.config = config
@@ -123,8 +123,8 @@ class LogManager:
             self._finish_deletions()
 
     def _finish_deletions(self) -> None:
-        """The first worker finishes those of the last run. If it is only this worker that was
-        started again, they may be others', whose delay is not over.
+        """The first worker finishes those of the last run. If only this worker was restarted, they
+        may be others', whose delay is not over.
         """
         for log_dir in self.dirs:
             if log_dir.error is None:

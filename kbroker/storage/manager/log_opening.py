@@ -65,8 +65,8 @@ class LogOpening:
         self._placed: dict[int, PlacedLog | None] = {}
 
     def open(self, request: OpenRequest) -> PartitionLog | None:
-        """Open the log, creating it when no directory has it, and publish its slot. None when it
-        goes offline.
+        """Open the log, creating it if no directory has it, and publish its slot. None if it goes
+        offline.
         """
         if request.slot in self._placed:
             placed = self._placed.pop(request.slot)
@@ -109,7 +109,7 @@ class LogOpening:
     # ---- where it is ----
 
     def _place(self, request: OpenRequest) -> PlacedLog | None:
-        """Find or make the partition's directory; None, with the slot OFFLINE, when none can be
+        """Find or create the partition's directory; None, with the slot OFFLINE, if none can be
         used.
         """
         try:
@@ -232,8 +232,8 @@ class LogOpening:
     # ---- what is wrong with it ----
 
     def _not_opened(self, log_dir: LogDir, request: OpenRequest, error: Exception) -> None:
-        """Whatever the files of one log make of an attempt to open it costs that partition, never
-        the process, which would find the same in its next life.
+        """Any error in the files of one log costs that partition, never the process, which would
+        find the same after a restart.
         """
         cause = error.cause if isinstance(error, StorageError) else error
         path = log_dir.partition_path(request.key)

@@ -86,7 +86,7 @@ class OpenLogs:
     # ---- gone ----
 
     def free(self, slot: int) -> PartitionLog | None:
-        """The partition is gone: returns its log, if it was open, which the caller closes."""
+        """The partition was removed: returns its log, if it was open, which the caller closes."""
         found = self._take_out(slot)
         if found is not None or self._reasons.pop(slot, None) is not None:
             data = self.table.read(slot)

@@ -32,7 +32,7 @@ class Sweep:
         logs: Mapping[int, PartitionLog],
         on_failure: Callable[[PartitionLog, StorageError | OSError | ValueError], None],
     ) -> None:
-        """logs: returns the open logs. on_failure: called with what a log could not do."""
+        """logs: returns the open logs. on_failure: called with an operation that a log failed."""
         self._clock = clock
         self._clock_guard = ClockGuard(clock.now_ms, clock.monotonic_ms)
         self._logs = logs

@@ -75,8 +75,8 @@ _PARTITION_FILES = (LEADER_EPOCH_CHECKPOINT, TXN_INDEX_CHECKPOINT)
 
 
 class ReplicaMove:
-    """Used by the owner of ``log``; what ``next_job`` returns may run in another thread, and is
-    given what it needs of the log's segments.
+    """Used by the owner of ``log``; the result of ``next_job`` may run in another thread, and gets
+    what it needs from the log's segments.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class ReplicaMove:
         return self._copy_job(missing, bytes_max)
 
     def _missing(self) -> list[tuple[SegmentCopy, bool]]:
-        """Sealed segments that are not copied, and in any case the active one, which comes last;
+        """Sealed segments that are not copied yet, and the active one, which is always last;
         whether it is sealed.
         """
         segments = self.log.segments
@@ -176,7 +176,7 @@ class ReplicaMove:
         return job
 
     def _follow_source(self) -> list[Offset]:
-        """Notice changes of the source's segments; returns those that are gone."""
+        """Notice changes of the source's segments; returns those that were removed."""
         log = self.log
         segments = {segment.base_offset: segment for segment in log.segments}
         rewritten = self._seen != (log.cuts, log.exchanges)

@@ -43,7 +43,7 @@ FLUSH_HOLD_MS = 10_000
 
 
 class ReplicaMoves:
-    """Made by the LogManager. is_held(slot): the log's files must stay where they are for now."""
+    """Created by the LogManager. is_held(slot): the log's files must stay in place for now."""
 
     def __init__(self, manager: LogManager, dirs: LogDirs, inline: bool = False) -> None:
         self._manager = manager
@@ -71,7 +71,9 @@ class ReplicaMoves:
         return self._moves.get(slot)
 
     def holds_flushes(self, slot: int) -> bool:
-        """Whether a move waits for the last flush of the log where it is: the switch syncs all."""
+        """Whether a move waits for the last flush of the log in its old place: the switch syncs
+        everything.
+        """
         move = self._moves.get(slot)
         now_ms = self._manager.clock.monotonic_ms
         return move is not None and now_ms() < move.holds_flushes_until_ms
@@ -129,7 +131,7 @@ class ReplicaMoves:
                         self._begin(log, target, path)
 
     def remove_orphans(self, exists: Callable[[TopicPartition], bool]) -> None:
-        """Remove what an earlier run has left of moves of partitions that are deleted since.
+        """Remove the remains of an earlier run's moves of partitions that were deleted since.
 
         Call it in one io worker, once it knows the topics. Nothing goes while a directory is
         offline: the topic of what is in there may not be known yet.
@@ -194,7 +196,7 @@ class ReplicaMoves:
     # ---- paced ----
 
     def turn(self, now_ms: int) -> list[int]:
-        """Continue the moves; returns the slots whose logs are in another directory now. now_ms:
+        """Continue the moves; returns the slots whose logs are now in another directory. now_ms:
         monotonic.
 
         One switch at the most: each blocks for syncs, and what else the loop serves waits for it.
@@ -240,7 +242,7 @@ class ReplicaMoves:
         return SLICE_BYTES if rate is None else max(1, min(SLICE_BYTES, rate * SLICE_MS // 1000))
 
     def _rate(self) -> int | None:
-        """Bytes per second of this worker: its share of what the broker may."""
+        """Bytes per second for this worker: its share of the broker's limit."""
         limit: int = self._manager.config[RATE_KEY]
         return None if limit >= 1 << 62 else max(1, limit // self._manager.worker_count)
 

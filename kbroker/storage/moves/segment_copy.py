@@ -39,14 +39,14 @@ _SEALED_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_
 
 
 class SourceError(Exception):
-    """The log cannot be copied: its bytes are damaged or cannot be read. It stays where it is."""
+    """The log cannot be copied: its bytes are damaged or unreadable. It stays where it is."""
 
 
 class FutureFiles:
-    """The files of a future directory, and which of them are not known to be on disk."""
+    """The files of a future directory, and which of them may not be on disk."""
 
     def __init__(self, path: str, sync_everything: Callable[[], bool]) -> None:
-        """sync_everything: syncs the file system; whether it tells of every failure."""
+        """sync_everything: syncs the file system; whether it reports every failure."""
         self.path = path
         self._sync_everything = sync_everything
         self._unsynced: set[str] = set()
@@ -227,7 +227,7 @@ def _write_block(fd: int, block: bytes, position: int) -> None:
 
 @contextmanager
 def syncing() -> Iterator[None]:
-    """A sync that found no room has failed like any other: the next one could lie."""
+    """A sync that ran out of space has failed like any other: the next one could claim success."""
     try:
         yield
     except ShortageError:

@@ -179,8 +179,8 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
 
 
 def _say_missing_start(loaded: LoadedLog, directory: str, options: LoadOptions) -> None:
-    """A clean stop leaves a log's start in the checkpoint. After any other, retention may have been
-    ahead of it.
+    """A clean shutdown leaves the log start offset in the checkpoint. After any other, retention
+    may have been ahead of it.
     """
     first = loaded.segments[0].base_offset
     if not loaded.recovered and options.log_start_is_known and options.log_start_offset < first:
@@ -438,8 +438,8 @@ def _drop_behind(loaded: LoadedLog, last: int) -> None:
 
 
 def _replay(loaded: LoadedLog, producers: ProducerState, end: int, options: LoadOptions) -> None:
-    """Feed ``producers`` with the headers between its end offset and ``end``, which lies on a
-    segment's border.
+    """Feed ``producers`` with the headers between its end offset and ``end``, which is a segment
+    boundary.
     """
     for at, segment in enumerate(loaded.segments):
         is_last = at + 1 == len(loaded.segments)

@@ -42,12 +42,12 @@ Sums = dict[int, tuple[int, int]]
 
 
 def write_scanned(segment: Segment, scan: Scan) -> None:
-    """Write what a walk over a segment found to its index. Raises OSError."""
+    """Write the results of a walk over a segment to its index. Raises OSError."""
     write_anew(segment.path(TXN_INDEX_SUFFIX), _entries_of(scan))
 
 
 def check_indexes(directory: str, segments: Sequence[Segment]) -> bool:
-    """Check every index, rebuilding what is wrong; whether any transaction was aborted.
+    """Check every index, rebuilding damaged ones; whether any transaction was aborted.
 
     Raises OSError, DamagedLogError.
     """
@@ -151,7 +151,7 @@ def _compare(directory: str, segments: Sequence[Segment], at: int) -> None:
 
 
 def _scan(directory: str, segments: Sequence[Segment], at: int) -> Scan:
-    """Walk segment ``at`` with what was known of producers when it began."""
+    """Walk segment ``at`` with the state of producers at its beginning."""
     segment = segments[at]
     producers = producer_snapshots.load_newest(
         directory, segment.base_offset, segments[0].base_offset

@@ -83,7 +83,7 @@ class ActiveSegment:
     def attach_cut(
         self, appender: LogAppender, segment: Segment, next_offset: Offset, now_ms: int
     ) -> None:
-        """Like ``attach``, for a truncated segment: what the appender remembers is read again."""
+        """Like ``attach``, for a truncated segment: the appender's state is read again."""
         self.offsets.truncate_to(next_offset)
         self.times.truncate_to(next_offset)
         _entry, tail = self.offsets.lookup(next_offset)
@@ -106,7 +106,7 @@ class ActiveSegment:
         )
 
     def take_over(self, appender: LogAppender) -> None:
-        """Move ``appender`` to these files, which are a copy of those it has."""
+        """Switch ``appender`` to these files, which are a copy of its own."""
         appender.change_files(
             fd=self.fd,
             offset_index=self.offsets,
@@ -139,7 +139,7 @@ class ActiveSegment:
             return NO_TIMESTAMP, self.offsets.base_offset
 
     def index_entries(self) -> tuple[bytes, bytes]:
-        """The entries of the offset index and of the time index, as they are in a file."""
+        """The entries of the offset index and of the time index, in file format."""
         return self.offsets.raw_entries(), self.times.raw_entries()
 
     def resize_indexes(self, bytes_max: int) -> None:

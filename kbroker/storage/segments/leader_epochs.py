@@ -1,4 +1,4 @@
-"""Which leader epoch wrote which offsets: ``leader-epoch-checkpoint`` of one partition (KIP-101).
+"""Start offsets of leader epochs: ``leader-epoch-checkpoint`` of one partition (KIP-101).
 
 Invariant: epochs and their start offsets rise.
 """
@@ -50,7 +50,7 @@ class LeaderEpochs:
 
     @property
     def newest(self) -> tuple[int, Offset, int]:
-        """The latest epoch, its start offset and the epoch before it; -1 for what is missing."""
+        """The latest epoch, its start offset and the previous epoch; -1 for missing values."""
         if not self._entries:
             return -1, NO_OFFSET, -1
         previous = self._entries[-2][0] if len(self._entries) > 1 else -1
@@ -71,7 +71,7 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: Offset) -> tuple[int, Offset] | None:
-        """(largest known epoch <= ``epoch``, the offset where it ended); None when it is not known.
+        """(largest known epoch <= ``epoch``, its end offset); None if unknown.
 
         The end is the first offset of the next epoch, or the log end for the latest one.
         """

@@ -92,7 +92,7 @@ def write_snapshot(
 
 
 def remove_above(directory: str, offset: Offset) -> None:
-    """Remove snapshots that know of records at or above ``offset``. Raises OSError."""
+    """Remove snapshots that include records at or above ``offset``. Raises OSError."""
     for found in list_snapshots(directory):
         if found > offset:
             remove_if_present(snapshot_path(directory, found))

@@ -1,4 +1,4 @@
-"""The ``.txnindex`` of a segment: aborted transactions whose marker lies in it.
+"""The ``.txnindex`` of a segment: aborted transactions whose marker is in it.
 
 Written by the io worker that owns the log, read by network processes for read_committed fetches.
 An entry is in the file before the slot publishes a last stable offset above its records. The format
@@ -27,7 +27,7 @@ class CorruptTxnIndexError(ValueError):
 
 
 class AbortedTransaction(NamedTuple):
-    """last_offset: of the marker. last_stable_offset: of the log, with this transaction gone."""
+    """last_offset: of the marker. last_stable_offset: of the log after this transaction."""
 
     producer_id: int
     first_offset: Offset
@@ -87,7 +87,7 @@ def write_anew(path: str, entries: Sequence[AbortedTransaction]) -> None:
 
 
 class TxnIndexWriter:
-    """Adds to the index of the active segment; the file comes with its first entry.
+    """Adds to the index of the active segment; the file is created with its first entry.
 
     Owned by an ActiveSegment. unsynced: it has entries that no flush has covered.
     """

@@ -123,7 +123,7 @@ class CleanerWorker(Worker):
         self._compacted = None
 
     def _forget(self, keys: Any) -> None:
-        """Decisions about these logs may no longer hold; end their passes in progress."""
+        """Decisions about these logs may be outdated; end their passes in progress."""
         for key in keys:
             self._uncleanable.pop(key, None)
             self._postponed.pop(key, None)

@@ -99,7 +99,7 @@ class LogChooser:
         self._is_looking = False
 
     async def rest(self) -> None:
-        """Wait while the order is exhausted, but it is too early for another look."""
+        """Wait while the order is exhausted and it is too early for a new one."""
         while True:
             rest_ms = LOOK_PAUSE_MS if self._is_looking else self._holds_for_ms
             if rest_ms <= 0 or (self._order and not self._is_looking):
@@ -107,7 +107,7 @@ class LogChooser:
             await self._sleep(rest_ms)
 
     async def choose(self) -> Chosen | None:
-        """The log to be compacted next; None when a look at all of them found none."""
+        """The next log to compact; None if there was none among all."""
         while True:
             looks = self._holds_for_ms <= 0
             if looks:

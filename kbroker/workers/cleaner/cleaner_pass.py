@@ -41,7 +41,7 @@ class PassPostponed(Exception):
 
 
 class PassFailed(Exception):
-    """The log cannot be compacted as it is."""
+    """The log cannot be compacted in this state."""
 
 
 class CleanerPass:
@@ -84,7 +84,9 @@ class CleanerPass:
             raise PassFailed(repr(error)) from error
 
     async def _is_as_viewed(self) -> bool:
-        """Whether the log still has the files of the view, so that what was read in them counts."""
+        """Whether the log still has the files of the view, so that the data read from them is
+        valid.
+        """
         slot, view = self._entry.slot, self._view
         request = calls.CleanableSegments([slot], timestamps=False)
         owner = self._worker.io_worker(slot)

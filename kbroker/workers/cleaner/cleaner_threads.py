@@ -55,7 +55,7 @@ class CleanerThreads:
             os.eventfd_write(self._wake_fd, 1)
 
     def collect(self) -> None:
-        """Resolve what is done; called in the loop."""
+        """Resolve finished work; called in the loop."""
         try:
             os.eventfd_read(self._wake_fd)
         except BlockingIOError:

@@ -30,7 +30,7 @@ SLOTS_PER_CALL = 128
 
 
 class Compacted(Protocol):
-    """A log to be compacted, with what is needed here."""
+    """A log to compact, with its data for the choice."""
 
     slot: SlotId
     slot_incarnation: int

@@ -233,7 +233,7 @@ class Coordinators:
 
     async def _load_all(self) -> None:
         """Load one shard after the other: the process serves its clients in between, and the first
-        shards serve while the last are waiting.
+        shards serve while the last ones wait.
         """
         self._is_loading = True
         step_ms = self.clock.monotonic_ms()
@@ -260,7 +260,7 @@ class Coordinators:
             self._admit(slot)
 
     def is_loading(self, slot: int) -> bool:
-        """Whether a shard is reading this log, and its files must stay what they are."""
+        """Whether a shard is loading this log, whose files must not change."""
         shard = self._shards.get(slot)
         return shard is not None and shard.state == LOADING
 

@@ -139,7 +139,7 @@ class Followers:
     # -- roles --
 
     def take_role(self, slot: int, partition: Partition, log: PartitionLog | None) -> None:
-        """The partition is what ``partition`` says from now on. log: None while it is not open."""
+        """The partition's state is ``partition`` from now on. log: None while it is not open."""
         if log is None or partition.role is not Role.FOLLOWER or partition.leader < 0:
             self.stop(slot)
             return
@@ -224,7 +224,7 @@ class Followers:
             self._on_offset(follower, what, Offset(value))
 
     def _on_offset(self, follower: Follower, what: int, offset: Offset) -> None:
-        """The leader's high watermark or log start, which needs a look into the log."""
+        """The leader's high watermark or log start offset, which needs a lookup in the log."""
         log = follower.log
         try:
             if what == HIGH_WATERMARK:
@@ -250,8 +250,8 @@ class Followers:
                 self._loop.touch(appender)
 
     def end_turn(self) -> None:
-        """Ask and fetch on. Comes behind the syncs of the turn: the offset of the next fetch tells
-        the leader what is safe here.
+        """Send requests and fetches. Called after the syncs of the turn: the next fetch offset
+        tells the leader what is durable here.
         """
         now = self.now_ms()
         while self._delayed and self._delayed[0][0] <= now:
@@ -277,7 +277,7 @@ class Followers:
         return min(deadlines, default=None)
 
     def take_settings(self) -> None:
-        """Follow the settings as they are now."""
+        """Apply the current configs."""
         for link in self._links.values():
             link.take_settings()
         for slot, follower in list(self._followers.items()):

@@ -97,8 +97,8 @@ class IoWorker(Worker):
         run(self.join()).then(raise_failure)
 
     def make_services(self, lanes: list[Lane]) -> None:
-        """Each is created after those that it gets as arguments; once all exist, they reach each
-        other through this process.
+        """Each is created after its arguments; once all exist, they reach each other through this
+        process.
         """
         context = self.context
         self.logs = LogManager(
@@ -208,7 +208,7 @@ class IoWorker(Worker):
         return self.hosted.led_log(slot)
 
     def is_loading(self, slot: int) -> bool:
-        """Whether a coordinator is reading this log, and its files must stay what they are."""
+        """Whether a coordinator is loading this log, whose files must not change."""
         return self.coordinators.is_loading(slot)
 
     def on_marker(

@@ -1,4 +1,4 @@
-"""The link of an io worker to one leader: asks what its partitions want to know, then fetches.
+"""The link of an io worker to one leader: sends its partitions' requests, then fetches.
 
 One request is under way at a time. Questions come first, since partitions that ask are not fetched;
 then one fetch for all the others, which the leader keeps until there is something for it. The bytes
@@ -139,8 +139,8 @@ class LeaderLink:
     # -- partitions --
 
     def place(self, follower: Follower) -> None:
-        """Fetch the partition, ask for it or leave it alone, as its state now says. What was asked
-        before and is still on its way is no longer of any effect.
+        """Fetch the partition, send its request or leave it alone, according to its state. Earlier
+        requests in flight have no effect any more.
         """
         machine = follower.machine
         if follower.fetched is not None:
@@ -171,7 +171,7 @@ class LeaderLink:
         return self._link is not None
 
     def next_deadline_ms(self) -> int | None:
-        """When to look at it again without an event."""
+        """The time of the next turn without an event."""
         if self._link is None:
             return None if self._is_connecting else self._retry_at_ms
         if self._awaited is None:
@@ -179,7 +179,7 @@ class LeaderLink:
         return self._sent_at_ms + int(self._owner.config["replica.socket.timeout.ms"])
 
     def turn(self, now_ms: int) -> None:
-        """Do what is due: connect, ask or fetch. Called at the end of every turn."""
+        """Do whatever is due: connect, send a request or fetch. Called at the end of every turn."""
         if self._link is None:
             if not self._is_connecting and now_ms >= self._retry_at_ms:
                 self._connect()

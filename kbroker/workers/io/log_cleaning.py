@@ -1,4 +1,5 @@
-"""The cleaner's counterpart in an io worker: says what can be compacted, and swaps in the results.
+"""The cleaner's counterpart in an io worker: reports what can be compacted, and swaps in the
+results.
 
 The cleaner reads sealed segments by itself; only the owner of a log changes its list of segments. A
 swap never blocks the loop: the files are made durable in the background, and the exchange is
@@ -39,7 +40,7 @@ class Process(Protocol):
     table: PartitionTable
 
     def is_loading(self, slot: int) -> bool:
-        """Whether a coordinator is reading this log, and its files must stay what they are."""
+        """Whether a coordinator is loading this log, whose files must not change."""
 
     def on_storage_failure(self, slot: int) -> None:
         """A write or sync failed: the log directory goes offline."""
@@ -61,8 +62,8 @@ class LogCleaningService:
     def serve_cleanable_segments(
         self, sender: Address, asked: calls.CleanableSegments
     ) -> list[calls.CleanableLog]:
-        """The logs of these slots as they are now. One that is not open here is left out, and so is
-        one that is about to change: a cleaner killed after asking for a swap may be back already.
+        """The current logs of these slots. One that is not open here is left out, and so is one
+        that is about to change: a cleaner killed after asking for a swap may be back already.
         """
         settled = (slot for slot in asked.slots if slot not in self._preparing)
         logs = map(self._logs.log, settled)
@@ -130,7 +131,7 @@ class LogCleaningService:
             self._logs.collect_background()
 
     def next_deadline_ms(self) -> int | None:
-        """When to look again, on the clock of ``now_ms``."""
+        """The time of the next check, on the clock of ``now_ms``."""
         return now_ms() + PREPARING_TURN_MS if self._preparing else None
 
     def _open_log(self, slot: int) -> PartitionLog:

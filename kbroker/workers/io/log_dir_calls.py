@@ -1,6 +1,4 @@
-"""Answers an io worker's questions about log directories: what is in them, and what a reader found
-damaged.
-"""
+"""Serves an io worker's calls about log directories: their content, and damage found by readers."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Process(Protocol):
     def config(self) -> BrokerConfig: ...
 
     def is_loading(self, slot: int) -> bool:
-        """Whether a coordinator is reading this log, and its files must stay what they are."""
+        """Whether a coordinator is loading this log, whose files must not change."""
 
     def on_failed_slots(self, slots: Sequence[int]) -> None:
         """The log directory of these slots is offline."""
@@ -60,13 +60,13 @@ class LogMovingService:
         ]
 
     def end_turn(self) -> None:
-        """Continue the copies; readers that wait at a log that has moved look again."""
+        """Continue the copies; waiting readers of a log that has moved look again."""
         if self._moves.is_active:
             for slot in self._moves.turn(now_ms()):
                 self._loop.wake(slot)
 
     def next_deadline_ms(self) -> int | None:
-        """When to look again, on the clock of ``now_ms``."""
+        """The time of the next check, on the clock of ``now_ms``."""
         return self._moves.next_deadline_ms(now_ms())
 
     def take_settings(self) -> None:

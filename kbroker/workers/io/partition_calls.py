@@ -1,4 +1,4 @@
-"""Answers questions about many partitions of an io worker that come in one call.
+"""Serves calls about many partitions of an io worker.
 
 The other end is ``handlers/support/owner_calls``. Each partition is answered by itself: an error
 stays with it. A long call gives way to whatever else the worker serves.
@@ -124,7 +124,7 @@ class PartitionCalls:
         return calls.EpochEnd(*log_lookup.end_offset_for_epoch(log, asked.leader_epoch))
 
     def delete_records(self, asked: calls.Deletion) -> calls.LowWatermark:
-        """Raise the log start; where it is now."""
+        """Advance the log start offset; returns the current one."""
         slot = asked.slot
         try:
             low_watermark = self._led(slot).delete_records(asked.offset)

@@ -66,7 +66,7 @@ class Wanted(NamedTuple):
 
 
 class RemoteMarkers:
-    """Of one io worker, which calls ``tick``. broker_id: of this broker."""
+    """One per io worker, which calls ``tick``. broker_id: of this broker."""
 
     def __init__(self, process: Process, broker_id: int) -> None:
         self.broker_id = broker_id
@@ -77,7 +77,7 @@ class RemoteMarkers:
     def write(
         self, broker_id: int, wanted: Sequence[tuple[Partition, Marker]]
     ) -> Pending[list[int]]:
-        """Have that broker write markers; resolves to their error codes, in order."""
+        """Send markers to that broker; resolves to their error codes, in order."""
         by_marker: dict[Marker, list[Partition]] = {}
         for partition, marker in wanted:
             by_marker.setdefault(marker, []).append(partition)
@@ -114,7 +114,7 @@ async def _codes(
 
 
 class OtherBroker:
-    """What waits for one broker, and the link to it."""
+    """The queue for one broker, and the link to it."""
 
     def __init__(self, broker_id: int, process: Process, link: Link) -> None:
         self.link = link

@@ -73,8 +73,8 @@ class Process(Protocol):
 
 
 class MarkerCall:
-    """Markers of one call, appended; their codes are given out when all are committed, or never
-    will be.
+    """Markers of one call, appended; their codes are returned when all are committed, or never will
+    be.
     """
 
     __slots__ = ("codes", "left", "outcome")
@@ -173,8 +173,8 @@ class TransactionLog:
         self._loop.verification.set_verifier(self._verify, enabled)
 
     def tick(self) -> None:
-        """Reject batches that have waited too long for a transaction coordinator; now and then,
-        look for hanging transactions.
+        """Reject batches that have waited too long for a transaction coordinator; periodically look
+        for hanging transactions.
         """
         self._loop.expire_held()
         now_ms = self._process.clock.monotonic_ms()

@@ -114,7 +114,7 @@ class CoordinatorLink:
         return held_back
 
     def _fail_worker(self, index: int) -> None:
-        """An io worker was restarted: fail all its calls, also those that are partly sent.
+        """An io worker was restarted: fail all its calls, including partly sent ones.
 
         It is asked again, in its order, or ends.
         """

@@ -1,4 +1,4 @@
-"""Where old epochs end: asked of the owners of logs for the fetches of followers.
+"""Asks the owners of logs where old epochs end, for the fetches of followers.
 
 A follower says which epoch its log ends with. The slot has the last two epochs of the leader's log;
 for older ones the fetch waits here for its owner's answer, which the fetch engine keeps.
@@ -22,7 +22,7 @@ CALL_EPOCHS_MAX = 100
 
 
 class EpochEnds:
-    """Asks what the fetch engine of ``loop`` wants to know."""
+    """Serves the epoch requests of the fetch engine of ``loop``."""
 
     def __init__(self, rpc: Rpc, io_workers: list[Address], loop: NetLoop) -> None:
         self._rpc = rpc
@@ -40,7 +40,7 @@ class EpochEnds:
                 run(self._ask(owner, asked[first : first + CALL_EPOCHS_MAX]))
 
     async def _ask(self, owner: Address, asked: list[EpochQuestion]) -> None:
-        """Raises nothing: a follower whose question has no answer comes again."""
+        """Raises nothing: a follower without a response asks again."""
         ends: list[tuple[int, int] | None] = [None] * len(asked)
         questions = [calls.EpochQuestion(slot, epoch) for slot, _, _, epoch in asked]
         try:

@@ -203,7 +203,7 @@ class NetworkWorker(Worker):
     # -- connections --
 
     def take_connections(self) -> None:
-        """Accept what the acceptor has handed over."""
+        """Accept connections handed over by the acceptor."""
         for fd, listener_index, peer_host in receive_connections(
             self.handoff, RESERVED_DESCRIPTORS
         ):
@@ -251,7 +251,7 @@ class NetworkWorker(Worker):
                 connection.setsockopt(socket.SOL_SOCKET, option, self.config[key])
 
     def on_close(self, connection: Connection, reason: str | None) -> None:
-        """A connection is closed; ``reason`` says why if this side closed it."""
+        """A connection was closed; ``reason`` says why if this side closed it."""
         host = connection.peer_host
         if connection.turn is not None:
             connection.turn.is_gone = True

@@ -18,7 +18,7 @@ NOTHING: Assignment = {}
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor knows about a member.
+    """An assignor's input for a member.
 
     topics: ids of the existing topics it subscribes to; equal sets may be one object.
     assigned: what the previous target gave it, also of topics that are gone meanwhile.

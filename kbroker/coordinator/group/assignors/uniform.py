@@ -68,7 +68,7 @@ def _keep(
     topics: object,
     partition_counts: Mapping[bytes, int],
 ) -> tuple[dict[str, Assignment], list[_Partition]]:
-    """What each member may keep of its partitions, and the partitions without a member."""
+    """The partitions that each member may keep, and those without a member."""
     owned: dict[bytes, set[int]] = {topic_id: set() for topic_id in topics}  # type: ignore[attr-defined]
     kept: dict[str, Assignment] = {}
     for member_id in order:
@@ -126,7 +126,7 @@ def _give_up(assignment: Assignment, surplus: int) -> tuple[Assignment, list[_Pa
 
 
 def _deal(kept: dict[str, Assignment], room: dict[str, int], missing: list[_Partition]) -> None:
-    """Hand out partitions in turn, one to each member that has room, until none is left.
+    """Deal out partitions, one at a time to each member that has room, until none is left.
 
     In turn, and not to one member after the other, so that the partitions of one topic spread.
     """
@@ -154,7 +154,7 @@ def _deal(kept: dict[str, Assignment], room: dict[str, int], missing: list[_Part
 
 
 class _Pool:
-    """Topics with the same subscribers, and who of these has which of their partitions.
+    """Topics with the same subscribers, and which of these have which partitions.
 
     holdings: per subscriber; what it had before stands first and is the last to be moved.
     """

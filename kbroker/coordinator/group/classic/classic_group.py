@@ -336,7 +336,7 @@ class ClassicGroup(Group):
         )
 
     def load(self, value: GroupMetadataValue) -> list[Member]:
-        """Become what the record says, in its replay; returns the members that this drops.
+        """Take over the state of a record, in its replay; returns the members removed by this.
 
         Members that are known keep what the record does not hold: their other protocols, and what
         they wait for. A record of the generation whose successor is being prepared does not end

@@ -222,7 +222,7 @@ class Rebalances:
     def _end_initial_delay(
         self, op: Operation, group: ClassicGroup, delay_ms: int, left_ms: int
     ) -> None:
-        """A new group waits for more members as long as some come, up to the rebalance timeout."""
+        """A new group waits for more members while some join, up to the rebalance timeout."""
         if not self._is_present(group) or group.state != PREPARING:
             return
         op.touch()

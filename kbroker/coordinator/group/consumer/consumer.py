@@ -164,8 +164,8 @@ class ConsumerProtocol(Part):
             raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
 
     def _group_to_join(self, request: Any) -> tuple[ConsumerGroup, list[consumer_records.Record]]:
-        """The group of a heartbeat, for a member that joins maybe a new one or one of classic
-        members that it converts; and the records that come before all others for that.
+        """The group for a joining member: maybe a new one, or a classic one that is converted; and
+        the records that this needs first.
 
         Raises GROUP_ID_NOT_FOUND.
         """
@@ -194,7 +194,7 @@ class ConsumerProtocol(Part):
     def update(
         self, group: ConsumerGroup, old: Member, member: Member, replaced: Member | None
     ) -> Update:
-        """A change of one member, to be run."""
+        """A change of one member, to be executed."""
         return Update(self.host, self.hashes, group, old, member, replaced)
 
     def existing(self, group_id: str) -> ConsumerGroup:
@@ -261,7 +261,7 @@ class ConsumerProtocol(Part):
     def replacement(
         self, group: ConsumerGroup, known: Member | None, member: Member
     ) -> list[consumer_records.Record]:
-        """The records by which a member takes over from another of the same instance."""
+        """The records by which a member replaces another one with the same instance id."""
         if known is None:
             return []
         group_id = group.group_id
@@ -326,7 +326,7 @@ class ConsumerProtocol(Part):
         return response
 
     def fence(self, op: Operation, group: ConsumerGroup, members: list[Member]) -> None:
-        """Remove members; the next heartbeat of another one reassigns their partitions.
+        """Remove members; another member's next heartbeat reassigns their partitions.
 
         If only classic members stay, the group becomes a classic one.
         """
@@ -412,7 +412,7 @@ class ConsumerProtocol(Part):
         self.host.set_timer(name, timeout_ms, self._on_session_end, group_id, member.member_id)
 
     def _setting(self, group_id: str, name: str) -> int:
-        """A setting of the group, the broker's if it has none of its own."""
+        """A config of the group, or the broker's if it has none."""
         own = self.host.image.group_config.get(group_id)
         return value_of(name, own or {}, self.host.config)
 

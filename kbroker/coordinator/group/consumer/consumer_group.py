@@ -47,7 +47,7 @@ def subscribed_names(member: Member, resolved: Mapping[str, ResolvedRegex]) -> f
 
 
 class ConsumerGroup(Group):
-    """Changed only by replay, except what is marked as soft.
+    """Changed only by replay, except for soft state, which is marked.
 
     epoch: of the group, raised whenever the target has to be recomputed. target_epoch: the group
         epoch that ``targets`` was computed for.
@@ -206,7 +206,7 @@ class ConsumerGroup(Group):
         return known
 
     def successor(self, known: Member, member_id: str) -> Member:
-        """A new member that takes over from one of the same instance, but starts over."""
+        """A new member that replaces one with the same instance id, but starts over."""
         logger.info(
             "group %s: member %s replaces %s as %s",
             self.group_id,
@@ -217,7 +217,7 @@ class ConsumerGroup(Group):
         return known.with_(member_id=member_id, epoch=0, previous_epoch=0)
 
     def target_of(self, member: Member) -> Assignment:
-        """The target of a member, or of the member of the same instance that it replaces."""
+        """The target of a member, or of the member with the same instance id that it replaces."""
         found = self.targets.get(member.member_id)
         if found is None and member.instance_id is not None:
             found = self.targets.get(self.static_members.get(member.instance_id, ""))

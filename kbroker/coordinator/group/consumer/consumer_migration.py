@@ -160,7 +160,7 @@ def may_downgrade(host: Host, group: ConsumerGroup, gone: list[Member], count: i
 
 
 def downgraded_member(image: ClusterImage, member: Member, target: Assignment) -> ClassicMember:
-    """A member as one of a classic group, assigned what the target gives it."""
+    """A member as one of a classic group, with its target as the assignment."""
     assert member.classic is not None, member.member_id
     protocols = {p.name: bytes(p.metadata) for p in member.classic.supported_protocols}
     return ClassicMember(

@@ -97,7 +97,7 @@ def _is_within(reported: list[Any], owned: Owned) -> bool:
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the heartbeat is complete, as members send it when the last response may be lost."""
+    """Whether the heartbeat is complete, as after a lost response."""
     return (
         request.rebalance_timeout_ms != -1
         and (

@@ -1,4 +1,4 @@
-"""The hash that tells whether the topics of a group have changed since its last epoch."""
+"""The hash that reveals whether the topics of a group have changed since its last epoch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TopicHashes:
         return True
 
     def of(self, names: Iterable[str]) -> int:
-        """The hash of those topics that exist, in any order: an int64, 0 if none does."""
+        """The hash of the topics that exist, in any order: an int64, 0 if none does."""
         topics = self._host.image.topics
         total = 0
         for name in names:

@@ -89,7 +89,9 @@ class Update:
     # -- patterns --------------------------------------------------------------------------------
 
     def _resolve(self) -> bool:
-        """Match new patterns, and those whose topics may have changed; whether the member's did."""
+        """Match new patterns, and those whose topics may have changed; returns whether the member's
+        have.
+        """
         group, old_regex, regex = self.group, self.old.regex, self.member.regex
         regex_changed = old_regex != regex
         patterns = set(group.regex_counts)
