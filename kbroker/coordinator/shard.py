@@ -63,6 +63,12 @@ APPEND_ERRORS = {
 }
 
 
+# A load that waits until what it has read is committed, however long that takes.
+LOADED = CallSink(
+    lambda pending: pending.resolve(), lambda pending, error: pending.resolve(error=error)
+)
+
+
 class Process(Protocol):
     """What a shard needs from its io worker."""
 
@@ -138,6 +144,7 @@ class Shard:
         self._is_running = False
         # Offset commits on the fast path; their responses wait there.
         self.commits: ShardCommits | None = None
+        self._is_read = False  # all of the log; while it is loaded, that may not be committed yet
         self._changed_at_load = ImageChanges()  # what images have changed while this was loading
 
     # -- Host ------------------------------------------------------------------------------------
@@ -224,6 +231,7 @@ class Shard:
             await self.rpc.sleep(delay_ms)
         if self.machine is not machine or self.state != LOADING:
             return
+        self._is_read = False
         started_ns, step_ms = monotonic_ns(), self.now_ms()
         loader = Loader(machine, self._log, self._load_bytes)
         for _ in loader.load():
@@ -232,6 +240,9 @@ class Shard:
                 if self.machine is not machine or self.state != LOADING:
                     return  # closed or reloaded in the meantime
                 step_ms = self.now_ms()
+        self._is_read = True
+        if not await self._is_committed(machine):
+            return
         self.state = ACTIVE
         self._run(Pending(), lambda op: machine.loaded(op), ())
         changes, self._changed_at_load = self._changed_at_load, ImageChanges()
@@ -243,6 +254,20 @@ class Shard:
         level = logging.INFO if loader.records else logging.DEBUG
         took_ms = took_us // 1000
         logger.log(level, "%s: loaded %d records in %d ms", self._log.name, loader.records, took_ms)
+
+    async def _is_committed(self, machine: Machine) -> bool:
+        """Wait until all that was loaded is committed: before that, another leader may not have it.
+        Whether this load is still wanted then. WireError if the log will not commit it.
+        """
+        if self._log.high_watermark < self._log.log_end_offset:
+            committed: Pending[None] = Pending()
+            self._committed.wait(self._log.log_end_offset, LOADED, committed)
+            try:
+                await committed
+            except WireError:
+                if self.state != CLOSED:
+                    raise
+        return self.machine is machine and self.state == LOADING
 
     def close(self, error: WireError | None = None) -> None:
         """Stop serving; pending requests get the error."""
@@ -305,8 +330,8 @@ class Shard:
             self._changed_at_load = self._changed_at_load.then(changes)
 
     def on_marker(self, offset: Offset, producer_id: int, epoch: int, commit: bool) -> None:
-        """A marker was appended to this partition. While loading, the loader finds it."""
-        if self.state == ACTIVE:
+        """A marker was appended to this partition. While the log is read, the loader finds it."""
+        if self.state == ACTIVE or (self.state == LOADING and self._is_read):
             self.machine.replay_marker(offset, producer_id, epoch, commit)
 
     @property

@@ -24,6 +24,7 @@ from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.duties import Duties
 from kbroker.controller.events import EventQueue
 from kbroker.controller.membership import Registration
+from kbroker.controller.producer_ids import ProducerIdBlocks
 from kbroker.controller.state import ClusterState
 from kbroker.controller.stored_configs import ConfiguredHosting, StoredConfigs
 from kbroker.controller.stored_offsets import StoredOffsets
@@ -37,7 +38,7 @@ from kbroker.hosting.publisher import Publisher
 from kbroker.hosting.room import Room
 from kbroker.hosting.slots import JOURNAL_NAME, NoFreeSlot, SlotAssignments
 from kbroker.ipc import calls
-from kbroker.ipc.pending import Pending
+from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import HANDED_OVER, Address, ProcessKind
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import StoreFailed, WrongCluster
@@ -101,16 +102,7 @@ class ControllerWorker(Worker):
             self.config.protocol_version,
         )
         topic_ids = TopicIds("" if self.config.has_topic_ids else context.cluster_id)
-        self.creation = TopicCreation(
-            context.broker_id,
-            self.own_store,
-            self.own_events,
-            topic_ids,
-            self.topic_requests,
-            lambda: Room(self.slots, self.hosting.replicas),
-            self.is_led,
-            self.sleep,
-        )
+        self._make_writers(topic_ids)
         self.links = Links(context.broker_id, self.hosting, self, self.config, now_ms)
         self.office = Office(
             self.store, me, self.hosting, self.links, self.stored_configs, self, topic_ids
@@ -134,6 +126,25 @@ class ControllerWorker(Worker):
         self._is_set_up = True
         if self._failure is not None:
             raise cannot_start(self._failure) from self._failure
+
+    def _make_writers(self, topic_ids: TopicIds) -> None:
+        """What writes into the store whoever is the controller."""
+        self.creation = TopicCreation(
+            self.context.broker_id,
+            self.own_store,
+            self.own_events,
+            topic_ids,
+            self.topic_requests,
+            lambda: Room(self.slots, self.hosting.replicas),
+            self.is_led,
+            self.sleep,
+        )
+        self.producer_ids = ProducerIdBlocks(
+            lambda: run(persistence.allocate_producer_ids(self.own_store, self.context.broker_id)),
+            lambda: self.office.check_connected(),
+            self.sleep,
+            is_shared=self.store.is_shared,
+        )
 
     def _settings_read(self, outcome: Pending[None]) -> None:
         """Logs are opened with their settings: there is no office, and no image, before them."""
@@ -254,6 +265,7 @@ class ControllerWorker(Worker):
             pending.resolve()
         self._take_over()
         self.ready()
+        self.producer_ids.fetch_ahead()
 
     def failed(self, error: BaseException) -> None:
         if not self._is_set_up:
@@ -290,12 +302,8 @@ class ControllerWorker(Worker):
     async def allocate_producer_ids(
         self, sender: Address, _: calls.Nothing
     ) -> calls.ProducerIdBlock:
-        """Allocate a block of producer ids."""
-        broker_id = self.context.broker_id
-        first = await self.own_events.put(
-            lambda: persistence.allocate_producer_ids(self.own_store, broker_id)
-        )
-        return calls.ProducerIdBlock(first, persistence.PRODUCER_ID_BLOCK_SIZE)
+        """Allocate producer ids."""
+        return await self.producer_ids.take()
 
     def on_reload(self) -> None:
         """SIGHUP: reload the file and publish what has changed."""

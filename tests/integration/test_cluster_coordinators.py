@@ -5,12 +5,13 @@ are spread over all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import count
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import KafkaException
 from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from fault.wire_client import WireClient
@@ -22,6 +23,7 @@ from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.testing import Broker, wait_until
 
@@ -257,12 +259,21 @@ def transactions_by_coordinator(broker: Broker) -> dict[int, str]:
 
 
 def committed(broker: Broker, group: str, topic: str) -> list[int]:
+    """librdkafka gives up soon when a coordinator has not loaded its groups yet."""
     consumer = ConfluentConsumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    try:
+    found: list[int] = []
+
+    def are_fetched() -> bool:
         asked = [ConfluentPartition(topic, number) for number in range(PARTITIONS)]
-        return [one.offset for one in consumer.committed(asked, 60)]
+        with suppress(KafkaException):
+            found.extend(one.offset for one in consumer.committed(asked, 60))
+        return bool(found)
+
+    try:
+        wait_until(are_fetched, 60, "the offsets are fetched")
     finally:
         consumer.close()
+    return found
 
 
 @pytest.mark.parametrize("coordinator", IDS)
@@ -300,3 +311,56 @@ def test_transaction_is_read_as_a_whole_from_all_brokers(
     assert read_committed(brokers[0], topic, "last") == ["committed"] * PARTITIONS
     for group in groups.values():
         assert committed(brokers[1], group, topic) == [7] * PARTITIONS
+
+
+def test_group_goes_on_when_its_coordinator_comes_back(brokers: list[Broker], topic: str) -> None:
+    group = groups_by_coordinator(brokers[0])[3]
+    bootstrap = ",".join(broker.bootstrap for broker in brokers)
+    consumer = ConfluentConsumer({"bootstrap.servers": bootstrap, "group.id": group})
+    wanted = [ConfluentPartition(topic, number, 5 + number) for number in range(PARTITIONS)]
+    try:
+        consumer.commit(offsets=wanted, asynchronous=False)
+        brokers[2].kill_all()
+        wait_until(lambda: coordinators(brokers[0], [group])[group][1] == -1, 60, "it is gone")
+        brokers[2].start()
+        assert committed(brokers[0], group, topic) == [5 + n for n in range(PARTITIONS)]
+        consumer.commit(offsets=wanted[:1], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("killed", [1, 2], ids=["coordinator", "leader"])
+def test_transaction_is_completed_when_a_broker_comes_back(
+    brokers: list[Broker], topic: str, killed: int
+) -> None:
+    """The one that coordinates it, or one that leads some of its partitions."""
+    bootstrap = ",".join(broker.bootstrap for broker in brokers)
+    name = transactions_by_coordinator(brokers[0])[2]
+    producer = ConfluentProducer(
+        {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": 60_000}
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for number in range(PARTITIONS):
+        producer.produce(topic, b"one", partition=number)
+    producer.flush(60)
+    brokers[killed].kill_all()
+    brokers[killed].start()
+    producer.commit_transaction(60)
+    producer.begin_transaction()
+    for number in range(PARTITIONS):
+        producer.produce(topic, b"last", partition=number)
+    producer.commit_transaction(60)
+    assert read_committed(brokers[0], topic, "last") == ["one"] * PARTITIONS
+
+
+def test_producer_gets_an_id_while_zookeeper_is_away(
+    brokers: list[Broker], zookeeper: ZooKeeperServer
+) -> None:
+    zookeeper.hold()
+    try:
+        found = [ask(broker, InitProducerIdRequest(transactional_id=None), 4) for broker in brokers]
+    finally:
+        zookeeper.release()
+    assert [answer.error_code for answer in found] == [0, 0, 0]
+    assert len({answer.producer_id for answer in found}) == 3

@@ -200,6 +200,51 @@ def code(pending: Pending) -> int:
     return int(pending.error.code)
 
 
+class TestReplicas:
+    """A log whose high watermark other replicas have to raise."""
+
+    @pytest.fixture
+    def held(self, process: Process) -> Process:
+        """Reads one record that is not committed."""
+        process.shard.execute(process.machine.set, "a", 1)
+        process.end_turn()
+        process.shard.close()
+        process.log.set_high_watermark(0)
+        process.shard = Shard(process, process.log, Register, 0, process.load_bytes)
+        self.loading = run(process.shard.load())
+        return process
+
+    def commit(self, process: Process) -> None:
+        process.log.set_high_watermark(process.log.log_end_offset)
+        end_turn(process.log)
+
+    def test_shard_serves_when_all_that_it_has_read_is_committed(self, held: Process) -> None:
+        assert held.machine.values == {"a": 1}
+        outcome = held.shard.handle(call(ApiKey.HEARTBEAT, ("a", 2)))
+        assert code(outcome) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self.commit(held)
+        assert self.loading.done and self.loading.error is None
+        assert (held.shard.state, held.machine.loads) == (ACTIVE, 1)
+
+    def test_marker_behind_what_was_read_is_not_missed(self, held: Process) -> None:
+        held.shard.on_marker(1, 7, 0, True)
+        assert held.machine.markers == [(1, 7, 0, True)]
+
+    def test_lead_that_is_lost_before_the_commit_ends_the_load(self, held: Process) -> None:
+        held.shard.close()
+        held.log.appender.committed.fail(WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        assert self.loading.done and self.loading.error is None
+        assert held.shard.state == CLOSED
+        self.commit(held)
+        assert held.machine.loads == 0
+
+    def test_log_that_will_not_commit_has_no_coordinator(self, held: Process) -> None:
+        held.log.appender.committed.fail(WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        assert isinstance(self.loading.error, WireError)
+        held.shard.on_loaded(self.loading)
+        assert held.shard.state == CLOSED
+
+
 class TestOperations:
     def test_answer_waits_until_the_record_is_published(self, process: Process) -> None:
         outcome = process.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))

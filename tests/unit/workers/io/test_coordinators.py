@@ -234,6 +234,27 @@ def test_request_whose_log_could_not_be_opened_is_rejected(starting: Bench) -> N
     assert [a.error for a in starting.answers()] == [ErrorCode.NOT_COORDINATOR]
 
 
+def test_coordinator_that_is_led_elsewhere_and_here_again_is_loaded_again(bench: Bench) -> None:
+    bench.ask(commit(), 6)
+    bench.end_turn()
+    assert [answer.error for answer in bench.answers()] == [0]
+    bench.ask(commit("other"), 6)
+    first = bench.shard
+
+    bench.coordinators.close(0)
+
+    bench.ask(commit(), 6)
+    bench.end_turn()
+    assert [answer.error for answer in bench.answers()] == [ErrorCode.NOT_COORDINATOR] * 2
+    bench.apply({OFFSETS_TOPIC: topic_document(b"\1" * 16, [0], internal=True, leader_epoch=5)})
+    bench.end_turn()
+    assert bench.shard is not first
+    assert (bench.shard.state, len(bench.shard.machine.offsets.store)) == (ACTIVE, 2)
+    bench.ask(commit(), 6)
+    bench.end_turn()
+    assert [answer.error for answer in bench.answers()] == [0]
+
+
 class TestVerify:
     def test_transaction_nobody_began_is_rejected(self, bench: Bench) -> None:
         bench.store.open(topic="t", slot=2)
