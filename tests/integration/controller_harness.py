@@ -22,6 +22,7 @@ from kbroker.ipc.mailbox import Mailbox
 from kbroker.ipc.process_table import CONTROLLER, READY, STATE, Address, ProcessKind, ProcessTable
 from kbroker.ipc.regions import create_region
 from kbroker.ipc.rpc import Pending, Rpc
+from kbroker.metrics.slots import region_size as counters_size
 from kbroker.supervisor.spawn import child_main
 from kbroker.workers.base import ProcessContext, now_ms
 from kbroker.workers.controller import ControllerWorker
@@ -103,6 +104,7 @@ class ControllerHarness:
         context.runtime_dir = self.runtime_dir
         context.processes = self.table
         context.partition_table = create_region("test-slots", partition_table.region_size(slots))
+        context.counters = create_region("test-counters", counters_size(len(addresses)))
         context.listeners = []
         self.order: list[tuple[Address, dict[str, Any]]] = []
         self.pid = 0
