@@ -108,13 +108,13 @@ def setup(process: str, debug_areas: tuple[str, ...] = (), level: int = logging.
 
 def is_area(area: str) -> bool:
     """Whether ``setup`` would find something below ``kbroker`` by that name."""
-    import importlib.util  # only where somebody asks for areas
+    import importlib.util  # only if debug areas are requested
 
     if area == ALL_AREAS:
         return True
     try:
         return importlib.util.find_spec(f"{ROOT}.{area}") is not None
-    except ImportError:  # what is above it does not exist, or is no package
+    except ImportError:  # its parent does not exist, or is not a package
         return False
 
 

@@ -49,7 +49,7 @@ def is_plaintext(settings: dict[str, str]) -> bool:
 
 
 def for_librdkafka(settings: dict[str, str]) -> dict[str, str]:
-    """Java's names and units in librdkafka's; what it does not know it will name itself."""
+    """Java's names and units converted to librdkafka's, which will report unknown names itself."""
     out: dict[str, str] = {}
     for key, value in settings.items():
         if key in IGNORED:

@@ -137,7 +137,7 @@ class BatchProducer:
         self.close()
 
     def produce(self, count: int, partition: int = ANY_PARTITION) -> int:
-        """Queue up to ``count`` records, the next of the values in turn; how many were queued.
+        """Queue up to ``count`` records, with the values in turn; returns the number queued.
 
         Fewer than ``count`` when the values end, or the queue is full: then ``poll`` and go on.
         Raises RuntimeError when librdkafka refuses a record for another reason.

@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def fetch_jar(artifact: str, home: Path) -> Path:
-    """The jar ``group:name:version`` in ``home``, fetched when it is not there; what it depends on
-    is not.
+    """The jar ``group:name:version`` in ``home``, downloaded if it is missing, without its
+    dependencies.
 
     Raises RuntimeError.
     """

@@ -116,7 +116,7 @@ class Machine:
         self.call("root", ["apt-get", "install", "-y", "-q", *packages])
 
     def call(self, user: str, command: list[str], log: Path | None = None) -> str:
-        """Run a command to its end; what it printed. Raises Failed."""
+        """Run a command to its end; returns its output. Raises Failed."""
         log = log or PLACE / f"{self.release}-setup.log"
         with self.running(user, command, log) as process:
             code = process.wait()

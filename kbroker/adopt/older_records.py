@@ -138,7 +138,7 @@ def _older(topic: str, record: Record) -> KeyAndValue | None:
     try:
         key, value = types.decode(record.key, record.value)
     except (DecodeError, UnknownRecordError):
-        return None  # no coordinator can make anything of it
+        return None  # no coordinator can use it
     assert value is not None
     if isinstance(value, transaction_topic.TransactionLogValue):
         for name in ("previous_producer_id", "next_producer_id", "next_producer_epoch"):

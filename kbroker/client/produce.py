@@ -219,7 +219,7 @@ class BatchProducer:
         """
         assert self._open, "there is no transaction"
         if not self._told and self._error is None:
-            self._open = False  # the coordinator does not know of it
+            self._open = False  # the coordinator does not know it
             return
         before = self.identity
         if commit:

@@ -41,7 +41,7 @@ class PartitionImage(NamedTuple):
     isr: list[BrokerId]
     replicas: list[BrokerId]
     slot: SlotId  # partition-table slot of this broker's replica, NO_SLOT when there is none
-    slot_incarnation: int  # tells the slot's present replica from those that had it before
+    slot_incarnation: int  # distinguishes the slot's current replica from earlier ones
     partition_epoch: int = 0  # version of leader, leader epoch and isr: of their node in the store
     is_new: bool = False  # for io workers: the controller has created it, so it has no log anywhere
 
@@ -82,7 +82,7 @@ class ClusterImage:
             name: None if document is None else topic_image(name, document)
             for name, document in delta.get("topics", {}).items()
         }
-        self.derived = {}  # not cleared: somebody may be at work on an answer for the old one
+        self.derived = {}  # not cleared: a response for the old image may be in progress
         if delta.get("snapshot"):
             self.brokers.clear()
             self.broker_config.clear()

@@ -83,7 +83,7 @@ class IsrRequests:
         if present.leader != broker_id or one.leader_epoch != present.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if one.isr == present.isr:
-            return ErrorCode.NONE  # it was done before, and the answer was lost
+            return ErrorCode.NONE  # a retry: the response to the first request was lost
         if one.partition_epoch != present.partition_epoch:
             return ErrorCode.INVALID_UPDATE_VERSION
         added = [b for b in one.isr if b not in present.isr]

@@ -107,7 +107,7 @@ class Notifications:
         while group := list(islice(rest, GROUP)):
             try:
                 await self._delete_together(group)
-            except NoNode:  # somebody else has deleted one of them
+            except NoNode:  # another client has deleted one of them
                 for path in group:
                     if await self._store.exists(path) is not None:
                         await self._delete_together([path])

@@ -129,7 +129,7 @@ class Session:
 
     async def _withdraw(self) -> None:
         """Give up an election that was won in this session but not used, or has ended."""
-        with suppress(NoNode):  # nobody is elected: there is nothing to give up
+        with suppress(NoNode):  # nobody is elected: nothing to withdraw
             node = await self._plain.get(paths.CONTROLLER)
             if node.stat.owner_session == self._store.session_id:
                 await self._plain.multi().delete(paths.CONTROLLER, node.stat.version).commit()
@@ -146,7 +146,7 @@ class Session:
         try:
             await self._host.take_office(elected, office)
         except Exception:
-            self._resign()  # half an office is none: it is given up, and stood for again
+            self._resign()  # the controller did not start: resign, and stand for election again
             raise
 
     async def _is_in_office(self, office: SettledStore) -> bool:

@@ -124,7 +124,7 @@ class TopicChanges:
                 begun.append(name)
                 continue
             if topic is None and await self._store.exists(paths.topic(name)) is not None:
-                continue  # it is looked at first, with its mark
+                continue  # handled first, with its mark
             logger.warning("removing the mark that has topic %s deleted", name)
             try:
                 await self._store.multi().delete(paths.delete_topic(name)).commit()

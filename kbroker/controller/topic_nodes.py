@@ -84,7 +84,7 @@ class StoredTopic(NamedTuple):
     topic_id: bytes | None  # None: written by a Kafka that knew no topic ids
     assignment: Assignment
     states: dict[int, Node]  # of partitions that have one
-    rest: dict[str, Any]  # of the document, to be kept when it is rewritten
+    rest: dict[str, Any]  # other fields, kept when the document is rewritten
 
     def partitions(self) -> list[PartitionState]:
         """In order of their numbers; those without a state have no leader."""

@@ -58,7 +58,7 @@ class Call:
         self.request = request
         self.client_id = client_id
         self.client_host = client_host  # as Kafka shows it: a slash, then the address
-        self.principal = principal  # who was found to be allowed to ask this
+        self.principal = principal  # the principal that was authorized for this request
 
 
 class Operation:

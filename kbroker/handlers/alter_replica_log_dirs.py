@@ -63,7 +63,7 @@ async def handle_alter_replica_log_dirs(
             try:
                 answers = await call
             except WireError:
-                continue  # it is being restarted: not available now
+                continue  # restarting: not available now
             for (topic, number, _, _), code in zip(part, answers, strict=True):
                 codes[topic, number] = code
     return response(codes)

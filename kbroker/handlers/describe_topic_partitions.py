@@ -52,7 +52,7 @@ async def handle_describe_topic_partitions(
         if cursor is not None and name < cursor.topic_name:
             continue
         if name not in describable:
-            if named:  # of what it did not name it must not know that it is there
+            if named:  # the client must not learn of unauthorized topics it did not name
                 response.topics.append(failed(name, int(Kind.TOPIC.error)))
             continue
         topic = ctx.image.topics.get(name)

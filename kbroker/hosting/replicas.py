@@ -100,7 +100,8 @@ class HostedReplicas:
     def _error_of(self, told: LedPartition, topic_id: bytes) -> ErrorCode:
         topic, present = self._topics.get(told.topic), self.replica(told.key)
         if topic is not None and topic.topic_id != topic_id:
-            return ErrorCode.INCONSISTENT_TOPIC_ID  # the logs of the other have to go first
+            # The logs of the old topic must be deleted first.
+            return ErrorCode.INCONSISTENT_TOPIC_ID
         if present is not None and told.leader_epoch <= present.told.leader_epoch:
             # COMPAT: the code is Kafka's, for an equal epoch, too: a request that is repeated.
             return ErrorCode.STALE_CONTROLLER_EPOCH

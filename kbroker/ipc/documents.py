@@ -135,7 +135,7 @@ class _Values:
 
     def __init__(self, cls: Any, shapes: Mapping[str, Shape]) -> None:
         self._cls = cls
-        self._names = list(shapes)  # as they are defined, which is the order of an array
+        self._names = list(shapes)  # in order of definition, as in an array
         self._name_set = frozenset(shapes)
         self._shapes = list(shapes.values())
         self._nested = [(n, shape.read) for n, shape in enumerate(self._shapes) if shape.read]

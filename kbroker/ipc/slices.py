@@ -91,7 +91,7 @@ class Slices:
             self._put(turn, step, turn.takes())
 
         def step() -> bool:
-            """Run the coroutine until it pauses; whether it has ended."""
+            """Run the coroutine until it pauses; returns whether it has ended."""
             if turn.is_gone:
                 coroutine.close()
                 outcome.resolve()

@@ -76,7 +76,8 @@ class NodeTree:
         self._changes = change.count
         for path, entry in change.entries.items():
             if entry is None:
-                self._entries.pop(path, None)  # it may have come and gone within the change
+                # It may have been created and deleted in the same transaction.
+                self._entries.pop(path, None)
             else:
                 self._entries[path] = entry
         return made, change.events

@@ -137,7 +137,7 @@ class SimulatedStore(Store):
         self._state = SessionState.SUSPENDED
         self._callbacks: list[SessionCallback] = []
         self._watches = Watches()
-        self._connection = 0  # counts them; what a former one brings is not looked at
+        self._connection = 0  # counts connections; messages of earlier ones are dropped
         self._arriving: list[Request] = []
         self._replying: list[Request] = []
         self._last_arrival_ms = self._last_reply_ms = 0

@@ -86,7 +86,7 @@ class SessionState(Enum):
 
     CONNECTED = "connected"  # the same session as before SUSPENDED, or after EXPIRED a new one
     SUSPENDED = "suspended"  # from now on requests end as ConnectionLoss; the session may live on
-    EXPIRED = "expired"  # the session's ephemeral nodes are gone; a new session is being made
+    EXPIRED = "expired"  # the session's ephemeral nodes are gone; a new session is being created
 
 
 class NodeStat(NamedTuple):

@@ -259,7 +259,7 @@ class ZooKeeperStore(Store):
         waiting = self._waiting
         while waiting and self._in_flight < self._window:
             if not self._connection.send(waiting[0].ask, waiting[0]):
-                return  # the connection is lost; the report of it is under way
+                return  # the connection is lost; its report is on the way
             waiting.popleft()
             self._in_flight += 1
 
@@ -335,7 +335,7 @@ class ZooKeeperStore(Store):
     def _on_event(self, event: Any) -> None:
         kind = _KINDS.get(event.type)
         if kind is None:
-            return  # the connection is gone, and all watches with it
+            return  # the connection is lost, and all watches with it
         node = self._nodes.get(event.path[len(self._settings.chroot) :] or "/")
         if node is None:
             return

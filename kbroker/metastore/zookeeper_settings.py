@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 2181
 JAAS_KEY = "java.security.auth.login.config"
-JAAS_SECTION = "Client"  # the one Kafka and ZooKeeper look for
+JAAS_SECTION = "Client"  # the section that Kafka and ZooKeeper use
 _DIGEST = "DigestLoginModule"
 _TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 

@@ -17,7 +17,7 @@ from kbroker.metastore.store import (
     WatchEvent,
 )
 
-ANY_CREATION = -1  # a node of which is known only that it was created
+ANY_CREATION = -1  # a node that is only known to have been created
 
 
 class Known(NamedTuple):
@@ -34,7 +34,7 @@ class WatchedNode:
     def __init__(self, path: str) -> None:
         self.path = path
         self.arming = 0  # how many watches are being set
-        self.is_watched = False  # whether ``_known`` says anything
+        self.is_watched = False  # whether ``_known`` is set
         self._known: Known | None = None
 
     def on_event(self, kind: str) -> list[WatchEvent]:

@@ -45,7 +45,7 @@ class ControllerLink:
         self._protocol = protocol
         self._known: tuple[int, LiveBroker] | None = None
         self.asked = NOBODY  # the broker that was asked last
-        self._told = NOBODY  # who the controller is, by the metadata
+        self._told = NOBODY  # the controller according to the metadata
         self._round = 0
 
     async def ask(self, request: ControllerRequest) -> ControllerAnswer:

@@ -87,7 +87,7 @@ class Link:
         self._times = times
         self._now_ms = now_ms
         self._socket: socket.socket | None = None
-        self._attempt = 0  # tells the present attempt to connect from those that were given up
+        self._attempt = 0  # distinguishes the current connection attempt from abandoned ones
         self._asked: Asked | None = None
         self._deadline_ms = 0
         self._next_id = 0

@@ -160,7 +160,7 @@ def _write_and_rename(path: str, data: bytes, *, sync: bool, spare: str | None) 
 
 
 def remove_if_present(path: str) -> None:
-    with suppress(FileNotFoundError):  # somebody else removed it, which is what was wanted
+    with suppress(FileNotFoundError):  # another process removed it, as intended
         os.unlink(path)
 
 

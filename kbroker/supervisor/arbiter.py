@@ -109,7 +109,7 @@ class Arbiter:
         self._on_restart = on_restart
         self._on_end = on_end
         self._stop_requested = False
-        self._is_urgent = False  # whoever asked to stop has asked twice
+        self._is_urgent = False  # the second request to stop
         self._exit_code = EXIT_DONE
         self._started_at = 0.0
         self._announced_ready = False

@@ -79,7 +79,7 @@ class Child:
         self.pid = 0  # 0: not running
         self.serving_since: float | None = None  # when it was first seen to serve
         self.start_at = 0.0  # when it may start next, on the arbiter's clock
-        self.abort_deadline: float | None = None  # told to abort for being stalled; killed then
+        self.abort_deadline: float | None = None  # got ABRT because it stalled; KILL follows
         self.exit_code: int | None = None  # of the last one that ended; negative: by that signal
         self.failure_count = 0
         self.cannot_start_count = 0

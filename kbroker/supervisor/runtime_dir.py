@@ -68,7 +68,7 @@ class RuntimeDir:
             lock_path = os.path.join(new_path, _LOCK_NAME)
             locks.append(os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             fcntl.flock(locks[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(locks[0], f"{os.getpid()}\n".encode())  # for people; the lock is what counts
+            os.write(locks[0], f"{os.getpid()}\n".encode())  # for people; only the lock counts
             locks.append(os.open(new_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
             fcntl.flock(locks[1], fcntl.LOCK_SH | fcntl.LOCK_NB)
             os.rename(new_path, path)
@@ -105,7 +105,7 @@ class RuntimeDir:
         os.close(self._lock_fd)
         os.close(self._directory_fd)
         if self._removes_base:
-            with suppress(OSError):  # not empty: somebody else's run
+            with suppress(OSError):  # not empty: another user's run
                 os.rmdir(os.path.dirname(self.path))
 
 

@@ -106,7 +106,7 @@ class Template:
                 [sys.executable, "-m", "kbroker.testing.template"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # what it cannot import, a usual start reports
+                stderr=subprocess.DEVNULL,  # an ordinary start reports failed imports
                 env=environment,
             )
 

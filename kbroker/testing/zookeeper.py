@@ -44,7 +44,7 @@ exec 3<&0 0</dev/null
 (read -r _ <&3 || kill -KILL $$) &
 exec "$@" 3<&-
 """
-TICK_MS = 500  # sessions may be 2 to 20 of them long
+TICK_MS = 500  # session timeouts are 2 to 20 ticks
 START_S = 60.0
 
 

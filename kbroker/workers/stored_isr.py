@@ -72,7 +72,7 @@ class StoredIsr:
                 return IsrAnswer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if not paths.is_partition_state(node.data, *says):
                 return IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
-            version = node.stat.version  # it was written before, and the answer was lost
+            version = node.stat.version  # a retry: the response to the first request was lost
         return IsrAnswer(
             ErrorCode.NONE, IsrState(self._broker_id, one.leader_epoch, one.isr, version)
         )

@@ -128,7 +128,7 @@ class Writer:
 
 
 class Follower:
-    """Reads along from the start; what it saw is checked when all is known."""
+    """Reads from the start in parallel; its records are checked at the end."""
 
     def __init__(self, bootstrap: str, isolation: str = "read_committed") -> None:
         self.seen: list[tuple[int, bytes, bytes | None]] = []

@@ -38,7 +38,7 @@ NOT_HIT = 10
 
 
 class Beside(BackgroundDisk):
-    """Does its jobs at once; what follows from them waits for the next tick, as in a worker."""
+    """Runs its jobs at once; their callbacks wait for the next tick, as in a worker."""
 
     def submit(self, job: Job, on_done: OnDone) -> None:
         self._pending += 1
@@ -171,7 +171,7 @@ def trial(root: Path, control: FailingCall, at: int, error: int, lasting: bool) 
             life = Life(root)
             control.arm(at, error, classes=CHANGES | READS, lasting=lasting)
             life.run()
-            if life.log is not None:  # what a clean stop writes may fail as well
+            if life.log is not None:  # the writes of a clean shutdown may fail as well
                 life.store.manager.close(clean=True)
             what, hits = control.what, control.hits
             control.disarm()

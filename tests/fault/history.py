@@ -121,7 +121,7 @@ class Attempt:
 
     key: bytes
     writes: dict[Partition, int] = field(default_factory=dict)
-    outcome: str = UNKNOWN  # what the client was told: committed or aborted
+    outcome: str = UNKNOWN  # the client's result: committed or aborted
 
     def wrote(self, topic: str, partition: int, count: int = 1) -> None:
         """Call before it is sent."""

@@ -168,8 +168,8 @@ class LibrdkafkaWriter:
 
 
 class ProcessWriter:
-    """A program that writes until its standard input ends, and prints a JSON object of what it did
-    now and then.
+    """A program that writes until its standard input ends, and prints a JSON object of its progress
+    periodically.
     """
 
     def __init__(self, name: str, command: Sequence[str], error_path: Path, **report: Any) -> None:

@@ -89,7 +89,7 @@ class Workload:
             written.append([offset, key.decode(), is_tombstone])
         self.mark(written=log.name, records=written)
         append(log, builder.build())
-        if self.random.random() < 0.3:  # as flush.messages=1 does it, before the answer
+        if self.random.random() < 0.3:  # as with flush.messages=1, before the response
             log.appender.sync_now()
             self.mark(synced=log.name, end=log.log_end_offset)
 

@@ -87,7 +87,9 @@ def directory():
 
 
 def damage(log_dir: Path, chance: random.Random) -> list[str]:
-    """Spoil one to four files: those of one partition, or the directory's own; what was done."""
+    """Damage one to four files: those of one partition, or the directory's own; returns a
+    description.
+    """
     done = []
     for _ in range(chance.randrange(1, 5)):
         files = sorted(
@@ -97,7 +99,8 @@ def damage(log_dir: Path, chance: random.Random) -> list[str]:
         )
         path, how = chance.choice(files), chance.choice(sorted(ALL_DAMAGES))
         if path.parent == log_dir and how == "make_directory":
-            continue  # no checkpoint could be written: the whole directory is offline, and says so
+            # No checkpoint could be written: the whole directory is offline, which is logged.
+            continue
         done.append(f"{how} {path.name}")
         ALL_DAMAGES[how](path, chance)
     return done
@@ -111,7 +114,7 @@ def use(store: LogStore, chance: random.Random) -> None:
         assert store.manager.offline_reason(0)
     else:
         for timestamp in (NOW_MS - 1, NOW_MS, -3):
-            with suppress(ValueError, OSError):  # a damaged log: the client is told
+            with suppress(ValueError, OSError):  # a damaged log: the client gets an error
                 list_offsets(log, timestamp)
         try:
             again = batch(producer_id=3, producer_epoch=0, base_sequence=99)

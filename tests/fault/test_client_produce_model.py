@@ -81,7 +81,7 @@ class ModelBroker:
                 )
             )
         if self.fails():
-            return None  # written, and the answer is lost
+            return None  # written, and the response is lost
         topic = ProduceResponse.TopicProduceResponse(name="t", partition_responses=rows)
         return ProduceResponse(responses=[topic])
 

@@ -51,7 +51,7 @@ class Marked:
             except OSError:
                 self.cut += 1
                 hold(0.01)
-            except Exception as error:  # bytes that are no answer to what was asked
+            except Exception as error:  # bytes that are not a response to the request
                 self.problems.append(f"{self.name}: {type(error).__name__}: {error}")
                 return
 

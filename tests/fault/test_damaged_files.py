@@ -273,7 +273,7 @@ def test_damage_of_before_a_clean_start_is_never_served(
             for partition, path in spoiled.items():
                 if (
                     survivor.check(partition, any_start=True)[0] < END
-                ):  # the start of the log may be what is missing
+                ):  # the start of the log may be missing
                     survivor.wait_for_line(path)
         assert "Traceback" not in survivor.broker.log_text, survivor.broker.log_text[-3000:]
         said = survivor.said_damaged()

@@ -40,7 +40,7 @@ SETTINGS = {
 
 
 class Workload:
-    """Appends to every partition; what was acknowledged, by partition and offset."""
+    """Appends to every partition; records the acknowledged batches by partition and offset."""
 
     def __init__(self, client: WireClient, chance: random.Random) -> None:
         self.client = client

@@ -79,7 +79,7 @@ def settings_for(root: Path) -> dict[str, object]:
 
 
 class Recording:
-    """A broker at work behind the shim; what was promised when is marked in the log."""
+    """A broker under load behind the shim; marks in the log say what was promised when."""
 
     def __init__(self, work: Path, seed: int) -> None:
         self.random = random.Random(seed)

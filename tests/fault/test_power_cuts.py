@@ -1,4 +1,4 @@
-"""The power goes at any moment of everything storage does; what was synced is there afterwards.
+"""The power fails at any moment during all operations of storage; synced data is there afterwards.
 
 A program runs behind a shim that writes down each change of a file (``write_log``); then the disk
 is put together as it may be after a cut at a random moment, under two sets of rules, and opened. A

@@ -46,7 +46,7 @@ def fill(path: Path) -> Path:
 
 
 def append_until_full(log) -> list[tuple[int, bytes]]:
-    """Append 3,000 bytes at a time until one is rejected; what was accepted."""
+    """Append 3,000 bytes at a time until one is rejected; returns the accepted ones."""
     accepted = []
     while True:
         value = b"%d" % len(accepted) + b"v" * 3000

@@ -83,7 +83,7 @@ def marks(changes: Iterable[Change]) -> list[dict[str, Any]]:
 
 
 class _File:
-    """Changes of one file, in order; how many of them are surely on the disk."""
+    """Changes of one file, in order, and the number of them that are certainly on the disk."""
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
@@ -213,7 +213,7 @@ class _Undone:
     """
 
     def __init__(self) -> None:
-        self._names: list[tuple[str, str | None]] = []  # the name, and what it was before
+        self._names: list[tuple[str, str | None]] = []  # the new name, and the old one
 
     def add(self, change: Change) -> None:
         if change.op == "R":

@@ -122,7 +122,7 @@ class ControllerHarness:
         self.context.incarnation = self.table.begin_start(CONTROLLER)
         self.pid = os.fork()
         if self.pid == 0:
-            gc.freeze()  # what other tests left behind is not this process's to finalize
+            gc.freeze()  # objects of earlier tests must not be finalized in this process
             os._exit(child_main(ControllerWorker, self.context))
 
     def join(self, address: Address) -> Peer:

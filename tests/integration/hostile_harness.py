@@ -113,7 +113,7 @@ class GoodClient:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            with suppress(AssertionError):  # check() says how many there were
+            with suppress(AssertionError):  # check() reports their number
                 wait_until(lambda: len(self.times) >= self._least or self._failure, 30)
         self._stopping.set()
         self._thread.join()

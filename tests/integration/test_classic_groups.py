@@ -78,7 +78,7 @@ def test_group_goes_on_when_its_coordinator_is_killed() -> None:
         before = [member.changes for member in members]
         number = generation(broker)
 
-        for index in range(2):  # one of them has the coordinator
+        for index in range(2):  # one of them runs the coordinator
             broker.kill("io", index)
 
         wait_until(lambda: all(m.commit(7) for m in members), 60, "commits are taken again")

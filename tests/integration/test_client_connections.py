@@ -233,7 +233,7 @@ def test_leader_that_is_no_broker_any_more_is_waited_for_within_the_deadline():
     answers = {ApiKey.METADATA: metadata, ApiKey.LIST_OFFSETS: offsets}
     with FakeBroker(answers) as broker, Cluster(broker.bootstrap) as cluster:
         cluster.topics(["t"])
-        cluster.close()  # so that the one connection there is will be that to the first leader
+        cluster.close()  # so that the only connection is that to the first leader
         with pytest.raises(Timeout, match="no broker has that id"):
             list_offsets(cluster, {("t", 0): LATEST, ("t", 1): LATEST}, deadline=0.5)
         assert list_offsets(cluster, {("t", 0): LATEST})["t", 0].offset == 7

@@ -86,7 +86,7 @@ def bootstrap(pems: dict[str, Certificate]) -> Iterator[str]:
     context.load_cert_chain(pems["server"].both)
     context.load_verify_locations(pems["client"].certificate)
     context.verify_mode = ssl.CERT_REQUIRED
-    context.maximum_version = ssl.TLSVersion.TLSv1_2  # says what it refuses in the handshake
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # reports the reason in the handshake
     proxy = TlsProxy(context)
     advertised = f"PLAINTEXT://127.0.0.1:{proxy.port}"
     with Broker({"advertised.listeners": advertised}) as broker:

@@ -129,7 +129,7 @@ def wait_for_end(broker: Broker, topic: str = "table") -> None:
 def test_compaction_leaves_the_last_value_of_each_key(broker):
     create(broker)
     last = produce(broker, rounds=40)
-    written = 40 * sum(len(key) + 30 for key in last)  # at least; it is being compacted already
+    written = 40 * sum(len(key) + 30 for key in last)  # at least; compaction is in progress
     wait_for_end(broker)
     records = read_all(broker)
     assert {key: value for _, key, value in records} == last
@@ -326,5 +326,5 @@ def test_start_far_from_the_last_run_compacts_nothing_until_its_clock_is_known(
 
     assert broker.stop() == 0
     assert "compacted offsets" not in broker.log_text
-    broker.start()  # a moment later: now it is known
+    broker.start()  # a moment later: now the directory is known
     wait_until(lambda: "compacted offsets" in broker.log_text, 20, "the log is compacted")

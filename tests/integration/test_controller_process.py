@@ -229,7 +229,7 @@ def test_topic_of_1000_partitions_is_made_in_no_time(start):
     harness = start()
     begun = time.monotonic()
     assert errors(create(harness, topic("t", 1000))) == [0]
-    assert time.monotonic() - begun < 10  # tenths of a second; what grows with the square is not
+    assert time.monotonic() - begun < 10  # tenths of a second; quadratic cost would be more
 
 
 def test_store_of_another_cluster_is_refused(start, tmp_path):

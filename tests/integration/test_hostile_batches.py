@@ -192,7 +192,7 @@ def test_bomb_fails_its_partition_and_delays_nobody(
 ) -> None:
     good = batch_of([b"good"])
     bomb = bomb_of(codec)
-    assert len(bomb) < 1_000_000  # else it would be too large as it is
+    assert len(bomb) < 1_000_000  # otherwise it would be too large itself
     client.produce(TOPIC, {1: batch_of([b"warm"], codec=CODECS[codec])})
     with nothing_dies(broker, 64 * MIB), ExitStack() as stack:
         stack.enter_context(GoodClient(broker, GOOD, longest_s=5, least=5))

@@ -61,7 +61,7 @@ def test_unfinished_requests_do_not_starve_others(broker: Broker) -> None:
     """More bytes than the arena holds, of requests that never end."""
     part = struct.pack(">ihhih", ANNOUNCED, 0, 9, 1, -1) + b"x" * (2 * MIB)
     with (
-        nothing_dies(broker, 512 * MIB),  # the arenas, and what the kernel counts
+        nothing_dies(broker, 512 * MIB),  # the arenas, and memory counted by the kernel
         ExitStack() as good,
         ExitStack() as stack,
     ):

@@ -176,7 +176,7 @@ def test_refused_request_is_traced_to_its_application(broker: Broker, key: int) 
 def test_client_of_another_encoding_commits_and_reads_its_metadata(
     broker: Broker, client: WireClient
 ) -> None:
-    """Latin-1 in ids and metadata is served, as by Kafka; what cannot be read comes as U+FFFD."""
+    """Latin-1 in ids and metadata is accepted, as in Kafka; undecodable bytes become U+FFFD."""
 
     def call(request: Message, version: int) -> Any:
         assert request.API_KEY is not None

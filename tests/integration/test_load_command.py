@@ -322,7 +322,7 @@ def test_load_of_aborted_records_leaves_them_out(kbroker_broker: Broker, tmp_pat
     for number, ends in enumerate((producer.commit_transaction, producer.abort_transaction) * 2):
         producer.begin_transaction()
         producer.produce("load-txn", value=b"%d" % number, partition=0)
-        producer.flush(30)  # an abort drops what was not sent
+        producer.flush(30)  # an abort drops unsent records
         ends(30)
 
     run(kbroker_broker, "load-txn", tmp_path)

@@ -74,7 +74,7 @@ def test_connection_above_the_limit_of_its_address_is_closed(broker: Broker) -> 
             assert four.is_closed(timeout=30)
 
         two.close()
-        wait_until(lambda: is_served(broker))  # once the acceptor has heard of it
+        wait_until(lambda: is_served(broker))  # once the acceptor has noticed
     refused = http_get(broker, "/metrics")[1]
     assert "max.connections.per.ip" in broker.log_text
     assert 'kbroker_connections_refused_total{process="acceptor-0"}' in refused

@@ -104,7 +104,7 @@ def test_mirror_leaves_aborted_records_behind(kbroker_broker: Broker, target: Br
     for number, end in enumerate((producer.commit_transaction, producer.abort_transaction) * 3):
         producer.begin_transaction()
         producer.produce("decided", value=b"%d" % number)
-        producer.flush(30)  # an abort drops what was not sent
+        producer.flush(30)  # an abort drops unsent records
         end(30)
 
     copy(kbroker_broker, target, "decided")
@@ -122,7 +122,7 @@ def test_mirror_of_nothing_but_aborted_records_goes_on_behind_them(
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce("undone", value=b"never")
-    producer.flush(30)  # an abort drops what was not sent
+    producer.flush(30)  # an abort drops unsent records
     producer.abort_transaction(30)
 
     first = copy(kbroker_broker, target, "undone")

@@ -134,7 +134,7 @@ def test_killed_broker_ends_its_session_itself(
         before = states(store, topic)
         killed = brokers[2]
 
-        killed.kill_all()  # until the last of its processes is gone
+        killed.kill_all()  # until its last process has exited
 
         assert store.exists("/brokers/ids/2") is None
         assert "the supervisor was killed; ending this broker's session" in killed.log_text

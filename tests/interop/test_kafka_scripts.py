@@ -59,7 +59,7 @@ def scripts_of(version: str, broker: Broker) -> Script:
 
     def run(main: str, *arguments: str, stdin: str = "", bootstrap: bool = True) -> str:
         where = ("--bootstrap-server", broker.bootstrap) if bootstrap else ()
-        if main in SUBCOMMANDS:  # they want this before what is to be done
+        if main in SUBCOMMANDS:  # this option must come before the command
             return run_tool(jars, main, *where, *arguments, stdin=stdin)
         return run_tool(jars, main, *arguments, *where, stdin=stdin)
 

@@ -57,7 +57,7 @@ def test_fetch_from_the_end_sees_only_what_comes_later(
         reading = pool.submit(driver.fetch, made, 1, start="end")
         ended = threading.Event()
         reading.add_done_callback(lambda _: ended.set())
-        while not ended.wait(0.2):  # it is not known when the consumer has found the end
+        while not ended.wait(0.2):  # nobody knows when the consumer has found the end
             writer.produce(made, [Message(b"later")])
         (record,) = reading.result()
     assert record.value == b"later" and record.offset >= 10

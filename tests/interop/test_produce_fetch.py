@@ -108,7 +108,7 @@ def test_ten_thousand_records_keep_their_order(driver: Driver, made: str, codec:
     assert [record.offset for record in records] == list(range(10_000))
 
 
-LARGE_CONFIG = {  # how to let each client send more than the broker takes
+LARGE_CONFIG = {  # makes each client send more than the broker accepts
     "confluent-kafka": {"message.max.bytes": 3_000_000},
     "kcat": {"message_max_bytes": "3000000"},
     "kafka-python": {"max_request_size": 3_000_000, "batch_size": 16384},

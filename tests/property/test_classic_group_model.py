@@ -49,8 +49,8 @@ class Group:
         self.host = classic_host(group_initial_rebalance_delay_ms=delay)
         self.waiting: list[tuple[int, Pending]] = []
         self.leaders: dict[tuple[int, int], str] = {}  # (load, generation) -> who
-        self.owners: dict[tuple[int, int], str] = {}  # (generation, partition) -> who
-        self.assigned = 0  # the newest generation that anybody got an assignment of
+        self.owners: dict[tuple[int, int], str] = {}  # (generation, partition) -> member
+        self.assigned = 0  # the newest generation with an assignment
 
     def wait(self, pending: Pending) -> Pending:
         self.waiting.append((self.host.now_ms(), pending))

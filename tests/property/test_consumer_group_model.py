@@ -208,7 +208,7 @@ class Life:
         owners: dict[tuple[bytes, int], str] = {}
         for member in self.members:
             if member.member_id not in group.members:
-                continue  # it was put out because it did not let go in time, and hears of it next
+                continue  # removed because it did not revoke in time; it learns of that next
             for topic_id, partition in member.owned:
                 other = owners.setdefault((topic_id, partition), member.member_id)
                 assert other == member.member_id, "two members consume one partition"

@@ -187,7 +187,7 @@ class MixedLife:
     def check_end(self) -> None:
         for member in self.consumers:
             member.lets_go = True
-        for _ in range(60):  # sessions of the crashed run out, and what waits for them
+        for _ in range(60):  # sessions of crashed members expire, and what waits for them completes
             for member in [*self.consumers, *self.classics]:
                 self.beat_of(member)
             self.host.advance(3_000)

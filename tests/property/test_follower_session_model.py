@@ -33,7 +33,7 @@ class Model:
         self.follower = Follower(self.bench)
         self.wanted: dict[int, int] = {}
         self.told: dict[int, tuple[int, int]] = {}
-        self.owner: dict[int, int] = {}  # slot -> offset, as the owner was told
+        self.owner: dict[int, int] = {}  # slot -> offset, as reported to the owner
         self.reports_seen = 0
 
     def wake(self, log: OwnedLog) -> None:

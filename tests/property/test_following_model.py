@@ -149,7 +149,7 @@ def test_follower_becomes_its_leader_whatever_happens(tmp_path: Path, seed: int)
                 logs[number].take_role(FOLLOWER, epoch, 0)
                 logs[number].hold_high_watermark()
                 follower = Follower(logs[number], logs[leader], epoch, chance.randrange(1 << 30))
-                if chance.random() < 0.4:  # its leader changes before it is done
+                if chance.random() < 0.4:  # its leader changes before it has finished
                     for _ in range(chance.randrange(12)):
                         follower.step()
                 else:

@@ -54,7 +54,7 @@ class Run:
         self.to_transactions: deque[Callable[[], None]] = deque()
         self.to_offsets: deque[Callable[[], None]] = deque()
         self.expected: int | None = None
-        self.overtaken = 0  # markers between a question and its answer
+        self.overtaken = 0  # markers between a request and its response
         self.asking = 0
 
     # -- between the two ---------------------------------------------------------------------

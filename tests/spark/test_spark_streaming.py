@@ -209,7 +209,7 @@ def test_crash_in_the_first_batch_at_latest_loses_nothing(stream):
         query.awaitTermination(300)
     fill(stream.bootstrap, stream.topic, numbered(5))
 
-    stream.run(startingTimestamp="1")  # of no effect on a query that has begun
+    stream.run(startingTimestamp="1")  # has no effect on a query that has started
 
     offsets = sorted(offset for _, _, offset in stream.seen)
     assert offsets == list(range(10, 20))

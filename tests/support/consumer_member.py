@@ -65,7 +65,7 @@ class FakeConsumer:
         self.assigned: set[tuple[bytes, int]] = set()
         self.lets_go = True
         self.version = VERSION
-        self.is_unsure = False  # an answer was lost: it says everything next time
+        self.is_unsure = False  # a response was lost: the next heartbeat is complete
         self._reported: set[tuple[bytes, int]] | None = None
 
     def request(self, **fields: Any) -> ConsumerGroupHeartbeatRequest:
@@ -108,7 +108,7 @@ class FakeConsumer:
         return self._take(self.send(**fields))
 
     def beat_or_fenced(self) -> bool:
-        """A heartbeat; whether the member was fenced, and starts over next time."""
+        """Send a heartbeat; returns whether the member was fenced, and starts over next time."""
         try:
             self.beat()
         except WireError as error:

@@ -37,7 +37,7 @@ class Controller:
         self.here = int(broker.config["broker.id"])
         self.broker = LiveBroker([["PLAINTEXT", broker.host, broker.port, "PLAINTEXT"]], None)
         self.others: dict[int, LiveBroker] = {}
-        self.followers: set[int] = set()  # replicas beside the broker and the leader
+        self.followers: set[int] = set()  # replicas besides the broker and the leader
         self.versions = VERSIONS
 
     def say(self, request: ControlRequest) -> ControlAnswer:

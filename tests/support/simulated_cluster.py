@@ -194,7 +194,7 @@ class Broker:
         if not self.is_alive or not link or link[0] is not sent:
             return
         if self.cluster.random.random() < self.cluster.responses_lost:
-            self._deliver(link, sent)  # the connection was lost: it is sent again
+            self._deliver(link, sent)  # the connection was lost: retry
             return
         link.popleft()
         if link:
@@ -262,7 +262,7 @@ class Broker:
     def _check_published(self, name: str, document: dict[str, Any] | None) -> None:
         for number, row in enumerate(document["partitions"] if document else ()):
             key = document["id"], number, row["leader_epoch"], row["partition_epoch"]
-            if row["leader"] != NO_LEADER:  # stopped, elected without anybody, or unknown
+            if row["leader"] != NO_LEADER:  # stopped, without an elected controller, or unknown
                 assert self.cluster.sent_leaders[key] == row["leader"], (name, row)
 
     async def stop_replicas(self, replicas: Sequence[StoppedReplica]) -> None:

@@ -53,7 +53,7 @@ def test_holes_between_old_objects_are_not_given_to_new_ones() -> None:
 
 
 def test_pool_that_shows_where_the_holes_end_is_given_back() -> None:
-    """Of each of 32 sizes; what is left are the few that have been begun since the last time."""
+    """Of each of 32 sizes; only the few are left that were started since the last time."""
     fill_holes()
     assert fill_holes() < 8 * 16384
 

@@ -151,7 +151,8 @@ def test_numbers_are_formatted_as_such() -> None:
 def test_every_line_of_the_broker_goes_through_this_formatter() -> None:
     """A handler of its own would let what clients send into the log as it is."""
     package = Path(kbroker.__file__).parent
-    others = ("spark", "client", "logtool", "testing")  # commands and libraries, no process of it
+    # Commands and libraries, not the broker's processes.
+    others = ("spark", "client", "logtool", "testing")
     makers = re.compile(r"(Stream|File)Handler\(|addHandler|basicConfig|lastResort")
 
     found = [

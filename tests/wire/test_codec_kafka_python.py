@@ -44,7 +44,7 @@ def their_classes() -> dict[str, Any]:
 THEIRS = their_classes()
 SHARED = [cls for cls in message_classes() if cls.__name__ in THEIRS]
 
-OPERATIONS_UNSET = {31}  # How kafka-python reads -2**31, which says that nobody asked.
+OPERATIONS_UNSET = {31}  # How kafka-python reads -2**31, which means "not requested".
 
 
 def their_name(name: str, theirs: Any) -> str:

@@ -87,7 +87,7 @@ def test_what_the_general_codec_accepts_is_accepted(bench, version):
             message = None
         accepted = handle(bench, bytes(mutated), version)
         if message is None or message.isolation_level not in (0, 1):
-            continue  # laxer only about texts nobody reads: rack and cluster id
+            continue  # laxer only about unused strings: rack and cluster id
         assert accepted, mutated.hex()
 
 

@@ -8,9 +8,7 @@ import re
 from kbroker.config.key import Check, Computed
 
 _VERSION = re.compile(r"\d{1,2}\.\d{1,2}(\.\d{1,2})?(\.\d{1,2})?(-IV\d{1,2})?", re.ASCII)
-_PROCESSES_MAX = (
-    8  # BOUND: beyond this the one acceptor and the memory of each process cost more than they give
-)
+_PROCESSES_MAX = 8  # BOUND: beyond this, the acceptor and the memory per process outweigh the gain
 
 
 def core_count() -> int:

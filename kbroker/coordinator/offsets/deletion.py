@@ -135,7 +135,7 @@ class Deletion:
             op.then(lambda: self._host.set_timer(TIMER, 0, self._step))
 
     def _run(self, op: Operation, tombstones: Tombstones, job: _Job) -> bool:
-        """Append tombstones as far as they fit; whether there was anything to delete."""
+        """Append tombstones as far as they fit; returns whether there was anything to delete."""
         if job.is_group:
             keys = self._store.keys_of(job.name, job.log_end, STEP_MAX)
             self._append(tombstones, ((job.name, topic, index) for topic, index in keys))
@@ -143,7 +143,7 @@ class Deletion:
         found, following = self._store.of_topic(job.name, job.log_end, job.start, STEP_MAX)
         self._append(tombstones, ((group_id, job.name, index) for group_id, index in found))
         if not found and job.start:
-            job.start = 0  # once more from the front, for what could not be written
+            job.start = 0  # start over, for tombstones that could not be written
             return True
         if not tombstones.is_full and following:
 

@@ -136,7 +136,7 @@ def idle_since_ms(group: Group | None) -> int | None:
     if group is None or group.protocol_type == "":
         return SINCE_COMMIT
     if group.is_empty:
-        return group.empty_since_ms  # None: somebody is about to join
+        return group.empty_since_ms  # None: a member is about to join
     if group.kind == CONSUMER:
         return SINCE_COMMIT
     if group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.state == STABLE:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 EXIT_FAILED, EXIT_USAGE, EXIT_FOUND = 1, 2, 3
 # A follower looks for new records this often when there were none.
 _IDLE_S = 1.0
-_FOLLOW_S = 10.0  # from commit to commit, unless --follow-seconds says otherwise
+_FOLLOW_S = 10.0  # between commits, unless --follow-seconds is given
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

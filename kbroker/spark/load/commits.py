@@ -216,7 +216,7 @@ class State:
                 self.rows -= self.files.pop(path).rows
             elif path in self.errors:
                 self.bad_rows -= self.errors.pop(path).rows
-            elif commit.kind != RECOVER:  # which removes what no log has listed
+            elif commit.kind != RECOVER:  # which removes files that are in no log
                 raise CorruptLogError(
                     f"commit {commit.number} removes {path}, which does not exist"
                 )

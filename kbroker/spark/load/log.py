@@ -156,7 +156,7 @@ class CommitLog:
             self._store.replace("checkpoint", number, found.to_json())
 
     def expire(self, before_ms: int) -> int:
-        """Drop commits older than ``before_ms``, after summing them up; how many were dropped.
+        """Drop commits older than ``before_ms``, after summing them up; returns their number.
 
         The newest commit stays, whatever its age.
         """

@@ -12,7 +12,7 @@ import signal
 VARIABLE = "KBROKER_LOAD_CRASH_AT"
 
 POINTS = (
-    "recovered",  # leftovers are gone, nothing is planned
+    "recovered",  # leftovers are removed, nothing is planned
     "planned",  # ranges are known, no task has run
     "task-writing",  # in a task: a file is open and partly written
     "task-staged",  # in a task: its files are complete, the driver does not know
@@ -26,12 +26,13 @@ POINTS = (
 # While a commit is published to an Iceberg table.
 ICEBERG_POINTS = (
     "version-written",  # under its temporary name
-    "version-linked",  # readers see it that look for the newest; the hint names the one before
+    # Visible to readers that look for the newest; the hint names the previous version.
+    "version-linked",
 )
 
 # In ``recover``, which rebuilds a log.
 RECOVER_POINTS = (
-    "recover-begun",  # what the log counts on from is known, there is no commit
+    "recover-begun",  # the log's first number is known, there is no commit
     "recover-committed",  # replaced files are still there
 )
 

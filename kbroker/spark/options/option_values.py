@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kbroker.client.offsets import EARLIEST as EARLIEST  # what callers give for an offset
+from kbroker.client.offsets import EARLIEST as EARLIEST  # the type of an offset in options
 from kbroker.client.offsets import LATEST as LATEST
 
 TopicPartition = tuple[str, int]

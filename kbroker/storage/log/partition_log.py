@@ -175,7 +175,7 @@ class PartitionLog:
         self.settings = settings
         limits = settings.append_limits()
         if self.topic in INTERNAL_TOPICS:
-            limits["stored_magic"] = 2  # what coordinators write has producers and markers
+            limits["stored_magic"] = 2  # the records of coordinators include producers and markers
         self.appender.configure(**limits)
         self._may_be_gapless &= not settings.compact
         self.appender.set_gapless(self._may_be_gapless)

@@ -200,7 +200,7 @@ class LogCheck:
             if self._logs.get(log.slot) is not log:
                 return
             if _version(log) != version or error is not None:
-                self._at = NOWHERE  # other files now, or gone; a bad disk tells its readers
+                self._at = NOWHERE  # replaced or removed files; readers report a bad disk
                 self._is_held |= error is not None
             else:
                 self._walked(log, walk, cast(Walked, result))

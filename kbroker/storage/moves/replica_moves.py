@@ -121,7 +121,7 @@ class ReplicaMoves:
         for target in self._dirs:
             for path in target.futures.pop(log.key, ()):
                 if target.error is not None or not os.path.isdir(path):
-                    continue  # gone: the topic has been deleted and recreated
+                    continue  # the topic has been deleted and recreated
                 is_strange = target.is_of_another_topic(path, log.topic_id)
                 if is_strange or target.path == log.log_dir or log.slot in self._moves:
                     logger.warning("%s is not a move that can continue; removing it", path)

@@ -369,7 +369,7 @@ class Coordinators:
         answer(outcome)
 
     def _on_answer(self, network: int, peer: int, request: Request, outcome: Pending[Any]) -> None:
-        if self._lanes[network].peer == peer:  # else the one who asked is gone
+        if self._lanes[network].peer == peer:  # otherwise the caller is gone
             self._answer(network, request, outcome)
 
     def _handle(self, request: Request) -> Pending[Any]:

@@ -292,7 +292,7 @@ class IoWorker(Worker):
     def next_deadline_ms(self) -> int | None:
         deadline = self.coordinators.next_deadline_ms
         if self.loop.has_news and not self.lane_is_full:
-            return 0  # something was appended, or somebody is to be woken, behind the last turn
+            return 0  # there were appends or wake-ups after the last turn
         for other in (
             self.loop.verification.next_ask_ms,
             self.cleaning.next_deadline_ms(),
@@ -335,7 +335,7 @@ class IoWorker(Worker):
         self.coordinators.close_links()
         self.wait(0)
         self.end_turn()
-        self.logs.close(clean=True)  # tells the supervisor of directories that failed
+        self.logs.close(clean=True)  # reports failed directories to the supervisor
         # Logs that were not opened yet are as the last stop left them.
         if not self.has_joined and not all(self.context.clean_start.values()):
             self.exit_code = EXIT_CRASH  # no clean-shutdown marker: the next start checks the logs

@@ -171,7 +171,7 @@ class NetworkWorker(Worker):
             self.follow_settings(self.image.broker_config)
             self.configure_loop()
             for name, topic in self.image.topics.items():
-                self.put_topic(name, topic)  # each may inherit what has changed
+                self.put_topic(name, topic)  # each may inherit the changed config
 
     def configure_loop(self) -> None:
         config = self.config

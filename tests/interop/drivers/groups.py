@@ -41,7 +41,7 @@ class GroupAdmin(Protocol):
 class OffsetAdmin(GroupAdmin, Protocol):
     """Operations on offsets, which not all clients support."""
 
-    terminator: str  # what the client itself puts behind metadata
+    terminator: str  # a suffix that the client adds to metadata
 
     def delete(self, group: str) -> None: ...
 
@@ -52,7 +52,7 @@ class ConfluentGroups:
     """librdkafka's."""
 
     name = "confluent-kafka"
-    terminator = "\0"  # what confluent-kafka puts behind every metadata text
+    terminator = "\0"  # confluent-kafka's suffix of metadata
 
     def __init__(self, bootstrap: str) -> None:
         from confluent_kafka.admin import AdminClient

@@ -52,7 +52,7 @@ class ConfluentMember(ThreadMember):
             if error is None:
                 self._take(record.topic(), record.partition(), record.offset(), record.value())
             elif not error.retriable() and error.name() not in ("_ALL_BROKERS_DOWN", "_TRANSPORT"):
-                if error.code() == 3:  # a topic that is not there (any more, or yet)
+                if error.code() == 3:  # a topic that does not exist (any more, or yet)
                     continue
                 raise ClientError(error.code(), str(error))
 

@@ -29,11 +29,11 @@ def test_settings_that_nobody_has_changed_are_those_of_the_start():
 @pytest.mark.parametrize(
     "unusable",
     [
-        {"cordoned.log.dirs": "/d1,/d2"},  # its disk was emptied and is not in log.dirs any more
+        {"cordoned.log.dirs": "/d1,/d2"},  # its disk was wiped and removed from log.dirs
         {"max.connections": "0"},
         {"log.segment.bytes": "many"},
         {"a.setting.of.another.version": "1"},
-        {"log.cleaner.threads": "20"},  # what is refused for it is a setting of the file
+        {"log.cleaner.threads": "20"},  # rejected because of a config in the file
         {"log.cleaner.threads": "20", "max.connections": "0", "compression.type": "brotli"},
     ],
     ids=lambda settings: "+".join(settings),

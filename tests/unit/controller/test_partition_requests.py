@@ -135,7 +135,7 @@ def test_broker_that_shuts_down_leads_and_follows_nothing(cluster: Controlled) -
     assert cluster.stored("t", 0) == (1, 4, [1])
     assert cluster.stored("t", 1) == (1, 1, [1])
     assert cluster.leaders(0) == {KEY: (1, [1], False)}  # what it led it follows
-    assert cluster.stopped(0) == [(("t", 1), False)]  # what it followed it leaves alone
+    assert cluster.stopped(0) == [(("t", 1), False)]  # followed partitions are not changed
     assert cluster.leaders(1) == {KEY: (1, [1], False), ("t", 1): (1, [1], False)}
     cluster.leave(0)
     cluster.settle()
@@ -145,7 +145,7 @@ def test_broker_that_shuts_down_leads_and_follows_nothing(cluster: Controlled) -
 def test_partition_without_another_leader_remains(cluster: Controlled) -> None:
     assert code(cluster, 0, 3, [0], 0) is ErrorCode.NONE
     assert shut_down(cluster, 0) == [KEY]
-    assert shut_down(cluster, 2) == []  # what it leads alone does not count
+    assert shut_down(cluster, 2) == []  # partitions without another replica do not count
     assert cluster.stored("t", 2) == (2, 0, [2])
 
 

@@ -45,7 +45,7 @@ class Host:
 
     def __init__(self, cluster: Cluster, number: int, runtime_dir: str) -> None:
         self.used: tuple[dict[str, Any], dict[str, Any], dict[str, Any]] = ({}, {}, {})
-        self.topics: dict[str, Any] = {}  # that it was told of, with the settings it had then
+        self.topics: dict[str, Any] = {}  # changes it got, with the configs at that time
         self.store = cluster.ensemble.connect()
         self.stored = StoredConfigs(
             self.store,

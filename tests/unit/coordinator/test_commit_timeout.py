@@ -35,7 +35,7 @@ def bench(request: Any, tmp_path: Path) -> Iterator[Bench]:
 def pass_time(bench: Bench, delay_ms: int) -> None:
     bench.clock.advance(delay_ms)
     bench.end_turn()
-    bench.end_turn()  # sends what came up behind the first
+    bench.end_turn()  # sends responses that followed the first
 
 
 def codes(bench: Bench) -> dict[int, int]:

@@ -109,7 +109,7 @@ def test_second_member_waits_until_the_first_has_let_go(host: CoordinatorHost) -
     first.beat()
 
     assert (second.epoch, second.assigned) == (2, set())
-    assert (first.epoch, len(first.assigned)) == (1, 3)  # told to give up, still in its epoch
+    assert (first.epoch, len(first.assigned)) == (1, 3)  # asked to revoke, still in its epoch
     assert describe(host).group_state == "Reconciling"
 
     first.lets_go = True
@@ -231,7 +231,7 @@ def test_group_takes_no_more_members_than_it_may() -> None:
     members[1].join()
 
     assert error_of(members[2].join) == ErrorCode.GROUP_MAX_SIZE_REACHED
-    members[1].join()  # those who are in may start over
+    members[1].join()  # existing members may start over
     members[0].leave()
     assert members[2].join().error_code == 0
 
@@ -269,7 +269,7 @@ def test_previous_epoch_is_accepted_with_no_more_than_was_assigned(host: Coordin
     host.set_topics(a=None)
     host.add_topic("a", 8, topic_id=b"another".ljust(16))
     owned = member.owned
-    member.send()  # goes unheard: it has to revoke what is of the old topic
+    member.send()  # ignored: it must revoke partitions of the old topic
     member.send(topic_partitions=[])
     assert host.machine.groups["g"].members["m1"].epoch == 2
 

@@ -125,7 +125,7 @@ def test_question_that_would_be_asked_again_by_a_machine_that_is_closed_ends(
     host.questions[0][4].resolve(0)  # written, and not committed yet
     outcome = host.send(commit(), 4)
     host.append_marker(70, 0, False)
-    host.questions[1][4].resolve(0)  # void, which shows once what is before it is committed
+    host.questions[1][4].resolve(0)  # void, which is known once earlier records are committed
     assert not outcome.done
     host.reload()
     assert outcome.done
@@ -136,7 +136,7 @@ def test_question_that_would_be_asked_again_by_a_machine_that_is_closed_ends(
 def test_late_request_beside_the_present_one_does_not_spoil_it(
     host: CoordinatorHost, late_epoch: int
 ) -> None:
-    """The same request again, or one of a transaction that is past."""
+    """The same request again, or one of an earlier transaction."""
     host.verdict = None
     present = host.send(commit(epoch=1), 5)
     late = host.send(commit(epoch=late_epoch), 5)

@@ -471,7 +471,7 @@ class TestLoad:
         """A topic that is deleted meanwhile would leave its offsets to the next of that name."""
         old, new, newer = "old", "new", "newer"
         shard: Any = process.shard
-        shard.execute(process.machine.set, "a", 666)  # fails, and has the shard loaded anew
+        shard.execute(process.machine.set, "a", 666)  # fails, and the shard is reloaded
         shard.on_image(changes(t=(old, new), u=(None, new)))
         shard.on_image(changes(t=(new, None), v=(old, newer)))
         machine = process.machine

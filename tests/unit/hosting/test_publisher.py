@@ -160,7 +160,7 @@ REPLICA = calls.StoppedReplica("a", 0, 0, 1)
 def test_order_is_repeated_for_a_worker_that_restarted_meanwhile(parts):
     _, rpc, processes, publisher = parts
     done = run(publisher.stop_replicas([REPLICA]))
-    processes.incarnations[IO] = 2  # it answered, and restarted before the answer was seen
+    processes.incarnations[IO] = 2  # it replied, and restarted before the reply was read
     assert rpc.answer() == (IO, [REPLICA])
     assert not done.done
     publisher.subscribe(IO)

@@ -210,7 +210,7 @@ def test_watch_reports_changes_until_cancelled(bench: Bench) -> None:
     wait(store.create("/a/b"))
     wait(store.delete("/a/b"))
     wait(store.delete("/a"))
-    wait(store.exists("/a"))  # what changed before a read is reported before its answer
+    wait(store.exists("/a"))  # changes before a read are reported before its result
     assert events == [
         WatchEvent(CREATED, "/a"),
         WatchEvent(CHANGED, "/a"),

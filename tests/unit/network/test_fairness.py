@@ -28,7 +28,7 @@ pytestmark = pytest.mark.unit
 
 ANY_TIMEOUT_MS = 600_000
 LONGER_THAN_ALL_WORK_S = 30
-REQUESTS = 200  # their answers fit into a socket that nobody reads
+REQUESTS = 200  # their responses fit into a socket that is not read
 
 
 @contextmanager

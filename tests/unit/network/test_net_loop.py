@@ -281,7 +281,7 @@ def test_requests_that_come_at_once_are_received_whole_into_one_block(harness):
     client = harness.connect()
     records = [bytes([number]) * 10_000 for number in range(6)]
 
-    for _ in range(2):  # how much comes at once is known from the first time
+    for _ in range(2):  # the size of a burst is known from the first time
         client.send(b"".join(produce(9, records={0: data}) for data in records))
         harness.turn()
         sent = harness.descriptors()

@@ -15,7 +15,7 @@ from kbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 pytestmark = pytest.mark.unit
 
 KIB = 1 << 10
-HEAVY_BYTES = 3 << 20  # two of them are more than are worked on at a time
+HEAVY_BYTES = 3 << 20  # two of them exceed the number served at a time
 
 
 def test_connection_with_much_to_do_is_behind_the_others_after_its_slice() -> None:

@@ -182,7 +182,8 @@ def test_other_errors_pause_the_partition_where_it_is(state: str, error: int) ->
     partition.resume(499 + BACKOFF_MS)
     assert partition.state is State.BACKOFF
     partition.resume(500 + BACKOFF_MS)
-    if state == "truncating":  # asked anew: it may have been cut by hand, or have more epochs
+    # Asked again: it may have been truncated manually, or have more epochs.
+    if state == "truncating":
         assert partition.state is State.TRUNCATING
     else:
         assert (partition.state, partition.question) == before

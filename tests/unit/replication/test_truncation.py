@@ -52,7 +52,7 @@ def test_log_without_epochs_keeps_what_is_committed(tmp_path, watermark, offset)
     [
         (10, (2, 10), 10),  # same log
         (10, (2, 30), 10),  # the leader has more of it
-        (10, (2, 8), 8),  # this log has more of it: it was not committed
+        (10, (2, 8), 8),  # this log has more records of it: they were not committed
         (10, (2, 5), 5),  # all of it
     ],
 )

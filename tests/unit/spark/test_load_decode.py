@@ -54,9 +54,9 @@ def test_values_of_the_schema_become_a_struct() -> None:
     "wrong",
     [
         *(b"", b"{", b"\xff\xfe", b"7", b'"x"', b"[]", b"null", b'{"id":"x"}', b'{"id":1}{"id":2}'),
-        b"[" * 100_000,  # deeper than Python's parser goes
+        b"[" * 100_000,  # deeper than Python's parser allows
         b'{"name":"a\nb"}',  # a line end would become a blank
-        b'{"name":"\xff"}',  # Arrow's takes it, and readers refuse the file
+        b'{"name":"\xff"}',  # Arrow's accepts it, and readers reject the file
         b'{"name":"\xed\xa0\x80"}',
     ],
     ids=lambda wrong: repr(wrong[:20]),

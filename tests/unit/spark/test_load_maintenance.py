@@ -315,7 +315,7 @@ def test_state_of_ten_thousand_commits_is_read_in_a_second(tmp_path: Path) -> No
     log = CommitLog(store)
     folder = tmp_path / "commits"
     folder.mkdir()
-    for number in range(1, 10_051):  # written without syncs, which are not what is measured
+    for number in range(1, 10_051):  # written without syncs, which would distort the measurement
         (folder / f"{number:012d}.json").write_text(commit(number).to_json())
         if number == 10_000:
             assert log.maybe_checkpoint(number) and number % CHECKPOINT_EVERY == 0

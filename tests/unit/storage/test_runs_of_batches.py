@@ -46,7 +46,7 @@ def test_batches_of_one_log_are_written_with_one_call(bench):
 
 
 def anything(draw: random.Random) -> bytes:
-    """A batch that is mostly taken, and now and then rejected, of a producer or compressed."""
+    """A batch that is usually accepted and sometimes rejected, of a producer or compressed."""
     kind = draw.randrange(8)
     if kind == 0:
         damaged = bytearray(batch(3))

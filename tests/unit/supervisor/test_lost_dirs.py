@@ -150,7 +150,7 @@ def test_directory_is_not_forgotten_while_another_cannot_be_used(
     c = tmp_path / "c"
     c.write_text("in its place")
 
-    assert start(a, c).paths == [str(a)]  # nothing is begun anew while c is offline
+    assert start(a, c).paths == [str(a)]  # no log starts empty while c is offline
     c.unlink()
     with pytest.raises(ConfigError, match=f"{b} as well"):
         start(a, c)

@@ -47,7 +47,7 @@ def test_base_of_a_single_broker_goes_too(base: Path) -> None:
 def test_sweep_spares_a_living_run_and_removes_a_dead_one(base: Path) -> None:
     living = RuntimeDir.create(str(base))
     dead = RuntimeDir.create(str(base))
-    os.close(dead._lock_fd)  # what the kernel does when its supervisor dies
+    os.close(dead._lock_fd)  # as the kernel does when its supervisor dies
     Path(dead.path, "io-0.1").touch()
 
     removed = sweep(str(base))

@@ -242,7 +242,7 @@ def _fill(
 
 
 def _level(pool: _Pool, loads: list[int]) -> int:
-    """Move partitions from the most to the least loaded subscribers; how many were moved."""
+    """Move partitions from the most to the least loaded subscribers; returns the number moved."""
     lightest = [(loads[index], index) for index in pool.subscribers]
     heaviest = [(-loads[index], index) for index in pool.subscribers if pool.holdings[index]]
     heapq.heapify(lightest)

@@ -335,7 +335,7 @@ class ConsumerProtocol(Part):
             try:
                 self.downgrade(op, group, rest, "it migrated to the classic protocol")
                 return
-            except WireError:  # it is too large, and stays what it is
+            except WireError:  # too large: stays a consumer group
                 assert not op.records, group.group_id
         records: list[consumer_records.Record] = []
         name_counts, regex_counts = dict(group.name_counts), dict(group.regex_counts)

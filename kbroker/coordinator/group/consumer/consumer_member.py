@@ -18,8 +18,8 @@ STATIC_LEAVE_EPOCH = -2
 
 # How far the member is on its way to the target; the numbers are those of the records.
 STABLE = 0
-UNREVOKED_PARTITIONS = 1  # it has to revoke partitions before it may move to the next epoch
-UNRELEASED_PARTITIONS = 2  # partitions it is to get are still held by other members
+UNREVOKED_PARTITIONS = 1  # must revoke partitions before it may move to the next epoch
+UNRELEASED_PARTITIONS = 2  # partitions of its target are still owned by other members
 UNKNOWN_STATE = 127
 
 # topic id -> partition -> epoch in which the member got it

@@ -125,7 +125,7 @@ class Update:
         return self.group.changed_topics != set() and elapsed_ms >= MATCH_INTERVAL_MS
 
     def _match_again(self, pattern: str, changed: set[str] | None) -> bool:
-        """Match a pattern, perhaps of another member; whether its topics have changed."""
+        """Match a pattern, perhaps of another member; returns whether its topics have changed."""
         try:
             return self._match(pattern, changed)
         except WireError as error:
@@ -134,7 +134,8 @@ class Update:
             return False
 
     def _match(self, pattern: str, changed: set[str] | None) -> bool:
-        """Match a pattern with the changed topics, None for all; whether its topics have changed.
+        """Match a pattern with the changed topics, None for all; returns whether its topics have
+        changed.
 
         Raises INVALID_REGULAR_EXPRESSION.
         """

@@ -158,7 +158,7 @@ def test_deleted_partition_is_remembered_until_no_checkpoint_can_speak_of_it(sto
     store.open("t", 0, slot=0)
     store.open("other", 0, slot=1)
     log_dir = store.manager.dirs.at(store.dirs[0])
-    log_dir.given_up(("moved", 0))  # its lines go once its files have gone
+    log_dir.given_up(("moved", 0))  # its lines are removed after its files
     store.manager.remove_partitions([0])
     assert log_dir.died(("t", 0))
 

@@ -39,7 +39,7 @@ def test_retention_by_time_goes_by_the_newest_record(store):
     changed = sweep(store)
 
     assert changed == [0]
-    assert log.log_start_offset == 2  # the fourth is older, but the third in front of it stays
+    assert log.log_start_offset == 2  # the fourth is older, but the third before it is kept
     assert store.slot()["log_start_offset"] == 2
 
 

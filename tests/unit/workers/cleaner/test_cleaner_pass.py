@@ -116,7 +116,7 @@ def test_threads_share_the_buffers():
     assert limits == Limits(
         map_bytes=16 << 20,
         map_load_factor=0.7,
-        read_bytes=128 << 10,  # the other half of a thread's share is for what it writes
+        read_bytes=128 << 10,  # the other half of a thread's share is for its writes
         decompressed_bytes_max=5000,
         delete_retention_ms=60_000,
         index_bytes_max=4096,
