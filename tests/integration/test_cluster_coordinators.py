@@ -14,6 +14,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient
 from fault.wire_client import WireClient
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
@@ -22,8 +23,10 @@ from support.zookeeper import ZooKeeperServer
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest
+from kbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
+from kbroker.protocol.messages.list_groups import ListGroupsRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.testing import Broker, wait_until
 
@@ -364,3 +367,28 @@ def test_producer_gets_an_id_while_zookeeper_is_away(
         zookeeper.release()
     assert [answer.error_code for answer in found] == [0, 0, 0]
     assert len({answer.producer_id for answer in found}) == 3
+
+
+def test_each_broker_has_the_groups_that_it_coordinates(brokers: list[Broker], topic: str) -> None:
+    groups = groups_by_coordinator(brokers[0])
+    for group in groups.values():
+        consumer = ConfluentConsumer({"bootstrap.servers": brokers[0].bootstrap, "group.id": group})
+        try:
+            consumer.commit(offsets=[ConfluentPartition(topic, 0, 1)], asynchronous=False)
+        finally:
+            consumer.close()
+    everybody = set(groups.values())
+    for number, broker in zip(IDS, brokers, strict=True):
+        listed = {entry.group_id for entry in ask(broker, ListGroupsRequest(), 4).groups}
+        assert listed & everybody == {groups[number]}
+        request = DescribeGroupsRequest(groups=sorted(everybody))
+        described = {entry.group_id: entry.error_code for entry in ask(broker, request, 5).groups}
+        elsewhere = int(ErrorCode.NOT_COORDINATOR)
+        assert described == {g: 0 if g == groups[number] else elsewhere for g in everybody}
+    admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap})
+    found = {entry.group_id for entry in admin.list_consumer_groups().result().valid}
+    assert everybody <= found
+    for future in admin.delete_consumer_groups(sorted(everybody)).values():
+        future.result(60)
+    found = {entry.group_id for entry in admin.list_consumer_groups().result().valid}
+    assert not everybody & found
