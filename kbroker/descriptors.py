@@ -13,7 +13,7 @@ from kbroker.errors import SHORTAGES, ShortageError
 
 
 def first_kept(count: int) -> int:
-    """The lowest of the last ``count`` descriptors below the limit, a quarter of all at the most.
+    """The lowest of the last ``count`` descriptors below the limit, a quarter of all at most.
 
     The system gives out the lowest that is free: one from there on means that those below are in
     use.

@@ -45,7 +45,7 @@ def keep_freed_memory() -> None:
 
 
 # Rounds of the collector's second generation, each for some 7,000 objects more, after which all
-# objects are looked at. Where it is never quiet, this comes once in a while all the same.
+# objects are looked at. Where it is never quiet, this comes once in a while anyway.
 _ROUNDS = 10
 _BUSY_INTERVAL_MS = 30_000
 _NEVER = 2**31 - 1

@@ -8,7 +8,7 @@ from typing import NewType, cast
 
 # An index into the partition table, -1 for none. The owner is ``slot % num.io.threads``.
 SlotId = NewType("SlotId", int)
-# -1 where there is none.
+# -1 if there is none.
 BrokerId = NewType("BrokerId", int)
 # The offset of a record, or the end of some: the offset after the last. A ``position`` counts bytes
 # in a file. Functions that only look up an offset may take any int.

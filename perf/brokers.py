@@ -38,7 +38,7 @@ _held: list[socket.socket] = []
 def free_ports(count: int) -> list[int]:
     """Ports that the system gives to nobody else while this process lives.
 
-    They stay bound. Brokers can bind them all the same, for kbroker and Java set SO_REUSEADDR.
+    They stay bound. Brokers can bind them anyway, for kbroker and Java set SO_REUSEADDR.
     """
     sockets = [socket.socket() for _ in range(count)]
     _held.extend(sockets)

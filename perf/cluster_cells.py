@@ -68,7 +68,7 @@ class Condition:
         return max(values) if self.at_least else min(values)
 
     def passes(self, kbroker: float, kafka: float | None) -> bool | None:
-        """None where there is nothing to compare with."""
+        """None if there is nothing to compare with."""
         if self.limit is not None and kbroker > self.limit:
             return False
         if self.ratio is None:
@@ -401,7 +401,7 @@ def create_when_possible(cluster: Cluster, timeout: float) -> None:
             break
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                break  # an earlier request timed out and was served all the same
+                break  # an earlier request timed out and was served anyway
             if time.monotonic() > deadline:
                 raise CellFailed(f"{cluster.name}: no topic can be created: {error}") from error
             time.sleep(0.02)

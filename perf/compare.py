@@ -7,7 +7,7 @@
 
 Both brokers are up all the time and one is loaded at a time; which of them comes first changes from
 run to run. The JVM is warmed first, since a cold Kafka is a third as fast. Brokers run with their
-defaults, but for a deleted topic's files, which leave the disk after a second, and a new group,
+defaults, except for a deleted topic's files, which leave the disk after a second, and a new group,
 which waits for no further members.
 """
 
@@ -252,7 +252,7 @@ def main(arguments: list[str] | None = None) -> int:
     with ExitStack() as stack:
         running = start_brokers(options, stack)
         for name, broker in running.items():
-            # kbroker has no compiler to warm, but page tables and caches all the same.
+            # kbroker has no compiler to warm, but page tables and caches anyway.
             warm(broker, options.warm_seconds if name == "kafka" else min(3, options.warm_seconds))
         head = ROW.format("cell", "figure", "kbroker", f"Kafka {VERSION}", "ratio", "bar", "")
         print(with_peers(head, (name for name in PEERS if name in running)))

@@ -38,7 +38,7 @@ STEP = 7_368_787
 def batches(keys: int, value_bytes: int) -> Iterator[bytes]:
     """Every key twice, in an order that neither pass shares, a thousand records a batch."""
     value = b"v" * value_bytes
-    # attributes, timestamp delta 0, offset delta, key of 8 bytes; value and no headers behind it
+    # attributes, timestamp delta 0, offset delta, key of 8 bytes; value and no headers after it
     middles = [b"\0\0" + zigzag_varint(delta) + b"\x10" for delta in range(RECORDS_PER_BATCH)]
     end = zigzag_varint(len(value)) + value + b"\0"
     heads = [zigzag_varint(len(middle) + 8 + len(end)) + middle for middle in middles]
@@ -133,7 +133,7 @@ def read_all(leaders: dict[int, tuple[str, int]], topic: str) -> dict[str, float
 
 
 def read_partition(address: tuple[str, int], topic: str, partition: int) -> int:
-    """The end offset, once all in front of it was received."""
+    """The end offset, once all before it was received."""
     offset = 0
     with RawClient(address, timeout=30) as client:
         while True:

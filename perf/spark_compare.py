@@ -55,7 +55,7 @@ SETTLE_MAX_S, SETTLE_WINDOW_S, SETTLED_CORES = 10.0, 0.5, 0.05
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement. rows: 0 where only time counts. python_seconds: CPU of Spark's workers."""
+    """One measurement. rows: 0 if only time counts. python_seconds: CPU of Spark's workers."""
 
     seconds: float
     cpu_seconds: float

@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
-    """Below all else, but for pytest's own last line, is what was left out."""
+    """Below all else, except for pytest's own last line, is what was left out."""
     yield
     reports = terminalreporter.getreports("skipped")
     text = left_out(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
-    """The command; 0 when no round failed."""
+    """The command; 0 if no round failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=0, help="stop after so many; 0: no limit")
     parser.add_argument("--minutes", type=float, default=0, help="stop after so long; 0: no limit")

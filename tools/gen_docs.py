@@ -179,7 +179,7 @@ def _default(key: Key) -> str:
 
 
 def _allowed(key: Key) -> str:
-    """The rules of a key; empty where its type says all."""
+    """The rules of a key; empty if its type says all."""
     parts = []
     if key.one_of is not None:
         parts.append(", ".join(f"`{word}`" for word in key.one_of))

@@ -1,6 +1,6 @@
 """The data directories to adopt: checks their owner, that they are not in use, and their content.
 
-Reads only, but for the locks, which are those a broker takes.
+Reads only, except for the locks, which are those a broker takes.
 """
 
 from __future__ import annotations

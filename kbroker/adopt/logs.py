@@ -172,7 +172,7 @@ def _check_no_log_is_missing(path: str, names: set[str]) -> None:
 
 
 def _check_tail(path: str, base: int) -> None:
-    """Raise Refusal unless the last segment ends as a clean stop of a broker leaves it."""
+    """Raise Refusal unless the last segment ends as a clean shutdown of a broker leaves it."""
     file = os.path.join(path, segment_name(base, LOG_SUFFIX))
     scan = _walk_end(path, base, os.stat(file).st_size)
     if scan.stop == DAMAGED:
@@ -187,7 +187,7 @@ def _check_tail(path: str, base: int) -> None:
 def check_producer_snapshots(directory: str, end: int, log: str, advice: str) -> None:
     """Raise Refusal when a log that was closed in order ends before its last producer snapshot.
 
-    Brokers write one where the log ends when they are stopped; none lies behind the end. log,
+    Brokers write one where the log ends when they are stopped; none lies after the end. log,
     advice: how the message begins and ends.
     """
     newest = max(list_snapshots(directory), default=0)
@@ -216,7 +216,7 @@ def _walk_end(path: str, base: int, length: int) -> Scan:
 def _ask_index(
     kind: type[Index], path: str, base: int, limit: int, question: Callable[[Index], Entry]
 ) -> Entry | None:
-    """A segment's index. None when it is missing or invalid: the broker rebuilds it.
+    """A segment's index. None if it is missing or invalid: the broker rebuilds it.
 
     limit: as for the index's ``verify``.
     """

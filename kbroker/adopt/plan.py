@@ -98,7 +98,7 @@ def plan_for(
     """Read everything, change nothing. Raises Refusal, OSError.
 
     metadata_log_dir: where ``__cluster_metadata-0`` is, if in none of the directories.
-    zookeeper: where a Kafka in ZooKeeper mode keeps settings, which are not known without it.
+    zookeeper: where a Kafka in ZooKeeper mode keeps settings, which are unknown without it.
     without_metadata: KRaft's metadata log is lost, and with it the settings.
     without_remote_records, missing_begin_empty: records in remote storage are left behind,
     partitions that are not here are created empty, instead of a Refusal.

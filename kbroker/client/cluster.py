@@ -339,7 +339,7 @@ class Cluster:
                 raise error from None
 
     def known(self, name: str) -> Topic | None:
-        """A topic from the latest metadata; None when that is too old."""
+        """A topic from the latest metadata; None if that is too old."""
         if time.monotonic() - self._heard_at.get(name, 0.0) > _METADATA_AGE_S:
             return None
         return self._topics.get(name)

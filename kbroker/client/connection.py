@@ -108,7 +108,7 @@ class Connection:
         try:
             if security is not None:
                 self._socket = security.wrap(self._socket, host, self.address, deadline)
-            # Below TLS, how many bytes a record of it has is not known here.
+            # Below TLS, how many bytes a record of it has is unknown here.
             self._wakes_at = None if isinstance(self._socket, ssl.SSLSocket) else 1
             self._negotiate(deadline)
             if security is not None and security.mechanism is not None:

@@ -129,7 +129,7 @@ class RangeFetch:
     # -- one set
 
     def _next_set(self) -> RecordSet | None:
-        """The next set; None when the rest of the range turned out to be a gap."""
+        """The next set; None if the rest of the range turned out to be a gap."""
         what = f"records of {self.topic}-{self.partition} from offset {self.next_offset}"
         retry = self.cluster.retry(what, self._deadline)
         while True:

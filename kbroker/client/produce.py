@@ -2,7 +2,7 @@
 
 Driven by the caller: ``send`` and ``flush`` do all the work, there is no thread. Batches of a
 partition arrive in the order they were sent, and once each if the producer is idempotent: a batch
-that failed is sent again with its sequence numbers, and the batches that were in flight behind it
+that failed is sent again with its sequence numbers, and the batches that were in flight after it
 wait for it.
 """
 
@@ -36,7 +36,7 @@ from kbroker.record.compression import ZSTD
 # BOUND: a broker remembers the last five batches of a producer, and so knows again no more than
 # five that are sent twice.
 IN_FLIGHT_MAX = 5
-# From these versions on a request names topics by id; adds a partition to a transaction by itself.
+# From these versions on a request names topics by id; adds a partition to a transaction on its own.
 _FIRST_BY_ID = 13
 _FIRST_IMPLICIT = 12
 # The first that may have zstd.

@@ -36,7 +36,7 @@ class PartitionChange(NamedTuple):
 
 
 class TopicChange(NamedTuple):
-    """A topic before and after; None where it does not exist.
+    """A topic before and after; None if it does not exist.
 
     If their ids differ, the topic was deleted and recreated.
     """

@@ -40,7 +40,7 @@ class PartitionImage(NamedTuple):
     leader_epoch: int
     isr: list[BrokerId]
     replicas: list[BrokerId]
-    slot: SlotId  # partition-table slot of this broker's replica, NO_SLOT when there is none
+    slot: SlotId  # partition-table slot of this broker's replica, NO_SLOT if there is none
     slot_incarnation: int  # distinguishes the slot's current replica from earlier ones
     partition_epoch: int = 0  # version of leader, leader epoch and isr: of their node in the store
     is_new: bool = False  # for io workers: the controller has created it, so it has no log anywhere

@@ -251,7 +251,7 @@ class BrokerConfig:
             if value is not None and factor != 1:
                 value *= factor
             if name == "retention.ms" and value is not None:
-                value = max(-1, value)  # every negative time means "for ever"
+                value = max(-1, value)  # every negative time means "forever"
             if self.is_set(server_name):
                 return value
             if default is None:

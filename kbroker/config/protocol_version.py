@@ -1,7 +1,7 @@
 """The protocol that brokers speak among themselves, as ``inter.broker.protocol.version`` names it.
 
 A version of Kafka may consist of several steps: 2.7 of 2.7-IV0, 2.7-IV1 and 2.7-IV2. COMPAT: texts
-are read as by Kafka, which looks at the first two numbers only, and takes a version without a step
+are read as in Kafka, which looks at the first two numbers only, and takes a version without a step
 for its last one.
 """
 

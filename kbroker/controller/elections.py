@@ -1,6 +1,6 @@
 """Leader election: leader and ISR of a partition after brokers have joined or failed. Pure.
 
-Each function takes a partition as it is and returns what it becomes, None where that is no change.
+Each function takes a partition as it is and returns what it becomes, None if that is no change.
 Whatever changes here begins a leader epoch, also when the leader stays: replicas that have not
 heard of the change are told apart from those that have. The partition epoch is for who writes it.
 """

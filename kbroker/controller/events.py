@@ -1,6 +1,6 @@
 """The controller's event queue.
 
-While an event waits for the store, those behind it wait, too: what it decided before it waited
+While an event waits for the store, those after it wait, too: what it decided before it waited
 still holds when it goes on, as nothing else changes the controller's state.
 """
 

@@ -1,4 +1,4 @@
-"""ElectLeaders: preferred leader election, or unclean election where there is no leader."""
+"""ElectLeaders: preferred leader election, or unclean election if there is no leader."""
 
 from __future__ import annotations
 

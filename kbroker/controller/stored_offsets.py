@@ -52,7 +52,7 @@ class StoredOffsets:
                 raise _failed(error) from error
 
     async def fetch(self, sender: Address, asked: FetchStoredOffsets) -> list[int | None]:
-        """The offset of each partition, None where there is none."""
+        """The offset of each partition, None if there is none."""
         check_group_id(asked.group)
         try:
             return [

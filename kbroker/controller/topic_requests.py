@@ -131,7 +131,7 @@ class TopicRequests:
         )
 
     def _internal_replicas(self, key: str) -> int:
-        """The configured number. A standalone broker has one: groups must work all the same.
+        """The configured number. A standalone broker has one: groups must work anyway.
 
         COMPAT: in a cluster, an internal topic waits until enough brokers have joined.
         """

@@ -1,7 +1,7 @@
 """Reads the log of an internal partition into a machine: at start, and after a crash.
 
 Damage costs no more than the damaged batch or record: it is named in one ERROR line, and loading
-continues behind it. The caller runs ``load`` one step at a time, so that a long log does not block
+continues after it. The caller runs ``load`` one step at a time, so that a long log does not block
 its process.
 """
 

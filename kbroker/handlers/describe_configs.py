@@ -57,7 +57,7 @@ def fail(ctx: RequestContext, request: DescribeConfigsRequest, error: WireError)
 async def handle_describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Describe each resource by itself, once: all settings of one may be a thousand times as long
+    """Describe each resource on its own, once: all settings of one may be a thousand times as long
     as its name.
     """
     response = DescribeConfigsResponse()

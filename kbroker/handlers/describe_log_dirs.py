@@ -23,7 +23,7 @@ def fail(ctx: RequestContext, request: DescribeLogDirsRequest, error: WireError)
     """An error without a directory; versions before 3 have no field for it."""
     if ctx.api_version < 3:
         if error.code == Kind.CLUSTER.error:
-            return DescribeLogDirsResponse()  # COMPAT: as by Kafka
+            return DescribeLogDirsResponse()  # COMPAT: as in Kafka
         raise error
     return DescribeLogDirsResponse(error_code=int(error.code))
 

@@ -1,6 +1,6 @@
 """SaslHandshake (17): versions 0 and 1, and SaslAuthenticate (36): versions 0 to 2.
 
-Both are rejected, as by Kafka on a listener without SASL: no listener here speaks it yet.
+Both are rejected, as in Kafka on a listener without SASL: no listener here speaks it yet.
 """
 
 from __future__ import annotations

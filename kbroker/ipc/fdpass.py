@@ -64,7 +64,7 @@ def send_connection(sock: socket.socket, fd: int, listener_index: int, peer_host
 def receive_connections(sock: socket.socket, reserved: int = 0) -> list[tuple[int, int, str]]:
     """Network process: the (descriptor, listener index, peer host) of connections that arrived.
 
-    reserved: the last descriptors below the process's limit, a quarter of them at the most, that
+    reserved: the last descriptors below the process's limit, a quarter of them at most, that
     are no connection's.
 
     The caller owns the descriptors, and reports the end of each with ``send_closed`` and its host.
@@ -109,7 +109,7 @@ def _descriptor_of(ancillary: list[tuple[int, int, bytes]]) -> int | None:
 def send_closed(sock: socket.socket, peer_hosts: list[str]) -> bool:
     """Network process: report connections that ended, by ``host_of`` their peers.
 
-    False when the acceptor has not kept up and nothing, or not everything, was sent; the hosts that
+    False if the acceptor has not kept up and nothing, or not everything, was sent; the hosts that
     were sent are removed from the list, the caller tries again with the rest.
     """
     while peer_hosts:

@@ -72,7 +72,7 @@ def pack(outbox: deque[bytes]) -> tuple[bytes, int]:
 
 
 def send_all(outbox: deque[bytes], send: Callable[[bytes], bool]) -> bool:
-    """Send the entries of ``outbox``; False when ``send`` had no room: the rest stays."""
+    """Send the entries of ``outbox``; False if ``send`` had no room: the rest stays."""
     while outbox:
         message, count = pack(outbox)
         if not send(message):

@@ -239,7 +239,7 @@ class PartitionCheck:
             intact = intact and scan.problem is None
             self.end_offset = scan.next_offset if intact else None
             if following is not None and (scan.problem or scan.next_offset > following):
-                # Errors of this segment have been reported; the next segment is checked by itself.
+                # Errors of this segment have been reported; the next segment is checked on its own.
                 producers = walk.producers_before(self._directory, following)
         return epochs, size, batches
 

@@ -4,10 +4,10 @@ The controller uses it through ``kbroker.metastore.embedded``; commands that rea
 metadata of a stopped broker use the file directly.
 
 The file is in the first log directory, where Kafka ignores plain files that it does not know. WAL
-with synchronous=FULL: a commit is one sync and survives ``kill -9`` and a power cut. The file is
-locked exclusively while the store is open, so a second broker on the same directory cannot start.
-A session lasts while the file is open: session ids only grow, and ephemeral nodes of a session are
-removed by the next.
+with synchronous=FULL: a commit is one sync and survives ``kill -9`` and a power failure. The file
+is locked exclusively while the store is open, so a second broker on the same directory cannot
+start. A session lasts while the file is open: session ids only grow, and ephemeral nodes of a
+session are removed by the next.
 
 The owner calls ``settle`` periodically: it checkpoints the write-ahead log and writes the state to
 a second file, the last good state. If the database is found damaged, or older than that file, at

@@ -27,7 +27,7 @@ TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
 CONFIG_CHANGES = "/config/changes"
-CONFIG_CHANGE = "/config/changes/config_change_"  # with a number behind it
+CONFIG_CHANGE = "/config/changes/config_change_"  # with a number after it
 ADMIN = "/admin"
 DELETE_TOPICS = "/admin/delete_topics"
 # What brokers report to the controller, in sequential nodes that it deletes.

@@ -97,7 +97,7 @@ class NodeStat(NamedTuple):
     created_ms: int
     modified_ms: int
     # For an ephemeral node: larger than that of every ephemeral node created before, so it
-    # distinguishes a node from earlier ones at its path. Others have 0 where the store keeps none.
+    # distinguishes a node from earlier ones at its path. Others have 0 if the store keeps none.
     created_id: int
     owner_session: int  # whose end is the node's end; 0: the node is not ephemeral
 

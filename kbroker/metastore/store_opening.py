@@ -63,7 +63,7 @@ class Opening:
     """
 
     def __init__(self, directory: str, copy: StoreCopy | None) -> None:
-        """copy: the last good state, None where there is none."""
+        """copy: the last good state, None if there is none."""
         self.path = os.path.join(directory, FILE_NAME)
         self.damage: str | None = None
         self._directory = directory

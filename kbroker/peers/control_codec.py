@@ -38,7 +38,7 @@ from kbroker.protocol.messages.update_metadata import UpdateMetadataRequest, Upd
 P = TypeVar("P", LedPartition, KnownPartition, StoppedPartition)
 
 PORT_MAX = 65_535
-# BOUND: partitions of a cluster, those in front of a named one included: an image lists them all.
+# BOUND: partitions of a cluster, those before a named one included: an image lists them all.
 CLUSTER_PARTITIONS_MAX = 200_000
 API_OF: dict[type[ControlRequest], ApiKey] = {
     LeaderAndIsr: ApiKey.LEADER_AND_ISR,

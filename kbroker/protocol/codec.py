@@ -122,7 +122,7 @@ class _Parts(bytearray):
 def encode_into(message: Message, version: int, out: bytearray) -> None:
     """Append the encoding of ``message`` in ``version`` to ``out``.
 
-    Raises EncodeError if a value does not fit its type, is null where the version forbids it, or is
+    Raises EncodeError if a value does not fit its type, is null if the version forbids it, or is
     set although the version has no such field and the definition does not allow to ignore it.
     ``out`` may then hold part of the message.
     """

@@ -129,7 +129,7 @@ def parse_versions(text: str) -> VersionRange:
 def top_level_names(text: str) -> list[str]:
     """Find the names of a message's own fields, without parsing the definition.
 
-    They are the lines indented least, but for those that begin a shared struct.
+    They are the lines indented least, except for those that begin a shared struct.
     """
     lines = [line for line in text.split("\n") if line and not line.isspace()]
     if not lines:

@@ -25,7 +25,7 @@ class BatchBuilder:
     """Collects records and builds batches of format 2 from them.
 
     codec: compression.NONE, GZIP, SNAPPY, LZ4 or ZSTD. producer_id, producer_epoch, base_sequence:
-    -1 when the producer is not idempotent. append_time_ms: makes it a batch of append time.
+    -1 if the producer is not idempotent. append_time_ms: makes it a batch of append time.
     leader_epoch: -1 as clients send it; the broker stamps its own.
     """
 
@@ -117,7 +117,7 @@ class BatchBuilder:
         )
 
     def build(self, last_offset_delta: int | None = None) -> bytes:
-        """The batch with header and checksum. Raises ValueError when there is no record.
+        """The batch with header and checksum. Raises ValueError if there is no record.
 
         last_offset_delta: of the batch, where compaction took its last records.
         """

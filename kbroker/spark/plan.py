@@ -34,7 +34,7 @@ class OffsetRange:
     """Offsets ``[start, end)`` of one partition.
 
     size_bytes: about how much the broker holds for them; an estimate that only balances the tasks.
-    topic_id: which topic of that name is meant; empty where brokers have no ids, or none matters.
+    topic_id: which topic of that name is meant; empty if brokers have no ids, or none matters.
     """
 
     topic: str

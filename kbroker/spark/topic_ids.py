@@ -100,7 +100,7 @@ class TopicIds:
         self._back[topic] = one, dict(ends)
 
     def learn(self, now: Mapping[str, bytes], topics: Iterable[str]) -> None:
-        """Take ids of topics that were not known, forget others than ``topics``, keep all."""
+        """Take ids of topics that were unknown, forget others than ``topics``, keep all."""
         present = set(topics)
         for name, one in now.items():
             if name not in self._back:

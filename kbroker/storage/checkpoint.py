@@ -101,7 +101,7 @@ _NO_LINE = _Line(-1, -1, -1)
 
 
 def _sound_lines(data: bytes) -> bytes | None:
-    """The lines of a file, each after a newline; None when the file is invalid."""
+    """The lines of a file, each after a newline; None if the file is invalid."""
     if not _SOUND.fullmatch(data):
         return None
     _version, count, body = data.split(b"\n", 2)

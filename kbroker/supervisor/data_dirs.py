@@ -33,7 +33,7 @@ from kbroker.uuids import new_uuid, uuid_text
 
 logger = logging.getLogger(__name__)
 
-# A killed broker's processes are gone a moment after its supervisor; a start right behind it waits
+# A killed broker's processes are gone a moment after its supervisor; a start right after it waits
 # that long.
 LOCK_WAIT_S = 2.0
 _LOCK_POLL_S = 0.02

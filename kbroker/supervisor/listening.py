@@ -38,7 +38,7 @@ def bind_listeners(config: BrokerConfig) -> list[tuple[Listener, socket.socket]]
 
 
 def bind_metrics(config: BrokerConfig) -> socket.socket | None:
-    """The exporter's socket, None when metrics.port turns it off.
+    """The exporter's socket, None if metrics.port turns it off.
 
     If the port is only the default and in use, perhaps by another broker, any free one will do.
     """

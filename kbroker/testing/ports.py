@@ -10,7 +10,7 @@ LOCALHOST = "127.0.0.1"
 class HeldPort:
     """A port that the system assigns to nobody else until ``release``.
 
-    It stays bound, and this socket never listens. A server can bind it all the same if it sets
+    It stays bound, and this socket never listens. A server can bind it anyway if it sets
     SO_REUSEADDR, as kbroker and Java do: also again, after a restart.
     """
 

@@ -231,7 +231,7 @@ class Worker:
                 "linger.ms": 1,
                 "reconnect.backoff.max.ms": 200,
                 "retry.backoff.ms": 20,
-                # librdkafka 2.16 waits for ever for a group's coordinator that it has replaced by
+                # librdkafka 2.16 waits forever for a group's coordinator that it has replaced by
                 # bootstrapping again, within send_offsets_to_transaction.
                 "metadata.recovery.strategy": "none",
                 "log_level": 0,

@@ -16,7 +16,7 @@ from kbroker.testing import wait_until
 
 MIB = 1 << 20
 # What XFS calls XFS_IOC_GOINGDOWN and ext4 understands too: every later access fails with EIO,
-# what was not written back is gone, as in a power cut. 2: do not even flush the journal.
+# what was not written back is gone, as in a power failure. 2: do not even flush the journal.
 _SHUT_DOWN = (2 << 30) | (4 << 16) | (ord("X") << 8) | 125
 _NO_JOURNAL_FLUSH = 2
 # What mkfs asks for at least; the file has holes where nothing was written.

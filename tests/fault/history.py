@@ -23,7 +23,7 @@ from itertools import pairwise
 from kbroker.record.batch import Record, RecordBatch
 
 Partition = tuple[str, int]
-# Fates of an entry; "open" has no marker behind it yet.
+# Fates of an entry; "open" has no marker after it yet.
 PLAIN, COMMITTED, ABORTED, OPEN, MARKER = "plain", "committed", "aborted", "open", "marker"
 UNKNOWN = "unknown"
 _COMMIT_MARKER = b"\0\0\0\1"  # WIRE: version 0, type 1; an abort has type 0
@@ -210,7 +210,7 @@ class History:
         """Every contradiction, as one line each; empty if there are none.
 
         log: all records of every partition, as read after the last fault. lost_allowed: for tests
-        that destroyed data on purpose; the rest is checked all the same.
+        that destroyed data on purpose; the rest is checked anyway.
         """
         problems: list[str] = []
         places = self._places(log, problems)

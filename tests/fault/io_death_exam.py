@@ -103,7 +103,7 @@ class LibrdkafkaWriter:
         return self._report.acked
 
     def _note(self, text: str) -> None:
-        # What it says of connections is no error of a record, and it goes on by itself.
+        # What it says of connections is no error of a record, and it goes on on its own.
         if "_TRANSPORT" not in text and "_ALL_BROKERS_DOWN" not in text:
             self._report.errors.append(text)
 

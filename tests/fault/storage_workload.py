@@ -48,7 +48,7 @@ def value_of(generation: int, offset: int, key: bytes) -> bytes:
 
 
 class Workload:
-    """One run; ``mark`` tells what a power cut from here on must leave."""
+    """One run; ``mark`` tells what a power failure from here on must leave."""
 
     def __init__(self, directory: Path, mark: Marker, seed: int, moves: str) -> None:
         self.random = random.Random(seed)

@@ -361,7 +361,7 @@ def test_damaged_metadata_store_costs_no_record(
 
 
 def test_marker_beside_a_torn_log_hides_nothing(template: Path, tmp_path: Path) -> None:
-    """A clean-shutdown marker that lies: the log is cut where it is torn all the same."""
+    """A clean-shutdown marker that lies: the log is cut where it is torn anyway."""
     with Survivor(template, tmp_path / "b") as survivor:
         path = file_of(survivor.data_dir, 1)
         (survivor.data_dir / ".kafka_cleanshutdown").touch()

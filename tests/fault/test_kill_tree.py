@@ -192,6 +192,6 @@ def test_stop_ends_in_time_when_a_process_does_not_move(kind: str, leftovers: Le
 
         broker.stop()
 
-        # And what a machine adds that stands still; the process would not end by itself.
+        # And what a machine adds that stands still; the process would not end on its own.
         assert time.monotonic() - began < STOP_WITHIN_S + 13
     leftovers.check()

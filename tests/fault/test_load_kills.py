@@ -142,7 +142,7 @@ def test_kill_of_who_replaces_files_leaves_each_record_once(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_kill_at_each_point_leaves_each_record_once_in_postgresql(tmp_path: Path) -> None:
-    """One server for all of them, made anew for each."""
+    """One server for all of them, recreated for each."""
     with postgresql() as url:
         for nth, point in enumerate(points.POINTS):
             kill_and_check(tmp_path, url, point, 1 + nth % 2)

@@ -2,7 +2,7 @@
 
 What ``test_power_cut_broker`` promises by its own rules about disks, here by those of the kernel.
 Everything is stopped for the moment of the cut: ext4 drops errors of a sync that a forced shutdown
-meets halfway, which a power cut does not.
+meets halfway, which a power failure does not.
 """
 
 from __future__ import annotations

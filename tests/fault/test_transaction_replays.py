@@ -142,7 +142,7 @@ def test_late_requests_of_past_transactions_change_nothing(seed: int, scale: int
             producer.init()
             for number in range(TRANSACTIONS * scale):
                 _transact(producer, log.begin(), chance, number)
-            # Late ones are still on their way; one more transaction is behind them all.
+            # Late ones are still on their way; one more transaction is after them all.
             hold(1.5)
             _transact(producer, log.begin(), chance, 0)
             producer.close()

@@ -175,7 +175,7 @@ class Disk:
     # ---- what a cut leaves ----
 
     def write(self, target: Path, chance: random.Random, rules: str) -> None:
-        """Make ``target`` what the disk may hold after a power cut."""
+        """Make ``target`` what the disk may hold after a power failure."""
         names = self._surviving_names(chance, rules)
         target.mkdir(parents=True, exist_ok=True)
         for path, file in names.items():

@@ -50,7 +50,7 @@ class Peer:
             self.rpc.serve(calls.STOP_REPLICAS, self.on_stop_replicas)
 
     def on_hello(self, outcome: Pending) -> None:
-        """Take the image before any message behind it, and only then be ready, as a worker does."""
+        """Take the image before any message after it, and only then be ready, as a worker does."""
         if outcome.error is None:
             self.welcome = outcome.value
             self.image.apply(outcome.value)

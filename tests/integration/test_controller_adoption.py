@@ -210,7 +210,7 @@ def test_data_of_kafka_is_left_to_kbroker_adopt(harness, reason):
 
 
 def test_gaps_of_a_broker_that_was_stopped_in_order_are_served(tmp_path):
-    """The supervisor has taken the mark of the clean stop away by the time the controller looks."""
+    """The supervisor has removed the clean shutdown marker by the time the controller looks."""
     directory = zookeeper_dir(tmp_path / "data")
     drop_records(directory, 2, 4)
 

@@ -82,8 +82,8 @@ def client(broker: Broker) -> Iterator[WireClient]:
 
 
 def files_of(broker: Broker) -> set[str]:
-    """Every path in the broker's directory and the entries beside it, but for those that come with
-    time.
+    """Every path in the broker's directory and the entries beside it, except for those that come
+    with time.
     """
     inside = {
         str(path)

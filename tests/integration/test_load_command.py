@@ -195,7 +195,7 @@ def test_records_that_are_deleted_between_plan_and_task_are_a_gap_where_loss_is_
 def test_task_does_not_read_another_topic_than_was_planned(
     kbroker_broker: Broker, tmp_path: Path
 ) -> None:
-    """The topic is made anew between the plan and the task."""
+    """The topic is recreated between the plan and the task."""
     make_topic(kbroker_broker, "load-between", 1)
     produce(kbroker_broker.bootstrap, "load-between", [20])
     source = BrokerSource(kbroker_broker.bootstrap, {}, ("load-between",))

@@ -1,4 +1,4 @@
-"""A start without a data directory of the last one: nothing that was in it is begun anew."""
+"""A start without a data directory of the last one: nothing that was in it is begun again."""
 
 from __future__ import annotations
 

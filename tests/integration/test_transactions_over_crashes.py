@@ -132,7 +132,7 @@ class Client:
         return response.error_code == 0
 
     def produce(self, partition: int, value: str) -> int:
-        """One record; version 12 adds the partition to the transaction by itself."""
+        """One record; version 12 adds the partition to the transaction on its own."""
         builder = BatchBuilder(
             compression.NONE,
             producer_id=self.identity[0],

@@ -75,7 +75,7 @@ ADMINS = clients(*PYTHON, *java_names())
 # The two sides of what changed in Kafka 4: the newest of each is enough for groups.
 GROUP_JAVA = ("java 3.9.1", "java 4.3.0")
 
-# Records are kept for ever: tests date some of them years back. Groups and transactions get on as
+# Records are kept forever: tests date some of them years back. Groups and transactions get on as
 # fast as they can.
 SETTINGS = {
     "log.retention.ms": -1,

@@ -33,7 +33,7 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 def kbroker(log_dirs: list[Path], home: Path) -> Broker:
     settings = {**INTERNAL, "log.dirs": ",".join(map(str, log_dirs)), "broker.id": "1"}
-    settings["shutdown.timeout.ms"] = "60000"  # the way back is after a clean stop only
+    settings["shutdown.timeout.ms"] = "60000"  # the way back is after a clean shutdown only
     return Broker(settings, directory=home / "kbroker", start_timeout=60)
 
 

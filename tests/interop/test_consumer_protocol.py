@@ -190,7 +190,7 @@ def test_static_member_that_stays_away_gives_up_its_partitions_after_its_session
         create(broker, "t", 2)
         first = static_member(broker, "instance-1")
         wait_until(lambda: first.poll(0.05) or len(first.assignment()) == 2, 20)
-        second = static_member(broker, "instance-2")  # it joins by itself, polled or not
+        second = static_member(broker, "instance-2")  # it joins on its own, polled or not
 
         def both_have_one() -> bool:
             first.poll(0.05)

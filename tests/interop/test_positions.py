@@ -128,7 +128,7 @@ def test_read_committed_sees_plain_records(driver: Driver, writer: AdminDriver, 
 def test_small_partition_limit_still_reads_all(
     driver: Driver, writer: AdminDriver, made: str
 ) -> None:
-    """Each fetch gets one batch, the next starts behind it."""
+    """Each fetch gets one batch, the next starts after it."""
     messages = payloads(60, 1000)
     for at in range(0, 60, 20):
         writer.produce(made, messages[at : at + 20])

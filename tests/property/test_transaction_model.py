@@ -2,7 +2,7 @@
 
 Producers of both protocols start, write, commit, abort, and are replaced while they still send;
 requests come late and twice; the log rejects records, holds them back, or loses what was not yet
-committed; markers fail, are written and not acknowledged, or wait; the coordinator is loaded anew.
+committed; markers fail, are written and not acknowledged, or wait; the coordinator is loaded again.
 
 What must hold: no record raises a decision twice or lowers an epoch; who was replaced changes
 nothing; once all is well again every transaction ends within its timeout, in all its partitions the

@@ -7,7 +7,7 @@ the marker of a transaction may come between the question of the next one and it
 
 What must hold: the producer is told nothing but success and what it may try again, and once all has
 arrived the group's offset is that of the last committed transaction. The same where either
-coordinator is loaded anew at any moment.
+coordinator is loaded again at any moment.
 """
 
 from __future__ import annotations

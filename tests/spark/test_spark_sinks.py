@@ -482,7 +482,7 @@ def test_abort_of_a_stream_without_a_query_leaves_it_to_the_next_run(
 
 
 def test_abort_without_any_message_leaves_a_batch_that_is_recorded(bootstrap, topic, tmp_path):
-    """The tasks of a repetition were killed: the batch must be committed all the same."""
+    """The tasks of a repetition were killed: the batch must be committed anyway."""
     crashed = Crashed(bootstrap, topic)
     (tmp_path / "metadata").write_text(json.dumps({"id": crashed.query}))
     options = crashed.options(checkpointLocation=str(tmp_path))

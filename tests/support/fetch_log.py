@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 def batch_bytes(base_offset: int, records: int, size: int, epoch: int = 0) -> bytes:
     """A format 2 batch of ``size`` bytes (61 at least) that claims ``records`` records.
 
-    The reader of a log looks at no byte behind the header, so the records are filler.
+    The reader of a log looks at no byte after the header, so the records are filler.
     """
     body = (base_offset % 251).to_bytes(1, "big") * (size - 61)
     head = struct.pack(">qiib", base_offset, size - 12, epoch, 2)
@@ -269,7 +269,7 @@ class FetchBench:
         return topic
 
     def start(self, wanted: object, version: int = 12, **fields: object) -> FetchResponse | None:
-        """Send a request; None when it is parked, under ``self.token``."""
+        """Send a request; None if it is parked, under ``self.token``."""
         self.token += 1
         body = self.request(wanted, version, **fields)  # type: ignore[arg-type]
         reply = self.engine.handle_bytes(body, version, 7000 + version, self.token, self.now_ms)

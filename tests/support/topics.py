@@ -16,7 +16,7 @@ WAIT_S = 60.0
 
 
 class Record(NamedTuple):
-    """headers: None where there are none. timestamp: ms, None to let the client choose."""
+    """headers: None if there are none. timestamp: ms, None to let the client choose."""
 
     key: bytes | None
     value: bytes | None

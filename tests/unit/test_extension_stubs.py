@@ -63,11 +63,11 @@ def attributes(kind: type) -> set[str]:
 
 
 def parameters(value: Any) -> list[str] | None:
-    """Names of the parameters, None where the extension does not tell."""
+    """Names of the parameters, None if the extension does not tell."""
     found = SIGNATURE.match((value.__doc__ or "").split("\n")[0])
     if found is None:
         return None
-    # A type may be in front of the name, a default or an annotation behind it.
+    # A type may be before the name, a default or an annotation after it.
     texts = [text.strip() for text in split(found.group(1))]
     names = [re.split("=|: ", text)[0].split()[-1] for text in texts if text not in ("", "*", "/")]
     return [name.lstrip("*") for name in names if name != "self"]

@@ -41,7 +41,7 @@ class Tombstones:
         return self._room <= 0
 
     def add(self, group_id: str, topic: str, partition: int) -> bool:
-        """Delete an offset; False, and nothing is appended, when there is no more room."""
+        """Delete an offset; False, and nothing is appended, if there is no more room."""
         if self._room <= 0:
             return False
         key = encode_key(group_id, topic, partition)

@@ -3,7 +3,7 @@
 Every ``offsets.retention.check.interval.ms`` all groups are checked, a few in each operation. An
 offset expires when ``offsets.retention.minutes`` have passed since
 
-- its group became empty; or since it was committed, if that moment is not known;
+- its group became empty; or since it was committed, if that moment is unknown;
 - it was committed, for a group without members of its own, and for a topic that no member of a
   stable group of consumers subscribes to.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.offsets.commits import Commits
     from kbroker.coordinator.offsets.offsets import Offsets
 
-# The commit that adds its partition to the transaction by itself.
+# The commit that adds its partition to the transaction on its own.
 FIRST_ADDING = 5
 # The client has to retry. COMPAT: it gets COORDINATOR_LOAD_IN_PROGRESS, which clients of all
 # versions retry; after CONCURRENT_TRANSACTIONS (the previous transaction is still being completed)

@@ -1,1 +1,1 @@
-"""Code that several handlers share; nothing in here serves a request by itself."""
+"""Code that several handlers share; nothing in here serves a request on its own."""

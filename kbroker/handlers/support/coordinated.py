@@ -19,7 +19,7 @@ from kbroker.protocol import codec
 from kbroker.protocol.api import response_class
 from kbroker.protocol.message import Message
 
-# A coordinator responds in time by itself; this ends the wait for one that does not.
+# A coordinator responds in time on its own; this ends the wait for one that does not.
 TIMEOUT_MS = 30_000
 # BOUND: keys per call, and calls of one request at a time. A coordinator serves a call in one go,
 # and its results may be long: other requests get their turn in between.

@@ -93,4 +93,4 @@ class OwnerCalls(Generic[Q, A]):
             for number, code, text in found.failures:
                 part[number][1].resolve(error=WireError(ErrorCode(code), text or ""))
             for (_, pending), answer in zip(part, found.answers, strict=True):
-                pending.resolve(answer)  # does nothing where there was a failure
+                pending.resolve(answer)  # does nothing if there was a failure

@@ -43,7 +43,7 @@ ALLOCATE_PRODUCER_IDS = Operation("allocate_producer_ids", Nothing, ProducerIdBl
 COMMIT_STORED_OFFSETS = Operation(
     "commit_stored_offsets", CommitStoredOffsets, NoneType, (CONTROLLER,)
 )
-# Returns the offset of each partition, None where there is none.
+# Returns the offset of each partition, None if there is none.
 FETCH_STORED_OFFSETS = Operation(
     "fetch_stored_offsets", FetchStoredOffsets, list[int | None], (CONTROLLER,)
 )

@@ -235,7 +235,7 @@ def _report(given: argparse.Namespace) -> int:
         try:
             _send_alerts(given, settings, alerts, now_ms)
         except ClientError as err:
-            # The exit code tells of them all the same: it is what is missing that matters.
+            # The exit code tells of them anyway: it is what is missing that matters.
             why = str(err).rstrip(".")
             print(
                 f"kbroker-audit: cannot write alerts to {given.alert_topic}: {why}. Use another "

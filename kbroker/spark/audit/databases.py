@@ -1,7 +1,7 @@
 """Counts of loads whose destination is a database.
 
 A database holds many loads, each with a log of its own. Where a log's commits cannot say what is
-loaded, the database counts the rows by itself; none of them leaves it.
+loaded, the database counts the rows on its own; none of them leaves it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Spans = dict[tuple[str, str, int], list[tuple[int, int]]]
 def loaded(url: str, names: Sequence[str], *, bucket_ms: int) -> list[Count]:
     """The counts of a database's loads: those of ``names``, or all.
 
-    Raises LoadError when there is no such load, or a topic is in several of them: their sum would
+    Raises LoadError if there is no such load, or a topic is in several of them: their sum would
     be no count of it. Says nothing of the URL, which may have a password.
     """
     dialect = dialect_of(url)

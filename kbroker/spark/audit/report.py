@@ -23,7 +23,7 @@ class Count:
 class Line:
     """One tier's part of one bucket.
 
-    expected: what the tier ``reference`` has. completeness: count / expected, None when nothing is
+    expected: what the tier ``reference`` has. completeness: count / expected, None if nothing is
         expected. lag_ms: from the end of the bucket to the last word of it.
     """
 

@@ -28,7 +28,7 @@ class Decoder(Protocol):
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """The rows that could be decoded, with their values decoded, and the others as they were
-        with a column ``error``; None when there are no others."""
+        with a column ``error``; None if there are no others."""
         ...
 
 
@@ -56,12 +56,12 @@ class JsonDecoder:
         fine = batch.filter(good)
         decoded = self._all_at_once(fine.column("value"))
         if decoded is None:
-            # Each parses by itself, so all of them do unless Arrow's reader has a limit of its own.
+            # Each parses on its own, so all of them do, unless Arrow's reader has a limit.
             raise LoadError("values that parse one by one do not parse together")
         return self._replaced(fine, decoded), rejected
 
     def _all_at_once(self, values: pa.Array) -> pa.Array | None:
-        """The struct column, or None when any value is bad."""
+        """The struct column, or None if any value is bad."""
         if not len(values):
             return pa.array([], pa.struct(list(self.schema)))
         present = values.drop_null()

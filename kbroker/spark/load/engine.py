@@ -74,7 +74,7 @@ class Step:
     lag: dict[str, int]
     # a text for each partition that did not continue where it was
     lost: tuple[str, ...] = ()
-    # why the group's offsets were not stored; empty where they were, or where there is no group
+    # why the group's offsets were not stored; empty if they were, or if there is no group
     not_stored: str = ""
 
 
@@ -151,7 +151,7 @@ class Load:
         records: int | None,
         size: int | None,
     ) -> Commit | None:
-        """One commit; None when everything up to ``target`` is loaded."""
+        """One commit; None if everything up to ``target`` is loaded."""
         known = newest.ends if newest is not None else {}
         anew = made_anew(newest.topics, target) if newest is not None else set()
         first = self._first(target, known)

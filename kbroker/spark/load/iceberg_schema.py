@@ -2,7 +2,7 @@
 
 Iceberg knows columns by numbers. They are counted here: the columns of a file from 1 on, then what
 is inside of them, then the columns of folders. The files of a table all have the same columns, so
-that each can be numbered by itself.
+that each can be numbered on its own.
 """
 
 from __future__ import annotations

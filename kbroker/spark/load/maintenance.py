@@ -202,7 +202,7 @@ def compact(
 ) -> Commit | None:
     """Merge the files of each topic, partition and hour that together make at most ``file_bytes``.
 
-    Rows keep the order of their offsets. One commit for everything; None when there was nothing to
+    Rows keep the order of their offsets. One commit for everything; None if there was nothing to
     merge. older_than_ms: leave files alone that have a record after that time. The caller holds
     the destination's lock.
     """

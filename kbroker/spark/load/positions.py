@@ -23,8 +23,8 @@ class DataLossError(LoadError):
 class Bounds:
     """The offsets of a partition on the broker: ``[start, end)``.
 
-    size_bytes: of the whole partition on its disk; 0 when the broker does not tell. topic_id: as
-    Kafka writes it; empty where brokers have no ids.
+    size_bytes: of the whole partition on its disk; 0 if the broker does not tell. topic_id: as
+    Kafka writes it; empty if brokers have no ids.
     """
 
     start: int

@@ -1,4 +1,4 @@
-"""``kbroker-spark-mirror``: copy topics from one cluster to another, once or for ever."""
+"""``kbroker-spark-mirror``: copy topics from one cluster to another, once or forever."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from kbroker.spark.options.option_values import (
 logger = logging.getLogger(__name__)
 
 KAFKA_PREFIX = "kafka."
-# Spark adds these by itself.
+# Spark adds these on its own.
 _OF_SPARK = {"path", "queryname", "paths"}
 _STRATEGIES = ("assign", "subscribe", "subscribePattern")
 

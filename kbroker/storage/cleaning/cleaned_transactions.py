@@ -1,7 +1,7 @@
 """The transactions in a pass of compaction. Pure; one object for each pass over a log.
 
 The records of an aborted transaction are removed at once. A marker may be removed when nothing of
-its transaction was met in front of it; the batch cleaner then gives it its delete horizon. An entry
+its transaction was met before it; the batch cleaner then gives it its delete horizon. An entry
 of a ``.txnindex`` stays for as long as a batch of its transaction was met, because a crash may
 leave that batch in place while the segment with the marker is cleaned already.
 """

@@ -46,7 +46,7 @@ from kbroker.storage.segments.txn_index import (
 )
 from kbroker.types import Offset
 
-# BOUND: read at a time at the least and, but for one larger batch, at the most.
+# BOUND: read at a time at the least and, except for one larger batch, at most.
 CHUNK_BYTES_MIN = 4096
 # Output is written in pieces of about this size.
 WRITE_BYTES = 1 << 20
@@ -105,7 +105,7 @@ class CleaningStats:
 class CleanedGroup(NamedTuple):
     """A group that was written as ``.cleaned`` files under the first segment's name.
 
-    changed: False when the files say just what the segment says already, and were removed.
+    changed: False if the files say just what the segment says already, and were removed.
     """
 
     base_offset: Offset

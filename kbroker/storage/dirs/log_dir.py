@@ -199,7 +199,7 @@ class LogDir:
         return os.path.isdir(self.partition_path(key))
 
     def recovery_point(self, key: TopicPartition) -> Offset | None:
-        """The value at the start; None when the checkpoint was unreadable."""
+        """The value at the start; None if the checkpoint was unreadable."""
         return (
             None if self._recovery_points is None else self._recovery_points.get(key, FIRST_OFFSET)
         )

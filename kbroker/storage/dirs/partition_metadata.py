@@ -15,7 +15,7 @@ class CorruptMetadataError(ValueError):
 
 
 def read_partition_metadata(directory: str) -> bytes | None:
-    """The topic id, None when there is no file (brokers before 2.8 wrote none). Raises
+    """The topic id, None if there is no file (brokers before 2.8 wrote none). Raises
     CorruptMetadataError.
     """
     path = os.path.join(directory, PARTITION_METADATA)

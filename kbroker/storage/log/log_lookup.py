@@ -58,7 +58,7 @@ def list_offsets(log: PartitionLog, timestamp: int, *, committed: bool = False) 
 
 
 def end_offset_for_epoch(log: PartitionLog, leader_epoch: int) -> tuple[int, Offset]:
-    """(epoch, end offset), -1 and -1 when the epoch is not known."""
+    """(epoch, end offset), -1 and -1 if the epoch is unknown."""
     found = log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
     return found or (NO_EPOCH, NO_OFFSET)
 

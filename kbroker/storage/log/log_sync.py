@@ -1,8 +1,8 @@
 """The flush state of one log, and the jobs that sync the rest.
 
 Owned by a ``PartitionLog``. A job is created and settled in the worker's loop, by the flusher, for
-a response that waits, or for a clean stop; it may run in another thread. The appender learns what
-is on disk and whether its own sync of the active segment is enough.
+a response that waits, or for a clean shutdown; it may run in another thread. The appender learns
+what is on disk and whether its own sync of the active segment is enough.
 
 Invariant: the recovery point never passes what a job that has run without an error was made for.
 """
@@ -55,13 +55,13 @@ class LogSync:
         self._path = path
         self._segments = segments
         self._appender = appender
-        # Whether a flush has made a file for the snapshot of a clean stop.
+        # Whether a flush has made a file for the snapshot of a clean shutdown.
         self._has_spare = False
         # The log end offset up to which every file is as after a clean shutdown; None: unknown.
         self._clean_end = loaded.next_offset if _says_where_it_ends(loaded) else None
         self._unsynced = Unsynced(path, log_dir)
         # The names of a log that was created, or found after a kill, have not been synced; nor does
-        # a clean stop sync those of a log without records.
+        # a clean shutdown sync those of a log without records.
         if created or loaded.recovered or segments.active.size == 0:
             self._unsynced.names_changed(path_is_new=True)
         if loaded.recovered:
@@ -80,7 +80,7 @@ class LogSync:
 
     @property
     def is_behind(self) -> bool:
-        """Whether there are records that are not known to be on disk."""
+        """Whether there are records that may not be on disk."""
         return self._appender.next_offset > self._appender.flushed_offset
 
     # ---- what changes ----
@@ -167,7 +167,7 @@ class LogSync:
         """Write the state of a clean shutdown: trimmed indexes and a snapshot. Nothing can be
         appended afterwards.
 
-        The job that syncs it, for ``PartitionLog.close``; None when all is as the last clean stop
+        The job that syncs it, for ``PartitionLog.close``; None if all is as the last clean shutdown
         left it, or nothing was ever written. Raises OSError.
         """
         appender, files = self._appender, self._segments.files
@@ -218,7 +218,7 @@ class LogSync:
 def _says_where_it_ends(loaded: LoadedLog) -> bool:
     """Whether the next start finds the same log without anything being written.
 
-    A log that never had a record is recreated if a power cut loses it.
+    A log that never had a record is recreated if a power failure loses it.
     """
     if loaded.next_offset == 0:
         return True

@@ -292,7 +292,7 @@ class PartitionLog:
     def recall_batches(self) -> str | None:
         """Look up the last batches of each producer: a snapshot has only one of each.
 
-        A text when there is no descriptor to do it with. Raises StorageError.
+        A text if there is no descriptor to do it with. Raises StorageError.
         """
         walked = ProducerState()
         try:
@@ -339,7 +339,7 @@ class PartitionLog:
         """A follower gets a batch that does not begin at its log end: the leader's log was
         compacted. Without a note on disk, the next recovery would take the gap for damage.
 
-        A text when there is no room for it, or no descriptor. Raises StorageError.
+        A text if there is no room for it, or no descriptor. Raises StorageError.
         """
         try:
             self._host.before_gap(self)

@@ -1,4 +1,4 @@
-"""Which parts of a log are not known to be on disk, and the jobs that sync them."""
+"""The parts of a log that may not be on disk, and the jobs that sync them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Closes all logs of an io worker when it stops.
 
-A clean stop has two seconds for thousands of logs: each writes what the next start needs, then all
-of it is synced, by file system from a number on. A log or a directory where that fails is recovered
-by the next start.
+A clean shutdown has two seconds for thousands of logs: each writes what the next start needs, then
+all of it is synced, by file system from a number on. A log or a directory where that fails is
+recovered by the next start.
 """
 
 from __future__ import annotations

@@ -327,7 +327,7 @@ class LogManager:
         self._checkpoints.write(names)
 
     def close(self, clean: bool = True) -> bool:
-        """Close every log; True when all is on disk.
+        """Close every log; True if all is on disk.
 
         clean: sync, write snapshots and checkpoints. Without it only descriptors are closed. Where
         that fails, or failed before, ``failed_flags`` say so: the clean-shutdown marker may be

@@ -163,7 +163,7 @@ class LogOpening:
         return PlacedLog(request, log_dir, identity, created, options)
 
     def _ensure_created(self, log_dir: LogDir, request: OpenRequest) -> bool:
-        """Make the partition's directory exist and belong to this topic id; True when it is new."""
+        """Make the partition's directory exist and belong to this topic id; True if it is new."""
         key = request.key
         if log_dir.holds(key):
             if log_dir.belongs(key, request.topic_id, is_new=request.is_new):

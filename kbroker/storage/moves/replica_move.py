@@ -111,7 +111,7 @@ class ReplicaMove:
     def next_job(self, bytes_max: int) -> Callable[[], int] | None:
         """The next job, for any thread; it returns the number of bytes it has read.
 
-        None when there is nothing but the rest that ``switch`` may copy. The job raises OSError for
+        None if there is nothing but the rest that ``switch`` may copy. The job raises OSError for
         the target and SourceError.
         """
         if not self._is_made:

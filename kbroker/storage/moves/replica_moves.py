@@ -199,7 +199,7 @@ class ReplicaMoves:
         """Continue the moves; returns the slots whose logs are now in another directory. now_ms:
         monotonic.
 
-        One switch at the most: each blocks for syncs, and what else the loop serves waits for it.
+        One switch at most: each blocks for syncs, and what else the loop serves waits for it.
         """
         self._disk.collect()
         moved: list[int] = []

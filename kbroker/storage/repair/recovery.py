@@ -1,9 +1,9 @@
 """Brings a partition's directory into a state that can be appended to, after any kind of stop.
 
-Runs in the io worker, before the slot goes online. After a clean stop only the tail of the active
-segment is looked at. After any other stop, every segment from the recovery point on is walked: each
-checksum is checked, indexes and producer state are rebuilt, and the log is cut at the first bad
-byte, because those bytes were never synced.
+Runs in the io worker, before the slot goes online. After a clean shutdown only the tail of the
+active segment is looked at. After any other stop, every segment from the recovery point on is
+walked: each checksum is checked, indexes and producer state are rebuilt, and the log is cut at the
+first bad byte, because those bytes were never synced.
 
 Damage *below* the recovery point was synced once and is never cut: ``DamagedLogError`` is raised,
 every byte stays where it is, and the partition is held offline (docs/formats/log-directory.md,
@@ -115,7 +115,7 @@ class LoadedLog:
         self.bytes_since_index = 0
         self.producers = ProducerState(0)
         self.recovered = False
-        # (segment base offset, position): what lies in front of it was not checked.
+        # (segment base offset, position): what lies before it was not checked.
         self.checked_from = (FIRST_OFFSET, 0)
         # Whether each segment must end where the next one begins.
         self.gapless = False
@@ -236,7 +236,7 @@ def _list_segments(directory: str) -> list[Segment]:
     return segments
 
 
-# ---- after a clean stop ----
+# ---- after a clean shutdown ----
 
 
 def _load_clean_tail(loaded: LoadedLog, options: LoadOptions) -> bool:

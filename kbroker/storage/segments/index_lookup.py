@@ -41,7 +41,7 @@ def leads_to(found: FoundBatch, entry_offset: int) -> bool:
 
     COMPAT: Kafka makes one entry for all that it appends at a time, messages of formats 0 and 1 or
     the batches of a follower's fetch: it names the place of the first and the offset of the last.
-    What is looked for lies behind that place all the same.
+    What is looked for lies after that place anyway.
     """
     return found.last_offset <= entry_offset
 
@@ -51,7 +51,7 @@ def time_floor(
 ) -> tuple[int, int]:
     """(timestamp, offset) of the last time index entry at or below ``timestamp``.
 
-    (-1, base offset) when there is none. Raises CorruptIndexError, OSError.
+    (-1, base offset) if there is none. Raises CorruptIndexError, OSError.
     """
     found_timestamp, offset = times.lookup(timestamp)
     if found_timestamp == NO_TIMESTAMP:

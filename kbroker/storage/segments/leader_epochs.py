@@ -57,7 +57,7 @@ class LeaderEpochs:
         return (*self._entries[-1], previous)
 
     def assign(self, epoch: int, start_offset: Offset, *, write: bool = True) -> bool:
-        """``epoch`` begins at ``start_offset``, unless it or a later one is known; True when it was
+        """``epoch`` begins at ``start_offset``, unless it or a later one is known; True if it was
         new.
         """
         if epoch < 0 or (self._entries and self._entries[-1][0] >= epoch):

@@ -1,7 +1,7 @@
 """The ``.snapshot`` files of a partition: producer state as of the offset in the file's name.
 
-A clean stop writes one for every log that has changed, and has two seconds for all of them. Making
-a file is most of that, so a spare one is made in the background when a log is first flushed.
+A clean shutdown writes one for every log that has changed, and has two seconds for all of them.
+Making a file is most of that, so a spare one is made in the background when a log is first flushed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def make_spare(directory: str) -> None:
 def write_snapshot(
     directory: str, producers: ProducerState, *, sync: bool = False, uses_spare: bool = False
 ) -> str | None:
-    """Write the state as of its end offset; the path, or None when there is no room for it. Raises
+    """Write the state as of its end offset; the path, or None if there is no room for it. Raises
     OSError.
 
     uses_spare: ``make_spare`` has run, and is not running.

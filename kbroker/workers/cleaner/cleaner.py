@@ -159,7 +159,7 @@ class CleanerWorker(Worker):
     # -- choosing --
 
     def start_loops(self) -> None:
-        """One cleaning loop for each of ``log.cleaner.threads``; a surplus one ends by itself."""
+        """One cleaning loop for each of ``log.cleaner.threads``; a surplus one ends on its own."""
         for thread in range(self.config["log.cleaner.threads"]):
             if thread not in self._loops:
                 self._loops.add(thread)

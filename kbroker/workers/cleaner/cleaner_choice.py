@@ -196,5 +196,5 @@ class LogChooser:
             try:
                 self._checkpoints.put_all(log_dir, offsets)
             except OSError as error:
-                # Each compaction there tries by itself, and fails by itself.
+                # Each compaction there tries on its own, and fails on its own.
                 logger.warning("cannot write the cleaner checkpoint of %s: %s", log_dir, error)

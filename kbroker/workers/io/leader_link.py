@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# BOUND: bytes from one link in one turn, so that producers do not wait behind it
+# BOUND: bytes from one link in one turn, so that producers do not wait after it
 # (docs/decisions/0016-where-a-follower-fetches.md).
 TURN_BYTES = 256 << 10
 # BOUND: partitions per request, so that neither side is busy for long.

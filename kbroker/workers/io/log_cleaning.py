@@ -1,8 +1,8 @@
 """The cleaner's counterpart in an io worker: reports what can be compacted, and swaps in the
 results.
 
-The cleaner reads sealed segments by itself; only the owner of a log changes its list of segments. A
-swap never blocks the loop: the files are made durable in the background, and the exchange is
+The cleaner reads sealed segments on its own; only the owner of a log changes its list of segments.
+A swap never blocks the loop: the files are made durable in the background, and the exchange is
 renames within one turn of the loop.
 """
 

@@ -1,7 +1,7 @@
 """Clients of other projects behind one small interface, so that a test runs with each of them.
 
 A driver does one thing with its client and reports what that client reported: nothing is repaired
-or retried here beyond what the client does by itself.
+or retried here beyond what the client does on its own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Driver(Protocol):
         acks: str = "all",
         idempotent: bool = False,
     ) -> list[int]:
-        """Offsets the client was told, one a message; empty where it does not say (acks=0)."""
+        """Offsets the client was told, one a message; empty if it does not say (acks=0)."""
 
     def fetch(
         self,

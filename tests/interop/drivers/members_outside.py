@@ -166,7 +166,7 @@ class KcatMember:
         return list(self._taken)
 
     def commit(self) -> None:
-        """The client commits by itself; the group shows when it has."""
+        """The client commits on its own; the group shows when it has."""
         from confluent_kafka import Consumer, TopicPartition
 
         ends = {one.where: one.offset + 1 for one in self.taken if one.where in self.owned}

@@ -116,7 +116,7 @@ class ConfluentTransactions:
         alone = None
         if member is not None:
             metadata = member.group_metadata()  # type: ignore[attr-defined]
-        elif metadata is None:  # of a group without members, which needs a consumer all the same
+        elif metadata is None:  # of a group without members, which needs a consumer anyway
             nowhere = {"bootstrap.servers": "127.0.0.1:1", "group.id": group, "log_level": 0}
             alone = Consumer(nowhere)
             metadata = alone.consumer_group_metadata()

@@ -249,7 +249,7 @@ def test_topic_that_grows_keeps_its_offsets() -> None:
 
 
 def test_large_topic_goes_in_steps_and_spares_what_is_committed_after() -> None:
-    """A topic may be created anew while the offsets of the old one are still being deleted."""
+    """A topic may be created again while the offsets of the old one are still being deleted."""
     host = make_host()
     host.add_topic("t", 5000)
     count = 5000

@@ -86,7 +86,7 @@ EXPECTED: dict[ApiKey, Any] = {
     ApiKey.DESCRIBE_LOG_DIRS: {(O.DESCRIBE, CLUSTER)},
     ApiKey.SASL_AUTHENTICATE: ANYBODY,
     ApiKey.CREATE_PARTITIONS: {(O.ALTER, TOPIC)},
-    # Every token is rejected, as by Kafka on such a connection, before it is looked whose it is.
+    # Every token is rejected, as in Kafka on such a connection, before it is looked whose it is.
     ApiKey.CREATE_DELEGATION_TOKEN: ANYBODY,
     ApiKey.RENEW_DELEGATION_TOKEN: ANYBODY,
     ApiKey.EXPIRE_DELEGATION_TOKEN: ANYBODY,

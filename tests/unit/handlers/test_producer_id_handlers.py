@@ -1,4 +1,4 @@
-"""InitProducerId and the blocks of ids behind it."""
+"""InitProducerId and the blocks of ids after it."""
 
 from __future__ import annotations
 

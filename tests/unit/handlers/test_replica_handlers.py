@@ -87,7 +87,7 @@ class TestPartitionReassignments:
         response = process.ask(request, version)
         (topic,) = response.responses
         (answered,) = topic.partitions
-        assert response.error_message is None  # as in Kafka, where there is no error
+        assert response.error_message is None  # as in Kafka, if there is no error
         assert (answered.error_message is None) == (answered.error_code == 0)
         assert (topic.name, answered.partition_index) == (name, 1)
         return answered.error_code

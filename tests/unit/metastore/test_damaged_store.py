@@ -24,7 +24,7 @@ def contents(store):
 
 
 def write(store, number):
-    """One change: a node more, and one written anew."""
+    """One change: a node more, and one written again."""
     transaction = store.multi().create(f"/n{number:03d}", str(number).encode() * 150)
     if number:
         transaction.set("/n000", str(number).encode())
@@ -80,7 +80,7 @@ def test_undamaged_files_are_taken_as_they_are(files, tmp_path, how):
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 @pytest.mark.parametrize("name", [FILE_NAME, WAL_NAME, COPY_NAME])
 def test_damage_anywhere_is_mended_or_told(files, tmp_path, how, name):
-    """SQLite drops what is behind a damaged place of its log, and reads damaged pages."""
+    """SQLite drops what follows a damaged place of its log, and reads damaged pages."""
     for seed in range(SEEDS):
         rng = random.Random(seed)
         directory = files.copy(how, tmp_path / "data")
@@ -102,7 +102,7 @@ def test_damage_anywhere_is_mended_or_told(files, tmp_path, how, name):
         assert found in files.states, (seed, damage)
         if found == files.states[-1]:
             continue
-        # The very last change may have been one that a power cut tore, and nobody was told of.
+        # The very last change may have been one that a power failure tore, and nobody was told of.
         assert damage is not None or found == files.states[-2], seed
         assert found in files.states[SETTLED:], (seed, damage)
 

@@ -33,7 +33,7 @@ ALLOWED = {
 @pytest.mark.parametrize("key", ApiKey, ids=lambda key: key.name)
 def test_phase_before_authentication_allows_its_own_requests_only(harness, phase, key):
     """A Produce or Fetch that is served here, or a commit that is forwarded undecoded, is rejected
-    as well: the client is not known yet.
+    as well: the client is unknown yet.
     """
     client = harness.connect(phase)
 

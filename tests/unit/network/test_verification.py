@@ -109,7 +109,7 @@ def test_marker_of_the_transaction_before_does_not_end_the_one_that_waits(bench)
 
 @pytest.mark.parametrize("before", [1, 2])
 def test_marker_between_the_batches_of_the_next_transaction_keeps_their_order(bench, before):
-    """Batches after the marker must not be appended before those in front of it."""
+    """Batches after the marker must not be appended before those before it."""
     for number in range(3):
         if number == before:
             end_transaction(bench.log, 7, commit=False)

@@ -1,4 +1,4 @@
-"""Data directories that are gone: taken out of log.dirs, or empty where a disk is not mounted."""
+"""Data directories that are gone: taken out of log.dirs, or empty if a disk is not mounted."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_directory_that_is_called_otherwise_now_is_taken(a: Path, b: Path, tmp_p
 def test_directories_that_are_all_called_otherwise_miss_none(
     a: Path, b: Path, tmp_path: Path
 ) -> None:
-    """A partition whose folder no power cut left was in none of them."""
+    """A partition whose folder no power failure left was in none of them."""
     (b / "t-1").rmdir()
     swapped = [a.rename(tmp_path / "swap"), b.rename(a), (tmp_path / "swap").rename(b)]
 

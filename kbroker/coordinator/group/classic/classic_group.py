@@ -44,7 +44,7 @@ class ClassicGroup(Group):
     has_new_member: a member has joined since the initial delay was last extended.
     is_stored: there is a record of the group.
     is_unfinished: that record names no leader, so a rebalance has to follow.
-    protocol_type: empty if not known.
+    protocol_type: empty if unknown.
     """
 
     __slots__ = (

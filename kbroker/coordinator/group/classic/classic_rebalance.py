@@ -357,7 +357,7 @@ class Rebalances:
         from kbroker.coordinator.group.batch_size import fits_batch
 
         encoded = self._machine.records.encode(GroupMetadataKey(group=""), record)
-        # The group id is missing in this one; it has a string's length at the most.
+        # The group id is missing in this one; it has a string's length at most.
         return fits_batch(self._host, [encoded], 0x8000)
 
     # -- the end ---------------------------------------------------------------------------------

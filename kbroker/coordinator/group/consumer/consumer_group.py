@@ -84,7 +84,7 @@ class ConsumerGroup(Group):
         super().__init__(group_id)
         self.epoch = 0
         self.target_epoch = 0
-        self.target_ms = 0  # when the target was computed, wall clock; 0 where that is not known
+        self.target_ms = 0  # when the target was computed, wall clock; 0 if that is unknown
         self.metadata_hash = 0
         self.members: dict[str, Member] = {}
         self.targets: dict[str, Assignment] = {}

@@ -31,7 +31,7 @@ _EMPTY: Owned = {}
 class Member:
     """A member of a consumer group.
 
-    epoch: 0 before its first assignment, -1 when only its subscription is left.
+    epoch: 0 before its first assignment, -1 if only its subscription is left.
     classic: the session timeout and protocols of a member that uses the classic protocol, as in
         its record; None for other members.
     assigned: the partitions that it may consume. revoking: those that it must give up, but may
