@@ -1,6 +1,6 @@
 """Every Kafka error code in one table, and the four families of exceptions kbroker raises.
 
-``WireError`` ends as a code in an answer, ``StorageError`` takes a log directory offline,
+``WireError`` ends as a code in a response, ``StorageError`` takes a log directory offline,
 ``ConfigError`` stops the start, ``InvariantError`` ends the process. Expected outcomes are return
 values, not exceptions. ``ShortageError`` is an OSError that says nothing against the disk.
 """

@@ -125,7 +125,7 @@ class Broker:
         raise TimeoutError(f"{self.name} not ready within {timeout} s ({last}):\n{self.tail()}")
 
     def wait_first_acknowledged_record(self) -> float:
-        """Auto-create a topic, write one record with acks=1; seconds from exec to the answer."""
+        """Auto-create a topic, write one record with acks=1; seconds from exec to the response."""
         batch = record_batch(random_values(1, 100, seed=1))
         topic = f"first-{uuid.uuid4().hex[:8]}"
 

@@ -142,7 +142,7 @@ def produce_frame(
 
 
 def produce_response_prefix(version: int, topic: str, partition: int) -> bytes:
-    """What stands between correlation id and error code in the answer to ``produce_frame``."""
+    """What stands between correlation id and error code in the response to ``produce_frame``."""
     name = topic.encode()
     if version < FIRST_FLEXIBLE_PRODUCE:
         return struct.pack(">ih", 1, len(name)) + name + struct.pack(">ii", 1, partition)
@@ -167,7 +167,7 @@ def old_fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> 
 
 
 def old_fetch_records(answer: bytes) -> tuple[int, int, int]:
-    """(error code, where its message set begins, high watermark) in an answer to Fetch 2."""
+    """(error code, where its message set begins, high watermark) in a response to Fetch 2."""
     name_bytes = struct.unpack_from(">h", answer, 12)[0]
     at = 14 + name_bytes + 8
     code, high_watermark, _size = struct.unpack_from(">hqi", answer, at)
@@ -208,7 +208,7 @@ class _Reader:
 
 
 def parse_metadata(answer: bytes) -> TopicMetadata:
-    """The answer to ``metadata_frame``, without its length; struct.error if it is cut short."""
+    """The response to ``metadata_frame``, without its length; struct.error if it is cut short."""
     reader = _Reader(answer)
     reader.take("i")
     reader.take("i")

@@ -52,7 +52,7 @@ class RawClient:
         self.socket.close()
 
     def call(self, frame: bytes) -> bytes:
-        """Send a whole frame; the answer without its length."""
+        """Send a whole frame; the response without its length."""
         self.socket.sendall(frame)
         (size,) = struct.unpack(">i", self._read(4))
         if not 4 <= size <= MAX_RESPONSE_BYTES:

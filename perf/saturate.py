@@ -1,4 +1,4 @@
-"""Saturate a broker: ready-made Produce frames over raw sockets, every answer checked.
+"""Saturate a broker: ready-made Produce frames over raw sockets, every response checked.
 
 A Cython loop sends them for a few microseconds each, so that the broker is the limit. Each socket
 writes to its own partition (socket number modulo partitions) and keeps --in-flight requests out.
@@ -172,7 +172,7 @@ def lines(figures: dict[str, Any]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 if every answer was without error."""
+    """0 if every response was without error."""
     options = parse_arguments(arguments)
     require_broker("saturate", options.bootstrap)
     topic = options.topic or fresh_name("saturate")

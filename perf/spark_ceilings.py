@@ -280,7 +280,7 @@ def broker_apart(bench: Bench) -> Iterator[set[int]]:
 
 
 def produce_p99(bootstrap: str, topic: str, seconds: float, cores: set[int]) -> float:
-    """Seconds from request to answer, the 99th percentile at PROBE_RATE. cores: to run on."""
+    """Seconds from request to response, the 99th percentile at PROBE_RATE. cores: to run on."""
     from perf.frames import record_batch
     from perf.raw_client import RawClient, parse_address, wait_for_leaders
 

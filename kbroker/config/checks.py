@@ -93,7 +93,7 @@ def _check_places(config: BrokerConfig) -> None:
         _refuse(config, "log.dirs", "at least one directory")
     if not set(config["cordoned.log.dirs"]) <= {*config.log_dirs, ALL_CORDONED}:
         _refuse(config, "cordoned.log.dirs", "directories that are in log.dirs, or *")
-    # Parsing them rejects what is malformed, given twice or not built.
+    # Parsing them rejects what is malformed, given twice or not supported.
     _ = config.listeners, config.advertised_listeners
     for name in ("socket.send.buffer.bytes", "socket.receive.buffer.bytes"):
         if config[name] < -1 or config[name] == 0:
@@ -165,7 +165,7 @@ def advice(config: BrokerConfig) -> list[str]:
         if name in config["group.coordinator.rebalance.protocols"]:
             warnings.append(
                 f"group.coordinator.rebalance.protocols lists {name}, but groups of that protocol "
-                "are not built yet"
+                "are not supported yet"
             )
     request_bytes = config["socket.request.max.bytes"]
     bound = config["queued.max.request.bytes"]

@@ -190,7 +190,7 @@ def _check_dynamic(name: str, text: str | None, per_broker: bool) -> None:
     shown = _shown(text)
     key = BROKER_KEYS.get(name)
     if key is None and name.startswith(LISTENER_PREFIX) and find_key(name) is not None:
-        wanted = "a setting of the broker; settings of a single listener are not built yet"
+        wanted = "a setting of the broker; configs of a single listener are not supported yet"
         raise ConfigError(name, "(hidden)", wanted)
     if key is None:
         raise unknown_name(name, text, BROKER_KEYS)

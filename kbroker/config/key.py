@@ -1,7 +1,7 @@
 """The definition of a config: name, type, default, range, importance, documentation.
 
 A ``Key`` is data. Everything that depends on a setting follows from it: parsing and validation,
-the answers to DescribeConfigs, what may be changed at run time, and ``docs/configuration.md``.
+the responses to DescribeConfigs, what may be changed at run time, and ``docs/configuration.md``.
 
 Text is parsed as Apache Kafka does (surrounding white space is dropped, booleans in any case) but
 in ASCII only: ``int()`` alone would take other scripts' digits and underscores.
@@ -48,7 +48,7 @@ CLUSTER_WIDE = "cluster-wide"  # for one broker or for all
 
 # What setting it does today.
 BUILT = "built"
-LATER = "later"  # its feature is not built yet
+LATER = "later"  # its feature is not supported yet
 UNUSED = "unused"  # accepted because Kafka has it; there is nothing here that it could change
 
 INT_MAX = 2**31 - 1

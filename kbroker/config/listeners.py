@@ -56,7 +56,7 @@ def protocol_map(values: Mapping[str, Any]) -> dict[str, str]:
 
 def bound_listeners(values: Mapping[str, Any], host_name_is_set: bool) -> list[Listener]:
     """The addresses that the broker binds. Raises ConfigError for malformed or duplicate listeners
-    and those that are not built.
+    and those that are not supported.
     """
     text = values["listeners"]
     if text is None:
@@ -115,7 +115,7 @@ def _parse_all(key: str, text: str, values: Mapping[str, Any]) -> list[Listener]
             raise ConfigError(key, text, allowed)
         # A listener meant to be encrypted must not be opened in the clear.
         if protocol != "PLAINTEXT":
-            raise ConfigError(key, text, "PLAINTEXT listeners; TLS and SASL are not built yet")
+            raise ConfigError(key, text, "PLAINTEXT listeners; TLS and SASL are not supported yet")
         listeners.append(Listener(name, protocol, host, port))
     return listeners
 

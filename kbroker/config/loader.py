@@ -64,7 +64,7 @@ _INSTEAD = {
 # Configs that must not be ignored, or the broker would be open to everybody, or not part of its
 # cluster. Until they are supported, a start with one of them is refused.
 _OPEN = (
-    "no value: authorization is not built yet, so every client that can connect may do "
+    "no value: authorization is not supported yet, so every client that can connect may do "
     "everything. If that is acceptable, remove this line"
 )
 _REFUSED = {
@@ -331,7 +331,7 @@ def _known_name(name: str, text: str, warnings: list[str]) -> str | None:
     key = find_key(name)
     if key is not None:
         key.parse(text)
-        warnings.append(f"{name} has no effect yet: settings of a single listener are not built")
+        warnings.append(f"{name} has no effect yet: configs of a single listener are not supported")
     elif name.startswith(PLUGIN_PREFIXES):
         warnings.append(f"{name} has no effect: plug-ins are never loaded")
     else:
@@ -366,7 +366,7 @@ def without_effect(key: Key, value: Any) -> str | None:
     if key.name in _INSTEAD:
         reason = _INSTEAD[key.name]
     elif key.status == LATER:
-        reason = "the feature is not built"
+        reason = "the feature is not supported"
     else:
         reason = key.doc
     yet = " yet" if key.status == LATER else ""

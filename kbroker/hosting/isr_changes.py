@@ -2,7 +2,7 @@
 
 Leaders ask as their followers come and go; what they ask within BATCH_MS goes in one request, and
 one request is under way at a time. It is repeated until somebody answers: the controller may have
-done what was asked before its answer was lost, so a leader counts on neither the old nor the new
+done what was asked before its response was lost, so a leader counts on neither the old nor the new
 in-sync replicas until it knows.
 """
 

@@ -233,7 +233,7 @@ def _digest(config: BrokerConfig) -> Digest | None:
     if not module.endswith(_DIGEST):
         raise refused(
             f"a {JAAS_SECTION} section with org.apache.zookeeper.server.auth.{_DIGEST}: other "
-            f"logins to ZooKeeper are not built (found {module})"
+            f"logins to ZooKeeper are not supported (found {module})"
         )
     if "username" not in options or "password" not in options:
         raise refused(f"username and password in the {JAAS_SECTION} section")

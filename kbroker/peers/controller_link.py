@@ -1,6 +1,6 @@
 """The way to the active controller, whichever broker that is at the moment.
 
-The store says who it is, and is asked again after every failure and by every answer of a broker
+The store says who it is, and is asked again after every failure and by every response of a broker
 that is not the controller. If it is this broker, it is asked by a call.
 """
 

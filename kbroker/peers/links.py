@@ -76,7 +76,9 @@ def endpoint_of(broker: LiveBroker, listener: str) -> Endpoint:
     for name, host, port, protocol in broker.endpoints:
         if name.upper() == listener:
             if protocol != PLAINTEXT:
-                text = f"its listener {name} speaks {protocol}, which is not built between brokers"
+                text = (
+                    f"its listener {name} uses {protocol}, which is not supported between brokers"
+                )
                 raise LinkFailed(text)
             return Endpoint(host, port)
     raise LinkFailed(f"it has no listener {listener}")

@@ -1,7 +1,7 @@
 """Authorizer verdicts by principal, cached by a network process.
 
 A connection has the ``Access`` of its principal and address; all connections of both share it. It
-keeps no answers beside those of the hot paths (``_ext.verdicts``).
+caches no verdicts except those of the hot paths (``_ext.verdicts``).
 """
 
 from __future__ import annotations

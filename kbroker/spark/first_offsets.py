@@ -1,8 +1,8 @@
 """The first offsets of a stream, which stay the same however often they are requested.
 
 Spark asks a Python source for its initial offset twice at the first start, and again after a crash
-before the first micro-batch was committed; the last answer becomes the start of that batch, while
-its end stands in Spark's log. An answer that differs from the first one loses records. So the first
+before the first micro-batch was committed; the last result becomes the start of that batch, while
+its end stands in Spark's log. A result that differs from the first one loses records. So the first
 answer is kept outside the process: in a file below ``checkpointLocation`` (of the reader), or as
 the committed offsets of ``groupId``; all later attempts use it.
 """

@@ -72,11 +72,11 @@ class Broker:
         command: list[str] | None = None,
         **settings: object,
     ) -> None:
-        """Raises ValueError for a setting that does not exist, which a broker would only warn of.
+        """Raises ValueError for a config that does not exist; a broker would only log a warning.
 
-        directory: where data and log go and stay; without one a temporary directory that
-        ``close`` removes. start_timeout: seconds the broker has to answer. command: runs instead of
-        ``kbroker-supervisor``, which otherwise is forked from a process that has imported it
+        directory: for data and log, kept; without one a temporary directory that ``close`` removes.
+        start_timeout: seconds until the broker must respond. command: runs instead of
+        ``kbroker-supervisor``, which is otherwise forked from a process that has imported it
         already (``kbroker.testing.template``)."""
         self.config: dict[str, str] = dict(DEFAULTS)
         for name, value in (config or {}).items():

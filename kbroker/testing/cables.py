@@ -5,7 +5,7 @@ another. The first request on a connection says which broker opened it: brokers 
 ``broker-1-fetcher-0`` or ``1`` in the client id, Kafka's and kbroker's alike.
 
 A cut is what a pulled cable is: bytes stay where they are, nothing is closed, and new connections
-are accepted by the system but get no answer. After ``heal`` the bytes go on.
+are accepted by the system but get no response. After ``heal`` the bytes go on.
 """
 
 from __future__ import annotations

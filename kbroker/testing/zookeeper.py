@@ -133,7 +133,7 @@ class ZooKeeperServer:
             return False
 
     def ask(self, words: str) -> str:
-        """The answer to one of the four-letter words."""
+        """The response to one of the four-letter words."""
         with socket.create_connection((LOCALHOST, self.port), timeout=5) as connection:
             connection.sendall(words.encode())
             answer = b""

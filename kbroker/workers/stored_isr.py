@@ -35,7 +35,7 @@ class StoredIsr:
         self._reports = reports
 
     def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrAnswer]]:
-        """An answer to each, in order; WireError if it is unknown whether anything changed."""
+        """A response to each, in order; WireError if it is unknown whether anything changed."""
         return run(self._alter_isr(wanted))
 
     async def _alter_isr(self, wanted: Sequence[WantedIsr]) -> list[IsrAnswer]:

@@ -3,10 +3,10 @@
 It forwards whole frames. What it does to a request is drawn from a seed:
 
 - *twice*: the same frame again on a connection of its own, after the broker has answered the first
-  and before the client gets that answer;
+  and before the client gets that response;
 - *late*: the same again some time later, when the client has long gone on (``late``);
 - *slow*: the request is held back for a while;
-- *lost*: the broker gets the request, the client never the answer: its connection is cut.
+- *lost*: the broker gets the request, the client never the response: its connection is cut.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Proxy:
     """Listens from when it is made; ``upstream`` may be set later, but before the first client.
 
     chances: of ``twice``, ``late``, ``slow`` and ``lost``, for each request of ``REPEATED``.
-    lose_next: the key of a request whose next answer is lost; None again once it is.
+    lose_next: the key of a request whose next response is lost; None again once it is.
     """
 
     def __init__(self, seed: int, **chances: float) -> None:

@@ -299,7 +299,7 @@ def test_broker_whose_only_directory_fails_says_so(tmp_path: Path) -> None:
             try:
                 wait_until(lambda: failed_responses(client, everything), 3, "the disk is noticed")
             except OSError:
-                assert not broker.running  # to stop is an answer, too
+                assert not broker.running  # stopping is acceptable, too
         assert str(disk.path) in broker.log_text
         if broker.running:
             broker.stop()

@@ -27,7 +27,7 @@ from kbroker.record.builder import BatchBuilder
 from kbroker.testing import wait_until
 
 TIMEOUT_S = 30.0
-# BOUND: no answer the tests ask for is larger.
+# BOUND: no response the tests ask for is larger.
 RESPONSE_BYTES_MAX = 64 << 20
 EARLIEST, LATEST = -2, -1
 NOT_OPEN = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)

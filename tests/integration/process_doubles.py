@@ -1,6 +1,6 @@
 """Stand-ins for the workers that hold data, so that the supervisor is tested without any of theirs.
 
-A network stand-in answers every byte a client sends with its own pid. Stalls, refusals and crashes
+A network stand-in replies to every byte of a client with its own pid. Stalls, refusals and crashes
 are asked for with files in the data directory.
 """
 
@@ -18,7 +18,7 @@ from kbroker.ipc.process_kinds import WORKERS
 from kbroker.ipc.process_table import CONNECTIONS, ProcessKind
 from kbroker.workers.base import Worker
 
-# Size, correlation id 1, pid: enough of an answer for whoever waits for one.
+# Size, correlation id 1, pid: enough of a response for whoever waits for one.
 ANSWER = struct.Struct(">iiI")
 
 

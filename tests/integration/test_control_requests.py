@@ -89,7 +89,7 @@ def test_partition_of_another_controller_lives_from_creation_to_deletion(
     wait_until(lambda: produce(client, topic, b"1") is ErrorCode.NONE, 30, "produced")
     assert fetch(client, topic, 0) == (ErrorCode.NONE, [b"1"])
 
-    # The same again, as by a controller that did not get the answer.
+    # The same again, as by a controller that did not get the response.
     assert controller.lead(0) is ErrorCode.STALE_CONTROLLER_EPOCH
     # Another leader epoch: who knows only the old one is fenced.
     assert controller.lead(3) is ErrorCode.NONE

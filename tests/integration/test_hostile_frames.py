@@ -35,7 +35,7 @@ MUTATIONS = 6 * max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
 COUNTS = (2**31 - 1, -1, -2, 2**30, 0x01000000)
 BAD_VARINTS = (b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\xff\xff", b"\x80\x80\x80\x80\x10")
 PROBE = 0x5EED
-# An answer that does not come within this: the request waits for something, as a fetch may.
+# A response that does not come within this: the request waits for something, as a fetch may.
 PARKED_S = 0.25
 TOPIC = "good"
 REASON = "closed the connection of"

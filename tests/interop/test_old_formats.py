@@ -18,7 +18,7 @@ from kbroker.testing import Broker
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(FIRST_TEST_TIMEOUT_S)]
 
-# librdkafka finds too little memory for the answer to Metadata 0 if all names in it are short.
+# librdkafka finds too little memory for the response to Metadata 0 if all names in it are short.
 TOPIC = "message-formats-of-all-the-years"
 BATCH = 12
 OLD_CODECS = CODECS[:-1]  # no zstd

@@ -3,7 +3,7 @@
 One producer commits offsets in one transaction after the other, back to back, in either protocol.
 The questions of the offsets' partition, the markers of the transaction coordinator and the answers
 of both travel in a mailbox for each direction: in their order, and as slowly as the seed says. So
-the marker of a transaction may come between the question of the next one and its answer.
+the marker of a transaction may come between the question of the next one and its response.
 
 What must hold: the producer is told nothing but success and what it may try again, and once all has
 arrived the group's offset is that of the last committed transaction. The same where either

@@ -23,7 +23,7 @@ from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 
 # A request and the connection's own dictionary, which has the request's "frame_of" too: it makes
-# the bytes of an answer. The answer, bytes to be sent as they are, pieces of them with pauses as
+# the bytes of a response. The response, bytes to be sent as they are, pieces of them with pauses as
 # the iterator takes them, or None: the connection is closed.
 Respond = Callable[[Any, dict[str, Any]], Message | bytes | Iterator[bytes] | None]
 

@@ -1,6 +1,6 @@
 """A NetLoop on socket pairs: the test is the client on one side and the io worker on the other.
 
-Beside it, the requests that tests send and the answers that they get.
+Beside it, the requests that tests send and the responses that they get.
 """
 
 from __future__ import annotations

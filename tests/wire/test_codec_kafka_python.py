@@ -113,7 +113,7 @@ def test_every_version_agrees_with_kafka_python_byte_for_byte(cls):
         for size in (0, 1, 2, 3):
             message = random_message(cls, version, rng, size=size)
             if cls is ApiVersionsResponse:
-                # Their client takes any answer with an error for version 0 (KIP-511).
+                # Their client takes any response with an error for version 0 (KIP-511).
                 message.error_code = 0
             encoded = codec.encode(message, version)
 

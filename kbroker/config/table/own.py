@@ -13,7 +13,7 @@ KBROKER_S_OWN = (
         doc=
             "JAAS file whose section Client has the credentials for ZooKeeper: a "
             "DigestLoginModule with username and password. Kafka takes this as an option of "
-            "Java; other logins are not built. Needs the package pure-sasl."),
+            "Java; other logins are not supported. Needs the package pure-sasl."),
     Key("runtime.dir", STRING, None, LOW,
         doc=
             "Directory for the sockets between the processes, private to the broker's user: a "

@@ -1,11 +1,11 @@
-"""Every operation between the processes of a broker: its request, its result, who serves it.
+"""All operations between the processes of a broker: request, result, and who serves them.
 
 ``Rpc.call`` takes a row of this table and its request, ``Rpc.serve`` a row and the function that
-answers it in the processes that the row names. The rows and their classes are in one module for
-each area, and everybody takes them from here. To add an operation, add its row to its area, and the
-classes of its request and answer if there are none like them. ``kbroker.ipc.documents`` says what a
-class may be made of; of what there are many in one document there are NamedTuples. Frozen classes
-would cost a start 8 ms more.
+serves it in the processes named in the row. The rows and their classes are in one module for each
+area, and imported from here. To add an operation, add its row to its area, and classes for its
+request and result if there are none like them. ``kbroker.ipc.documents`` says what a class may
+contain; classes with many instances in one document are NamedTuples. Frozen classes would cost a
+start 8 ms more.
 """
 
 from __future__ import annotations

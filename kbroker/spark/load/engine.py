@@ -194,7 +194,7 @@ class Load:
     def _tasks(
         self, planned: list[OffsetRange], tasks: list[list[OffsetRange]], kind: str
     ) -> list[Result]:
-        """Answers that may be committed. tasks: have all that is planned."""
+        """Results that may be committed. tasks: contain all that is planned."""
         about = {
             "load": self._settings.load,
             "run": self.run,

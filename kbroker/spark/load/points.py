@@ -16,7 +16,7 @@ POINTS = (
     "planned",  # ranges are known, no task has run
     "task-writing",  # in a task: a file is open and partly written
     "task-staged",  # in a task: its files are complete, the driver does not know
-    "staged",  # the driver has the answers of all tasks
+    "staged",  # the driver has the results of all tasks
     "commit-written",  # the commit has its temporary name
     "committed",  # the commit has its number, nothing is published
     "publishing",  # one file of several is published

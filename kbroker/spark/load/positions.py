@@ -266,7 +266,7 @@ def again_ranges(
 def check_complete(planned: Iterable[OffsetRange], done: Iterable[OffsetRange]) -> None:
     """Check that the results of the tasks match the plan, each range once.
 
-    Raises LoadError otherwise: then a task was lost or its answer came twice, and nothing is
+    Raises LoadError otherwise: then a task was lost or its result arrived twice, and nothing is
     committed.
     """
     wanted = sorted((one.topic, one.partition, one.start, one.end) for one in planned)

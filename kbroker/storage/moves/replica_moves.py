@@ -2,7 +2,7 @@
 
 Runs in the worker's loop. One thread copies for all moves, a slice of each in turn, within
 ``replica.alter.log.dirs.io.max.bytes.per.second``. ``turn`` is called in every turn of the loop,
-after its answers are out.
+after its responses are out.
 """
 
 from __future__ import annotations

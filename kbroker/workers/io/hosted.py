@@ -275,7 +275,7 @@ class HostedPartitions:
     async def errors_so_far(self, opening: Pending[dict[str, int]]) -> dict[str, int]:
         """The errors of an ``open``; of one that takes long none, while it continues.
 
-        In a cluster, changes of other partitions wait for the answer, and so does the controller.
+        In a cluster, changes of other partitions wait for the response, and so does the controller.
         What it has to know of a log that could not be opened then, its slot says (OFFLINE).
         """
         if not self._process.config.uses_zookeeper:

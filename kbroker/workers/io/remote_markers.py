@@ -181,7 +181,7 @@ class OtherBroker:
         if found is None:
             raise LinkFailed("it has no listener for brokers")
         if found.security_protocol != PLAINTEXT:
-            raise LinkFailed(f"{found.security_protocol} is not built between brokers")
+            raise LinkFailed(f"{found.security_protocol} is not supported between brokers")
         endpoint = Endpoint(found.host, found.port)
         if endpoint != self._endpoint:
             self.link.close("it has moved")

@@ -1,6 +1,6 @@
 """Calls from a network process to the coordinators in the io workers, over the lanes.
 
-Every call ends: with the answer, with the coordinator's error, when its deadline passes, or when
+Every call ends: with the response, with the coordinator's error, when its deadline passes, or when
 the io worker is restarted; those whose repetition changes nothing are asked again then.
 """
 

@@ -1,7 +1,7 @@
 """Asks the owners of logs where old epochs end, for the fetches of followers.
 
 A follower says which epoch its log ends with. The slot has the last two epochs of the leader's log;
-for older ones the fetch waits here for its owner's answer, which the fetch engine keeps.
+for older ones the fetch waits here for its owner's response, which the fetch engine keeps.
 """
 
 from __future__ import annotations

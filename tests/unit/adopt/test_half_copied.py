@@ -1,4 +1,4 @@
-"""Copies without a file, or with a truncated one, are refused by name if there is any sign of
+"""Copies without a file, or with a truncated one, are rejected by name if there is any sign of
 it.
 """
 

@@ -119,7 +119,7 @@ EXPECTED: dict[ApiKey, Any] = {
     ApiKey.ADD_RAFT_VOTER: {(O.ALTER, CLUSTER)},
     ApiKey.REMOVE_RAFT_VOTER: {(O.ALTER, CLUSTER)},
 }
-# Where all is denied: the code of the answer, if it is not that of the one kind of resource.
+# Where all is denied: the code of the response, if it is not that of the one kind of resource.
 ANSWERED = {
     ApiKey.OFFSET_COMMIT: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ApiKey.OFFSET_FETCH: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -277,7 +277,7 @@ def test_authorization_follows_a_change_of_the_rules(process: NetworkProcess) ->
     assert found == [{int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)}, {0}]
 
 
-# -- parts of an answer ------------------------------------------------------------------------
+# -- parts of a response ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [1, 9, 12])

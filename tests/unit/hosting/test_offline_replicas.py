@@ -1,4 +1,4 @@
-"""Replicas that cannot be served: when the controller is told to ask for them, and its answer."""
+"""Replicas that cannot be served: when the controller is told to ask for them, and its response."""
 
 from __future__ import annotations
 

@@ -304,5 +304,5 @@ def test_endpoint_is_that_of_the_listener_and_plain() -> None:
     assert endpoint_of(broker, "B") == ("b", 2)
     with pytest.raises(LinkFailed, match="no listener D"):
         endpoint_of(broker, "D")
-    with pytest.raises(LinkFailed, match="SSL, which is not built"):
+    with pytest.raises(LinkFailed, match="SSL, which is not supported"):
         endpoint_of(broker, "C")

@@ -1,4 +1,4 @@
-"""In-sync replicas that a leader writes itself, on a store that loses connections and answers."""
+"""In-sync replicas that a leader writes itself, on a store that loses connections and responses."""
 
 from __future__ import annotations
 
