@@ -52,6 +52,17 @@ def test_holes_between_old_objects_are_not_given_to_new_ones() -> None:
     assert not pages_of(made(500)) & pages_of(old)
 
 
+def test_holes_in_what_the_c_library_has_are_filled_too() -> None:
+    """Of objects above 512 bytes: dictionaries, classes, code."""
+    old = [bytes(2000) for _ in range(1000)]
+    del old[::2]
+
+    filled = fill_holes()
+
+    assert filled >= 500 * 2000
+    assert not pages_of([bytes(1500) for _ in range(100)]) & pages_of(old[:-4])
+
+
 def test_pool_that_shows_where_the_holes_end_is_given_back() -> None:
     """Of each of 32 sizes; only the few are left that were started since the last time."""
     fill_holes()

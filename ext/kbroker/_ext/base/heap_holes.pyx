@@ -1,31 +1,39 @@
-"""Fills the holes of Python's heap, so that what is allocated next gets pages of its own."""
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_RawFree, PyMem_RawMalloc
+"""Fills the holes of the heap, so that what is allocated next gets pages of its own.
+
+Python has blocks of up to 512 bytes in pools of one size each, and takes the others from the C library.
+"""
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.stdlib cimport free, malloc
 
 cdef enum:
-    # Of CPython's allocator: blocks up to 512 bytes, by 16, in pools of one size each. A pool begins with a header.
     SIZE_STEP = 16
     SIZE_MAX = 512
-    POOL_BYTES = 16384 - 48
-    # BOUND: holes of one size. With more, or with another allocator than CPython's own, that size is left as it is.
+    POOL_BYTES = 16384 - 48      # without its header
+    # Larger than holes are, and smaller than what the C library maps by itself.
+    LARGE_BYTES = 120 << 10
+    LARGE_HOLE_BYTES = 64 << 10
+    # BOUND: holes of one size. Where there are more, that size is left as it is: these may not be the allocators that
+    # this module knows.
     BLOCKS_MAX = 32768
 
 
 def fill_holes() -> int:
-    """Fill the holes of partly used pools; returns how many bytes that took.
+    """Fill the holes between blocks that are in use; returns how many bytes that took.
 
-    They stay filled for the life of the process. Pools and larger blocks that are free as a whole stay free.
+    They stay filled for the life of the process. Pools that are free as a whole, and the end of the heap, stay free.
     """
     cdef size_t size, filled = 0
-    cdef char** blocks = <char**>PyMem_RawMalloc(BLOCKS_MAX * sizeof(char*))
+    cdef char** blocks = <char**>malloc(BLOCKS_MAX * sizeof(char*))
     if blocks == NULL:
         raise MemoryError()
     for size in range(SIZE_STEP, SIZE_MAX + 1, SIZE_STEP):
-        filled += size * fill(size, blocks)
-    PyMem_RawFree(blocks)
+        filled += size * fill_pools(size, blocks)
+    filled += fill_heap(blocks)
+    free(blocks)
     return filled
 
 
-cdef size_t fill(size_t size, char** blocks) noexcept:
+cdef size_t fill_pools(size_t size, char** blocks) noexcept:
     """Allocate blocks until they come from a pool that was free; give that one back. Returns how many are kept."""
     cdef size_t count = 0, run = 0, kept = 0
     while count < BLOCKS_MAX:
@@ -41,3 +49,26 @@ cdef size_t fill(size_t size, char** blocks) noexcept:
         count -= 1
         PyMem_Free(blocks[count])
     return kept
+
+
+cdef size_t fill_heap(char** blocks) noexcept:
+    """The same for the C library: what is below a large block, which comes from the end of the heap, was a hole."""
+    cdef:
+        size_t size = LARGE_HOLE_BYTES, count, filled = 0
+        char* end = <char*>malloc(LARGE_BYTES)
+    while end != NULL and size >= SIZE_STEP:
+        count = 0
+        while count < BLOCKS_MAX:
+            blocks[count] = <char*>malloc(size)
+            count += 1
+            if blocks[count - 1] == NULL or blocks[count - 1] > end:
+                filled += size * (count - 1)
+                free(blocks[count - 1])
+                count = 0
+                break
+        while count:
+            count -= 1
+            free(blocks[count])
+        size -= max(size // 8, <size_t>SIZE_STEP)
+    free(end)
+    return filled
