@@ -222,6 +222,7 @@ def led(
     return LedPartition(
         *key, state.controller_epoch, partition.leader, partition.leader_epoch, partition.isr,
         partition.partition_epoch, partition.replicas, is_new,
+        partition.adding, partition.removing,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from kbroker.controller.state import (
     DeletionBegun,
     PartitionsChanged,
     PartitionState,
+    Reassigned,
     TopicCreated,
     TopicEnlarged,
     TopicRemoved,
@@ -100,6 +101,45 @@ def change_partitions(
         changed.setdefault(name, {})[number] = written
     changes: list[Change] = [PartitionsChanged(*entry) for entry in changed.items()]
     return Decision(transaction.operations, changes)
+
+
+def reassign(
+    state: ClusterState, name: str, keys: Iterable[PartitionKey], decide: Decide
+) -> Decision:
+    """Change the assignment of partitions of one topic, and their states with it."""
+    topic = state.topic(name)
+    changed: dict[int, PartitionState] = {}
+    for key in keys:
+        old = state.partition(key)
+        new = None if old is None or topic is None or topic.deleting else decide(key, old)
+        if new is not None:
+            changed[key[1]] = new
+    if topic is None or not changed:
+        return Decision([], [])
+    partitions = dict(enumerate(topic.partitions)) | changed
+    rest = dict(topic.rest)
+    for key_of, lists in (
+        ("adding_replicas", {str(n): list(p.adding) for n, p in partitions.items() if p.adding}),
+        (
+            "removing_replicas",
+            {str(n): list(p.removing) for n, p in partitions.items() if p.removing},
+        ),
+    ):
+        rest[key_of] = lists
+    transaction = collect()
+    assignment = {number: partition.replicas for number, partition in partitions.items()}
+    document = paths.encode_topic(state.topic_ids.to_store(topic.topic_id), assignment, rest)
+    transaction.set(paths.topic(name), document, topic.document_version)
+    for number, new in changed.items():
+        if not new.is_stored:
+            continue
+        data = paths.encode_partition_state(
+            new.leader, new.leader_epoch, new.isr, state.controller_epoch
+        )
+        transaction.set(paths.partition_state(name, number), data, new.partition_epoch)
+        changed[number] = new._replace(partition_epoch=new.partition_epoch + 1)
+    change = Reassigned(name, changed, topic.document_version + 1, rest)
+    return Decision(transaction.operations, [change])
 
 
 def begin_deletion(names: Iterable[str]) -> Decision:

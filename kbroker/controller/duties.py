@@ -13,9 +13,11 @@ from typing import Any
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.brokers import BrokerChanges
 from kbroker.controller.isr_requests import IsrRequests
+from kbroker.controller.leader_balance import LeaderBalance
 from kbroker.controller.leader_elections import LeaderElections
 from kbroker.controller.notifications import Notifications
 from kbroker.controller.partition_writes import PartitionWrites
+from kbroker.controller.reassigning import Reassigning
 from kbroker.controller.shutdowns import Shutdowns
 from kbroker.controller.store_watch import StoreWatch
 from kbroker.controller.topic_changes import TopicChanges
@@ -46,6 +48,15 @@ class Duties:
         self.in_sync = IsrRequests(self.writes, controller.events, sleep)
         self.shutdowns = Shutdowns(self.writes, controller.events)
         self.elections = LeaderElections(self.writes, controller.events)
+        self.reassigning = Reassigning(controller, self.writes, self.watch)
+        self.balance = LeaderBalance(
+            self.elections,
+            self.writes,
+            self.watch,
+            setting,
+            sleep,
+            lambda: self.reassigning.is_any,
+        )
         controller.heard = self.brokers.heard
 
     def start(self) -> None:
@@ -62,6 +73,8 @@ class Duties:
         await self.topics.start()
         await self.notifications.start()
         await self.settle_all()
+        await self.reassigning.start()
+        await self.balance.start()
 
     async def settle_all(self) -> None:
         """Elect leaders for all partitions without one, including new partitions."""
@@ -78,3 +91,4 @@ class Duties:
     def stop(self) -> None:
         """Another controller has been elected."""
         self.watch.stop()
+        self.balance.stop()

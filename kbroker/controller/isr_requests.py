@@ -133,8 +133,8 @@ class IsrRequests:
             error = ErrorCode.NONE if present.isr == one.isr else ErrorCode.INVALID_UPDATE_VERSION
         if error is not ErrorCode.NONE or present is None:
             return IsrAnswer(error)
-        leader, leader_epoch, isr, _, partition_epoch = present
-        return IsrAnswer(error, IsrState(leader, leader_epoch, isr, partition_epoch))
+        leader, leader_epoch, isr = present.leader, present.leader_epoch, present.isr
+        return IsrAnswer(error, IsrState(leader, leader_epoch, isr, present.partition_epoch))
 
     async def _renew(self, broker_id: int, keys: Sequence[PartitionKey]) -> None:
         """Renew the leader epoch, because the leader's ISR would stay frozen otherwise."""

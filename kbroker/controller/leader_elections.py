@@ -27,11 +27,16 @@ class LeaderElections:
         """The error of each partition that has one. keys: None for all partitions, of which those
         that need no election are not in the result.
         """
-        return self._events.put(lambda: self._elect(keys, unclean))
+        return self._events.put(lambda: self.run(keys, unclean=unclean))
 
-    async def _elect(
-        self, keys: Iterable[PartitionKey] | None, unclean: bool
+    def told(self) -> Pending[None]:
+        """Resolves when brokers have responded to all requests so far."""
+        return self._writes.told()
+
+    async def run(
+        self, keys: Iterable[PartitionKey] | None, *, unclean: bool
     ) -> dict[PartitionKey, WireError | None]:
+        """As ``elect``, in an event that is running."""
         asked = list(self._state.keys() if keys is None else dict.fromkeys(keys))
         results: dict[PartitionKey, WireError | None] = {
             key: self._reason_against(key, unclean) for key in asked

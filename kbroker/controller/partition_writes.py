@@ -55,6 +55,10 @@ class PartitionWrites:
     def send(self, batch: Batch) -> Pending[list[Answered]]:
         return self._controller.send(batch.requests())
 
+    def told(self) -> Pending[None]:
+        """Resolves when brokers have responded to all requests so far."""
+        return self._controller.all_told()
+
     async def change(self, keys: Iterable[PartitionKey], decide: Decide, batch: Batch) -> Changed:
         """Apply ``decide`` to each partition; returns the new states of those that changed.
 

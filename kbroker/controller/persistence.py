@@ -111,7 +111,9 @@ def _differences(known: TopicState, found: TopicState) -> list[Change]:
     for number, partition in enumerate(found.partitions[:count]):
         present = known.partitions[number]
         # As in Kafka: replicas change by reassignment only.
-        partition = partition._replace(replicas=present.replicas)
+        partition = partition._replace(
+            replicas=present.replicas, adding=present.adding, removing=present.removing
+        )
         if partition != present and (partition.is_stored or not present.is_stored):
             changed[number] = partition
     if changed:

@@ -6,7 +6,7 @@ entered once it is in the store. A topic that is being deleted stays until nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.cluster.control_requests import (
@@ -32,6 +32,9 @@ class PartitionState(NamedTuple):
     isr: list[int]
     replicas: list[int]
     partition_epoch: int = 0
+    # While the partition is being reassigned: those of ``replicas`` that are new, and that will go.
+    adding: Sequence[int] = ()
+    removing: Sequence[int] = ()
 
     @property
     def is_stored(self) -> bool:
@@ -95,6 +98,18 @@ class PartitionsChanged(NamedTuple):
     partitions: Mapping[int, PartitionState]
 
 
+class Reassigned(NamedTuple):
+    """Partitions by number whose assignment has changed, and the topic's document with it.
+
+    ``rest``: what else is in the document.
+    """
+
+    name: str
+    partitions: Mapping[int, PartitionState]
+    document_version: int
+    rest: Mapping[str, Any]
+
+
 class DeletionBegun(NamedTuple):
     name: str
 
@@ -115,6 +130,7 @@ Change = (
     TopicCreated
     | TopicEnlarged
     | PartitionsChanged
+    | Reassigned
     | DeletionBegun
     | LogsDeleted
     | TopicRemoved
@@ -168,6 +184,11 @@ class ClusterState:
             case PartitionsChanged(name, changed):
                 for number, partition in changed.items():
                     self._topics[name].partitions[number] = partition
+            case Reassigned(name, reassigned, document_version, rest):
+                topic = self._topics[name]
+                for number, partition in reassigned.items():
+                    topic.partitions[number] = partition
+                topic.document_version, topic.rest = document_version, rest
             case DeletionBegun(name):
                 self.mark_deleting([name])
             case LogsDeleted(name):

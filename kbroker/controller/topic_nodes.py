@@ -88,15 +88,18 @@ class StoredTopic(NamedTuple):
 
     def partitions(self) -> list[PartitionState]:
         """In order of their numbers; those without a state have no leader."""
+        adding, removing = paths.reassigned_of_topic(self.rest)
         partitions = []
         for number, replicas in sorted(self.assignment.items()):
             node = self.states.get(number)
-            if node is None:
-                partitions.append(without_state(replicas))
-            else:
+            partition = without_state(replicas)
+            if node is not None:
                 leader, leader_epoch, isr = paths.decode_partition_state(node.data)
                 version = node.stat.version
-                partitions.append(PartitionState(leader, leader_epoch, isr, replicas, version))
+                partition = PartitionState(leader, leader_epoch, isr, replicas, version)
+            partitions.append(
+                partition._replace(adding=adding.get(number, ()), removing=removing.get(number, ()))
+            )
         return partitions
 
 

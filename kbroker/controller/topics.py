@@ -228,6 +228,11 @@ def plan_partitions(
             f"The number of partitions of '{name}' cannot be changed: coordinators would no "
             "longer find their records.",
         )
+    if any(partition.adding or partition.removing for partition in topic.partitions):
+        raise WireError(
+            ErrorCode.REASSIGNMENT_IN_PROGRESS,
+            f"A partition reassignment is in progress for the topic '{name}'.",
+        )
     current = len(topic.partitions)
     if count < current:
         raise WireError(

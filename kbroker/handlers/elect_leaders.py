@@ -1,21 +1,19 @@
-"""ElectLeaders (43), versions 0 to 2.
-
-On a single broker each partition has one replica, which leads: there is never another to elect.
-"""
+"""ElectLeaders (43), versions 0 to 2. The controller elects; other brokers say NOT_CONTROLLER."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.context import CALL_MARGIN_MS, CHANGE_MIN_MS, RequestContext
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.requirements import on_cluster
+from kbroker.ipc.calls import ELECT_LEADERS, ElectLeaders, NamedPartition, PartitionResult
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kbroker.security.operations import AclOperation
 
-_TYPES = (0, 1)  # preferred, unclean
+PREFERRED, UNCLEAN = 0, 1
 
 
 def fail(ctx: RequestContext, request: ElectLeadersRequest, error: WireError) -> Any:
@@ -43,38 +41,39 @@ def fail(ctx: RequestContext, request: ElectLeadersRequest, error: WireError) ->
 async def handle_elect_leaders(
     ctx: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """ELECTION_NOT_NEEDED for every partition that exists. The response to a request without a
-    list, which is for all, names only those with an election: none, as in Kafka."""
+    """Have leaders elected. The response to a request without a list, which is for all partitions,
+    has only those that needed an election.
+    """
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        text = "The election type must be preferred or unclean."
+        raise WireError(ErrorCode.INVALID_REQUEST, text)
+    wanted: list[NamedPartition] | None = None
+    if request.topic_partitions is not None:
+        wanted = [
+            NamedPartition(entry.topic, number)
+            async for entry in ctx.each(request.topic_partitions)
+            for number in entry.partitions
+        ]
+    within_ms = max(request.timeout_ms, CHANGE_MIN_MS)
+    asked = ElectLeaders(request.election_type == UNCLEAN, wanted, within_ms)
+    results = await ctx.controller(ELECT_LEADERS, asked, within_ms + CALL_MARGIN_MS)
+    by_topic: dict[str, list[PartitionResult]] = {}
+    async for result in ctx.each(results):
+        by_topic.setdefault(result.topic, []).append(result)
     cls = ElectLeadersResponse
-    bad_type = request.election_type not in _TYPES
     return cls(
-        error_code=int(ErrorCode.INVALID_REQUEST) if bad_type else 0,
         replica_election_results=[
             cls.ReplicaElectionResult(
-                topic=entry.topic,
+                topic=topic,
                 partition_result=[
-                    _result(ctx, entry.topic, number, request.election_type)
-                    async for number in ctx.each(entry.partitions)
+                    cls.PartitionResult(
+                        partition_id=one.partition,
+                        error_code=one.error,
+                        error_message=one.message,
+                    )
+                    for one in rows
                 ],
             )
-            async for entry in ctx.each(request.topic_partitions or ())
-        ],
-    )
-
-
-def _result(ctx: RequestContext, topic: str, number: int, election_type: int) -> Any:
-    if election_type not in _TYPES:
-        error = WireError(
-            ErrorCode.INVALID_REQUEST, "The election type must be preferred or unclean."
-        )
-    else:
-        error = WireError(
-            ErrorCode.ELECTION_NOT_NEEDED, f"{topic}-{number} already has that leader."
-        )
-        try:
-            ctx.partition(topic, number)
-        except WireError as unknown:
-            error = unknown
-    return ElectLeadersResponse.PartitionResult(
-        partition_id=number, error_code=int(error.code), error_message=error.message
+            async for topic, rows in ctx.each(by_topic.items())
+        ]
     )

@@ -1,17 +1,23 @@
 """AlterPartitionReassignments (45) and ListPartitionReassignments (46): versions 0 to 1 and 0.
 
-A single broker has nowhere to move a replica to: an assignment is already in effect or is rejected.
-Tools send these requests before they move replicas between log directories.
+The controller serves them; other brokers say NOT_CONTROLLER.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.requirements import on_cluster
+from kbroker.ipc.calls import (
+    ALTER_REASSIGNMENTS,
+    LIST_REASSIGNMENTS,
+    AlterReassignments,
+    ListReassignments,
+    NamedPartition,
+    WantedReplicas,
+)
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -30,56 +36,31 @@ from kbroker.security.operations import AclOperation
 async def handle_alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Accept requests that change nothing."""
+    """Begin to move partitions to other brokers, or cancel that."""
     cls = AlterPartitionReassignmentsResponse
+    wanted = [
+        WantedReplicas(topic.name, entry.partition_index, entry.replicas)
+        async for topic in ctx.each(request.topics)
+        for entry in topic.partitions
+    ]
+    asked = AlterReassignments(wanted, request.allow_replication_factor_change)
+    results = await ctx.controller(ALTER_REASSIGNMENTS, asked, request.timeout_ms)
+    in_order = iter(results)
+    responses = []
+    async for topic in ctx.each(request.topics):
+        rows = [next(in_order) for _ in topic.partitions]
+        partitions = [
+            cls.ReassignablePartitionResponse(
+                partition_index=row.partition, error_code=row.error, error_message=row.message
+            )
+            for row in rows
+        ]
+        responses.append(cls.ReassignableTopicResponse(name=topic.name, partitions=partitions))
     return cls(
         error_message=None,
         allow_replication_factor_change=request.allow_replication_factor_change,
-        responses=[
-            cls.ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    answer(ctx, topic.name, entry) async for entry in ctx.each(topic.partitions)
-                ],
-            )
-            async for topic in ctx.each(request.topics)
-        ],
+        responses=responses,
     )
-
-
-def answer(ctx: RequestContext, topic: str, asked: Any) -> Any:
-    """The response's entry of one partition."""
-    cls = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
-    try:
-        check(ctx, topic, asked.partition_index, asked.replicas)
-    except WireError as error:
-        return cls(
-            partition_index=asked.partition_index,
-            error_code=int(error.code),
-            error_message=error.message,
-        )
-    return cls(partition_index=asked.partition_index, error_message=None)
-
-
-def check(ctx: RequestContext, topic: str, number: int, replicas: list[int] | None) -> None:
-    """WireError unless the partition has just these replicas."""
-    present = ctx.partition(topic, number)
-    if replicas is None:
-        raise WireError(
-            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{topic}-{number} is not being reassigned."
-        )
-    unknown = [broker for broker in replicas if broker not in ctx.image.brokers]
-    if unknown:
-        raise WireError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{topic}-{number} is assigned to brokers that are not available: {unknown}.",
-        )
-    if replicas != list(present.replicas):
-        raise WireError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{topic}-{number} has the replicas {list(present.replicas)}; this cluster cannot "
-            f"reassign it to {replicas}.",
-        )
 
 
 @api(
@@ -90,5 +71,29 @@ def check(ctx: RequestContext, topic: str, number: int, replicas: list[int] | No
 async def handle_list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Respond that there are no reassignments."""
-    return ListPartitionReassignmentsResponse(error_message=None)
+    """The partitions that are being moved, of all or of those in the request."""
+    wanted: list[NamedPartition] | None = None
+    if request.topics is not None:
+        wanted = [
+            NamedPartition(topic.name, number)
+            async for topic in ctx.each(request.topics)
+            for number in topic.partition_indexes
+        ]
+    found = await ctx.controller(LIST_REASSIGNMENTS, ListReassignments(wanted), request.timeout_ms)
+    cls = ListPartitionReassignmentsResponse
+    topics: dict[str, list[Any]] = {}
+    async for one in ctx.each(found):
+        row = cls.OngoingPartitionReassignment(
+            partition_index=one.partition,
+            replicas=one.replicas,
+            adding_replicas=one.adding,
+            removing_replicas=one.removing,
+        )
+        topics.setdefault(one.topic, []).append(row)
+    return cls(
+        error_message=None,
+        topics=[
+            cls.OngoingTopicReassignment(name=name, partitions=rows)
+            for name, rows in topics.items()
+        ],
+    )

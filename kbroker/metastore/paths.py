@@ -33,6 +33,8 @@ DELETE_TOPICS = "/admin/delete_topics"
 # What brokers report to the controller, in sequential nodes that it deletes.
 ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
 # Not Kafka's: topics that were deleted while some of their directories were offline.
@@ -204,6 +206,16 @@ def rest_of_topic(data: bytes) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key not in ("version", "partitions")}
 
 
+def reassigned_of_topic(rest: Mapping[str, Any]) -> tuple[Assignment, Assignment]:
+    """The replicas that are added and removed, of partitions that are being reassigned."""
+
+    def lists(key: str) -> Assignment:
+        rows = rest.get(key) or {}
+        return {int(number): list(replicas) for number, replicas in rows.items() if replicas}
+
+    return lists("adding_replicas"), lists("removing_replicas")
+
+
 def decode_topic(data: bytes) -> tuple[bytes | None, Assignment]:
     """The topic id (None before Kafka 2.8), and the replicas by partition."""
     document = json.loads(data)
@@ -304,6 +316,28 @@ def decode_config_change(data: bytes) -> str:
 def sequence_of(name: str) -> int:
     """The sequence number of a sequential node."""
     return int(name[-10:])
+
+
+def encode_reassignment(partitions: Mapping[tuple[str, int], list[int]]) -> bytes:
+    """What tools of older Kafkas want reassigned: the replicas of partitions."""
+    rows = [
+        {"topic": topic, "partition": number, "replicas": replicas}
+        for (topic, number), replicas in partitions.items()
+    ]
+    return _dump({"version": 1, "partitions": rows})
+
+
+def decode_reassignment(data: bytes) -> dict[tuple[str, int], list[int]]:
+    """Raises ValueError, KeyError or TypeError."""
+    return {
+        (str(row["topic"]), int(row["partition"])): [int(b) for b in row["replicas"]]
+        for row in json.loads(data)["partitions"]
+    }
+
+
+def decode_preferred_election(data: bytes) -> list[tuple[str, int]]:
+    """The partitions for which a tool wants an election. ValueError, KeyError or TypeError."""
+    return [(str(row["topic"]), int(row["partition"])) for row in json.loads(data)["partitions"]]
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:

@@ -25,6 +25,7 @@ from kbroker.controller.duties import Duties
 from kbroker.controller.events import EventQueue
 from kbroker.controller.membership import Registration
 from kbroker.controller.producer_ids import ProducerIdBlocks
+from kbroker.controller.replica_admin import ReplicaAdmin
 from kbroker.controller.state import ClusterState
 from kbroker.controller.stored_configs import ConfiguredHosting, StoredConfigs
 from kbroker.controller.stored_offsets import StoredOffsets
@@ -160,6 +161,9 @@ class ControllerWorker(Worker):
         serve(calls.CREATE_TOPICS, self.create_topics)
         serve(calls.DELETE_TOPICS, served(lambda office: office.topics.delete_topics))
         serve(calls.CREATE_PARTITIONS, served(lambda office: office.topics.create_partitions))
+        serve(calls.ELECT_LEADERS, served(lambda office: office.replicas.elect_leaders))
+        serve(calls.ALTER_REASSIGNMENTS, served(lambda office: office.replicas.alter_reassignments))
+        serve(calls.LIST_REASSIGNMENTS, served(lambda office: office.replicas.list_reassignments))
         serve(calls.ALTER_CONFIGS, self.configs.alter_configs)
         serve(calls.INCREMENTAL_ALTER_CONFIGS, self.configs.incremental_alter_configs)
         serve(calls.ALLOCATE_PRODUCER_IDS, self.allocate_producer_ids)
@@ -236,7 +240,7 @@ class ControllerWorker(Worker):
             self.rpc.sleep,
             topics.finish_deletions,
         )
-        return InOffice(controller, topics, duties)
+        return InOffice(controller, topics, duties, ReplicaAdmin(duties, self.rpc.sleep))
 
     def in_office(self, office: InOffice) -> None:
         """The controller is elected and loaded; processes can get the image now."""

@@ -17,6 +17,7 @@ from kbroker.controller.configs import Configs
 from kbroker.controller.counts import Counts
 from kbroker.controller.duties import Duties
 from kbroker.controller.membership import Elected, Registration
+from kbroker.controller.replica_admin import ReplicaAdmin
 from kbroker.controller.session import Session
 from kbroker.controller.state import ClusterState
 from kbroker.controller.topic_admin import TopicAdmin
@@ -41,10 +42,12 @@ class InOffice:
         controller: ActiveController,
         topics: TopicAdmin,
         duties: Duties,
+        replicas: ReplicaAdmin,
     ) -> None:
         self.controller = controller
         self.duties = duties
         self.topics = topics
+        self.replicas = replicas
 
 
 class Process(Protocol):

@@ -28,6 +28,9 @@ from kbroker.metastore.store import Operation
 
 SETTINGS: dict[str, Any] = {
     "unclean.leader.election.enable": False,
+    "auto.leader.rebalance.enable": True,
+    "leader.imbalance.check.interval.seconds": 300,
+    "leader.imbalance.per.broker.percentage": 10,
     "delete.topic.enable": True,
 }
 

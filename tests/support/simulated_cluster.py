@@ -52,6 +52,9 @@ SETTINGS = {
     "default.replication.factor": 2,
     "delete.topic.enable": True,
     "unclean.leader.election.enable": False,
+    "auto.leader.rebalance.enable": True,
+    "leader.imbalance.check.interval.seconds": 300,
+    "leader.imbalance.per.broker.percentage": 10,
 }
 SLOTS = 10_000
 
@@ -277,6 +280,7 @@ class SimulatedCluster(SimulatedEnsemble):
         super().__init__(seed, faults)
         self.responses_lost = responses_lost
         self.leaders: dict[tuple[bytes, int, int], int] = {}
+        self.moved: set[str] = set()  # topics that were reassigned
         self.sent_leaders: dict[tuple[str, int, int, int], int] = {}
         session_id = self.begin_session()
         for path in paths.PERSISTENT_PATHS:

@@ -55,13 +55,13 @@ REPLICATION = (
             "loses records but keeps the partition available."),
     Key("unclean.leader.election.interval.ms", LONG, 300_000, MEDIUM, low=1, status=LATER,
         doc="How often such elections are attempted."),
-    Key("auto.leader.rebalance.enable", BOOLEAN, True, HIGH, status=LATER,
+    Key("auto.leader.rebalance.enable", BOOLEAN, True, HIGH,
         doc="Whether leadership returns to the preferred replicas automatically."),
-    Key("leader.imbalance.per.broker.percentage", INT, 10, HIGH, status=LATER,
+    Key("leader.imbalance.per.broker.percentage", INT, 10, HIGH,
         doc=
             "Percentage of a broker's partitions that may be led elsewhere before leadership is "
             "moved back."),
-    Key("leader.imbalance.check.interval.seconds", LONG, 300, HIGH, status=LATER,
+    Key("leader.imbalance.check.interval.seconds", LONG, 300, HIGH, low=1,
         doc="How often that percentage is checked."),
     Key("eligible.leader.replicas.enable", BOOLEAN, False, HIGH, status=LATER,
         doc="Keep track of replicas that left the ISR but hold all acknowledged records."),

@@ -21,6 +21,7 @@ from kbroker.ipc.calls.image import *  # noqa: F403
 from kbroker.ipc.calls.in_sync import *  # noqa: F403
 from kbroker.ipc.calls.log_dirs import *  # noqa: F403
 from kbroker.ipc.calls.partitions import *  # noqa: F403
+from kbroker.ipc.calls.reassignments import *  # noqa: F403
 from kbroker.ipc.calls.stored import *  # noqa: F403
 from kbroker.ipc.calls.topics import *  # noqa: F403
 from kbroker.ipc.calls.transactions import *  # noqa: F403

@@ -28,6 +28,10 @@ def process() -> NetworkProcess:
     return process
 
 
+def not_controller(to: Address, **_: Any) -> Any:
+    raise WireError(ErrorCode.NOT_CONTROLLER)
+
+
 class TestAlterReplicaLogDirs:
     @staticmethod
     def ask(process: NetworkProcess, version: int, **where: dict[str, list[int]]) -> Any:
@@ -80,33 +84,51 @@ class TestAlterReplicaLogDirs:
 
 class TestPartitionReassignments:
     @staticmethod
-    def ask(process: NetworkProcess, version: int, name: str, replicas: Any) -> Any:
+    def ask(process: NetworkProcess, version: int, replicas: dict[int, Any]) -> Any:
         cls = AlterPartitionReassignmentsRequest
-        partition = cls.ReassignablePartition(partition_index=1, replicas=replicas)
-        request = cls(topics=[cls.ReassignableTopic(name=name, partitions=[partition])])
-        response = process.ask(request, version)
-        (topic,) = response.responses
-        (answered,) = topic.partitions
-        assert response.error_message is None  # as in Kafka, if there is no error
-        assert (answered.error_message is None) == (answered.error_code == 0)
-        assert (topic.name, answered.partition_index) == (name, 1)
-        return answered.error_code
+        rows = [
+            cls.ReassignablePartition(partition_index=number, replicas=row)
+            for number, row in replicas.items()
+        ]
+        return process.ask(cls(topics=[cls.ReassignableTopic(name="t", partitions=rows)]), version)
 
     @pytest.mark.parametrize("version", range(2))
-    def test_reassignment_to_what_is_is_accepted_and_all_else_rejected(
+    def test_controller_is_asked_and_its_results_are_given(
         self, process: NetworkProcess, version: int
     ) -> None:
-        replicas = list(process.image.topics["t"].partitions[1].replicas)
-        assert self.ask(process, version, "t", replicas) == 0
-        invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        assert self.ask(process, version, "t", [99]) == invalid
-        assert self.ask(process, version, "t", []) == invalid
-        assert self.ask(process, version, "t", None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-        assert self.ask(process, version, "no", [0]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        results = [["t", 1, 0, None], ["t", 0, int(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS), "no"]]
+        process.answers("alter_reassignments", lambda to, **_: results)
+        response = self.ask(process, version, {1: [1, 2], 0: None})
+        assert process.calls("alter_reassignments") == [
+            {"partitions": [["t", 1, [1, 2]], ["t", 0, None]]}
+        ]
+        (topic,) = response.responses
+        assert (response.error_code, response.error_message) == (0, None)
+        assert [(p.partition_index, p.error_code, p.error_message) for p in topic.partitions] == [
+            (1, 0, None),
+            (0, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no"),
+        ]
 
-    def test_no_reassignment_is_listed(self, process: NetworkProcess) -> None:
-        answered = process.ask(ListPartitionReassignmentsRequest(topics=None), 0)
-        assert (answered.error_code, answered.error_message, answered.topics) == (0, None, [])
+    def test_other_brokers_name_no_partition(self, process: NetworkProcess) -> None:
+        """A client asks for the controller then."""
+        process.answers("alter_reassignments", not_controller)
+        response = self.ask(process, 1, {1: [1, 2]})
+        assert (response.error_code, response.responses) == (ErrorCode.NOT_CONTROLLER, [])
+
+    @pytest.mark.parametrize("named", [True, False])
+    def test_reassignments_are_listed_by_topic(self, process: NetworkProcess, named: bool) -> None:
+        rows = [["t", 1, [1, 2], [1], [2]], ["t", 0, [3], [], [3]]]
+        process.answers("list_reassignments", lambda to, **_: rows)
+        cls = ListPartitionReassignmentsRequest
+        topic = cls.ListPartitionReassignmentsTopics(name="t", partition_indexes=[1, 0])
+        response = process.ask(cls(topics=[topic] if named else None), 0)
+        asked = [["t", 1], ["t", 0]] if named else None
+        assert process.calls("list_reassignments") == [{"partitions": asked}]
+        (listed,) = response.topics
+        assert [
+            [listed.name, p.partition_index, p.replicas, p.adding_replicas, p.removing_replicas]
+            for p in listed.partitions
+        ] == rows
 
 
 class TestElectLeaders:
@@ -123,24 +145,32 @@ class TestElectLeaders:
         }
 
     @pytest.mark.parametrize("version", range(3))
-    def test_partition_that_exists_needs_no_election(
+    def test_controller_elects_and_its_results_are_given(
         self, process: NetworkProcess, version: int
     ) -> None:
-        cls = ElectLeadersRequest.TopicPartitions
-        listed = [cls(topic="t", partitions=[1, 99]), cls(topic="no", partitions=[0])]
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-        assert self.ask(process, version, listed) == (
+        needless = int(ErrorCode.ELECTION_NOT_NEEDED)
+        results = [["t", 1, needless, "no"], ["t", 0, 0, None]]
+        process.answers("elect_leaders", lambda to, **_: results)
+        listed = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[1, 0])]
+        unclean = version > 0
+        assert self.ask(process, version, listed, int(unclean)) == (
             0,
-            {("t", 1): ErrorCode.ELECTION_NOT_NEEDED, ("t", 99): unknown, ("no", 0): unknown},
+            {("t", 1): needless, ("t", 0): 0},
         )
+        assert process.calls("elect_leaders") == [
+            {"unclean": unclean, "partitions": [["t", 1], ["t", 0]], "within_ms": 60_000}
+        ]
 
-    @pytest.mark.parametrize("version", range(3))
-    def test_without_a_list_no_partition_is_named(
-        self, process: NetworkProcess, version: int
-    ) -> None:
-        """As in Kafka: kafka-leader-election would print the names of ten thousand partitions."""
-        assert self.ask(process, version, None) == (0, {})
+    def test_without_a_list_the_controller_elects_for_all(self, process: NetworkProcess) -> None:
+        process.answers("elect_leaders", lambda to, **_: [])
+        assert self.ask(process, 2, None) == (0, {})
+        assert process.calls("elect_leaders")[0]["partitions"] is None
+
+    def test_other_brokers_name_the_error_of_each_partition(self, process: NetworkProcess) -> None:
+        process.answers("elect_leaders", not_controller)
+        listed = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[1])]
+        code = ErrorCode.NOT_CONTROLLER
+        assert self.ask(process, 2, listed) == (code, {("t", 1): code})
 
     def test_unknown_type_of_election_is_rejected(self, process: NetworkProcess) -> None:
         listed = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[1])]

@@ -57,7 +57,19 @@ def want(cluster: SimulatedCluster) -> None:
         return
     name = cluster.random.choice(NAMES)
     work: Any
-    kinds = ("create", "create", "enlarge", "delete", "elect", "shrink", "leave", "other", "other")
+    kinds = (
+        "create",
+        "create",
+        "enlarge",
+        "delete",
+        "elect",
+        "shrink",
+        "leave",
+        "other",
+        "other",
+        "move",
+        "move",
+    )
     match cluster.random.choice(kinds):
         case "create":
             topics = [TopicToCreate(name, cluster.random.randint(1, 3), 2)]
@@ -74,6 +86,8 @@ def want(cluster: SimulatedCluster) -> None:
             work = shrink(cluster, broker, name)
         case "leave":
             work = leave(cluster, broker)
+        case "move":
+            work = move(cluster, broker, name)
         case _:
             work = elect(broker, name)
     ignore_rejected(broker, work)
@@ -127,6 +141,20 @@ async def shrink(cluster: SimulatedCluster, broker: Broker, name: str) -> None:
         await broker.duties.in_sync.alter(leader.number, epoch, [one])
 
 
+async def move(cluster: SimulatedCluster, broker: Broker, name: str) -> None:
+    """Partitions of a topic get other replicas, or that is cancelled; by request or as tools do."""
+    assert broker.duties is not None
+    cluster.moved.add(name)
+    targets: list[list[int] | None] = [None, [0, 1], [1, 2], [2, 0], [2], [0, 1, 2]]
+    wanted = {(name, number): cluster.random.choice(targets) for number in range(2)}
+    if cluster.random.random() < 0.3:
+        if cluster.tree.exists(paths.REASSIGN_PARTITIONS) is None:
+            data = paths.encode_reassignment({key: b or [0, 9] for key, b in wanted.items()})
+            cluster.apply([Operation("create", paths.REASSIGN_PARTITIONS, data)], session_id=1)
+        return
+    await broker.duties.reassigning.alter(wanted)
+
+
 async def leave(cluster: SimulatedCluster, broker: Broker) -> None:
     """A broker shuts down, and is started again."""
     assert broker.duties is not None
@@ -150,7 +178,7 @@ def is_settled(cluster: SimulatedCluster) -> bool:
         return False
     configs = stored_configs(cluster, topics)
     return all(
-        knows_all(broker, topics) and hosts_all(broker, topics) and uses(broker, configs)
+        knows_all(broker, topics) and hosts_all(cluster, broker, topics) and uses(broker, configs)
         for broker in cluster.brokers
     )
 
@@ -181,7 +209,7 @@ def knows_all(broker: Broker, topics: dict[str, StoredTopic]) -> bool:
     return True
 
 
-def hosts_all(broker: Broker, topics: dict[str, StoredTopic]) -> bool:
+def hosts_all(cluster: SimulatedCluster, broker: Broker, topics: dict[str, StoredTopic]) -> bool:
     hosted = {
         replica.told.key: (replica.told.leader, replica.told.leader_epoch)
         for replica in broker.hosting.replicas
@@ -192,7 +220,10 @@ def hosts_all(broker: Broker, topics: dict[str, StoredTopic]) -> bool:
         for number, partition in enumerate(topic.partitions())
         if broker.number in partition.replicas
     }
-    return hosted == assigned and broker.slots.used_count == len(hosted)
+    # A controller that dies after it has removed a replica, before its broker was told, leaves it.
+    left = {key for key in hosted.keys() - assigned.keys() if key[0] in cluster.moved}
+    hosted = {key: told for key, told in hosted.items() if key not in left}
+    return hosted == assigned and broker.slots.used_count == len(hosted) + len(left)
 
 
 def simulate(seed: int) -> SimulatedCluster:

@@ -13,6 +13,7 @@ from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.configs import Configs, ConfigsChanged
 from kbroker.controller.duties import Duties
 from kbroker.controller.membership import Registration
+from kbroker.controller.replica_admin import ReplicaAdmin
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.controller.topic_requests import TopicRequests
 from kbroker.errors import ErrorCode, WireError
@@ -75,7 +76,7 @@ class Process:
         requests = TopicRequests(controller.state, setting, lambda config: None, lambda: False)
         topics = TopicAdmin(controller, requests, EndlessRoom, self.sleep, lambda: True)
         duties = Duties(controller, SETTINGS.__getitem__, self.sleep, topics.finish_deletions)
-        return InOffice(controller, topics, duties)
+        return InOffice(controller, topics, duties, ReplicaAdmin(duties, self.sleep))
 
     def in_office(self, office: InOffice) -> None:
         self.entered += 1

@@ -1,0 +1,79 @@
+"""Serves requests about leaders and replicas: ElectLeaders and those of reassignments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kbroker.controller.duties import Duties
+from kbroker.controller.reassignments import resized
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import (
+    AlterReassignments,
+    ElectLeaders,
+    ListReassignments,
+    OngoingReassignment,
+    PartitionResult,
+)
+from kbroker.ipc.pending import Pending
+from kbroker.ipc.process_table import Address
+
+
+class ReplicaAdmin:
+    """Of one controller."""
+
+    def __init__(self, duties: Duties, sleep: Callable[[int], Pending[None]]) -> None:
+        self._duties = duties
+        self._sleep = sleep
+
+    async def elect_leaders(self, sender: Address, asked: ElectLeaders) -> list[PartitionResult]:
+        """Elect, and wait until the brokers know."""
+        elections = self._duties.elections
+        keys = (
+            None
+            if asked.partitions is None
+            else [(row.topic, row.partition) for row in asked.partitions]
+        )
+        errors = await elections.elect(keys, unclean=asked.unclean)
+        if not all(errors.values()) and not await self._told(asked.within_ms):
+            late = WireError(ErrorCode.REQUEST_TIMED_OUT, "The brokers were not told in time.")
+            errors = {key: error or late for key, error in errors.items()}
+        return [result(*key, error) for key, error in errors.items()]
+
+    async def _told(self, within_ms: int) -> bool:
+        first: Pending[bool] = Pending()
+        self._duties.elections.told().then(lambda _: first.resolve(True))
+        if not first.done:
+            self._sleep(within_ms).then(lambda _: first.resolve(False))
+        return await first
+
+    async def alter_reassignments(
+        self, sender: Address, asked: AlterReassignments
+    ) -> list[PartitionResult]:
+        """Begin reassignments, or cancel them; they are carried out later."""
+        wanted = {(row.topic, row.partition): row.replicas for row in asked.partitions}
+        rejected = {} if asked.may_resize else resized(self._duties.writes.state, wanted)
+        accepted = {key: replicas for key, replicas in wanted.items() if key not in rejected}
+        errors = await self._duties.reassigning.alter(accepted) | rejected
+        return [
+            result(row.topic, row.partition, errors[row.topic, row.partition])
+            for row in asked.partitions
+        ]
+
+    async def list_reassignments(
+        self, sender: Address, asked: ListReassignments
+    ) -> list[OngoingReassignment]:
+        keys = (
+            None
+            if asked.partitions is None
+            else [(row.topic, row.partition) for row in asked.partitions]
+        )
+        return [
+            OngoingReassignment(*key, one.replicas, list(one.adding), list(one.removing))
+            for key, one in self._duties.reassigning.listed(keys)
+        ]
+
+
+def result(topic: str, partition: int, error: WireError | None) -> PartitionResult:
+    if error is None:
+        return PartitionResult(topic, partition, 0, None)
+    return PartitionResult(topic, partition, int(error.code), error.message)

@@ -1,0 +1,73 @@
+"""Leaders and replicas that clients want elsewhere, in the controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kbroker.ipc.calls.base import CHANGE_MS, CONTROLLER
+from kbroker.ipc.operation import Operation
+
+
+class NamedPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+class PartitionResult(NamedTuple):
+    topic: str
+    partition: int
+    error: int
+    message: str | None
+
+
+@dataclass(slots=True)
+class ElectLeaders:
+    """partitions: None for all. The response has the partitions asked for, or those of all that
+    need an election.
+    """
+
+    unclean: bool
+    partitions: list[NamedPartition] | None
+    within_ms: int = CHANGE_MS
+
+
+class WantedReplicas(NamedTuple):
+    """replicas: None to cancel the reassignment."""
+
+    topic: str
+    partition: int
+    replicas: list[int] | None
+
+
+@dataclass(slots=True)
+class AlterReassignments:
+    """may_resize: whether the number of replicas of a partition may change."""
+
+    partitions: list[WantedReplicas]
+    may_resize: bool = True
+
+
+@dataclass(slots=True)
+class ListReassignments:
+    """partitions: None for all."""
+
+    partitions: list[NamedPartition] | None
+
+
+class OngoingReassignment(NamedTuple):
+    topic: str
+    partition: int
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
+ELECT_LEADERS = Operation("elect_leaders", ElectLeaders, list[PartitionResult], (CONTROLLER,))
+# A result for each partition, in order.
+ALTER_REASSIGNMENTS = Operation(
+    "alter_reassignments", AlterReassignments, list[PartitionResult], (CONTROLLER,)
+)
+LIST_REASSIGNMENTS = Operation(
+    "list_reassignments", ListReassignments, list[OngoingReassignment], (CONTROLLER,)
+)
