@@ -14,8 +14,9 @@ from typing import Protocol
 
 from kbroker.cluster.control_requests import PartitionKey
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.calls import AlterIsr, IsrAnswer, IsrState, Nothing, WantedIsr
 from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.process_table import Address
 from kbroker.logcontext import RateLimit
 
 logger = logging.getLogger(__name__)
@@ -94,6 +95,14 @@ class IsrChanges:
     def pending(self) -> list[WantedIsr]:
         """The changes without a result. The controller may have made them already."""
         return [asked.wanted for asked in self._asked.values()]
+
+    async def serve_alter(self, sender: Address, request: AlterIsr) -> list[IsrAnswer]:
+        """An io worker asks for its leaders."""
+        return [await outcome for outcome in [self.ask(wanted) for wanted in request.wanted]]
+
+    def serve_pending(self, sender: Address, _: Nothing) -> list[WantedIsr]:
+        """An io worker starts."""
+        return self.pending()
 
     async def _work(self) -> None:
         backoff_ms = BACKOFF_MS

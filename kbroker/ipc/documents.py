@@ -26,6 +26,8 @@ from typing import (
     is_typeddict,
 )
 
+from kbroker.errors import ErrorCode
+
 Read = Callable[[Any], Any]
 
 SHOWN_MAX = 60
@@ -102,7 +104,7 @@ def _shape(of: Any, bound: Mapping[TypeVar, Any]) -> Shape:
         return Shape(frozenset((dict,)), partial(_read_dict, _shape(args[1], bound)))
     if origin is bytes:
         return Shape(frozenset((str,)), _read_bytes)
-    if issubclass(origin, IntEnum):
+    if issubclass(origin, IntEnum | ErrorCode):
         return Shape(frozenset((int,)), partial(_read_enum, origin))
     return _record(origin, dict(zip(getattr(origin, "__parameters__", ()), args, strict=True)))
 

@@ -9,6 +9,7 @@ epoch by a later partition epoch. Outdated states are ignored.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,6 +58,7 @@ class Partition:
         "partition_epoch",
         "replicas",
         "role",
+        "wanted_isr",
     )
 
     def __init__(self, broker_id: int, min_in_sync: int = 1) -> None:
@@ -68,6 +70,8 @@ class Partition:
         self.partition_epoch = NO_EPOCH
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
+        # What the controller has been asked for, and may have done already.
+        self.wanted_isr: tuple[int, ...] | None = None
 
     @property
     def leads(self) -> bool:
@@ -75,19 +79,41 @@ class Partition:
 
     @property
     def is_alone(self) -> bool:
-        """Whether appends are committed at once: it leads and is alone in the ISR."""
-        return self.leads and self.isr == (self._broker_id,)
+        """Whether appends are committed at once: it leads, and there is no other replica."""
+        return self.leads and self.replicas == (self._broker_id,)
+
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        """Every replica that may be in sync by now: what is committed has to be on all of them."""
+        return frozenset(self.isr).union(self.wanted_isr or ())
 
     @property
     def is_under_min_isr(self) -> bool:
         """Whether a produce with acks=all gets NOT_ENOUGH_REPLICAS."""
         return len(self.isr) < self.min_in_sync
 
+    @property
+    def is_maximal_under_min_isr(self) -> bool:
+        """Whether one that was appended gets NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
+        return len(self.maximal_isr) < self.min_in_sync
+
+    def adopt(self, isr: Sequence[int], partition_epoch: int) -> bool:
+        """The controller has answered: these are in sync now, in the present leader epoch. False if
+        something later is known; what was wanted is settled either way.
+        """
+        self.wanted_isr = None
+        if partition_epoch <= self.partition_epoch:
+            return False
+        self.isr = tuple(isr)
+        self.partition_epoch = partition_epoch
+        return True
+
     def take(self, told: PartitionImage) -> Change | None:
         """Take the state from the controller; None if nothing has changed."""
         before = self.role, self.leader_epoch, self.partition_epoch, self.leader, self.isr
         if (told.leader_epoch, told.partition_epoch) < (self.leader_epoch, self.partition_epoch):
             return None
+        wanted = self.wanted_isr
         self.replicas = tuple(told.replicas)
         if told.leader == self._broker_id:
             self._become(Role.LEADER, told)
@@ -97,6 +123,7 @@ class Partition:
             self._become(Role.NONE, told)
         after = self.role, self.leader_epoch, self.partition_epoch, self.leader, self.isr
         if after == before:
+            self.wanted_isr = wanted
             return None
         led_in = before[1] if before[0] is Role.LEADER else None
         return Change(
@@ -111,6 +138,7 @@ class Partition:
         self.leader_epoch = told.leader_epoch
         self.partition_epoch = told.partition_epoch
         self.isr = tuple(told.isr)
+        self.wanted_isr = None
 
     def resign(self) -> Change | None:
         """The partition is no longer in the metadata: its log is kept but not served until the

@@ -173,6 +173,8 @@ class ControllerWorker(Worker):
         hosting = ConfiguredHosting(self.hosting, self.stored_configs, self.rpc.sleep)
         self._control = ControlServer(hosting, self.context.cluster_id, self.rpc.sleep)
         serve(calls.CONTROL_REQUEST, self._control_request)
+        serve(calls.ALTER_ISR, self.isr_changes.serve_alter)
+        serve(calls.PENDING_ISR, self.isr_changes.serve_pending)
 
     async def _control_request(
         self, sender: Address, asked: calls.ControlMessage

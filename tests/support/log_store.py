@@ -136,6 +136,11 @@ class LogStore:
         self.manager = self._manager(clean=clean)
         return self.manager
 
+    def start_after_kill(self) -> LogManager:
+        """As ``start``, without a stop of any kind before it."""
+        self.manager = self._manager(clean=False)
+        return self.manager
+
     def _manager(self, *, clean: bool | dict[str, bool]) -> LogManager:
         return LogManager(
             self.config, self.dirs, self.table, 0, 1, self.clock,

@@ -16,6 +16,7 @@ class CallSink(Sink):
 
 class CommittedQueue:
     is_under_min_isr: bool
+    is_maximal_under_min_isr: bool
     @property
     def offset(self) -> Offset: ...
     @property

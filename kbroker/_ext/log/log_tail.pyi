@@ -3,6 +3,7 @@ from typing import NoReturn
 from kbroker._ext.log.committed_queue import CommittedQueue
 from kbroker._ext.log.offset_index import OffsetIndex, TimeIndex
 from kbroker._ext.log.producer_state import ProducerState
+from kbroker._ext.log.replica_set import ReplicaSet
 from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker.types import Offset
 
@@ -16,6 +17,7 @@ class LogTail:
     next_offset: Offset
     leader_epoch: int
     high_watermark_held: bool
+    replicas: ReplicaSet | None
     max_timestamp: int
     max_timestamp_offset: Offset
     first_timestamp: int
@@ -56,6 +58,7 @@ class LogTail:
     def checked_from(self) -> tuple[Offset, int]: ...
     def set_gapless(self, gapless: bool) -> None: ...
     def set_high_watermark(self, offset: int, segment_base_offset: int, position: int) -> None: ...
+    def raise_now(self, now_ms: int) -> None: ...
     def follow_log_end(self) -> None: ...
     def mark_segments_changed(self) -> None: ...
     def mark_older_unsynced(self, unsynced: bool) -> None: ...

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
+from kbroker.ipc.calls.base import CONTROLLER, Nothing
+from kbroker.ipc.calls.image import HELLO_DEADLINE_MS
+from kbroker.ipc.operation import Operation
 
 
 class WantedIsr(NamedTuple):
@@ -35,3 +39,17 @@ class IsrAnswer(NamedTuple):
 
     error: ErrorCode
     state: IsrState | None = None
+
+
+@dataclass(slots=True)
+class AlterIsr:
+    wanted: list[WantedIsr]
+
+
+# The controller is asked until it answers; after this the leader asks its own broker again.
+ALTER_ISR_DEADLINE_MS = 30_000
+
+# An answer to each, in order. After an error a LeaderAndIsr is on its way.
+ALTER_ISR = Operation("alter_isr", AlterIsr, list[IsrAnswer], (CONTROLLER,), ALTER_ISR_DEADLINE_MS)
+# What nobody has answered yet; an io worker that starts asks before it asks for the image.
+PENDING_ISR = Operation("pending_isr", Nothing, list[WantedIsr], (CONTROLLER,), HELLO_DEADLINE_MS)

@@ -210,6 +210,9 @@ class LogOpening:
         loaded = placed.load()
         if log_dir.is_quarantined(key):
             log_dir.end_quarantine(key)
+        committed = None
+        if not request.is_alone:
+            committed = max(log_dir.high_watermark(key), self._logs.take_shown(request.slot))
         log = PartitionLog(
             placed.identity,
             self._host,
@@ -219,7 +222,7 @@ class LogOpening:
             self._settings(request.topic_config),
             now_ms=self._now_ms(),
             leader_epoch=request.leads_in,
-            high_watermark=None if request.is_alone else log_dir.high_watermark(key),
+            high_watermark=committed,
             created=placed.created,
         )
         try:

@@ -22,6 +22,7 @@ from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.manager.recovery_threads import OpenRequest
+from kbroker.types import FIRST_OFFSET, Offset
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 class OpenLogs:
     """by_slot: for others to read."""
 
-    __slots__ = ("_reasons", "_slots", "by_slot", "table")
+    __slots__ = ("_reasons", "_shown", "_slots", "by_slot", "table")
 
     def __init__(self, table: PartitionTable) -> None:
         self.table = table
@@ -37,6 +38,8 @@ class OpenLogs:
         self._slots: dict[TopicPartition, int] = {}  # of the open logs
         # Why a slot cannot be served: the directory failed, or the log is damaged.
         self._reasons: dict[int, str] = {}
+        # The high watermarks that slots had when their logs began to be loaded.
+        self._shown: dict[int, Offset] = {}
 
     def offline_reason(self, slot: int) -> str | None:
         """The reason why the slot is offline; None if it is not."""
@@ -50,7 +53,18 @@ class OpenLogs:
 
     def begin(self, request: OpenRequest, log_dir_index: int) -> None:
         """The log is about to be loaded."""
+        if not request.is_alone:
+            before = self.table.read(request.slot)
+            if before is not None and before["state"] == ONLINE:
+                if before["slot_incarnation"] == request.slot_incarnation:
+                    self._shown[request.slot] = Offset(before["high_watermark"][0])
         self._reset(request, LOADING, log_dir_index)
+
+    def take_shown(self, slot: int) -> Offset:
+        """The high watermark that readers have seen of the log that is being loaded, if the process
+        that owned it has died; else 0. It is newer than any checkpoint.
+        """
+        return self._shown.pop(slot, FIRST_OFFSET)
 
     def serve(self, log: PartitionLog) -> None:
         """Publish the slot of a log that was loaded."""

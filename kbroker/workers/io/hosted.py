@@ -205,7 +205,7 @@ class HostedPartitions:
             found.hold_high_watermark()
         elif found.appender.high_watermark_held:
             found.appender.follow_log_end()
-        found.appender.committed.is_under_min_isr = partition.is_under_min_isr
+        show_in_sync(found, partition)
 
     # -- orders --
 
@@ -242,7 +242,7 @@ class HostedPartitions:
                 if config is not None and replica is not None and found is not None:
                     self._logs.update_config(slot, config)
                     replica.partition.min_in_sync = config["min.insync.replicas"]
-                    found.appender.committed.is_under_min_isr = replica.partition.is_under_min_isr
+                    show_in_sync(found, replica.partition)
 
     # -- opening --
 
@@ -345,3 +345,10 @@ class HostedPartitions:
             partition = self._replicas[request.slot].partition
             self._process.role_changed(request.slot, partition, opened)
         return 0
+
+
+def show_in_sync(log: PartitionLog, partition: Partition) -> None:
+    """Have produces with acks=all see whether enough replicas are in sync."""
+    committed = log.appender.committed
+    committed.is_under_min_isr = partition.is_under_min_isr
+    committed.is_maximal_under_min_isr = partition.is_maximal_under_min_isr

@@ -15,6 +15,7 @@ from kbroker._ext.io.io_loop import IoLoop
 from kbroker._ext.shared.arena import forbid_writes
 from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.partition_table import PartitionTable
+from kbroker._ext.shared.session_times import SessionTimes
 from kbroker.clock import Clock, SystemClock
 from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import ClusterImage
@@ -50,6 +51,7 @@ from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.io.coordinators import Coordinators
 from kbroker.workers.io.followers import Followers, sent_versions
 from kbroker.workers.io.hosted import HostedPartitions
+from kbroker.workers.io.in_sync import InSync
 from kbroker.workers.io.log_cleaning import LogCleaningService
 from kbroker.workers.io.log_dir_calls import LogDirCalls
 from kbroker.workers.io.log_moving import LogMovingService, placement_lock
@@ -125,6 +127,12 @@ class IoWorker(Worker):
         self.followers = Followers(
             self, self.loop, broker_id=context.broker_id, versions=sent_versions
         )
+        self.in_sync = InSync(
+            self,
+            self.loop,
+            SessionTimes(context.follower_sessions),
+            broker_id=context.broker_id,
+        )
         self.coordinators = Coordinators(self, self.logs, self.loop, lanes)
         self.transaction_log = TransactionLog(
             self, self.logs, self.loop, verify=self.coordinators.verify
@@ -136,12 +144,16 @@ class IoWorker(Worker):
 
     async def join(self) -> None:
         """Open the logs of the partitions this worker owns."""
+        # First what was asked for, then what holds: what is answered in between is in both.
+        asked = await self.call_until_answered(CONTROLLER, calls.PENDING_ISR)
+        self.in_sync.take_asked_before(asked)
         snapshot = await self.call_until_answered(CONTROLLER, calls.HELLO)
         changes = self.image.apply(snapshot)
         self.take_settings()
         await self.hosted.open(changes.present())
         self.has_joined = True
         self.loop.set_opening(False)
+        self.in_sync.has_joined()
         self.coordinators.on_image(changes)
         if self.address.index == 0:
             self.logs.moves.remove_orphans(self.image_has)
@@ -168,6 +180,8 @@ class IoWorker(Worker):
         if changes.settings:
             self.take_settings()
         self.hosted.take(changes, is_snapshot=bool(change.delta.get("snapshot")))
+        if "brokers" in change.delta:
+            self.in_sync.on_brokers()
         opening = run(self._open(changes))
         return calls.ImageTaken(await self.hosted.errors_so_far(opening))
 
@@ -186,8 +200,9 @@ class IoWorker(Worker):
         self.coordinators.close(slot)
 
     def role_changed(self, slot: int, partition: Partition, log: PartitionLog | None) -> None:
-        """Follow the partition's new leader, or stop following."""
+        """Follow the partition's new leader, or track the followers of a partition led here."""
         self.followers.take_role(slot, partition, log)
+        self.in_sync.take_role(slot, partition, log)
 
     async def open_again(self, slots: Collection[int]) -> None:
         """Open logs for which there were no descriptors before."""
@@ -200,6 +215,7 @@ class IoWorker(Worker):
         self.moving.take_settings()
         self.transaction_log.take_settings()
         self.followers.take_settings()
+        self.in_sync.take_settings()
 
     # -- what its services need of each other --
 
@@ -255,6 +271,7 @@ class IoWorker(Worker):
         # Responses from coordinators that result from this follow.
         self.lane_is_full = self.loop.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
+        self.in_sync.end_turn()
         # Moves copy what is published; what they and the logs did is for readers to see.
         self.moving.end_turn()
         for slot in self.logs.turn():
@@ -313,6 +330,7 @@ class IoWorker(Worker):
         for gone in slots:
             self.coordinators.close(gone)
             self.followers.stop(gone)
+            self.in_sync.stop(gone)
             self.loop.remove(gone, ErrorCode.KAFKA_STORAGE_ERROR)
             self.loop.wake(gone)
 
@@ -329,6 +347,7 @@ class IoWorker(Worker):
             run(self.open_again(due)).then(raise_failure)
         self.transaction_log.tick()
         self.coordinators.tick(now)
+        self.in_sync.tick(now)
 
     def shutdown(self) -> None:
         self.followers.close()

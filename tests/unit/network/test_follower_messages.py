@@ -10,6 +10,7 @@ import pytest
 from support.io_loop_bench import Bench
 from support.net_loop_harness import ENVELOPE, NETWORK
 
+from kbroker._ext.log.replica_set import ReplicaSet
 from kbroker._ext.shared import lane_layout
 
 pytestmark = pytest.mark.unit
@@ -31,13 +32,16 @@ def send(bench: Bench, body: bytes, count: int, network: int = 1) -> None:
     bench.loop.read_lane(bench.lanes[network])
 
 
-def test_owner_gets_the_entries_of_a_message(bench: Bench) -> None:
-    taken: list[tuple[int, bytes]] = []
-    bench.loop.on_followers = lambda network, entries: taken.append((network, entries))
+def test_owner_takes_the_entries_of_a_message(bench: Bench) -> None:
+    replicas = ReplicaSet(None, 1000)
+    replicas.begin_epoch(5, 0, 0, 0)
+    bench.log.appender.replicas = replicas
+    other = PROGRESS.pack(0, 1, 3, 5, 110, 0, 120, 0, 4096, 777, 3, 9, lane_layout.PROGRESS, 0)
 
-    send(bench, ONE + ONE, 2)
+    send(bench, ONE + other, 2)
 
-    assert taken == [(1, ONE + ONE)]
+    ends = [(replicas.describe(replica) or {})["end"] for replica in (2, 3)]
+    assert ends == [100, 110]
 
 
 def test_message_with_more_entries_than_bytes_is_rejected(bench: Bench) -> None:

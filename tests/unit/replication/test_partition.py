@@ -92,9 +92,47 @@ def test_same_word_again_is_no_change(partition: Partition) -> None:
 
 def test_isr_alone_changes_neither_role_nor_epoch(partition: Partition) -> None:
     partition.take(told())
-    assert partition.is_alone
     assert partition.take(told(isr=[ME, OTHER], partition_epoch=1)) == NOTHING
-    assert (partition.is_alone, partition.leads) == (False, True)
+    assert partition.leads
+
+
+def test_partition_is_alone_without_other_replicas_in_sync_or_not(partition: Partition) -> None:
+    """Another replica that is not in sync may be about to join: it is asked where it is."""
+    partition.take(told(isr=[ME]))
+    assert not partition.is_alone
+    partition.take(told(isr=[ME], replicas=[ME], epoch=1))
+    assert partition.is_alone
+
+
+def test_replica_that_was_asked_for_may_be_in_sync(partition: Partition) -> None:
+    partition.min_in_sync = 2
+    partition.take(told(isr=[ME]))
+    partition.wanted_isr = (ME, OTHER)
+
+    assert partition.maximal_isr == {ME, OTHER}
+    assert partition.is_under_min_isr
+    assert not partition.is_maximal_under_min_isr
+
+
+def test_what_the_controller_answers_is_in_sync_from_then_on(partition: Partition) -> None:
+    partition.take(told(isr=[ME], partition_epoch=3))
+    partition.wanted_isr = (ME, OTHER)
+
+    assert partition.adopt([ME, OTHER], 4)
+
+    assert (partition.isr, partition.partition_epoch) == ((ME, OTHER), 4)
+    assert partition.wanted_isr is None
+    assert not partition.adopt([ME], 4), "it is no news"
+    assert partition.isr == (ME, OTHER)
+
+
+def test_same_word_again_does_not_settle_what_was_asked_for(partition: Partition) -> None:
+    partition.take(told(isr=[ME]))
+    partition.wanted_isr = (ME, OTHER)
+    assert partition.take(told(isr=[ME])) is None
+    assert partition.wanted_isr == (ME, OTHER)
+    partition.take(told(isr=[ME], partition_epoch=1))
+    assert partition.wanted_isr is None
 
 
 @pytest.mark.parametrize(

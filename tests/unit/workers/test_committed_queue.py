@@ -231,7 +231,7 @@ def test_b2_produce_that_is_committed_by_too_few_replicas_is_told_so(bench):
     bench.log.set_high_watermark(0)
     bench.produce(1, batch())
     assert bench.results() == []
-    bench.log.appender.committed.is_under_min_isr = True
+    bench.log.appender.committed.is_maximal_under_min_isr = True
 
     raise_to(bench, 1)
 

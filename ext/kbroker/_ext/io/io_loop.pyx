@@ -17,6 +17,7 @@ from kbroker._ext.io.produce_intake cimport ProduceIntake
 from kbroker._ext.io.produce_results cimport TurnResults
 from kbroker._ext.log.held_batches cimport monotonic_ms
 from kbroker._ext.log.log_append cimport LogAppender
+from kbroker._ext.log.replica_set cimport END_MOVED, ISR_TO_CHECK
 from kbroker._ext.log.txn_verification cimport TxnVerification
 from kbroker._ext.network.commit_path cimport CommitPath, part_size
 from kbroker._ext.shared.descriptors cimport (
@@ -58,8 +59,8 @@ cdef class IoLoop:
     cdef list _waiting                # logs with appends that were not committed at the end of their turn
     # on_request(network index, message): takes the other messages from the lanes, MSG_REQUEST.
     cdef public object on_request
-    # on_followers(network index, entries): takes the entries of a MSG_FOLLOWER, as bytes; None: nobody leads with followers.
-    cdef public object on_followers
+    cdef readonly set isr_to_check    # slots whose in-sync replicas may have to change
+    cdef dict _early_followers        # what followers said of logs that are not open: (network index, slot, replica) -> entry
     # Serves the requests that it can before on_request gets the rest; None: none of them.
     cdef public CommitPath commit_path
 
@@ -73,6 +74,8 @@ cdef class IoLoop:
         self._on_failure = on_failure
         self._ready = []
         self._waiting = []
+        self.isr_to_check = set()
+        self._early_followers = {}
 
     # ---- partitions ----------------------------------------------------------------------------------------------
 
@@ -108,6 +111,7 @@ cdef class IoLoop:
         """
         self._produce.opening = opening
         if not opening:
+            self._early_followers = {}
             self.note_restarts()
             for slot in list(self._produce.early.by_slot):
                 self._produce.admit(slot)
@@ -166,10 +170,44 @@ cdef class IoLoop:
         """Take where followers are; returns how many entries there were."""
         if <Py_ssize_t>(count * sizeof(FollowerProgress)) > size:
             raise ValueError(f"{count} positions of followers in {size} bytes")
-        if self.on_followers is not None:
-            self._results.called_out = True
-            self.on_followers(lane.peer_index, (<const char*>message)[: count * sizeof(FollowerProgress)])
+        cdef int64_t now_ms = monotonic_ms()
+        cdef uint32_t i
+        for i in range(count):
+            self.take_follower(<const FollowerProgress*>message + i, lane.peer_index, now_ms)
         return count
+
+    cdef int take_follower(self, const FollowerProgress* entry, int network, int64_t now_ms) except -1:
+        cdef LogAppender appender = self._produce.appenders.get(entry.slot)
+        cdef int news
+        if appender is None:
+            if self._produce.opening:
+                self._early_followers[network, entry.slot, entry.replica_id] = (<const char*>entry)[: sizeof(entry[0])]
+            return 0
+        if appender.replicas is None or self._table.slots[entry.slot].data.slot_incarnation != entry.slot_incarnation:
+            return 0
+        news = appender.replicas.note(entry, network, appender.high_watermark.offset, now_ms)
+        if news & END_MOVED:
+            self._results.touch(appender)
+        if news & ISR_TO_CHECK:
+            self.isr_to_check.add(entry.slot)
+            self._results.called_out = True
+        return 0
+
+    def admit_followers(self, int slot):
+        """The log of a slot is led here with followers: take what they said before it was open."""
+        cdef bytes entry
+        for key in [key for key in self._early_followers if key[1] == slot]:
+            entry = self._early_followers.pop(key)
+            self.take_follower(<const FollowerProgress*><const char*>entry, key[0], monotonic_ms())
+
+    cdef int forget_followers(self, int network) except -1:
+        """The sessions of a network process have ended with it."""
+        cdef LogAppender appender
+        self._early_followers = {key: entry for key, entry in self._early_followers.items() if key[0] != network}
+        for appender in self._produce.appenders.values():
+            if appender.replicas is not None:
+                appender.replicas.forget_sessions(network, monotonic_ms())
+        return 0
 
     cdef Lane lane_of(self, int fd):
         cdef Lane lane
@@ -185,6 +223,7 @@ cdef class IoLoop:
             if self.commit_path is not None:
                 self.commit_path.forget(lane.peer_index)
             self._produce.drop(lane.peer_index)
+            self.forget_followers(lane.peer_index)
         return 0
 
     cdef int note_restarts(self) except -1:
@@ -292,6 +331,8 @@ cdef class IoLoop:
             try:
                 if appender.needs_sync:
                     appender.sync()
+                if appender.replicas is not None:
+                    appender.raise_high_watermark(monotonic_ms())
                 concerned = appender.publish() if appender.dirty else 0
             except StorageError:
                 self._results.call_out(self._on_failure, (appender.slot,))

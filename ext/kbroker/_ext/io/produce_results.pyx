@@ -68,7 +68,7 @@ cdef class TurnResults:
         if error is not None:
             out.error_code = <int16_t>int(error.code)
             out.base_offset = -1
-        elif queue.is_under_min_isr:
+        elif queue.is_maximal_under_min_isr:
             out.error_code = NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return 0
 

@@ -5,6 +5,7 @@ from kbroker._ext.base.socket_api cimport iovec
 from kbroker._ext.log.committed_queue cimport CommittedQueue
 from kbroker._ext.log.log_transactions cimport LogTransactions
 from kbroker._ext.log.offset_index cimport OffsetIndex, TimeIndex
+from kbroker._ext.log.replica_set cimport ReplicaSet
 from kbroker._ext.record.record_batch cimport BatchInfo
 from kbroker._ext.shared.partition_table cimport LogEnd, PartitionTable
 
@@ -38,6 +39,7 @@ cdef class LogTail:
     cdef bint segments_changed                   # the next publish increments segment_version
     cdef readonly bint high_watermark_held       # replication sets the high watermark; otherwise it follows the log end
     cdef LogEnd high_watermark
+    cdef public ReplicaSet replicas              # of a leader that is not alone: they decide about the high watermark
     cdef int64_t checked_segment                 # readers check the batches before this place themselves
     cdef int64_t checked_position
     cdef bint gapless
@@ -71,6 +73,8 @@ cdef class LogTail:
     cdef void sync_if_due(self) noexcept nogil
     # fdatasync of everything appended so far; StorageError takes the log directory offline.
     cdef int sync(self) except -1
+    # Raise the high watermark as far as `replicas` allow; everything up to the log end is synced if it has to be.
+    cdef int raise_high_watermark(self, int64_t now_ms) except -1
     # Publish the new log end (and high watermark) in the slot; returns the partition_table.Waiters it concerns.
     cdef int publish(self) except -1
 

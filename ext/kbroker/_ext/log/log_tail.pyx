@@ -15,6 +15,7 @@ from libc.stdint cimport uint32_t
 from kbroker._ext.base.socket_api cimport iovec
 from kbroker._ext.log.offset_index cimport INDEX_NO_ROOM
 from kbroker._ext.log.producer_state cimport ProducerState
+from kbroker._ext.log.replica_set cimport RISES_UNPLACED, STAYS, HighWatermark
 from kbroker._ext.record.record_batch cimport BATCH_HEADER_BYTES
 from kbroker._ext.shared.partition_table cimport (
     SLOT_GAPLESS,
@@ -132,6 +133,10 @@ cdef class LogTail:
         self.high_watermark.segment_base_offset = segment_base_offset
         self.high_watermark.position = position
         self.dirty = True
+
+    def raise_now(self, int64_t now_ms) -> None:
+        """Python face of raise_high_watermark."""
+        self.raise_high_watermark(now_ms)
 
     def follow_log_end(self) -> None:
         """Let the high watermark follow the log end again: this is the only replica."""
@@ -336,6 +341,22 @@ cdef class LogTail:
         self.flushed_offset = self.next_offset
         self.unflushed_messages = 0
         self.announced = False
+        return 0
+
+    cdef int raise_high_watermark(self, int64_t now_ms) except -1:
+        cdef LogEnd end, found
+        cdef HighWatermark outcome
+        end.offset = self.next_offset
+        end.segment_base_offset = self.base_offset
+        end.position = self.position
+        outcome = self.replicas.find_high_watermark(
+            &end, self.high_watermark.offset, self.table.slots[self.slot].data.segment_version, now_ms, &found)
+        if outcome == STAYS:
+            return 0
+        if outcome == RISES_UNPLACED:
+            found.offset, found.segment_base_offset, found.position = self.log.place_of(found.offset)
+        self.high_watermark = found
+        self.dirty = True
         return 0
 
     cdef int publish(self) except -1:

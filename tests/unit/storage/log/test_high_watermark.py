@@ -86,6 +86,24 @@ def test_high_watermark_is_that_of_the_last_run(store: LogStore) -> None:
     assert store.open(**SHARED).high_watermark == 6
 
 
+@pytest.mark.parametrize(("incarnation", "begins"), [(1, 6), (2, 4)])
+def test_high_watermark_that_readers_have_seen_outlives_its_process(
+    store: LogStore, incarnation: int, begins: int
+) -> None:
+    """The checkpoint is some seconds old when an io worker is killed; the slot is not."""
+    log = log_of_batches(store)
+    log.set_high_watermark(4)
+    store.manager.checkpoint()
+    log.set_high_watermark(6)
+    log.publish()
+    if incarnation != 1:
+        store.table.reset(0, state=ONLINE, slot_incarnation=incarnation)
+
+    store.start_after_kill()
+
+    assert store.open(**SHARED).high_watermark == begins
+
+
 def test_replica_that_is_alone_has_all_committed_that_its_log_has(store: LogStore) -> None:
     log_of_batches(store)
     store.stop(clean=True)

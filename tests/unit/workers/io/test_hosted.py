@@ -123,7 +123,7 @@ def test_leader_elsewhere_takes_effect_in_the_slot_and_ends_what_serves_it(worke
 def test_lead_that_comes_back_begins_its_epoch_at_the_log_end(worker: Worker) -> None:
     append(worker.log(), batch(3))
     worker.tell(leader=OTHER, leader_epoch=1, replicas=[ME, OTHER], isr=[ME, OTHER])
-    worker.tell(leader=ME, leader_epoch=2, isr=[ME])
+    worker.tell(leader=ME, leader_epoch=2, replicas=[ME], isr=[ME])
 
     assert worker.slot() == (LEADER, 2, 0)
     assert worker.log().epochs.entries == [(0, 0), (2, 3)]
@@ -147,13 +147,13 @@ def test_image_that_comes_late_changes_nothing(worker: Worker) -> None:
     assert (worker.slot(), worker.lost) == ((LEADER, 6, 0), [])
 
 
-def test_second_replica_in_sync_holds_the_high_watermark_until_it_leaves(worker: Worker) -> None:
+def test_second_replica_holds_the_high_watermark_until_there_is_none(worker: Worker) -> None:
     append(worker.log(), batch(2))
     worker.tell(isr=[ME, OTHER], replicas=[ME, OTHER], partition_epoch=3)
     append(worker.log(), batch(5))
     assert (worker.slot(), worker.log().high_watermark) == ((LEADER, 0, 3), 2)
 
-    worker.tell(isr=[ME], partition_epoch=4)
+    worker.tell(isr=[ME], replicas=[ME], partition_epoch=4)
     worker.loop.end_turn()
     assert worker.store.slot(0)["high_watermark"][0] == 7
 
@@ -189,20 +189,20 @@ def test_follower_is_told_whom_to_follow_until_its_log_is_ordered_away(worker: W
 
 
 @pytest.mark.parametrize(
-    ("leader", "isr", "begins"),
+    ("leader", "replicas", "begins"),
     [(OTHER, [OTHER, ME], 2), (ME, [ME, OTHER], 2), (ME, [ME], 5)],
     ids=["follows", "leads others", "leads alone"],
 )
 def test_log_is_opened_with_the_high_watermark_that_its_role_gives_it(
-    worker: Worker, leader: int, isr: list[int], begins: int
+    worker: Worker, leader: int, replicas: list[int], begins: int
 ) -> None:
-    """With others in the ISR, they may not have the records above it."""
+    """Other replicas may not have the records above it."""
     append(worker.log(), batch(2))
     worker.log().set_high_watermark(2)
     append(worker.log(), batch(3))
 
     worker.restart()
-    worker.tell(leader=leader, isr=isr, replicas=[ME, OTHER], leader_epoch=1)
+    worker.tell(leader=leader, isr=replicas, replicas=replicas, leader_epoch=1)
 
     assert worker.store.slot(0)["high_watermark"][0] == begins
     assert worker.store.slot(0)["log_end"][0] == 5

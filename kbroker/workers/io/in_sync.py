@@ -1,0 +1,297 @@
+"""The in-sync replicas (ISR) of the partitions that an io worker leads.
+
+Where the followers are and what is committed, ``_ext/log/replica_set`` knows; this module decides
+who is in sync, and asks the controller process to have the controller agree. One change of a
+partition is asked for at a time. Until its answer is known, the partition counts on the larger of
+both: nothing is committed that a replica lacks that may be in sync, and acks=all needs as many as
+surely are.
+
+A replica joins when it has all that is committed and has followed this leader; it leaves when it
+has been behind for replica.lag.time.max.ms. One that fetches below the high watermark has lost
+records, and leaves at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+from kbroker._ext.log.replica_set import ReplicaSet
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc import calls
+from kbroker.ipc.calls import IsrAnswer, WantedIsr
+from kbroker.ipc.process_table import CONTROLLER
+from kbroker.ipc.rpc import run
+from kbroker.workers.base import now_ms, raise_failure
+from kbroker.workers.io.hosted import show_in_sync
+
+if TYPE_CHECKING:
+    from kbroker._ext.io.io_loop import IoLoop
+    from kbroker._ext.shared.session_times import SessionTimes
+    from kbroker.cluster.image import ClusterImage
+    from kbroker.config.loader import BrokerConfig
+    from kbroker.ipc.rpc import Rpc
+    from kbroker.replication.partition import Partition
+    from kbroker.storage.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+# BOUND: changes in one call.
+WANTED_MAX = 1_000
+# How long a call that failed is not repeated.
+ASK_AGAIN_MS = 500
+# How long what the controller has refused is not asked for again in the same leader epoch.
+REFUSED_MS = 10_000
+
+
+class Process(Protocol):
+    """What this needs of the io worker."""
+
+    rpc: Rpc
+    image: ClusterImage
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+
+class Led:
+    """A partition that is led here with followers."""
+
+    __slots__ = ("log", "partition", "replicas", "shrink_after_ms", "slot", "wanted")
+
+    def __init__(
+        self, slot: int, partition: Partition, log: PartitionLog, replicas: ReplicaSet
+    ) -> None:
+        self.slot = slot
+        self.partition = partition
+        self.log = log
+        self.replicas = replicas
+        # What the controller was asked for and has not answered.
+        self.wanted: WantedIsr | None = None
+        self.shrink_after_ms = 0
+
+
+class InSync:
+    """Made by the io worker, after its loop. times: of the followers' sessions."""
+
+    def __init__(
+        self, process: Process, loop: IoLoop, times: SessionTimes, *, broker_id: int
+    ) -> None:
+        self._process = process
+        self._loop = loop
+        self._times = times
+        self._broker_id = broker_id
+        self._led: dict[int, Led] = {}
+        # What an earlier process has asked for, by partition.
+        self._asked_before: dict[tuple[str, int], WantedIsr] = {}
+        self._to_ask: list[tuple[int, WantedIsr]] = []
+        self._next_look_ms = 0
+
+    # -- roles --
+
+    def take_asked_before(self, wanted: Sequence[WantedIsr]) -> None:
+        """An earlier process has asked for these, and the controller may have agreed; comes before
+        the first role.
+        """
+        self._asked_before = {one.key: one for one in wanted}
+
+    def has_joined(self) -> None:
+        """Every log is open: what was asked for other partitions is no concern of this process."""
+        self._asked_before = {}
+
+    def take_role(self, slot: int, partition: Partition, log: PartitionLog | None) -> None:
+        """The partition is what ``partition`` says from now on. log: None while it is not open."""
+        if log is None or not partition.leads or partition.is_alone:
+            self.stop(slot)
+            return
+        led = self._led.get(slot)
+        if led is None or led.log is not log:
+            led = Led(slot, partition, log, ReplicaSet(self._times, self._lag_ms))
+            self._led[slot] = led
+        if led.replicas.leader_epoch != partition.leader_epoch:
+            self._begin_epoch(led)
+        if partition.wanted_isr is None:
+            led.wanted = None
+        led.shrink_after_ms = 0
+        led.replicas.retry_all()
+        led.replicas.set_assigned([b for b in partition.replicas if b != self._broker_id])
+        self._resume(led)
+        self._show(led)
+        log.appender.replicas = led.replicas
+        self._loop.admit_followers(slot)
+        self._loop.touch(log.appender)
+        self._check(led)
+
+    def _begin_epoch(self, led: Led) -> None:
+        log, partition = led.log, led.partition
+        latest, start, _ = log.epochs.newest
+        if latest != partition.leader_epoch:
+            start = log.log_end_offset
+        led.replicas.begin_epoch(partition.leader_epoch, start, log.log_end_offset, now_ms())
+
+    def _resume(self, led: Led) -> None:
+        """Ask again for what an earlier process has asked for."""
+        asked = self._asked_before.pop(led.log.key, None)
+        partition = led.partition
+        if asked is None or asked.leader_epoch != partition.leader_epoch:
+            return
+        if asked.partition_epoch == partition.partition_epoch:
+            self._want(led, asked)
+
+    def stop(self, slot: int) -> None:
+        """The partition is not led here with followers: somebody else leads it, or nobody follows,
+        or its log is closed or deleted.
+        """
+        led = self._led.pop(slot, None)
+        if led is not None:
+            led.log.appender.replicas = None
+
+    def take_settings(self) -> None:
+        """Follow the settings as they are now."""
+        for led in self._led.values():
+            led.replicas.lag_ms = self._lag_ms
+
+    def on_brokers(self) -> None:
+        """Other brokers live: a replica that could not join before may do so."""
+        waiting = (s for s, led in self._led.items() if not self._is_complete(led))
+        self._loop.isr_to_check.update(waiting)
+
+    @property
+    def _lag_ms(self) -> int:
+        lag_ms: int = self._process.config["replica.lag.time.max.ms"]
+        return lag_ms
+
+    # -- the loop --
+
+    def end_turn(self) -> None:
+        """Check what followers gave reason to check, and ask for what that changes."""
+        if self._loop.isr_to_check:
+            slots = list(self._loop.isr_to_check)
+            self._loop.isr_to_check.clear()
+            for slot in slots:
+                led = self._led.get(slot)
+                if led is not None:
+                    self._check(led)
+        if self._to_ask:
+            asked, self._to_ask = iter(self._to_ask), []
+            while some := list(islice(asked, WANTED_MAX)):
+                run(self._ask(some)).then(raise_failure)
+
+    def tick(self, now: int) -> None:
+        """Look for replicas that are behind, every half of replica.lag.time.max.ms."""
+        if now < self._next_look_ms:
+            return
+        self._next_look_ms = now + max(self._lag_ms // 2, 1)
+        for led in list(self._led.values()):
+            if led.log.high_watermark < led.log.log_end_offset:
+                # It may rise without a fetch: a replica that is not in sync counts for a while.
+                self._loop.touch(led.log.appender)
+                self._check(led)
+            elif not self._is_complete(led):
+                self._check(led)
+
+    @staticmethod
+    def _is_complete(led: Led) -> bool:
+        return len(led.partition.isr) == len(led.partition.replicas)
+
+    # -- decisions --
+
+    def _check(self, led: Led) -> None:
+        """Ask for other in-sync replicas if some of them have to go, or others may join."""
+        if led.wanted is not None:
+            return
+        now, high_watermark, isr = now_ms(), led.log.high_watermark, led.partition.isr
+        leaving: dict[int, str] = {}
+        if now >= led.shrink_after_ms:
+            for broker, behind_ms in led.replicas.lagging(now).items():
+                leaving[broker] = f"has been behind for {behind_ms} ms"
+            for broker in led.replicas.short(high_watermark):
+                leaving[broker] = "has lost records below the high watermark"
+        live = self._process.image.brokers
+        joining = [b for b in led.replicas.joining(high_watermark, now) if b in live]
+        if not leaving and not joining:
+            return
+        wanted = [broker for broker in isr if broker not in leaving] + joining
+        why = [f"broker {broker} {text}" for broker, text in leaving.items()]
+        why += [f"broker {broker} has caught up" for broker in joining]
+        ends = {b: self._end_of(led, b) for b in (*leaving, *joining)}
+        logger.info(
+            "%s: asking for in-sync replicas %s instead of %s, as %s; high watermark %d, log end "
+            "%d, theirs %s",
+            led.log.name, wanted, list(isr), ", ".join(why), high_watermark,
+            led.log.log_end_offset, ends,
+        )  # fmt: skip
+        partition = led.partition
+        change = WantedIsr(*led.log.key, partition.leader_epoch, wanted, partition.partition_epoch)
+        self._want(led, change)
+        self._show(led)
+
+    @staticmethod
+    def _end_of(led: Led, broker: int) -> int:
+        known = led.replicas.describe(broker)
+        return -1 if known is None else int(known["end"])
+
+    def _want(self, led: Led, wanted: WantedIsr) -> None:
+        led.wanted = wanted
+        led.partition.wanted_isr = tuple(wanted.isr)
+        self._to_ask.append((led.slot, wanted))
+
+    def _show(self, led: Led) -> None:
+        """Have the high watermark and acks=all follow from who is in sync."""
+        partition = led.partition
+        led.replicas.is_changing = led.wanted is not None
+        led.replicas.set_in_sync(
+            self._others(partition.isr), self._others(partition.maximal_isr), now_ms()
+        )
+        show_in_sync(led.log, partition)
+
+    def _others(self, brokers: Collection[int]) -> list[int]:
+        return [broker for broker in brokers if broker != self._broker_id]
+
+    # -- the controller --
+
+    async def _ask(self, asked: Sequence[tuple[int, WantedIsr]]) -> None:
+        request = calls.AlterIsr([wanted for _, wanted in asked])
+        try:
+            answers = await self._process.rpc.call(CONTROLLER, calls.ALTER_ISR, request)
+        except WireError:
+            # The controller process has restarted, or nobody has answered it so far.
+            await self._process.rpc.sleep(ASK_AGAIN_MS)
+            self._to_ask += [
+                (slot, wanted)
+                for slot, wanted in asked
+                if (led := self._led.get(slot)) is not None and led.wanted is wanted
+            ]
+            return
+        for (slot, wanted), answer in zip(asked, answers, strict=True):
+            led = self._led.get(slot)
+            if led is not None and led.wanted is wanted:
+                self._take_answer(led, wanted, answer)
+
+    def _take_answer(self, led: Led, wanted: WantedIsr, answer: IsrAnswer) -> None:
+        state, partition = answer.state, led.partition
+        if answer.error is not ErrorCode.NONE or state is None:
+            # It may be done, or not: what was wanted counts until the controller says more.
+            logger.info(
+                "%s: the controller has not taken in-sync replicas %s (%s); waiting for a "
+                "LeaderAndIsr",
+                led.log.name, wanted.isr, answer.error.name,
+            )  # fmt: skip
+            return
+        led.wanted = None
+        partition.adopt(state.isr, state.partition_epoch)
+        for refused in set(wanted.isr) - set(partition.isr):
+            led.replicas.retry_at(refused, now_ms() + REFUSED_MS)
+        if set(partition.isr) - set(wanted.isr):
+            led.shrink_after_ms = now_ms() + REFUSED_MS
+        self._show(led)
+        logger.info(
+            "%s: in-sync replicas are now %s (partition epoch %d)",
+            led.log.name, list(partition.isr), partition.partition_epoch,
+        )  # fmt: skip
+        # Who has left holds the high watermark back no longer; who has joined may be followed by
+        # another.
+        self._loop.touch(led.log.appender)
+        self._loop.isr_to_check.add(led.slot)

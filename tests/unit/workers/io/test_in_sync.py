@@ -1,0 +1,332 @@
+"""Who is in sync with a leader: what it asks the controller for, and what it commits meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.leader_host import ME, LeaderHost
+from support.log_store import batch
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.workers.io import in_sync
+
+pytestmark = pytest.mark.unit
+
+Make = Callable[..., LeaderHost]
+MIN_TWO = {"min.insync.replicas": "2"}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Make]:
+    made: list[LeaderHost] = []
+
+    def make(isr: list[int], replicas: list[int] | None = None, **more: Any) -> LeaderHost:
+        made.append(LeaderHost(tmp_path, isr=isr, replicas=replicas or [ME, 2, 3], **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def done(isr: list[int], partition_epoch: int) -> list[IsrAnswer]:
+    return [IsrAnswer(ErrorCode.NONE, IsrState(ME, 1, isr, partition_epoch))]
+
+
+def grown_old(monkeypatch: pytest.MonkeyPatch, by_ms: int = 60_000) -> None:
+    """What happens next happened that long ago."""
+    monkeypatch.setattr(in_sync, "now_ms", lambda: time.monotonic_ns() // 1_000_000 - by_ms)
+
+
+# -- acks=all --
+
+
+def test_produce_is_acknowledged_when_every_replica_in_sync_has_it(host: Make) -> None:
+    leader = host([ME, 2, 3])
+    leader.produce(7)
+    assert leader.results() == []
+    leader.fetch(2, 1)
+    assert leader.results() == []
+    leader.fetch(3, 1)
+    assert leader.results() == [(7, 0)]
+    assert leader.high_watermark[0] == 1
+
+
+def test_high_watermark_has_the_place_that_the_fetch_was_read_from(host: Make) -> None:
+    leader = host([ME, 2], [ME, 2])
+    leader.append(3)
+    version = leader.store.slot()["segment_version"]
+    leader.fetch(2, 2, place=(0, 2 * len(batch())), segment_version=version)
+    assert leader.high_watermark == (2, 0, 2 * len(batch()))
+
+
+@pytest.mark.parametrize("place", [(-1, -1), (0, 12345)])
+def test_place_of_the_high_watermark_is_looked_up_when_it_is_not_known(
+    host: Make, place: tuple[int, int]
+) -> None:
+    """Segments may have been exchanged since the fetch was read."""
+    leader = host([ME, 2], [ME, 2])
+    leader.append(3)
+    leader.fetch(2, 2, place=place, segment_version=10_000)
+    assert leader.high_watermark == (2, 0, 2 * len(batch()))
+
+
+def test_partition_without_other_replicas_has_no_replica_set(host: Make) -> None:
+    leader = host([ME], [ME])
+    leader.produce(7)
+    assert leader.results() == [(7, 0)]
+    assert leader.log.appender.replicas is None
+
+
+def test_leader_that_is_alone_in_sync_commits_by_itself(host: Make) -> None:
+    leader = host([ME])
+    leader.produce(7)
+    assert leader.results() == [(7, 0)]
+
+
+def test_too_few_in_sync_reject_a_produce_before_it_is_appended(host: Make) -> None:
+    leader = host([ME, 2])
+    leader.document["config"] = {"min.insync.replicas": "3"}
+    leader.tell()
+    leader.produce(7)
+    assert leader.results() == [(7, ErrorCode.NOT_ENOUGH_REPLICAS)]
+    assert leader.log.log_end_offset == 0
+
+
+def test_produce_that_waits_when_the_isr_becomes_too_small_is_told_so(
+    host: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown_old(monkeypatch)
+    leader = host([ME, 2, 3])
+    monkeypatch.undo()
+    leader.document["config"] = {"min.insync.replicas": "3"}
+    leader.tell()
+    leader.produce(7)
+    leader.fetch(2, 1)
+    leader.in_sync.tick(1 << 62)
+    leader.asked().pending.resolve(done([ME, 2], 1))
+    assert leader.results() == [(7, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)]
+
+
+def test_leader_that_is_followed_by_another_leader_fails_what_waits(host: Make) -> None:
+    leader = host([ME, 2, 3])
+    leader.produce(7)
+    leader.tell(leader=2, leader_epoch=2)
+    assert leader.results() == [(7, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert leader.log.appender.replicas is None
+
+
+# -- joining --
+
+
+def test_follower_that_has_caught_up_is_proposed_once(host: Make) -> None:
+    leader = host([ME, 2])
+    leader.append(4)
+    leader.fetch(2, 4)
+    leader.fetch(3, 2)
+    assert not leader.is_asking
+    leader.fetch(3, 4)
+    leader.fetch(3, 4)
+
+    assert leader.asked().wanted == [WantedIsr("t", 0, 1, [ME, 2, 3], 0)]
+
+
+def test_nothing_is_committed_without_a_replica_that_may_have_joined(host: Make) -> None:
+    leader = host([ME, 2])
+    leader.fetch(2, 0)
+    leader.fetch(3, 0)
+    assert leader.wanted() == [ME, 2, 3]
+    leader.produce(7)
+    leader.fetch(2, 1)
+    assert leader.results() == []
+    leader.fetch(3, 1)
+    assert leader.results() == [(7, 0)]
+
+
+def test_replica_that_has_joined_counts_for_acks_all(host: Make) -> None:
+    leader = host([ME])
+    leader.document["config"] = MIN_TWO
+    leader.tell()
+    leader.produce(6)
+    assert leader.results() == [(6, ErrorCode.NOT_ENOUGH_REPLICAS)]
+    leader.fetch(2, 0)
+    leader.produce(7)
+    assert leader.results() == [(7, ErrorCode.NOT_ENOUGH_REPLICAS)], "the controller says nothing"
+
+    leader.asked().pending.resolve(done([ME, 2], 1))
+    leader.produce(8)
+    leader.fetch(2, 1)
+
+    assert leader.results() == [(8, 0)]
+
+
+def test_replica_on_a_broker_that_does_not_live_waits_until_it_does(host: Make) -> None:
+    leader = host([ME, 2])
+    leader.live = [ME, 2]
+    leader.image.brokers.pop(3)  # type: ignore[call-overload]
+    leader.fetch(2, 0)
+    leader.fetch(3, 0)
+    assert not leader.is_asking
+
+    leader.live = [ME, 2, 3]
+    leader.tell()
+    leader.in_sync.on_brokers()
+
+    assert leader.wanted() == [ME, 2, 3]
+
+
+def test_two_that_catch_up_are_proposed_together_or_one_after_the_other(host: Make) -> None:
+    leader = host([ME])
+    leader.fetch(2, 0)
+    assert leader.wanted() == [ME, 2]
+    leader.fetch(3, 0)
+    leader.asked().pending.resolve(done([ME, 2], 1))
+    assert leader.asked().wanted == [WantedIsr("t", 0, 1, [ME, 2, 3], 1)]
+
+
+def test_refused_replica_is_not_proposed_again_before_the_next_role(host: Make) -> None:
+    """Otherwise each of its fetches would ask."""
+    leader = host([ME, 2])
+    leader.fetch(2, 0)
+    leader.fetch(3, 0)
+    leader.asked().pending.resolve(done([ME, 2], 0))
+    leader.fetch(3, 0)
+    assert not leader.is_asking
+
+    leader.tell(leader_epoch=2)
+    leader.fetch(2, 0, leader_epoch=2)
+    leader.fetch(3, 0, leader_epoch=2)
+    assert leader.asked().wanted == [WantedIsr("t", 0, 2, [ME, 2, 3], 0)]
+
+
+# -- leaving --
+
+
+def test_replica_that_is_behind_for_too_long_leaves_and_holds_nothing_back(
+    host: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    grown_old(monkeypatch)
+    leader = host([ME, 2, 3])
+    monkeypatch.undo()
+    leader.produce(7)
+    leader.fetch(2, 1)
+    assert not leader.is_asking, "it is looked for now and then"
+
+    with caplog.at_level(logging.INFO, in_sync.__name__):
+        leader.in_sync.tick(1 << 62)
+        assert leader.wanted() == [ME, 2]
+        assert leader.results() == [], "the controller has not agreed"
+        leader.asked().pending.resolve(done([ME, 2], 1))
+        assert leader.results() == [(7, 0)]
+
+    first, second = [record.getMessage() for record in caplog.records]
+    assert "t-0: asking for in-sync replicas [0, 2] instead of [0, 2, 3], as broker 3" in first
+    assert "t-0: in-sync replicas are now [0, 2] (partition epoch 1)" in second
+
+
+def test_replica_that_has_lost_records_leaves_at_once(host: Make) -> None:
+    leader = host([ME, 2, 3])
+    leader.append(4)
+    leader.fetch(2, 4)
+    leader.fetch(3, 4)
+    assert not leader.is_asking
+    leader.fetch(3, 1)
+    assert leader.wanted() == [ME, 2]
+
+
+# -- the controller's answers --
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+)
+def test_leader_that_is_fenced_waits_for_its_next_role(host: Make, error: ErrorCode) -> None:
+    leader = host([ME, 2])
+    leader.fetch(2, 0)
+    leader.fetch(3, 0)
+    leader.asked().pending.resolve([IsrAnswer(error)])
+    leader.fetch(3, 0)
+    assert not leader.is_asking
+    leader.produce(7)
+    leader.fetch(2, 1)
+    assert leader.results() == [], "it may have joined"
+
+    leader.tell(leader_epoch=2, isr=[ME, 2], partition_epoch=4)
+    leader.fetch(2, 1, leader_epoch=2)
+
+    assert leader.results() == [(7, 0)]
+
+
+def test_call_that_failed_is_made_again(host: Make) -> None:
+    leader = host([ME, 2])
+    leader.fetch(2, 0)
+    leader.fetch(3, 0)
+    first = leader.asked()
+    first.pending.resolve(error=WireError(ErrorCode.REQUEST_TIMED_OUT, "no answer"))
+    assert not leader.is_asking
+    leader.sleeping.pop().resolve()
+    assert leader.asked().wanted == first.wanted
+
+
+def test_answer_that_comes_after_the_next_role_changes_nothing(host: Make) -> None:
+    leader = host([ME, 2])
+    leader.fetch(2, 0)
+    leader.fetch(3, 0)
+    late = leader.asked()
+    leader.tell(leader_epoch=2, isr=[ME, 2], partition_epoch=4)
+    late.pending.resolve(done([ME, 2, 3], 1))
+    leader.produce(7)
+    leader.fetch(2, 1, leader_epoch=2)
+    assert leader.results() == [(7, 0)]
+
+
+# -- another leader epoch, another process --
+
+
+def test_replicas_count_in_a_new_epoch_once_they_have_fetched_in_it(host: Make) -> None:
+    leader = host([ME, 2], [ME, 2])
+    leader.append(2)
+    leader.fetch(2, 2)
+    leader.tell(leader_epoch=2)
+    leader.produce(7)
+    leader.fetch(2, 3, leader_epoch=1)
+    assert leader.results() == []
+    leader.fetch(2, 3, leader_epoch=2)
+    assert leader.results() == [(7, 0)]
+
+
+def test_process_that_starts_counts_on_what_its_predecessor_asked_for(host: Make) -> None:
+    """The controller may have agreed: nothing may be committed without the new member."""
+    before = WantedIsr("t", 0, 1, [ME, 2, 3], 0)
+    leader = host([ME, 2], asked_before=[before])
+    assert leader.asked().wanted == [before]
+    leader.produce(7)
+    leader.fetch(2, 1)
+    assert leader.results() == []
+    leader.asked().pending.resolve(done([ME, 2], 0))
+    assert leader.results() == [(7, 0)]
+
+
+def test_followers_of_logs_that_are_not_open_yet_are_counted_when_they_are(host: Make) -> None:
+    """A network process says once where its sessions are, as soon as this process has started."""
+    leader = host([ME, 2], [ME, 2], opening=True)
+    leader.loop.remove(0)
+    leader.fetch(2, 0)
+    leader.loop.put(leader.log.appender)
+    leader.loop.admit_followers(0)
+    leader.produce(7)
+    leader.fetch(2, 1)
+    assert leader.results() == [(7, 0)]
+
+
+def test_entry_of_an_earlier_replica_of_the_slot_is_dropped(host: Make) -> None:
+    leader = host([ME, 2], [ME, 2])
+    leader.produce(7)
+    leader.fetch(2, 1, incarnation=9)
+    assert leader.results() == []
