@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.testing import Broker, processes, template, wait_until
-from kbroker.testing.broker import COMMAND, _answers
+from kbroker.testing.broker import COMMAND, _responds
 
 pytestmark = pytest.mark.integration
 
@@ -52,7 +52,7 @@ def test_brokers_come_from_one_template_and_start_again_from_it(environment: Non
         one.restart()
 
         assert starter_of(one) == before
-        assert _answers(one.host, one.port, timeout=30)
+        assert _responds(one.host, one.port, timeout=30)
 
 
 def test_what_a_broker_inherits_is_as_it_is_now(
@@ -80,13 +80,13 @@ def test_broker_beyond_the_number_of_templates_is_started_by_its_command(
     monkeypatch.setattr(template, "TEMPLATES_MAX", 0)
     with Broker() as broker:
         assert starter_of(broker) == os.getpid()
-        assert _answers(broker.host, broker.port, timeout=30)
+        assert _responds(broker.host, broker.port, timeout=30)
 
 
 def test_command_itself_starts_a_broker() -> None:
     with Broker(command=list(COMMAND)) as broker:
         assert starter_of(broker) == os.getpid()
-        assert _answers(broker.host, broker.port, timeout=30)
+        assert _responds(broker.host, broker.port, timeout=30)
         assert broker.stop() == 0
 
 
