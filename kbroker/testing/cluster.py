@@ -31,6 +31,7 @@ from kbroker.testing.waiting import wait_until
 # A broker that was killed is missed after this, and a busy machine is not mistaken for a dead one.
 DEFAULTS = {
     "zookeeper.session.timeout.ms": "6000",
+    "controlled.shutdown.retry.backoff.ms": "500",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "6",
     "transaction.state.log.replication.factor": "1",

@@ -1,0 +1,303 @@
+"""A cluster whose members are kbroker and Apache Kafka 2.7.2, on one ZooKeeper.
+
+with MixedCluster(tmp_path) as cluster:
+    cluster.kafka(1), cluster.kbroker(2)
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from interop.kafka_servers import INTERNAL, Kafka27
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kazoo.client import KazooClient
+from support.zookeeper import skip_without_zookeeper
+
+from kbroker.testing import Broker, wait_until, zookeeper
+from kbroker.testing.cluster import membership
+
+T = TypeVar("T")
+
+_places = count()
+PATIENCE_S = 60
+SETTINGS = {
+    "zookeeper.session.timeout.ms": "6000",
+    "controlled.shutdown.retry.backoff.ms": "500",
+    "replica.fetch.wait.max.ms": "100",
+    "auto.create.topics.enable": "false",
+}
+
+
+class MixedCluster:
+    """Its members by broker id. settings: of all of them, beside ``SETTINGS``."""
+
+    def __init__(self, home: Path, settings: Mapping[str, str] = {}) -> None:
+        skip_without_zookeeper()
+        self.home = home
+        self.settings = {**INTERNAL, **SETTINGS, **settings}
+        self.connect = f"{zookeeper.shared().connect}/mixed-{home.name}-{next(_places)}"
+        self.members: dict[int, Kafka27 | Broker] = {}
+        self._stack = ExitStack()
+        self._client: KazooClient | None = None
+
+    def kafka(self, number: int, **config: str) -> Kafka27:
+        """A Kafka of this id, started; with what a member of the id has left in its directory."""
+        home = self.home / f"kafka-{number}"
+        kafka = Kafka27(home, self.connect, [self.log_dir(number)], broker_id=str(number))
+        kafka.config |= {**self.settings, **config}
+        return self._start(number, kafka)
+
+    def kbroker(self, number: int, **config: str) -> Broker:
+        """As ``kafka``, a kbroker."""
+        broker = Broker(
+            {**self.settings, **config, "zookeeper.connect": self.connect, "broker.id": number},
+            directory=self.home / f"kbroker-{number}",
+            log_dirs=self.log_dir(number),
+        )
+        return self._start(number, broker)
+
+    def _start(self, number: int, member: T) -> T:
+        started: Any = member
+        started.start()
+        self.members[number] = started
+        self.wait_ready()
+        self._stack.callback(started.close if isinstance(started, Broker) else started.kill)
+        return member
+
+    def wait_ready(self) -> None:
+        """Until every member that runs knows the same members and the same controller."""
+
+        def agree() -> bool:
+            running = [one for one in self.members.values() if one.running]
+            said = {membership(one.bootstrap) for one in running}
+            assert len(said) == 1, f"{said}"
+            (found,) = said
+            ids = {number for number, one in self.members.items() if one.running}
+            assert found.brokers == ids, f"{sorted(found.brokers)} are registered"
+            return found.controller in ids
+
+        wait_until(agree, PATIENCE_S, "all members know each other")
+
+    def log_dir(self, number: int) -> Path:
+        return self.home / f"data-{number}"
+
+    def __enter__(self) -> MixedCluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._client is not None:
+            self._client.stop()
+            self._client.close()
+        self._stack.close()
+
+    # -- ZooKeeper
+
+    @property
+    def store(self) -> KazooClient:
+        if self._client is None:
+            self._client = KazooClient(self.connect)
+            self._client.start()
+        return self._client
+
+    def document(self, path: str) -> Any:
+        """What a node holds; None if there is none."""
+        if self.store.exists(path) is None:
+            return None
+        return json.loads(self.store.get(path)[0])
+
+    @property
+    def controller(self) -> int | None:
+        found = self.document("/controller")
+        return None if found is None else int(found["brokerid"])
+
+    def state(self, topic: str, partition: int = 0) -> dict[str, Any]:
+        found = self.document(f"/brokers/topics/{topic}/partitions/{partition}/state")
+        return found or {}
+
+    def isr(self, topic: str, partition: int = 0) -> set[int]:
+        return set(self.state(topic, partition).get("isr", ()))
+
+    def leader(self, topic: str, partition: int = 0) -> int | None:
+        return self.state(topic, partition).get("leader")
+
+    # -- changes
+
+    def have_control(self, number: int) -> None:
+        """Have this member be the controller: others are restarted until it is."""
+        while (present := self.controller) != number:
+            if present is not None:
+                other = self.members[present]
+                other.stop()
+                waited(lambda: self.controller not in (None, present), "another has taken over")
+                other.start()
+            self.wait_ready()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(one.bootstrap for one in self.members.values())
+
+    def _admin(self) -> KafkaAdminClient:
+        """A client of the controller."""
+
+        def controller() -> Kafka27 | Broker:
+            number = self.controller
+            assert number in self.members, f"the controller is {number}"
+            return self.members[number]
+
+        member = wait_until(controller, PATIENCE_S, "there is a controller")
+        return KafkaAdminClient(bootstrap_servers=member.bootstrap)
+
+    def delete(self, topic: str) -> None:
+        """Returns when nothing of it is left in ZooKeeper."""
+        admin = self._admin()
+        try:
+            admin.delete_topics([topic], timeout_ms=60_000)
+        finally:
+            admin.close()
+        waited(lambda: self.store.exists(f"/brokers/topics/{topic}") is None, "it is deleted")
+
+    def create(self, topic: str, assignment: Mapping[int, list[int]], **config: str) -> None:
+        """Through the controller; returns when every member knows its leaders."""
+
+        admin = self._admin()
+        try:
+            configs = {name.replace("_", "."): value for name, value in config.items()}
+            wanted = NewTopic(topic, replica_assignments=dict(assignment), topic_configs=configs)
+            admin.create_topics([wanted], timeout_ms=60_000)
+        finally:
+            admin.close()
+        first = {partition: replicas[0] for partition, replicas in assignment.items()}
+        for one in self.members.values():
+            waited(lambda one=one: leaders(one.bootstrap, topic) == first, "all know the leaders")
+
+    # -- logs
+
+    def log_path(self, number: int, topic: str, partition: int = 0) -> Path:
+        """Of the first segment that a member has."""
+        directory = self.log_dir(number) / f"{topic}-{partition}"
+        return min(directory.glob("*.log"), default=directory / f"{0:020}.log")
+
+    def assert_same_logs(self, topic: str, partition: int = 0) -> None:
+        """All members have the same bytes once followers have caught up; a follower may begin
+        segments elsewhere."""
+
+        def log(number: int) -> bytes:
+            directory = self.log_dir(number) / f"{topic}-{partition}"
+            return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+
+        def agree() -> bool:
+            first, *others = map(log, self.members)
+            assert all(other == first for other in others), f"{len(first)}, {[*map(len, others)]}"
+            return len(first) > 0
+
+        waited(agree, "logs are the same")
+
+
+def leaders(bootstrap: str, topic: str) -> dict[int, int]:
+    """What this member's metadata says, by partition."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        found = admin.describe_topics([topic])[0]["partitions"]
+    finally:
+        admin.close()
+    return {entry["partition_index"]: entry["leader_id"] for entry in found}
+
+
+def write(
+    bootstrap: str, topic: str, texts: Iterable[str], partitions: int = 1, **options: Any
+) -> None:
+    """Texts in turn to the partitions; returns once all are acknowledged."""
+    producer = KafkaProducer(bootstrap_servers=bootstrap, **{"acks": "all", **options})
+    try:
+        sent = [
+            producer.send(topic, text.encode(), partition=number % partitions)
+            for number, text in enumerate(texts)
+        ]
+        for future in sent:
+            future.get(timeout=PATIENCE_S)
+    finally:
+        producer.close()
+
+
+def read(bootstrap: str, topic: str, wanted: int, partitions: int = 1) -> list[str]:
+    """That many texts of all partitions, sorted."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    found: list[str] = []
+    try:
+        consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
+
+        def is_read() -> bool:
+            for records in consumer.poll(timeout_ms=500).values():
+                found.extend(record.value.decode() for record in records)
+            return len(found) >= wanted
+
+        wait_until(is_read, PATIENCE_S, f"{wanted} records are read")
+    finally:
+        consumer.close()
+    return sorted(found)
+
+
+class Writing:
+    """A producer that writes on and on to partitions in turn, one record after the other."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int = 1, **options: Any) -> None:
+        self.acknowledged: list[str] = []
+        self._topic = topic
+        self._partitions = partitions
+        self._options = {"bootstrap_servers": bootstrap, "acks": "all", **options}
+        self._ending = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._write)
+
+    def _write(self) -> None:
+        producer = KafkaProducer(**self._options)
+        try:
+            for number in count():
+                if self._ending.is_set():
+                    return
+                text = f"{number:06}"
+                partition = number % self._partitions
+                producer.send(self._topic, text.encode(), partition=partition).get(120)
+                self.acknowledged.append(text)
+        except BaseException as error:
+            self._error = error
+        finally:
+            producer.close(timeout=10)
+
+    def wait_for_more(self, wanted: int) -> None:
+        """Until that many more are acknowledged."""
+        before = len(self.acknowledged)
+        waited(
+            lambda: self._error or len(self.acknowledged) >= before + wanted, "records are written"
+        )
+        assert self._error is None, f"{self._error!r}"
+
+    def __enter__(self) -> Writing:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ending.set()
+        self._thread.join()
+        assert self._error is None, f"{self._error!r}"
+
+
+def texts(size: int, prefix: str = "") -> list[str]:
+    return [f"{prefix}{number:05}" for number in range(size)]
+
+
+def waited(condition: Callable[[], Any], what: str) -> None:
+    wait_until(condition, PATIENCE_S, what)

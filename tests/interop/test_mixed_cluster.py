@@ -1,0 +1,126 @@
+"""kbroker and Apache Kafka 2.7.2 in one cluster: either is the controller, and either leads."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from interop.kafka_servers import Kafka27
+from interop.mixed import MixedCluster, Writing, leaders, read, texts, waited, write
+
+from kbroker.testing import Broker
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+KAFKA, KBROKER = 1, 2
+NAMES = (f"t{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
+    """One broker of each. The first is Kafka, so that it lays out the nodes."""
+    with MixedCluster(tmp_path_factory.mktemp("cluster")) as started:
+        started.kafka(KAFKA)
+        started.kbroker(KBROKER)
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def clean_log() -> None:
+    """The broker that other tests of this folder share is not needed."""
+
+
+@pytest.fixture
+def kafka(cluster: MixedCluster) -> Kafka27:
+    member = cluster.members[KAFKA]
+    assert isinstance(member, Kafka27)
+    return member
+
+
+@pytest.fixture
+def kbroker(cluster: MixedCluster) -> Broker:
+    member = cluster.members[KBROKER]
+    assert isinstance(member, Broker)
+    return member
+
+
+@pytest.fixture
+def topic() -> str:
+    return next(NAMES)
+
+
+def test_kbroker_joins_a_cluster_that_kafka_controls(
+    cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
+) -> None:
+    cluster.have_control(KAFKA)
+    cluster.create(topic, {0: [KAFKA], 1: [KBROKER], 2: [KAFKA], 3: [KBROKER]})
+
+    write(kafka.bootstrap, topic, texts(40, "a"), 4)
+    write(kbroker.bootstrap, topic, texts(40, "b"), 4)
+
+    expected = texts(40, "a") + texts(40, "b")
+    assert read(kafka.bootstrap, topic, 80, 4) == expected
+    assert read(kbroker.bootstrap, topic, 80, 4) == expected
+    cluster.delete(topic)
+    assert not cluster.log_path(KBROKER, topic).parent.exists()
+
+
+def test_kbroker_follows_a_partition_that_kafka_leads(
+    cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
+) -> None:
+    """Its copy has the same bytes, also after its processes were killed and it was restarted; and
+    what was acknowledged by both is read from it when Kafka is gone."""
+    cluster.create(topic, {0: [KAFKA, KBROKER]}, min_insync_replicas="2", segment_bytes="4000")
+    waited(lambda: cluster.isr(topic) == {KAFKA, KBROKER}, "kbroker is in sync")
+
+    write(kafka.bootstrap, topic, texts(100, "a"), linger_ms=0, batch_size=200)
+    for index in (0, 1):
+        kbroker.kill("io", index)
+    write(kafka.bootstrap, topic, texts(100, "b"), linger_ms=0, batch_size=200)
+    kbroker.restart()
+    waited(lambda: cluster.isr(topic) == {KAFKA, KBROKER}, "kbroker is in sync again")
+    write(kafka.bootstrap, topic, texts(100, "c"), linger_ms=0, batch_size=200)
+
+    cluster.assert_same_logs(topic)
+    last = sorted(cluster.log_path(KBROKER, topic).parent.glob("*.log"))[-1]
+    dumped = kafka.run("kafka.tools.DumpLogSegments", "--deep-iteration", "--files", str(last))
+    assert "isvalid: true" in dumped and "isvalid: false" not in dumped
+
+    kafka.stop()
+    waited(lambda: cluster.leader(topic) == KBROKER, "kbroker leads")
+    expected = [*texts(100, "a"), *texts(100, "b"), *texts(100, "c")]
+    assert read(kbroker.bootstrap, topic, 300) == expected
+    kafka.start()
+    cluster.wait_ready()
+
+
+def test_controllers_of_both_kinds_take_over_from_each_other_while_clients_go_on(
+    cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
+) -> None:
+    """Each reads what the other has written, and leads what it led before."""
+    cluster.create(topic, {0: [KAFKA], 1: [KBROKER]})
+    before = leaders(kbroker.bootstrap, topic)
+    with Writing(cluster.bootstrap, topic, partitions=2) as writing:
+        for number in (KBROKER, KAFKA, KBROKER):
+            cluster.have_control(number)
+            writing.wait_for_more(20)
+    waited(lambda: leaders(kafka.bootstrap, topic) == before, "all lead what they led")
+    found = read(kbroker.bootstrap, topic, len(writing.acknowledged), 2)
+    assert found == sorted(writing.acknowledged)
+
+
+def test_kafka_joins_a_cluster_that_kbroker_controls(
+    cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
+) -> None:
+    cluster.have_control(KBROKER)
+    cluster.create(topic, {0: [KAFKA], 1: [KBROKER]})
+
+    write(kafka.bootstrap, topic, texts(20, "a"), 2)
+    write(kbroker.bootstrap, topic, texts(20, "b"), 2)
+
+    expected = texts(20, "a") + texts(20, "b")
+    assert read(kafka.bootstrap, topic, 40, 2) == expected
+    assert read(kbroker.bootstrap, topic, 40, 2) == expected
+    cluster.delete(topic)
+    waited(lambda: not cluster.log_path(KAFKA, topic).parent.exists(), "Kafka has renamed its log")
