@@ -80,6 +80,12 @@ PRODUCE_FAILURES = _row(
 FETCH_PARKED = _row(
     "kbroker_fetches_waited_total", COUNTER, "Fetches that were parked to wait for data."
 )
+FOLLOWER_SESSIONS = _row(
+    "kbroker_follower_sessions", GAUGE, "Fetch sessions of other brokers that follow partitions."
+)
+FOLLOWER_BYTES = _row(
+    "kbroker_follower_bytes_total", COUNTER, "Bytes of Fetch responses to followers."
+)
 ARENA_USED = _row("kbroker_request_arena_used_bytes", GAUGE, "Request arena bytes in use.")
 ARENA_FULL = _row(
     "kbroker_request_arena_full_total",

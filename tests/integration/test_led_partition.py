@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,13 +30,20 @@ class Follower:
         self.replica = replica
         self.session = self.epoch = 0
 
-    def fetch(self, offset: int | None, leader_epoch: int = 1, wait_ms: int = 0) -> Any:
+    def fetch(
+        self,
+        offset: int | None,
+        leader_epoch: int = 1,
+        wait_ms: int = 0,
+        last_fetched_epoch: int | None = None,
+    ) -> Any:
         """A single request; offset: None to continue in the session."""
         cls = FetchRequest
         partition = cls.FetchPartition(
             partition=0,
             current_leader_epoch=leader_epoch,
             fetch_offset=offset or 0,
+            last_fetched_epoch=-1 if last_fetched_epoch is None else last_fetched_epoch,
             log_start_offset=0,
             partition_max_bytes=1 << 20,
         )
@@ -50,7 +58,7 @@ class Follower:
                 session_epoch=self.epoch,
                 topics=topics,
             ),
-            11,
+            11 if last_fetched_epoch is None else 12,
         )
         assert response.error_code == 0
         self.session, self.epoch = response.session_id, self.epoch + 1
@@ -74,6 +82,12 @@ def produce(client: WireClient, value: bytes, acks: int = 1) -> ErrorCode:
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 
+def metrics_of(broker: Broker) -> str:
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as response:
+        text: str = response.read().decode()
+    return text
+
+
 def produced_anew(broker: Broker, value: bytes) -> bool:
     """A connection ends with a batch without a sequence number that was under way."""
     try:
@@ -90,15 +104,20 @@ def consumed(client: WireClient) -> list[bytes]:
     return values(client.call(request, 11).responses[0].partitions[0])
 
 
+def lead(broker: Broker, leader_epoch: int) -> None:
+    """Have the broker lead in this epoch, and write a record in it."""
+    controller = Controller(broker, TOPIC)
+    controller.followers = {FOLLOWER}
+    assert controller.tell(leader_epoch) is ErrorCode.NONE
+    assert controller.lead(leader_epoch) is ErrorCode.NONE
+    client = WireClient((broker.host, broker.port))
+    wait_until(lambda: produce(client, b"0") is ErrorCode.NONE, 30, "led")
+
+
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     with Broker(num_io_threads=1) as running:
-        controller = Controller(running, TOPIC)
-        controller.followers = {FOLLOWER}
-        assert controller.tell(1) is ErrorCode.NONE
-        assert controller.lead(1) is ErrorCode.NONE
-        client = WireClient((running.host, running.port))
-        wait_until(lambda: produce(client, b"0") is ErrorCode.NONE, 30, "led")
+        lead(running, 1)
         yield running
 
 
@@ -118,9 +137,39 @@ def test_follower_reads_what_consumers_may_not_and_an_append_ends_its_wait(broke
     assert b"1" not in consumed(producer)
 
 
+def test_sessions_of_followers_and_what_they_read_are_counted(broker: Broker) -> None:
+    def metric(name: str) -> float:
+        return sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in metrics_of(broker).splitlines()
+            if line.startswith(name)
+        )
+
+    follower = Follower(broker)
+    follower.fetch(0)
+    wait_until(lambda: metric("kbroker_follower_sessions") == 1, 30, "the session is counted")
+    assert metric("kbroker_follower_bytes_total") > 0
+
+    follower.client.close()
+    wait_until(lambda: metric("kbroker_follower_sessions") == 0, 30, "the session is over")
+
+
 def test_follower_is_fenced_by_the_leader_epoch(broker: Broker) -> None:
     assert Follower(broker).fetch(0, leader_epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert Follower(broker).fetch(0, leader_epoch=2).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_log_whose_last_epoch_is_an_old_one_is_compared_by_the_owner(broker: Broker) -> None:
+    """The slot has the last two epochs; of the others only the io worker knows where they end."""
+    for leader_epoch in (3, 4, 5):
+        lead(broker, leader_epoch)
+    fits = Follower(broker).fetch(1, 5, 60_000, last_fetched_epoch=1)
+    assert (fits.error_code, values(fits), fits.diverging_epoch) == (0, [b"0"] * 3, None)
+
+    for offset, last_epoch in ((2, 1), (1, 2), (4, 2)):
+        row = Follower(broker).fetch(offset, 5, 60_000, last_fetched_epoch=last_epoch)
+        assert (row.error_code, values(row)) == (0, [])
+        assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (1, 1)
 
 
 def test_follower_goes_on_after_the_owner_was_killed(broker: Broker) -> None:

@@ -11,6 +11,7 @@ class FetchEngine:
     follower_session: int
     network_index: int
     parked_total: int
+    follower_bytes: int
     registry: object  # the TopicRegistry of this process
     def __init__(
         self,

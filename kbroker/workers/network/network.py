@@ -40,6 +40,8 @@ from kbroker.metrics.catalog import (
     CONNECTIONS_CLOSED,
     CONNECTIONS_OPEN,
     FETCH_PARKED,
+    FOLLOWER_BYTES,
+    FOLLOWER_SESSIONS,
     INVALID_REQUESTS,
     MESSAGES_DROPPED,
     REQUEST_BYTES,
@@ -317,6 +319,8 @@ class NetworkWorker(Worker):
             (CONNECTIONS_CLOSED, lambda: loop.closed_total),
             (ARENA_USED, lambda: arena.allocated),
             (FETCH_PARKED, lambda: fetch.parked_total),
+            (FOLLOWER_SESSIONS, lambda: fetch.counts()["followers"]),
+            (FOLLOWER_BYTES, lambda: fetch.follower_bytes),
             (ARENA_FULL, lambda: loop.starved_total),
             (MESSAGES_DROPPED, lambda: self.mailbox.dropped + loop.lane_drops),
         ]

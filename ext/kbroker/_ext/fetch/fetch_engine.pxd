@@ -36,6 +36,7 @@ cdef class FetchEngine:
     cdef FetchReply completed_first
     cdef FetchReply completed_last
     cdef readonly uint64_t parked_total
+    cdef readonly uint64_t follower_bytes    # of responses to followers
 
     # Serve one request. `body` is the request after its header, used only during the call. Returns the reply,
     # or None when the request is parked; then the reply comes out of next_completed(), with this token.

@@ -241,6 +241,8 @@ cdef class FetchEngine:
             if terms.version < FIRST_OF_FORMAT_2:
                 self.old_replies.convert(session, terms)
             reply = self.encode(session, terms, 0, session.session_id)
+            if terms.replica_id >= 0:
+                self.follower_bytes += reply.total_size
             if session.standing is not None:
                 self.reader.settle(session, terms, self.network_index)
         finally:
