@@ -144,6 +144,7 @@ class Shard:
         self._is_running = False
         # Offset commits on the fast path; their responses wait there.
         self.commits: ShardCommits | None = None
+        self.read: Pending[None] = Pending()
         self._is_read = False  # all of the log; while it is loaded, that may not be committed yet
         self._changed_at_load = ImageChanges()  # what images have changed while this was loading
 
@@ -225,12 +226,30 @@ class Shard:
         return WireError(ErrorCode.NOT_COORDINATOR)
 
     async def load(self, delay_ms: int = 0) -> None:
-        """Replay the log, then serve. Raises OSError."""
+        """Replay the log, then serve once all of it is committed. Raises OSError, WireError.
+
+        ``read`` is done when the log is replayed; the commit may take as long as a replica is away.
+        """
+        read = self.read = Pending()
         machine = self.machine
         if delay_ms:
             await self.rpc.sleep(delay_ms)
-        if self.machine is not machine or self.state != LOADING:
+        try:
+            is_read = await self._replay(machine)
+        finally:
+            read.resolve()
+        if not is_read or not await self._is_committed(machine):
             return
+        self.state = ACTIVE
+        self._run(Pending(), lambda op: machine.loaded(op), ())
+        changes, self._changed_at_load = self._changed_at_load, ImageChanges()
+        if changes.topics:
+            self.on_image(changes)
+
+    async def _replay(self, machine: Machine) -> bool:
+        """Replay the log; whether all of it was, and the shard not closed or reloaded meanwhile."""
+        if self.machine is not machine or self.state != LOADING:
+            return False
         self._is_read = False
         started_ns, step_ms = monotonic_ns(), self.now_ms()
         loader = Loader(machine, self._log, self._load_bytes)
@@ -238,22 +257,16 @@ class Shard:
             if self.now_ms() - step_ms >= LOAD_STEP_MS:
                 await self.rpc.sleep(0)
                 if self.machine is not machine or self.state != LOADING:
-                    return  # closed or reloaded in the meantime
+                    return False
                 step_ms = self.now_ms()
         self._is_read = True
-        if not await self._is_committed(machine):
-            return
-        self.state = ACTIVE
-        self._run(Pending(), lambda op: machine.loaded(op), ())
-        changes, self._changed_at_load = self._changed_at_load, ImageChanges()
-        if changes.topics:
-            self.on_image(changes)
         took_us = (monotonic_ns() - started_ns) // 1000
         self.count(COORDINATOR_LOADS)
         self.count(COORDINATOR_LOAD_TIME, took_us)
         level = logging.INFO if loader.records else logging.DEBUG
         took_ms = took_us // 1000
         logger.log(level, "%s: loaded %d records in %d ms", self._log.name, loader.records, took_ms)
+        return True
 
     async def _is_committed(self, machine: Machine) -> bool:
         """Wait until all that was loaded is committed: before that, another leader may not have it.

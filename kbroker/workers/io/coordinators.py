@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
@@ -239,16 +238,20 @@ class Coordinators:
         step_ms = self.clock.monotonic_ms()
         while self._to_load:
             shard = self._to_load.popleft()
-            outcome = run(shard.load())
-            with suppress(Exception):  # it is what on_loaded reports
-                await outcome
-            shard.on_loaded(outcome)
-            self._first_loads.discard(shard)
-            self._admit(shard.slot)
+            loaded = run(shard.load())
+            # The next one does not wait for the replicas of this one.
+            await shard.read
+            loaded.then(partial(self._on_loaded, shard))
             if self.clock.monotonic_ms() - step_ms >= LOAD_STEP_MS:
                 await self.rpc.sleep(0)
                 step_ms = self.clock.monotonic_ms()
         self._is_loading = False
+
+    def _on_loaded(self, shard: Shard, outcome: Pending[None]) -> None:
+        shard.on_loaded(outcome)
+        self._first_loads.discard(shard)
+        if self._shards.get(shard.slot) in (shard, None):
+            self._admit(shard.slot)
 
     def close(self, slot: int) -> None:
         """The log of a slot is removed, offline, or no longer led here."""

@@ -255,6 +255,37 @@ def test_coordinator_that_is_led_elsewhere_and_here_again_is_loaded_again(bench:
     assert [answer.error for answer in bench.answers()] == [0]
 
 
+def test_coordinator_that_waits_for_replicas_does_not_hold_up_the_next(bench: Bench) -> None:
+    bench.ask(commit(), 6)
+    bench.end_turn()
+    bench.answers()
+    log = bench.logs.log(0)
+    for slot in (0, 1):
+        bench.coordinators.close(slot)
+    log.set_high_watermark(0)
+
+    bench.apply(
+        {
+            OFFSETS_TOPIC: topic_document(b"\1" * 16, [0], internal=True, leader_epoch=5),
+            TRANSACTIONS_TOPIC: topic_document(b"\2" * 16, [1], internal=True, leader_epoch=5),
+        }
+    )
+
+    states = {shard.slot: shard.state for shard in bench.coordinators._shards.values()}
+    assert states == {0: LOADING, 1: ACTIVE}
+    bench.ask(commit("other"), 6)
+    bench.end_turn()
+    assert bench.answers() == []  # it waits for its coordinator
+    log.set_high_watermark(log.log_end_offset)
+    bench.loop.touch(log.appender)
+    bench.end_turn()
+    assert bench.shard.state == ACTIVE
+    log.set_high_watermark(log.log_end_offset)
+    bench.loop.touch(log.appender)
+    bench.end_turn()
+    assert [answer.error for answer in bench.answers()] == [0]
+
+
 class TestVerify:
     def test_transaction_nobody_began_is_rejected(self, bench: Bench) -> None:
         bench.store.open(topic="t", slot=2)
