@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a core turns from record sets into Arrow columns and back; no broker, no network.
+"""How fast one core converts record sets to Arrow columns and back; no broker, no network.
 
     python perf/arrow_rates.py --rows 1000000 --size 100
 
@@ -42,7 +42,7 @@ class Rates(NamedTuple):
 
 
 def input_rows(size: int) -> pa.RecordBatch:
-    """Keys of 16 bytes, values of which half can be compressed."""
+    """Keys of 16 bytes, values half of which is compressible."""
     noise = os.urandom(size // 2)
     values = [os.urandom(8) + noise + bytes(max(0, size - len(noise) - 8)) for _ in range(1000)]
     return pa.record_batch(
@@ -67,7 +67,7 @@ def encode(rows: pa.RecordBatch, times: int, codec: int) -> list[bytearray]:
 
 
 def record_sets(batches: Sequence[bytearray]) -> tuple[list[bytes], int]:
-    """As fetches bring them, and the number of their records."""
+    """Record sets as in fetch responses, and the number of their records."""
     sets, current, offset = [], bytearray(), 0
     for batch in batches:
         batch[:8] = offset.to_bytes(8, "big")

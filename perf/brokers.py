@@ -36,7 +36,7 @@ _held: list[socket.socket] = []
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that the system gives to nobody else while this process lives.
+    """Free ports that the system assigns to no other process while this one lives.
 
     They stay bound. Brokers can bind them anyway, for kbroker and Java set SO_REUSEADDR.
     """
@@ -76,7 +76,7 @@ class Broker:
         return self.home / "output.log"
 
     def prepare(self) -> None:
-        """What must be there before the process starts; not part of the measured start."""
+        """Prepare what the process needs before it starts; not part of the measured start."""
 
     def command(self) -> list[str]:
         raise NotImplementedError
@@ -106,7 +106,9 @@ class Broker:
     def wait_until(
         self, answers: Callable[[RawClient], bool], timeout: float = START_TIMEOUT_S
     ) -> float:
-        """Try ``answers(client)`` every 2 ms until it is true; the time.monotonic() of that."""
+        """Try ``answers(client)`` every 2 ms until it is true; returns the time.monotonic() of
+        that.
+        """
         deadline = time.monotonic() + timeout
         last: object = "no connection"
         while time.monotonic() < deadline:
@@ -140,7 +142,7 @@ class Broker:
         return self.wait_until(acknowledged) - self.exec_at
 
     def tail(self, size: int = 3000) -> str:
-        """The end of what the broker printed."""
+        """The last lines that the broker printed."""
         return self.log_path.read_text(errors="replace")[-size:] if self.log_path.exists() else ""
 
     def _pid(self) -> int:
@@ -160,7 +162,7 @@ class Broker:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def halt(self) -> None:
-        """SIGTERM, then SIGKILL to whatever of the tree is left; ``launch`` goes on from there."""
+        """SIGTERM, then SIGKILL to the rest of the tree; ``launch`` continues from there."""
         if self.process is not None:
             left = process_tree.descendants(self.process.pid)
             self.process.send_signal(signal.SIGTERM)

@@ -30,12 +30,14 @@ Figures = dict[str, float]
 
 
 class CellFailed(RuntimeError):
-    """A broker did not do what a cell asks; the figures of that run mean nothing."""
+    """A broker failed a cell; the figures of that run are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """kbroker's median against Kafka's: at least or at most ``ratio`` times it, and ``limit``."""
+    """kbroker's median compared with Kafka's: at least or at most ``ratio`` times it, and
+    ``limit``.
+    """
 
     figure: str
     text: str
@@ -59,7 +61,9 @@ def at_least(figure: str, text: str, ratio: float) -> Bar:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much load: full size for figures to quote, quick size to see that it all still runs."""
+    """The amount of load: full size for figures to quote, quick size to check that everything
+    runs.
+    """
 
     seconds: float = 5.0
     warmup_s: float = 1.0
@@ -133,7 +137,7 @@ def producer_options(
 
 
 def silent(_: str) -> None:
-    """The tools' progress lines; the comparison prints its own."""
+    """Suppresses the tools' progress lines; the comparison prints its own."""
 
 
 def measure_produce(broker: Broker, parameters: dict[str, Any], size: Size) -> Figures:
@@ -180,7 +184,7 @@ def measure_consume(broker: Broker, parameters: dict[str, Any], size: Size) -> F
 
 
 def measure_end_to_end(broker: Broker, parameters: dict[str, Any], size: Size) -> Figures:
-    """latency.py in a process of its own, since it forks."""
+    """latency.py in its own process, because it forks."""
     command = [sys.executable, str(PERF / "latency.py"), "--json", "--bootstrap", broker.bootstrap]
     command += [f"--rate={parameters['rate']}", f"--seconds={size.latency_s}"]
     before, began = broker.cpu_seconds(), time.monotonic()
@@ -194,7 +198,7 @@ def measure_end_to_end(broker: Broker, parameters: dict[str, Any], size: Size) -
 
 
 def measure_fresh_start(broker: Broker, parameters: dict[str, Any], size: Size) -> Figures:
-    """Another broker of the same kind, beside the one that idles."""
+    """Another broker of the same kind, next to the idle one."""
     return measure_start(type(broker)(broker.home.parent), size.idle_s)
 
 

@@ -1,4 +1,5 @@
-"""What checking batches before they are first sent costs a consumer that reads from the page cache.
+"""The cost of checking batches before they are first sent, for a consumer reading from the page
+cache.
 
 A network process's CPU per GB: of records that the broker has just written (the owner vouches for
 them), of the same after a clean restart when they are read for the first time, and when they are
@@ -37,7 +38,7 @@ SETTINGS = {
 
 
 class Subject:
-    """A broker, and passes over all it has."""
+    """A broker, and passes over all its data."""
 
     def __init__(self, directory: Path, checkout: str | None) -> None:
         settings = dict(SETTINGS)
@@ -95,7 +96,7 @@ def fetch_frame(offset: int) -> bytes:
 
 
 def measure(size: int, passes: int, other: str | None) -> dict[str, list[float]]:
-    """CPU s/GB of each pass, by what was read."""
+    """CPU s/GB of each pass, by kind of log."""
     found: dict[str, list[float]] = {"written": [], "other": [], "first": [], "again": []}
     with tempfile.TemporaryDirectory() as directory:
         subjects = [Subject(Path(directory) / "this", None)]

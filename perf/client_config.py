@@ -1,4 +1,4 @@
-"""Client settings as Kafka's tools take them, for librdkafka, which names some differently."""
+"""Client configs as Kafka's tools accept them, for librdkafka, which names some differently."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def parse_pairs(pairs: list[str]) -> dict[str, str]:
 
 
 def is_plaintext(settings: dict[str, str]) -> bool:
-    """Whether the client sends its requests without TLS and without signing in."""
+    """Whether the client sends its requests without TLS and authentication."""
     return settings.get("security.protocol", "plaintext").lower() == "plaintext"
 
 

@@ -71,7 +71,7 @@ def size_of(options: argparse.Namespace) -> Size:
 
 
 def warm(cluster: Cluster, seconds: float) -> None:
-    """Short runs until the time is over; failures show in the cells."""
+    """Short runs until the time is over; failures will show up in the cells."""
     cells = [cell for cell in CELLS if cell.name in WARM_CELLS]
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -151,7 +151,7 @@ def measure_cells(
 
 
 def report(options: argparse.Namespace, size: Size, results: dict[str, Any]) -> dict[str, Any]:
-    """What the result file holds."""
+    """The content of the result file."""
     cells = {}
     for cell in CELLS:
         if cell.name not in results:

@@ -91,7 +91,7 @@ Measure = Callable[[Cluster, Size, dict[str, Any]], Figures]
 
 @dataclass(frozen=True, slots=True)
 class ClusterCell:
-    """One row group of the table."""
+    """A row group of the table."""
 
     name: str
     title: str
@@ -102,7 +102,7 @@ class ClusterCell:
 
 @contextmanager
 def topic_of(cluster: Cluster, partitions: int, prefix: str) -> Iterator[str]:
-    """A topic with a replica on each broker, in which every partition takes records."""
+    """A topic with a replica on each broker, once all partitions accept records."""
     name = fresh_name(prefix)
     leaders = create_topic(cluster.bootstrap, name, partitions, replication_factor=REPLICAS)
     try:
@@ -127,7 +127,9 @@ def leaders_of(cluster: Cluster, topic: str) -> dict[int, tuple[str, int] | None
 def wait_until_in_sync(
     cluster: Cluster, topic: str, replicas: int, timeout: float = WAIT_S
 ) -> float:
-    """Wait until every partition has this many replicas in sync; the time.monotonic() of that."""
+    """Wait until every partition has this many replicas in the ISR; returns the time.monotonic() of
+    that.
+    """
 
     def all_in_sync() -> bool:
         found = in_sync(cluster, topic)
@@ -213,7 +215,7 @@ def measure_catch_up(cluster: Cluster, size: Size, parameters: dict[str, Any]) -
 
 
 def fill(leader: Broker, topic: str, partitions: int, size_bytes: int) -> int:
-    """Write so many bytes with acks=1; the bytes written."""
+    """Write so many bytes with acks=1; returns the bytes written."""
     written = 0
     while written < size_bytes:
         arguments = [
@@ -232,7 +234,7 @@ def fill(leader: Broker, topic: str, partitions: int, size_bytes: int) -> int:
 
 
 class Prober(threading.Thread):
-    """Writes a record with acks=all to each of some partitions, over and over, at their leaders.
+    """Writes a record with acks=all to each of some partitions, again and again, at their leaders.
 
     ``longest_gap``: the longest time between two acknowledgements of one partition, in seconds.
     """
@@ -272,7 +274,9 @@ class Prober(threading.Thread):
             return False
 
     def wait_for_all(self, since: float, timeout: float = WAIT_S) -> float:
-        """Wait until each partition has acknowledged a record after ``since``; seconds from it."""
+        """Wait until each partition has acknowledged a record after ``since``; returns the seconds
+        from it.
+        """
         deadline = time.monotonic() + timeout
         while min(self._acknowledged.values()) <= since:
             if time.monotonic() > deadline:
@@ -304,7 +308,7 @@ def led_by(cluster: Cluster, topic: str, broker: Broker) -> list[int]:
 
 
 def restart(cluster: Cluster, broker: Broker, topic: str) -> None:
-    """Have a broker back that was stopped, and its replicas in sync."""
+    """Restart a stopped broker, and wait until its replicas are in sync."""
     if broker.process is None:
         broker.launch()
     cluster.wait_until_all_know(len(cluster.brokers))
@@ -355,7 +359,7 @@ KILLS: dict[str, Callable[[Cluster, Broker], None]] = {
 
 
 def measure_shutdown(cluster: Cluster, size: Size, parameters: dict[str, Any]) -> Figures:
-    """An orderly stop of a broker that leads a third of the partitions."""
+    """A controlled shutdown of a broker that leads a third of the partitions."""
     leaving = cluster.brokers[2]
     with topic_of(cluster, 3 * size.led_partitions, "shutdown") as topic:
         led = led_by(cluster, topic, leaving)
@@ -390,7 +394,7 @@ def measure_controller_failover(
 
 
 def create_when_possible(cluster: Cluster, timeout: float) -> None:
-    """Create a topic through whichever broker is the controller by then, and see it has leaders."""
+    """Create a topic through the current controller, and wait until it has leaders."""
     deadline = time.monotonic() + timeout
     name = fresh_name("after")
     while True:
@@ -410,7 +414,7 @@ def create_when_possible(cluster: Cluster, timeout: float) -> None:
 
 
 def measure_idle(cluster: Cluster, size: Size, parameters: dict[str, Any]) -> Figures:
-    """CPU and memory of each broker with many replicated partitions that nobody uses."""
+    """CPU and memory of each broker with many idle replicated partitions."""
     with topic_of(cluster, size.idle_partitions, "idle"):
         time.sleep(size.idle_s / 2)
         before, began = cluster.cpu_seconds(), time.monotonic()

@@ -116,7 +116,7 @@ class Cluster:
         self._stack = ExitStack()
 
     def create(self) -> Sequence[Broker]:
-        """The three brokers, not yet started; whatever they need besides is started."""
+        """The three brokers, not yet started; other processes that they need are started."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -140,7 +140,7 @@ class Cluster:
         self.wait(lambda: all(map(all_there, running)), f"{count} brokers")
 
     def wait(self, is_so: Callable[[], bool], what: str, timeout: float = READY_TIMEOUT_S) -> float:
-        """Wait until it is so; the time.monotonic() of that. Raises TimeoutError."""
+        """Wait until it is true; returns the time.monotonic() of that. Raises TimeoutError."""
         deadline = time.monotonic() + timeout
         while not is_so():
             if time.monotonic() > deadline:
@@ -157,7 +157,7 @@ class Cluster:
         return sum(broker.cpu_seconds() for broker in self.brokers if broker.process is not None)
 
     def broker_of(self, address: tuple[str, int]) -> Broker:
-        """The broker that listens there."""
+        """The broker that listens on that address."""
         return next(broker for broker in self.brokers if broker.port == address[1])
 
     def kill(self, broker: Broker) -> None:

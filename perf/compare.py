@@ -1,4 +1,5 @@
-"""kbroker beside Apache Kafka 3.9.1: the same client against both, in turns, medians, ratios, bars.
+"""kbroker compared with Apache Kafka 3.9.1: the same client against both, in turns, medians,
+ratios, bars.
 
     python perf/compare.py                      every cell, medians of five, about half an hour
     python perf/compare.py --cells sat16k,one1 --runs 3
@@ -78,7 +79,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def start_brokers(options: argparse.Namespace, stack: ExitStack) -> dict[str, Broker]:
-    """Both, started and entered into ``stack``."""
+    """Both brokers, started and entered into ``stack``."""
     own = dict(pair.split("=", 1) for pair in options.kbroker_override)
     running: dict[str, Broker] = {}
     for name in options.brokers:
@@ -167,7 +168,7 @@ def row_text(
     bar: Any,
     peers: Sequence[float | None] = (),
 ) -> str:
-    """peers: what further brokers have, behind the verdict."""
+    """peers: the figures of further brokers, after the verdict."""
     both = ours is not None and theirs is not None
     ratio = f"{ours / theirs:.2f}x" if both and theirs else "-"
     if bar is None:
@@ -182,7 +183,7 @@ def row_text(
 
 
 def with_peers(row: str, texts: Iterable[str]) -> str:
-    """A row with further columns, which begin where the verdicts end."""
+    """A row with further columns, which begin after the verdicts."""
     found = list(texts)
     if not found:
         return row.rstrip()
@@ -190,7 +191,7 @@ def with_peers(row: str, texts: Iterable[str]) -> str:
 
 
 def report(options: argparse.Namespace, size: Size, results: dict[str, Any]) -> dict[str, Any]:
-    """What the result file holds."""
+    """The content of the result file."""
     cells = {}
     for cell in CELLS:
         if cell.name not in results:

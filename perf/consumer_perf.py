@@ -128,7 +128,7 @@ class Progress:
         self._rebalance_ms = 0
 
     def add(self, messages: list[Message]) -> None:
-        """Raises KafkaException when the broker refused a fetch."""
+        """Raises KafkaException if the broker rejected a fetch."""
         failed = next(filter(None, map(Message.error, messages)), None)
         if failed is not None:
             raise KafkaException(failed)
@@ -168,7 +168,7 @@ def attach(consumer: Consumer, options: argparse.Namespace, progress: Progress) 
 
 
 def run(options: argparse.Namespace, say: Callable[[str], None] | None = None) -> dict[str, Any]:
-    """Read --messages records; "complete" is false when none came for --timeout ms before."""
+    """Read --messages records; "complete" is false if --timeout ms passed without one before."""
     start_time, began = time.time(), time.monotonic()
     detailed = say if options.show_detailed_stats else None
     progress = Progress(options.reporting_interval / 1e3, detailed)

@@ -60,7 +60,7 @@ def commit_body(group: str, topic: str, partitions: range, offset: int) -> bytes
 
 
 def await_coordinator(bootstrap: str, key: str, kind: int = 0, timeout: float = 30.0) -> None:
-    """Have the coordinator of a group (0) or transactional id (1) found; TimeoutError."""
+    """Find the coordinator of a group (0) or transactional id (1); TimeoutError."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         with RawClient(parse_address(bootstrap), timeout=30) as client:
@@ -82,7 +82,7 @@ def measure_commits(
     warmup: float,
     mark: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
-    """One group a socket, one commit of one partition in flight on each."""
+    """One group per socket, one commit of one partition in flight on each."""
     topic = fresh_name("commits")
     create_topic(bootstrap, topic, 1)
     connections, frames, prefixes = [], [], []
@@ -121,7 +121,7 @@ def measure_commits(
 
 
 def commit_until_accepted(bootstrap: str, body: bytes, topic: str, timeout: float = 30) -> None:
-    """Commit once; a coordinator that is loading gets another try."""
+    """Commit once; retries while the coordinator is loading."""
     deadline = time.monotonic() + timeout
     at = 4 + 4 + 4 + 2 + len(topic.encode()) + 4 + 4
     with RawClient(parse_address(bootstrap), timeout=30) as client:
@@ -146,7 +146,9 @@ def measure_transactions(
     record_size: int = 1024,
     mark: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
-    """Each producer commits transactions of ``records`` records to its one partition in turn."""
+    """Each producer commits transactions of ``records`` records, one after another, to its own
+    partition.
+    """
     from confluent_kafka import Producer
 
     topic = fresh_name("transactions")
@@ -239,7 +241,7 @@ class Member:
         self._send(SYNC_GROUP, 3, body + struct.pack(">i", len(members)) + rows)
 
     def read(self) -> None:
-        """Take what has arrived and go on from there."""
+        """Read what has arrived and continue from there."""
         data = self.socket.recv(1 << 20)
         if not data:
             raise ConnectionError("the broker closed the connection of a member")
@@ -293,7 +295,7 @@ def read_text(data: bytes, at: int) -> tuple[str, int]:
 
 
 def measure_group(bootstrap: str, members: int, timeout: float = 120) -> dict[str, float]:
-    """Seconds from the first join until all have been assigned in one generation."""
+    """Seconds from the first join until all members have an assignment in one generation."""
     group = fresh_name("group")
     await_coordinator(bootstrap, group)
     address = parse_address(bootstrap)
@@ -327,7 +329,7 @@ def measure_group(bootstrap: str, members: int, timeout: float = 120) -> dict[st
 
 
 def fill(bootstrap: str, groups: int, partitions: int) -> str:
-    """Commit an offset for each partition of a topic in each group; the topic."""
+    """Commit an offset for each partition of a topic in each group; returns the topic."""
     topic = "perf-stored"
     create_topic(bootstrap, topic, partitions)
     await_coordinator(bootstrap, "perf-stored-0")

@@ -109,7 +109,7 @@ def message_set(values: list[bytes], message_format: int, timestamp_ms: int | No
 
 
 def records_for(version: int, values: list[bytes]) -> bytes:
-    """The values as a Produce of that version carries them."""
+    """The values in the format of that Produce version."""
     if version >= FIRST_BATCH_PRODUCE:
         return record_batch(values)
     return message_set(values, 1 if version == 2 else 0)
@@ -142,7 +142,7 @@ def produce_frame(
 
 
 def produce_response_prefix(version: int, topic: str, partition: int) -> bytes:
-    """What stands between correlation id and error code in the response to ``produce_frame``."""
+    """The bytes between correlation id and error code in the response to ``produce_frame``."""
     name = topic.encode()
     if version < FIRST_FLEXIBLE_PRODUCE:
         return struct.pack(">ih", 1, len(name)) + name + struct.pack(">ii", 1, partition)
@@ -159,7 +159,7 @@ def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> byte
 
 
 def old_fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
-    """Fetch 2, of a client that knows message format 1 and nothing newer."""
+    """Fetch 2, of a client that supports message format 1 and nothing newer."""
     name = topic.encode()
     body = struct.pack(">iiiih", -1, 500, 1, 1, len(name)) + name
     body += struct.pack(">iiqi", 1, partition, offset, max_bytes)
@@ -167,7 +167,7 @@ def old_fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> 
 
 
 def old_fetch_records(answer: bytes) -> tuple[int, int, int]:
-    """(error code, where its message set begins, high watermark) in a response to Fetch 2."""
+    """(error code, position of the message set, high watermark) in a response to Fetch 2."""
     name_bytes = struct.unpack_from(">h", answer, 12)[0]
     at = 14 + name_bytes + 8
     code, high_watermark, _size = struct.unpack_from(">hqi", answer, at)
@@ -183,7 +183,7 @@ def metadata_frame(topic: str, *, auto_create: bool) -> bytes:
 
 @dataclass(slots=True)
 class TopicMetadata:
-    """Error code of the topic; the address of each partition's leader, None while it has none."""
+    """Error code of the topic; the address of each partition's leader, None if it has none."""
 
     error_code: int
     leaders: dict[int, tuple[str, int] | None]
@@ -208,7 +208,7 @@ class _Reader:
 
 
 def parse_metadata(answer: bytes) -> TopicMetadata:
-    """The response to ``metadata_frame``, without its length; struct.error if it is cut short."""
+    """The response to ``metadata_frame``, without its length; struct.error if it is truncated."""
     reader = _Reader(answer)
     reader.take("i")
     reader.take("i")

@@ -45,7 +45,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def summarize(latencies_ns: list[int], lateness_ns: int = 0) -> dict[str, Any]:
-    """Milliseconds; ``lateness_ns`` is how far the sender at worst fell behind its schedule."""
+    """Milliseconds; ``lateness_ns`` is the maximum delay of the sender behind its schedule."""
     ordered = sorted(value / 1e6 for value in latencies_ns)
     return {
         "records": len(ordered),
@@ -150,7 +150,9 @@ def receive_all(consumer: Any, total: int) -> list[int]:
 
 
 def measure(options: argparse.Namespace, topic: str) -> dict[str, Any]:
-    """The topic exists. Raises RuntimeError for a record refused, lost, repeated or misplaced."""
+    """For an existing topic. Raises RuntimeError for a record rejected, lost, duplicated or
+    misplaced.
+    """
     warmup = int(options.warmup * options.rate)
     total = warmup + max(1, int(options.seconds * options.rate))
     # The fork comes before this process makes a client, whose threads would not survive it.

@@ -68,7 +68,7 @@ SIGNATURES: dict[str, tuple[object, list[object]]] = {
 
 
 def find_library() -> str:
-    """The librdkafka in the wheel, else the system's. Raises RuntimeError."""
+    """The librdkafka in the wheel, or else the system's. Raises RuntimeError."""
     wheel = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
     for found in sorted(wheel.glob("librdkafka-*.so*")):
         return str(found)
@@ -153,7 +153,7 @@ class BatchProducer:
         return queued
 
     def poll(self, timeout_ms: int) -> None:
-        """Count the delivery reports that are there; wait up to ``timeout_ms`` for the first."""
+        """Count the available delivery reports; wait up to ``timeout_ms`` for the first."""
         while event := self.library.rd_kafka_queue_poll(self._queue, timeout_ms):
             timeout_ms = 0
             kind = self.library.rd_kafka_event_type(event)

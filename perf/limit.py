@@ -1,4 +1,4 @@
-"""kbroker's CPU beside that of the least a broker must do (bare.c), in turns, in one run.
+"""kbroker's CPU compared with the minimum that a broker needs (bare.c), in turns, in one run.
 
     python perf/limit.py                        four cells, medians of five
     python perf/limit.py --cells 16k --runs 3
@@ -50,7 +50,7 @@ CPU_OVERRIDES = {"log.segment.delete.delay.ms": "1000"}
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One row: what is sent, and the most CPU that kbroker may take, in multiples of the bare."""
+    """One row: the load, and the maximum CPU for kbroker, in multiples of bare.c's."""
 
     title: str
     bar: float
@@ -89,7 +89,7 @@ class BareServer:
         return process_tree.cpu_seconds(self.process.pid)
 
     def empty(self) -> None:
-        """Give the pages of what was written back, as a deleted topic does."""
+        """Free the pages of the written data, as a deleted topic does."""
         for log in self.home.glob("*.log"):
             log.unlink()
 
@@ -166,7 +166,7 @@ def read_us(
 
 
 def read_response(one: socket.socket, room: memoryview) -> int:
-    """Take one answer; its size. A short one of a broker is an error and no measure."""
+    """Read one response; returns its size. A short one is an error and not counted."""
     head = one.recv(4, socket.MSG_WAITALL)
     (size,) = struct.unpack(">i", head)
     if size < 1 << 19:

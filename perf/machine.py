@@ -1,4 +1,4 @@
-"""What a result file says about where its figures come from: the commit and the machine."""
+"""The origin of the figures in a result file: the commit and the machine."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from perf.kafka_distribution import ROOT
 
 
 def ask(*command: str) -> tuple[str, str]:
-    """What a command prints on stdout and stderr; two empty texts if there is no such command."""
+    """The output of a command on stdout and stderr; two empty texts if it does not exist."""
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     except OSError:
@@ -29,7 +29,7 @@ def commit_text() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """The parts of the machine that the figures depend on."""
     model = "unknown"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

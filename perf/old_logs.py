@@ -1,4 +1,4 @@
-"""Loads of storage that is years old: a log to be compacted, and clients of message format 1."""
+"""Loads of old storage: a log to be compacted, and clients of message format 1."""
 
 import struct
 import threading
@@ -36,7 +36,7 @@ STEP = 7_368_787
 
 
 def batches(keys: int, value_bytes: int) -> Iterator[bytes]:
-    """Every key twice, in an order that neither pass shares, a thousand records a batch."""
+    """Every key twice, in a different order in each pass, a thousand records per batch."""
     value = b"v" * value_bytes
     # attributes, timestamp delta 0, offset delta, key of 8 bytes; value and no headers after it
     middles = [b"\0\0" + zigzag_varint(delta) + b"\x10" for delta in range(RECORDS_PER_BATCH)]
@@ -58,7 +58,7 @@ def batches(keys: int, value_bytes: int) -> Iterator[bytes]:
 
 
 def measure_compaction(broker: Broker, keys: int, value_bytes: int) -> dict[str, float]:
-    """Fill a topic, have it compacted; seconds and CPU of the pass, bytes before and after."""
+    """Fill and compact a topic; seconds and CPU of the pass, bytes before and after."""
     topic = fresh_name("compact")
     total = 2 * keys * (value_bytes + 24)
     segment = min(SEGMENT_BYTES, max(1 << 20, total // 16))
@@ -94,7 +94,7 @@ def measure_compaction(broker: Broker, keys: int, value_bytes: int) -> dict[str,
 
 
 def clean_end(data: Path, topic: str) -> int:
-    """Up to where the log is clean; both brokers keep it in the same file."""
+    """The end of the clean part of the log; both brokers keep it in the same file."""
     path = data / "cleaner-offset-checkpoint"
     for line in path.read_text().splitlines() if path.exists() else ():
         fields = line.split(" ")

@@ -1,4 +1,4 @@
-"""Brokers beside Apache Kafka that compare.py shows as further columns if it is asked to.
+"""Brokers besides Apache Kafka that compare.py shows as further columns on request.
 
 kfake is the in-memory broker that Go programs are tested with (franz-go); it is built by Go, once,
 into .cache/. Tansu (Rust, with its memory engine) is run if there is a ``tansu`` on the PATH, as
@@ -45,7 +45,7 @@ class KfakeBroker(Broker):
     def __init__(
         self, place: Path | str | None = None, overrides: dict[str, str] | None = None
     ) -> None:
-        """overrides: of Kafka's settings, of which it has none."""
+        """overrides: of Kafka's configs, of which it has none."""
         super().__init__(place)
         self.program = kfake_program()
 
@@ -61,7 +61,7 @@ class TansuBroker(Broker):
     def __init__(
         self, place: Path | str | None = None, overrides: dict[str, str] | None = None
     ) -> None:
-        """overrides: of Kafka's settings, of which it has none. Raises RuntimeError."""
+        """overrides: of Kafka's configs, of which it has none. Raises RuntimeError."""
         program = shutil.which("tansu")
         if program is None:
             raise RuntimeError("there is no tansu on the PATH (cargo install tansu)")

@@ -31,7 +31,9 @@ def bucket_middle(bucket: int) -> float:
 
 
 def histogram_percentile(counts: Sequence[int], fraction: float) -> float:
-    """The value in ns that ``fraction`` (0 to 1) of the counted do not exceed; 0 if none was."""
+    """The value in ns that ``fraction`` (0 to 1) of the samples do not exceed; 0 without
+    samples.
+    """
     total = sum(counts)
     if total == 0:
         return 0.0
@@ -45,13 +47,15 @@ def histogram_percentile(counts: Sequence[int], fraction: float) -> float:
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:
-    """As Kafka's tools pick it: element fraction * n of the sorted samples; 0 if there are none."""
+    """As Kafka's tools compute it: element fraction * n of the sorted samples; 0 without
+    samples.
+    """
     if not ordered:
         return 0.0
     return ordered[min(int(fraction * len(ordered)), len(ordered) - 1)]
 
 
 def spread(samples: Sequence[float]) -> float:
-    """(max - min) / median: how far apart the runs of one cell lie; 0 if the median is 0."""
+    """(max - min) / median: the spread of the runs of a cell; 0 if the median is 0."""
     middle = median(samples)
     return (max(samples) - min(samples)) / middle if middle else 0.0

@@ -67,7 +67,7 @@ def pss_bytes(root: int) -> int:
 
 @contextmanager
 def kept_to(cores: Collection[int], pids: Collection[int]) -> Iterator[None]:
-    """Let the processes, and what they start meanwhile, run on these cores only."""
+    """Pin the processes, and those that they start meanwhile, to these cores."""
     before = os.sched_getaffinity(0)
     _set_affinity(pids, cores)
     try:

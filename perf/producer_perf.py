@@ -76,7 +76,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def load_values(options: argparse.Namespace) -> list[bytes]:
-    """The values sent in turn. Raises ValueError for a payload file without any."""
+    """The values to send in turn. Raises ValueError for a payload file without any."""
     if options.payload_file is None:
         count = min(DISTINCT_VALUES, options.num_records, max(1, (64 << 20) // options.record_size))
         make = text_values if options.values == "text" else random_values
@@ -193,7 +193,7 @@ def make_producer(options: argparse.Namespace, values: list[bytes]) -> Any:
 
 
 def delivery_timeout_s(settings: dict[str, str]) -> float:
-    """How long a record may take, of settings that the client has accepted."""
+    """How long a record may take, from configs that the client has accepted."""
     given = settings.get("message.timeout.ms", settings["delivery.timeout.ms"])
     return int(given) / 1000 or float("inf")
 
@@ -205,7 +205,8 @@ def produce_all(
     say: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> float:
-    """Send every record and wait for every report; seconds from the first call to the last report.
+    """Send every record and wait for every report; returns the seconds from the first call to the
+    last report.
 
     Ends before that when a record has failed. Raises TimeoutError when reports stop coming.
     """
@@ -244,7 +245,7 @@ def produce_all(
 
 
 def tell(line: str) -> None:
-    """A line beside the figures."""
+    """A line next to the figures."""
     print(f"producer_perf: {line}", file=sys.stderr, flush=True)
 
 
@@ -253,7 +254,9 @@ def run(
     say: Callable[[str], None] = print,
     warn: Callable[[str], None] = tell,
 ) -> dict[str, Any]:
-    """Send all records; the figures of the last line. RuntimeError if one was not delivered."""
+    """Send all records; returns the figures of the last line. RuntimeError if one was not
+    delivered.
+    """
     values = load_values(options)
     size = sum(map(len, values)) / len(values)
     with make_producer(options, values) as producer:

@@ -1,4 +1,4 @@
-"""One blocking connection for the steps around a benchmark: metadata, leaders, one record."""
+"""A blocking connection for the steps around a benchmark: metadata, leaders, one record."""
 
 import socket
 import struct
@@ -82,7 +82,7 @@ class RawClient:
 
 
 def require_broker(tool: str, bootstrap: str, *, plaintext: bool = True) -> None:
-    """End the tool with one line and exit code 1 unless one of the addresses answers.
+    """End the tool with one line and exit code 1 if none of the addresses responds.
 
     A client would try for minutes and print a line for each attempt. plaintext: what takes the
     connection must also answer a request; with TLS or SASL that is left to the client.
@@ -102,7 +102,7 @@ def require_broker(tool: str, bootstrap: str, *, plaintext: bool = True) -> None
 def wait_for_leaders(
     address: tuple[str, int], topic: str, *, auto_create: bool, timeout: float = 30.0
 ) -> dict[int, tuple[str, int]]:
-    """Ask for metadata until every partition of the topic has a leader; {partition: address}."""
+    """Request metadata until every partition of the topic has a leader; {partition: address}."""
     deadline = time.monotonic() + timeout
     last = "no answer"
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The table of present figures in perf/README.md, from the newest files in perf/results.
+"""The table of current figures in perf/README.md, from the newest files in perf/results.
 
     python perf/compare.py --table
 
@@ -51,7 +51,7 @@ SPARK_CASES = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. ``name`` is what ``--cells`` or ``--case`` calls it; empty for a bound."""
+    """One figure. ``name``: its name in ``--cells`` or ``--case``; empty for a bound."""
 
     name: str
     title: str
@@ -109,7 +109,7 @@ def reports(folder: Path) -> list[dict[str, Any]]:
 
 
 def cell_rows(name: str, cell: dict[str, Any], report: dict[str, Any]) -> list[Row]:
-    """A row for each bar of a cell; none where a broker failed or was left out."""
+    """A row for each bar of a cell; none if a broker failed or was left out."""
     rows = []
     for bar in cell["bars"]:
         if bar["ratio"] is None:
@@ -134,7 +134,7 @@ def cell_rows(name: str, cell: dict[str, Any], report: dict[str, Any]) -> list[R
 
 
 def case_row(name: str, case: dict[str, Any], report: dict[str, Any]) -> Row:
-    """A Spark case beside Spark's own connector."""
+    """A Spark case compared with Spark's own connector."""
     unit, scale = ("M rows/s", 1e-6) if case["rows"] else ("ms", 1000.0)
     at_least = case["at_least"]
     return Row(
@@ -174,12 +174,12 @@ def number_text(value: float | None) -> str:
 
 
 def _signs(bar: str) -> str:
-    """A bar as the result file has it, typeset."""
+    """A bar in the result file, typeset."""
     return bar.replace(">=", "≥").replace("<=", "≤").replace("x", "×")
 
 
 def machine_text(machine: dict[str, Any]) -> str:
-    """Short enough for a column: what distinguishes the machines that were used."""
+    """Short enough for a column: what distinguishes the machines."""
     model = str(machine.get("cpu", "")).replace("(R)", "").replace(" Processor", "").strip()
     parts: Sequence[str] = [model, f"{machine['cores']} cores"]
     return ", ".join(part for part in parts if part)

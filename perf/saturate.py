@@ -106,7 +106,7 @@ def saturate(
     leaders: dict[int, tuple[str, int]],
     mark: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Warm up, measure; ``mark`` is called at both ends of what is measured.
+    """Warm up, measure; ``mark`` is called at both ends of the measurement.
 
     The topic exists and ``leaders`` covers its partitions. The log must have grown by just what
     was accepted: a broker that stores nothing is fast too. Errors answered during the warm-up

@@ -1,4 +1,4 @@
-"""The targets of ``perf.spark_compare`` that hold one case against others: a table of ratios.
+"""The targets of ``perf.spark_compare`` that compare cases with each other: a table of ratios.
 
 design: P1 to P12 of the Spark design. A bound is judged when every case it needs was measured. Its
 cases take turns, and its figure is the median of what each round of them gave: on a machine that is
@@ -20,7 +20,8 @@ Rows = Mapping[str, Mapping[str, Any]]
 @dataclass(frozen=True, slots=True)
 class Bound:
     """of: the figure, from the rows by case. at_least, at_most: exactly one is given. is_ratio:
-    False for a figure with a unit, which the name gives."""
+    False for a figure with a unit, which is in the name.
+    """
 
     name: str
     needs: tuple[str, ...]
@@ -40,7 +41,7 @@ class Bound:
         return f"≥ {self.at_least}{times}" if self.at_most is None else f"≤ {self.at_most}{times}"
 
     def line(self, rows: Rows) -> str:
-        """Name, figure, what is wanted, verdict."""
+        """Name, figure, target, verdict."""
         figure = self.of(rows)
         verdict = "pass" if self.holds(figure) else "MISSED"
         return f"{self.name:<58}{figure:>8.2f}{self.bar():>10}  {verdict}"
@@ -60,7 +61,7 @@ def _read_of_slower(size: str) -> Callable[[Rows], float]:
 
 
 def median_ratio(these: Sequence[float], others: Sequence[float]) -> float:
-    """Of the ratios of each round."""
+    """The median of the ratios of each round."""
     return statistics.median(one / other for one, other in zip(these, others, strict=True))
 
 
@@ -146,7 +147,7 @@ BOUNDS = (
 
 
 def in_turns(names: Sequence[str]) -> list[list[str]]:
-    """The cases in groups that bounds hold together; groups and what is in them in given order."""
+    """Group the cases that bounds compare; groups and their cases in the given order."""
     groups = [{name} for name in names]
     for bound in BOUNDS:
         joined = [group for group in groups if group & set(bound.needs)]

@@ -1,4 +1,5 @@
-"""What the cases of ``perf.spark_compare`` are held against: the same work with less in it.
+"""The ceilings that cases of ``perf.spark_compare`` are compared with: the same work with parts
+left out.
 
 A case is a function ``(bench, side) -> Sample``, as there; all are of kbroker's side alone.
 ``CEILING_CASES`` has (name, function, wanted ratio, sides).
@@ -49,7 +50,7 @@ PROBE_SECONDS = 10.0
 
 
 class GeneratorSource(DataSource):
-    """One prepared batch of a topic's rows, again and again; as a sink, it counts."""
+    """One prepared batch of a topic's rows, repeated; as a sink, it counts."""
 
     @classmethod
     def name(cls) -> str:
@@ -116,7 +117,7 @@ class _Empty(DataSourceStreamReader):
 
 
 def prepared_batch(value_bytes: int) -> pa.RecordBatch:
-    """Rows as the data source has them: keys of 16 bytes, values half random."""
+    """Rows as from the data source: keys of 16 bytes, values half random."""
     import random
 
     import pyarrow as pa
@@ -167,7 +168,7 @@ def discard(bench: Bench, side: str) -> Sample:
 
 
 def write_raw(bench: Bench, side: str) -> Sample:
-    """As many rows from Arrow to the broker without Spark, a process for each partition."""
+    """As many rows from Arrow to the broker without Spark, with a process for each partition."""
     from perf.spark_compare import PARTITIONS, passing_topic
 
     _, rows = bench.cached_rows()
@@ -180,7 +181,7 @@ def write_raw(bench: Bench, side: str) -> Sample:
 
 @contextmanager
 def client_processes(count: int) -> Iterator[Any]:
-    """A pool whose processes have what they need before, so that only their work is measured."""
+    """A pool whose processes are prepared beforehand, so that only their work is measured."""
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(count + 1)
     with context.Pool(count, _warm_client, (ready,)) as pool:
@@ -195,8 +196,9 @@ def _warm_client(ready: Barrier) -> None:
 
 @functools.cache
 def rows_to_produce() -> pa.RecordBatch:
-    """Keys and 100 B of value. Made before it is measured: pyarrow imports pandas for the first
-    array of Python values, a third of a second."""
+    """Keys and 100 B of value. Created before the measurement: pyarrow imports pandas for the first
+    array of Python values, which takes a third of a second.
+    """
     import pyarrow as pa
 
     import kbroker.client.arrow  # noqa: F401
@@ -219,7 +221,7 @@ def _produce(work: tuple[str, str, int]) -> None:
 
 
 def trigger_empty(bench: Bench, side: str) -> Sample:
-    """The median micro-batch of a Python source with nothing to ask anybody."""
+    """The median micro-batch of a Python source without any requests."""
     from perf.spark_compare import median_trigger
 
     bench.spark.dataSource.register(GeneratorSource)
@@ -227,7 +229,7 @@ def trigger_empty(bench: Bench, side: str) -> Sample:
 
 
 def probe(loading: bool) -> Callable[[Bench, str], Sample]:
-    """The p99 of one-record produces, 200 a second, alone or while a backlog is loaded.
+    """The p99 of one-record produces, 200 a second, idle or while a backlog is loaded.
 
     Broker and producer have the first core, all else the others: two busy processes on every core
     hold up a third that only wakes from time to time, whatever they are busy with.
@@ -267,7 +269,7 @@ def probe(loading: bool) -> Callable[[Bench, str], Sample]:
 
 @contextmanager
 def broker_apart(bench: Bench) -> Iterator[set[int]]:
-    """The broker on the first core, this process and Spark on the others. Yields the first.
+    """The broker on the first core, this process and Spark on the others. Yields the broker.
 
     A machine of one core is left as it is.
     """
@@ -313,7 +315,7 @@ def status(bench: Bench, side: str) -> Sample:
 
 
 def write_commits(place: Path, count: int) -> None:
-    """A destination with that many commits of one file each, as a load leaves it."""
+    """A destination with that many commits of one file each, as after a load."""
     from kbroker.spark.load.commits import LOAD, Commit, LoadedFile, LoadedRange
     from kbroker.spark.load.directory import Directory
 

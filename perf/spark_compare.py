@@ -1,4 +1,4 @@
-"""Spark over kbroker's data source beside Spark over its own Kafka connector.
+"""Spark with kbroker's data source compared with Spark's own Kafka connector.
 
     python -m perf.spark_compare                 # the table, medians of five
     python -m perf.spark_compare --quick         # small topics, one run: does it work
@@ -70,7 +70,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """at_least: the wanted ratio, better is always more. sides: what there is to measure."""
+    """at_least: the target ratio; more is always better. sides: what can be measured."""
 
     name: str
     run: Callable[[Bench, str], Sample]
@@ -79,7 +79,7 @@ class Case:
 
 
 class Bench:
-    """What the cases share: the session, the broker and its topics, which are filled once."""
+    """The shared parts of cases: the session, the broker and its topics, which are filled once."""
 
     def __init__(self, spark: Any, broker: Broker, place: Path, quick: bool) -> None:
         self.spark = spark
@@ -95,7 +95,7 @@ class Bench:
         return full // 40 if self.quick else full
 
     def topic_of(self, value_bytes: int) -> tuple[str, int]:
-        """(a topic of such values, its rows)."""
+        """(a topic with such values, its rows)."""
         if value_bytes not in self._topics:
             name, rows = f"read-{value_bytes}", self.rows_of(value_bytes)
             create_topic(self.broker.bootstrap, name)
@@ -105,13 +105,13 @@ class Bench:
 
     @property
     def commands(self) -> CommandSession:
-        """Begun by the first load or recount: the cases before are measured without it."""
+        """Started by the first load or recount: earlier cases are measured without it."""
         if self._commands is None:
             self._commands = CommandSession(MASTER)
         return self._commands
 
     def close(self) -> None:
-        """End what the cases have begun; not the session."""
+        """Stop what the cases have started, except the session."""
         if self._commands is not None:
             self._commands.close()
 
@@ -133,7 +133,7 @@ class Bench:
 
     @contextmanager
     def measured(self, rows: int = 0) -> Iterator[list[Sample]]:
-        """Puts one Sample into what it yields."""
+        """Yields a list and puts one Sample into it."""
         self.settle()
         found: list[Sample] = []
         cpu, python, begun = self._cpu_seconds(), self._python_seconds(), time.perf_counter()
@@ -144,13 +144,14 @@ class Bench:
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """For what a run writes; gone after it."""
+        """A folder for the output of a run, removed after it."""
         with tempfile.TemporaryDirectory(dir=self.place) as place:
             yield Path(place)
 
     def settle(self) -> None:
-        """Wait until the JVM has done with what the last run left to compile and to collect, which
-        is not to count for the next one; SETTLE_MAX_S at most."""
+        """Wait until the JVM has finished compiling and collecting after the last run, so that it
+        does not count for the next one; SETTLE_MAX_S at most.
+        """
         deadline = time.monotonic() + SETTLE_MAX_S
         while time.monotonic() < deadline:
             before = process_tree.cpu_seconds(os.getpid())
@@ -160,11 +161,13 @@ class Bench:
                 return
 
     def _cpu_seconds(self) -> float:
-        """The broker is below this process, too."""
+        """The broker is a child of this process, too."""
         return process_tree.cpu_seconds(os.getpid()) - self.broker.cpu_seconds()
 
     def _python_seconds(self) -> float:
-        """The Python workers of the cases' session are what is below its JVM; not of loads."""
+        """The Python workers of the cases' session are the children of its JVM, without those of
+        loads.
+        """
         jvm = self.spark.sparkContext._gateway.proc.pid
         return process_tree.cpu_seconds(jvm) - process_tree.cpu_seconds_of(jvm)
 
@@ -173,7 +176,7 @@ class Bench:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS, **config: str) -> Any:
-    """config: the topic's, with _ for the dots. Returns the client that made it."""
+    """config: of the topic, with _ for dots. Returns the client that created it."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     settings = {key.replace("_", "."): value for key, value in config.items()}
@@ -184,8 +187,9 @@ def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS, **conf
 
 @contextmanager
 def passing_topic(bootstrap: str) -> Iterator[str]:
-    """A topic to write to, whose files are gone at once after it: later they would cost the next
-    run, and all together fill the disk."""
+    """A topic to write to, whose files are deleted immediately after it: later they would slow down
+    the next run, and together fill the disk.
+    """
     name = f"write-{uuid.uuid4().hex[:8]}"
     admin = create_topic(bootstrap, name, file_delete_delay_ms="0")
     yield name
@@ -230,7 +234,7 @@ def read_noop(value_bytes: int) -> Callable[[Bench, str], Sample]:
 
 
 def read_raw(value_bytes: int) -> Callable[[Bench, str], Sample]:
-    """The same records to Arrow and away, a process for each partition, without Spark."""
+    """The same records to Arrow and discarded, with a process for each partition, without Spark."""
 
     def run(bench: Bench, side: str) -> Sample:
         topic, rows = bench.topic_of(value_bytes)
@@ -256,7 +260,7 @@ def _read_partition(work: tuple[str, str, int]) -> int:
 
 
 def trigger_p50(bench: Bench, side: str) -> Sample:
-    """The median micro-batch of a few records, noop sink: what each trigger costs."""
+    """The median micro-batch of a few records, noop sink: the cost of each trigger."""
     topic, _ = bench.topic_of(100)
     starts = {topic: dict.fromkeys(map(str, range(PARTITIONS)), 0)}
     reader = bench.spark.readStream.format(side).option("subscribe", topic)
@@ -266,7 +270,7 @@ def trigger_p50(bench: Bench, side: str) -> Sample:
 
 
 def median_trigger(bench: Bench, reader: Any) -> Sample:
-    """How long a micro-batch of that stream into the noop sink takes, after the first ones."""
+    """The duration of a micro-batch of that stream into the noop sink, after the first ones."""
     batches = 12 if bench.quick else 60
     with bench.folder() as place, bench.measured() as found:
         query = (
@@ -315,8 +319,9 @@ CASES = [
 
 
 def session(place: Path, *, plain: bool = False) -> Any:
-    """Two cores, as what it is compared with was measured. plain: without what docs/spark.md
-    advises."""
+    """Two cores, as in the measurements it is compared with. plain: without the advice in
+    docs/spark.md.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
@@ -357,7 +362,7 @@ def measure(bench: Bench, cases: list[Case], runs: int) -> dict[str, dict[str, l
 
 
 def row_of(case: Case, found: dict[str, list[Sample]]) -> dict[str, Any]:
-    """Medians and the ratio; the ratio of times is turned round, so that more is better."""
+    """Medians and the ratio; the ratio of times is inverted, so that more is better."""
     runs = {side: [sample.value for sample in samples] for side, samples in found.items()}
     row: dict[str, Any] = {"case": case.name, "at_least": case.at_least, "runs": runs}
     for side, samples in found.items():
@@ -374,7 +379,7 @@ def row_of(case: Case, found: dict[str, list[Sample]]) -> dict[str, Any]:
 
 
 def _cpu(sample: Sample) -> float:
-    """For a million rows, where there are rows."""
+    """For a million rows, if there are rows."""
     return sample.cpu_seconds / sample.rows * 1e6 if sample.rows else sample.cpu_seconds
 
 
@@ -406,7 +411,7 @@ def line_of(row: dict[str, Any]) -> str:
 
 
 def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a result file holds, in the form that perf/results_table.py reads."""
+    """The content of a result file, in the form that perf/results_table.py reads."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit_text(),

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector for comparison: four jars, each fetched by itself into .cache/.
+"""Spark's own Kafka connector for comparison: four jars, each downloaded separately into .cache/.
 
 They are not resolved transitively: what else they need comes with PySpark.
 """
@@ -16,7 +16,7 @@ ARTIFACTS = (
 
 
 def connector_jars(cache: Path | None = None) -> list[Path]:
-    """The jars, for ``spark.jars``; a missing one is fetched, which needs the network.
+    """The jars, for ``spark.jars``; missing ones are downloaded, which needs the network.
 
     Raises RuntimeError.
     """

@@ -1,4 +1,4 @@
-"""The load cases of ``perf.spark_compare``: topics into Parquet files, and counts of them.
+"""The load cases of ``perf.spark_compare``: topics to Parquet files, and counts of them.
 
 A case is a function ``(bench, side) -> Sample``, as there; ``kafka`` is Spark's own connector
 with ``write.parquet``, ``kbroker`` is what ``kbroker-load`` does, in a warm session of its own
@@ -23,8 +23,8 @@ THEIRS, OURS = "kafka", "kbroker"
 
 
 class CommandSession:
-    """A process that has begun the session of ``kbroker-load`` and ``kbroker-audit``, and does what
-    they do.
+    """A process that has started the session of ``kbroker-load`` and ``kbroker-audit``, and does
+    their work.
 
     Its JVM is started as the commands start it: that of the connector goes on compiling what
     schedules tasks for tens of runs, at a tenth of the CPU of a load.
@@ -40,7 +40,7 @@ class CommandSession:
         self._process.submit(_load, bootstrap, topic, place).result()
 
     def recount(self, bootstrap: str, topic: str) -> int:
-        """The records that ``--recount`` finds in the topic."""
+        """The number of records that ``--recount`` finds in the topic."""
         return self._process.submit(_recount, bootstrap, topic).result()
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ def _even(bench: Bench, value_bytes: int) -> tuple[str, int]:
 
 
 def write_parquet_of_source(value_bytes: int) -> Any:
-    """P3: kbroker's own data source with ``write.parquet``, which the load is held against."""
+    """P3: kbroker's own data source with ``write.parquet``, as the reference of the load."""
 
     def run(bench: Bench, side: str) -> Sample:
         topic, rows = bench.topic_of(value_bytes)
@@ -122,7 +122,7 @@ def write_parquet_of_source(value_bytes: int) -> Any:
 
 
 def skewed(bench: Bench, value_bytes: int) -> tuple[str, int]:
-    """P6: a topic of as many rows, nine in ten of them in one partition."""
+    """P6: a topic with as many rows, nine in ten of them in one partition."""
     from perf.spark_compare import create_topic, fill_topic
 
     name, rows = f"skew-{value_bytes}", bench.rows_of(value_bytes)
@@ -161,7 +161,7 @@ def _fill_partition(bootstrap: str, name: str, rows: int, value_bytes: int) -> N
 
 
 def encode(value_bytes: int) -> Any:
-    """What P5 leaves room for: prepared rows into the files of a load, without broker and Spark."""
+    """P5: prepared rows into the files of a load, without broker and Spark."""
 
     def run(bench: Bench, side: str) -> Sample:
         from perf.spark_ceilings import client_processes
@@ -180,7 +180,7 @@ def encode(value_bytes: int) -> Any:
 
 @functools.cache
 def _rows_to_encode(value_bytes: int) -> Any:
-    """Made before it is measured, by the first call of a process."""
+    """Created before the measurement, by the first call of a process."""
     from perf.spark_ceilings import prepared_batch
 
     return prepared_batch(value_bytes)
@@ -198,7 +198,9 @@ def _encode(share: tuple[Path, int, int, int]) -> None:
 
 
 def recount(value_bytes: int) -> Any:
-    """P10: records counted by their times, against ``raw``, which also makes their values."""
+    """P10: records counted by their times, compared with ``raw``, which also creates their
+    values.
+    """
 
     def run(bench: Bench, side: str) -> Sample:
         topic, rows = bench.topic_of(value_bytes)

@@ -35,7 +35,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def measure_start(broker: Broker, idle_s: float) -> dict[str, Any]:
-    """Launch, measure and stop a broker that has not been started."""
+    """Launch, measure and stop a new broker."""
     try:
         broker.launch()
         start_s = broker.wait_first_acknowledged_record()

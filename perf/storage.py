@@ -1,4 +1,4 @@
-"""What many logs cost: idle, and at a restart; kbroker beside Apache Kafka 3.9.1.
+"""The cost of many logs: idle, and at a restart; kbroker compared with Apache Kafka 3.9.1.
 
     python perf/storage.py                      every part, medians of three, about half an hour
     python perf/storage.py idle --partitions 2000
@@ -87,7 +87,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def all_respond(client: RawClient, partitions: int) -> bool:
-    """Whether each partition tells its end offset (ListOffsets 1)."""
+    """Whether each partition returns its end offset (ListOffsets 1)."""
     rows = b"".join(struct.pack(">iq", number, LATEST) for number in range(partitions))
     body = struct.pack(">ii", -1, 1) + text(TOPIC) + struct.pack(">i", partitions) + rows
     answer = client.call(frame(LIST_OFFSETS, 1, body))
@@ -110,14 +110,14 @@ def write_to_all(broker: Broker, partitions: int, batch: bytes, rounds: int = 1)
 
 
 def timed_start(broker: Broker, partitions: int) -> float:
-    """Seconds from exec until every partition answers."""
+    """Seconds from exec until every partition responds."""
     broker.launch()
     ready = broker.wait_until(lambda client: all_respond(client, partitions), START_TIMEOUT_S)
     return ready - broker.exec_at
 
 
 def watch(broker: Broker, seconds: float) -> tuple[float, float]:
-    """(PSS in MiB, percent of a core) of a broker nobody talks to."""
+    """(PSS in MiB, percent of a core) of an idle broker."""
     before, began = broker.cpu_seconds(), time.monotonic()
     time.sleep(seconds)
     percent = 100 * (broker.cpu_seconds() - before) / (time.monotonic() - began)
@@ -204,7 +204,7 @@ def measure(part: str, options: argparse.Namespace) -> dict[str, Figures]:
 
 
 def verdict(part: str, figure: str, found: dict[str, Figures]) -> str:
-    """The ratio to Kafka, and whether a bar is met."""
+    """The ratio to Kafka, and whether a bar is cleared."""
     ours = found.get("kbroker", {}).get(figure)
     theirs = found.get("kafka", {}).get(figure)
     ratio = ours / theirs if ours is not None and theirs else None

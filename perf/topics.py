@@ -1,4 +1,4 @@
-"""Topics of one run: created with as many partitions as asked for, deleted soon after."""
+"""Topics of one run: created with as many partitions as requested, deleted soon after."""
 
 import sys
 import time
@@ -24,7 +24,7 @@ def create_topic(
     config: dict[str, str] | None = None,
     replication_factor: int = 1,
 ) -> dict[int, tuple[str, int]]:
-    """Create the topic unless it is there, and wait for its leaders; {partition: address}.
+    """Create the topic unless it exists, and wait for its leaders; {partition: address}.
 
     Raises ValueError if the topic exists with another number of partitions.
     """
@@ -61,7 +61,9 @@ def count_records(bootstrap: str, name: str, partitions: Iterable[int]) -> int:
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    """Delete the topic, unless the broker has gone: what stopped the run is then told by others."""
+    """Delete the topic, unless the broker has gone: the error that stopped the run is reported
+    elsewhere.
+    """
     try:
         RawClient(parse_address(bootstrap)).socket.close()
     except OSError as error:

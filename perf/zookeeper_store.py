@@ -1,4 +1,4 @@
-"""How fast the ZooKeeper store is with the state nodes of many partitions.
+"""The speed of the ZooKeeper store with the state nodes of many partitions.
 
     python -m perf.zookeeper_store HOST:PORT[/PATH] [--partitions N] [--window N]
 
@@ -31,7 +31,7 @@ TIMEOUT_S = 300.0
 
 
 class Run:
-    """A store, and this thread as its owner."""
+    """A store, driven by this thread."""
 
     def __init__(self, connect: str, window: int, runtime_dir: str) -> None:
         config = BrokerConfig(
@@ -47,7 +47,7 @@ class Run:
         self._until(lambda: states[-1] is SessionState.CONNECTED)
 
     def all(self, pending: Sequence[Pending[Any]]) -> list[Any]:
-        """The values, once all are there."""
+        """The values, once all have arrived."""
         for one in pending:
             self._until(lambda one=one: one.done)  # type: ignore[misc]
             if one.error is not None:

@@ -33,7 +33,7 @@ settings.load_profile("kbroker")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the plugin unless the installed package brought it."""
+    """Load the plugin unless the installed package has done so."""
     waiting.PATIENCE_S = PATIENCE_S
     if not config.pluginmanager.has_plugin("kbroker"):
         config.pluginmanager.register(plugin, "kbroker")
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
-    """Below all else, except for pytest's own last line, is what was left out."""
+    """The tests left out are reported at the end, before pytest's own last line."""
     yield
     reports = terminalreporter.getreports("skipped")
     text = left_out(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
@@ -70,8 +70,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """``--dist loadfile``, but tests/spark is like two files: a Spark session takes long to start,
-    and all tests in one process would outlast the others.
+    """``--dist loadfile``, but tests/spark counts as two files: a Spark session takes long to
+    start, and all tests in one process would outlast the others.
     """
     if config.getoption("dist") != "loadfile":
         return None

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""README's commands on a machine that has nothing: a fresh Debian in a chroot, which root builds.
+"""README's commands on an empty machine: a fresh Debian in a chroot, built by root.
 
     tools/bare.py                          Debian 12 and 13, root and a user, all steps: hours
     tools/bare.py --releases trixie --users user --steps run spark
@@ -63,7 +63,7 @@ class Failed(Exception):
 
 
 def readme_packages() -> tuple[list[str], list[str]]:
-    """Of README's quick start, and of its section on development."""
+    """The packages in README's quick start and development section."""
     lines = re.findall(r"apt-get install ([a-z0-9 .+-]+)", (ROOT / "README.md").read_text())
     quick_start, development = (line.split() for line in lines)
     return quick_start, development
@@ -78,7 +78,7 @@ class Machine:
         self._passed = {name: text for name, text in os.environ.items() if PASSED.fullmatch(name)}
 
     def build(self) -> None:
-        """A minimal Debian with a user and the way to the network. Raises Failed."""
+        """A minimal Debian with a user and network access. Raises Failed."""
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True)
         command = ["debootstrap", "--variant=minbase", self.release, str(self.place)]
@@ -128,7 +128,7 @@ class Machine:
     def running(
         self, user: str, command: list[str], log: Path
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """A command in the user's clone, which is gone afterwards with all that it started."""
+        """A command in the user's clone, which is removed afterwards with all its processes."""
         home = HOMES[user]
         directory = f"{home}/kbroker" if command[0] == "make" else "/"
         environment = self._passed | {
@@ -155,7 +155,7 @@ class Machine:
 
 
 def tracked_files() -> list[str]:
-    """What a clone of the work tree has."""
+    """The files in a clone of the work tree."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -177,7 +177,7 @@ def free_port() -> int:
 
 
 def make_run(machine: Machine, user: str) -> None:
-    """`make run` on free ports until the broker says that it is healthy, and Ctrl-C."""
+    """`make run` on free ports until the broker reports that it is healthy, and Ctrl-C."""
     metrics = free_port()
     settings = f"--override listeners=PLAINTEXT://127.0.0.1:{free_port()}"
     settings += f" --override metrics.port={metrics}"
@@ -208,7 +208,7 @@ def is_healthy(port: int) -> bool:
 
 
 def make_test(machine: Machine, user: str, step: str, packages: list[str]) -> str:
-    """`make test`; its last lines. What is left out may want only root, and ``packages``."""
+    """`make test`; its last lines. Only tests that need root or ``packages`` may be left out."""
     log = PLACE / f"{machine.release}-{user}-{step}.log"
     arguments = "-ra tests/spark" if step == "spark" else "-ra"
     said = machine.call(user, ["make", "test", f"ARGS={arguments}"], log).splitlines()

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 
 def problem_of(source: Path) -> str | None:
-    """Why the module of ``source`` cannot be used, None if it can."""
+    """The reason why the module of ``source`` cannot be used; None if it can."""
     name = ".".join(source.relative_to(SOURCES).with_suffix("").parts)
     try:
         module = importlib.import_module(name)

@@ -39,7 +39,7 @@ IMPORTED_BY = {
 
 
 def findings(path: Path) -> Iterator[str]:
-    """What is wrong with one file."""
+    """The problems of one file."""
     name = path.relative_to(ROOT).as_posix()
     text = path.read_text(encoding="utf-8")
     is_test = name.startswith("tests/") and path.name.startswith("test_")
@@ -56,7 +56,7 @@ def findings(path: Path) -> Iterator[str]:
 
 
 def long_files(root: Path, allowed: Mapping[str, int]) -> Iterator[str]:
-    """Files that are too long, and entries of ``allowed`` that are not needed any more."""
+    """Files that are too long, and entries of ``allowed`` that are no longer needed."""
     long: set[str] = set()
     for path in sources(root):
         name = path.relative_to(root).as_posix()
@@ -72,7 +72,7 @@ def long_files(root: Path, allowed: Mapping[str, int]) -> Iterator[str]:
 
 
 def sources(root: Path) -> Iterator[Path]:
-    """Everything that somebody has written for an interpreter or a compiler."""
+    """All hand-written sources."""
     for folder in FOLDERS:
         yield from sorted((root / folder).rglob("*.py"))
     for ending in ("*.pyx", "*.pxd", "*.h"):
@@ -80,7 +80,7 @@ def sources(root: Path) -> Iterator[Path]:
 
 
 def misplaced_imports(name: str, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    """Imports of a package that has its place elsewhere."""
+    """Imports of a package that belong elsewhere."""
     if not name.startswith("kbroker/"):
         return
     modules = (

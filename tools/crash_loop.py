@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def run_round(seed: int, scale: int, arguments: list[str]) -> bool:
-    """Run the tests once; says how to repeat them when one fails."""
+    """Run the tests once; says how to repeat them if one fails."""
     variables = {"KBROKER_FAULT_SEED": str(seed), "KBROKER_FAULT_SCALE": str(scale)}
     command = [sys.executable, "-m", "pytest", "-q", "-x", *(arguments or ["tests/fault"])]
     if not any(argument.startswith("tests") for argument in command):

@@ -1,4 +1,4 @@
-"""What ``check_style`` finds in the Cython sources, which no other linter reads.
+"""Checks of the Cython sources, which no other linter reads.
 
 Functions that are too long; imports of what is above ``_ext``, or above a folder of it; modules
 that nobody uses; numbers of errors and APIs that are spelled again; arrays that are grown by hand.
@@ -42,7 +42,7 @@ GENERATED = ("/error_codes.pxd", "/api_keys.pxd")
 
 
 def sizes(name: str, lines: list[str]) -> Iterator[str]:
-    """Functions that are too long to be read in one go."""
+    """Functions that are too long."""
     for number, line in enumerate(lines, 1):
         found = DEFINITION.match(line)
         if found is None:
@@ -54,7 +54,7 @@ def sizes(name: str, lines: list[str]) -> Iterator[str]:
 
 
 def function_length(lines: list[str], first: int, indent: int) -> int:
-    """Lines from the definition to the last that is indented further."""
+    """Lines from the definition to the last one indented further."""
     last = first
     for at in range(first + 1, len(lines)):
         text = lines[at].lstrip()
@@ -106,7 +106,7 @@ def repeated_numbers(name: str, lines: list[str], codes: dict[str, int]) -> Iter
 
 
 def grown_by_hand(name: str, stem: str, lines: list[str]) -> Iterator[str]:
-    """Calls of ``realloc``, which ``growing`` has for all."""
+    """Calls of ``realloc``, which belong in ``growing``."""
     for number, line in enumerate(lines, 1):
         if stem != "growing" and re.search(r"\b(?:PyMem_R|r)ealloc\(", line):
             yield f"{name}:{number}: grows an array by hand: use growing.grow or growing.resize"
@@ -133,7 +133,7 @@ def unused(sources: dict[str, list[str]], python: list[str]) -> Iterator[str]:
 
 
 def findings(root: Path, codes: dict[str, int]) -> Iterator[str]:
-    """What is wrong with the Cython sources of the project at ``root``.
+    """The problems of the Cython sources of the project at ``root``.
 
     codes: of the errors, by name.
     """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The exams: what disks, power cuts, kills and greedy clients may do to a broker, at three sizes.
+"""The exams: faults of disks, power failures, kills and greedy clients, at three sizes.
 
     tools/exam.py                      what there is
     tools/exam.py E4                   as `make test` runs it

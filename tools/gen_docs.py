@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what follows from the code: documents, and numbers for the extensions. ``--check`` only
-says which are stale.
+"""Generates documents, and constants for the extensions. ``--check`` only reports stale ones.
 
     tools/gen_docs.py            write what changed
     tools/gen_docs.py --check    write nothing; exit 1 if one is stale
@@ -179,7 +178,7 @@ def _default(key: Key) -> str:
 
 
 def _allowed(key: Key) -> str:
-    """The rules of a key; empty if its type says all."""
+    """The allowed values of a key; empty if its type says it all."""
     parts = []
     if key.one_of is not None:
         parts.append(", ".join(f"`{word}`" for word in key.one_of))
@@ -225,7 +224,7 @@ def perf_readme() -> str:
 
 
 def error_codes() -> str:
-    """Error codes for Cython. Not NONE: it is 0, and too good a name."""
+    """Error codes for Cython. Without NONE: it is 0, and too generic a name."""
     rows = [f"    {code.name} = {int(code)}" for code in ErrorCode if code != ErrorCode.NONE]
     return "\n".join((_ERROR_CODES_HEAD + "cdef enum:", *rows, ""))
 

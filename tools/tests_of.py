@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which tests to run after a change: the test files nearest to each module, by who imports whom.
+"""The tests to run after a change: the test files nearest to each module, by imports.
 
     tools/tests_of.py kbroker/storage/log/partition_log.py ext/kbroker/_ext/shared/lane.pyx
     tools/tests_of.py                     a table of all modules
@@ -35,7 +35,7 @@ def module_name(path: Path) -> str:
 
 
 def imported_by(path: Path) -> Iterator[str]:
-    """Names that a file imports, of modules or of what is in them."""
+    """Names that a file imports: modules or names in them."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         for package, bracketed, listed in CIMPORT.findall(text):
@@ -54,8 +54,8 @@ def imported_by(path: Path) -> Iterator[str]:
 
 
 def loaded_later(text: str) -> Iterator[str]:
-    """Modules that a string names: one, perhaps with something in it, or all of a package, where
-    the string ends with a dot.
+    """Modules named in strings: one, perhaps with a name in it, or all of a package if the string
+    ends with a dot.
     """
     if text.endswith(".") and text.startswith("kbroker."):
         yield from map(module_name, (ROOT / text.replace(".", "/")).glob("*.py"))
@@ -63,7 +63,7 @@ def loaded_later(text: str) -> Iterator[str]:
 
 
 def importers() -> dict[str, set[str]]:
-    """Module -> the modules that import it; one that nobody imports has an empty set."""
+    """Module -> the modules that import it; one that is not imported has an empty set."""
     files = [
         path
         for package in PACKAGES

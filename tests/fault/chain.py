@@ -52,7 +52,7 @@ SETTINGS = {
 
 
 class Chain:
-    """A writer, hops, a reader of what is committed in each topic, watchers of offsets."""
+    """A writer, hops, a read_committed consumer of each topic, watchers of offsets."""
 
     def __init__(self, broker: Broker, history: History, seed: int, rate: int = 300) -> None:
         self.broker, self.history, self.rate = broker, history, rate
@@ -95,7 +95,7 @@ class Chain:
                 wait_until(lambda log=log: self._see_last(log), 20, f"offsets of {log.group}")
 
     def counts(self) -> list[int]:
-        """Committed records that were read of each topic."""
+        """The number of committed records read from each topic."""
         return [sum(map(len, list(reader.polled.values()))) for reader in self.readers]
 
     def _drained(self) -> bool:
@@ -104,13 +104,13 @@ class Chain:
         return True
 
     def wait_for_progress(self, timeout: float = 40.0) -> None:
-        """Until records that are written from now on have come through all hops."""
+        """Wait until records written from now on have passed all hops."""
         before = self.counts()
         goal = before[0] + 10
         wait_until(lambda: self.counts()[-1] >= goal, timeout, f"progress from {before} to {goal}")
 
     def check(self) -> None:
-        """Raises AssertionError with all that contradicts."""
+        """Raises AssertionError with all contradictions."""
         log = read_entries(self.broker)
         problems = self.history.check_transactions(log)
         problems += self.history.check_offsets(log, dict(zip(GROUPS, TOPICS[1:], strict=True)))
@@ -173,7 +173,7 @@ class Chain:
 
 
 class Worker:
-    """One member of a hop. When anything is rejected it starts anew, as a crashed one would."""
+    """One member of a hop. When anything is rejected it starts over, as after a crash."""
 
     def __init__(self, chain: Chain, index: int, name: str, seed: int) -> None:
         self.name = name
@@ -240,7 +240,7 @@ class Worker:
         )
 
     def _process(self, consumer: Any, producer: Any) -> None:
-        """One transaction, if there is anything to take."""
+        """One transaction, if there are records."""
         from confluent_kafka import TopicPartition
 
         given = consumer.consume(self._random.choice((1, 20, 100)), 0.1)

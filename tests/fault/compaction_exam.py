@@ -1,4 +1,4 @@
-"""Exam E10 at any size: a compacted topic against a dict, with processes killed all along.
+"""Exam E10 at any size: a compacted topic against a dict, with processes killed all the time.
 
     python tests/fault/compaction_exam.py           2,000,000 records, 100,000 keys, 20 kills
     python tests/fault/compaction_exam.py --records 50000 --keys 2000 --kills 4

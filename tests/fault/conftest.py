@@ -18,7 +18,7 @@ SCALE = max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
 
 @pytest.fixture
 def seed() -> Iterator[int]:
-    """A fresh seed unless KBROKER_FAULT_SEED gives one; printed, which shows when a test fails."""
+    """A new seed unless KBROKER_FAULT_SEED is set; printed, which shows when a test fails."""
     chosen = int(os.environ.get("KBROKER_FAULT_SEED") or random.SystemRandom().randrange(1 << 31))
     print(f"KBROKER_FAULT_SEED={chosen}")
     yield chosen
@@ -32,5 +32,5 @@ def scale() -> int:
 
 @pytest.fixture
 def leftovers() -> Leftovers:
-    """Made before the broker of the test."""
+    """Created before the broker of the test."""
     return Leftovers()

@@ -1,4 +1,4 @@
-"""A crowd of greedy connections beside a client that behaves: how long does that one wait?
+"""A crowd of greedy connections next to a well-behaved client: how long does that one wait?
 
     .venv/bin/python tests/fault/crowd.py                        every API, 100 connections
     .venv/bin/python tests/fault/crowd.py --apis 32,21 --large --connections 1
@@ -49,7 +49,7 @@ LEFT_OUT = {ApiKey.SASL_HANDSHAKE}
 
 
 class Outcome(NamedTuple):
-    """Waits in ms; busy: of it the process that worked most. growth: MiB by process."""
+    """Waits in ms; busy: waits in CPU time of the busiest process. growth: MiB by process."""
 
     p50: float
     p99: float
@@ -111,9 +111,8 @@ def crowd(
 
 
 def waits_of(broker: Broker, stopping: threading.Event) -> Iterator[tuple[float, float]]:
-    """The waits of a client that produces, fetches and asks for metadata, one by one: in ms, and in
-    ms that the busiest process of the broker had a core meanwhile. The latter is what others of the
-    machine do not change.
+    """The waits of a client that produces, fetches and requests metadata, one by one: in ms, and in
+    ms of CPU time of the broker's busiest process, which other load on the machine does not affect.
     """
     with ExitStack() as stack:
         # Some for each network process.
@@ -145,7 +144,7 @@ def waits_of(broker: Broker, stopping: threading.Event) -> Iterator[tuple[float,
 
 @contextmanager
 def cpu_times(broker: Broker) -> Iterator[Callable[[], list[int]]]:
-    """Gives a function for the ns that each process which serves this client had a core."""
+    """Returns a function for the CPU time in ns of each process that serves this client."""
     with ExitStack() as stack:
         files = [
             stack.enter_context(open(f"/proc/{pid}/schedstat", "rb", buffering=0))
@@ -193,7 +192,7 @@ def peaks_of(broker: Broker) -> Iterator[dict[str, int]]:
 
 
 def beside(broker: Broker, frame: bytes, connections: int, seconds: float) -> Outcome:
-    """The normal client's waits beside so many connections that repeat a frame."""
+    """The normal client's waits next to so many connections that repeat a frame."""
     address = (broker.host, broker.port)
     ours, theirs = multiprocessing.Pipe()
     other = multiprocessing.Process(
@@ -218,7 +217,7 @@ def beside(broker: Broker, frame: bytes, connections: int, seconds: float) -> Ou
 
 
 def quantiles(values: list[float]) -> tuple[float, float, float]:
-    """Half of them, 99 in a hundred, and all are no larger."""
+    """The median, the 99th percentile and the maximum."""
     values.sort()
     return values[len(values) // 2], values[int(len(values) * 0.99)], values[-1]
 
@@ -239,7 +238,7 @@ def crowded_broker(**settings: Any) -> Iterator[Broker]:
 
 
 def settle(broker: Broker) -> None:
-    """Wait until a thousand new partitions are flushed, so that only the crowd is waited for."""
+    """Wait until a thousand new partitions are flushed, so that only the crowd is measured."""
     stopping = threading.Event()
     short = 0
     for _, busy in waits_of(broker, stopping):
@@ -249,7 +248,7 @@ def settle(broker: Broker) -> None:
 
 
 def apis(wanted: str) -> list[tuple[int, int]]:
-    """Keys and last versions of what is served."""
+    """Keys and last versions of the served APIs."""
     keys = {int(key) for key in wanted.split(",")} if wanted else None
     return [
         (key, last)

@@ -42,7 +42,7 @@ EMPTY_FIELDS = ("member_id", "group_instance_id", "instance_id", "server_assigno
 
 
 def request_of(key: int, version: int, entries: int, known: bool, deep: bool = False) -> Message:
-    """A request that lists ``entries`` things in each array of its own.
+    """A request with ``entries`` elements in each of its arrays.
 
     known: they are a topic and partitions that exist. deep: one entry, which lists as many itself.
     """
@@ -116,14 +116,14 @@ def produce_request() -> ProduceRequest:
 
 
 def fetch_request() -> FetchRequest:
-    """64 KiB from the start of a log, again and again."""
+    """64 KiB from the start of a log, repeated."""
     part = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 16)
     topic = FetchRequest.FetchTopic(topic=TOPIC, partitions=[part])
     return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[topic])
 
 
 def large_frames(key: int, version: int, entries: int) -> dict[str, bytes]:
-    """Large requests by what they list."""
+    """Large requests by the kind of their elements."""
     frames = {}
     for title, known, deep in (("unknown", False, False), ("known", True, False),
                                ("deep", True, True)):  # fmt: skip

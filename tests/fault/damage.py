@@ -1,4 +1,4 @@
-"""Ways in which a disk, a crash or a hand can spoil a file."""
+"""Damage to a file by a disk, a crash or a human."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def append_zeros(path: Path, chance: random.Random) -> None:
 
 
 def append_garbage(path: Path, chance: random.Random) -> None:
-    """A tail of something else."""
+    """A tail of other data."""
     append(path, chance.randbytes(chance.randrange(1, 2 * PAGE_BYTES)))
 
 
@@ -59,7 +59,7 @@ def remove(path: Path, chance: random.Random) -> None:
 
 
 def _neighbour(path: Path, chance: random.Random) -> Path:
-    """Another file of the same kind beside it, or itself."""
+    """Another file of the same type in its directory, or itself."""
     return chance.choice(sorted(path.parent.glob(f"*{path.suffix or path.name}")) or [path])
 
 
@@ -73,7 +73,7 @@ def swap(path: Path, chance: random.Random) -> None:
 
 
 def misfile(path: Path, chance: random.Random) -> None:
-    """Put back under another name, of a file that is there or of one that is not."""
+    """Under another name: that of an existing file or a new one."""
     other = _neighbour(path, chance)
     digits = path.name.partition(".")[0]
     if chance.random() < 0.5 and digits.isdigit():
@@ -86,13 +86,13 @@ def misfile(path: Path, chance: random.Random) -> None:
 
 
 def make_directory(path: Path, chance: random.Random) -> None:
-    """A directory has its name."""
+    """A directory with its name."""
     path.unlink()
     path.mkdir()
 
 
 def shuffle(path: Path, chance: random.Random) -> None:
-    """Two stretches of it have changed places, as blocks do that were misdirected."""
+    """Two parts of it are exchanged, like misdirected blocks."""
     data = path.read_bytes()
     if len(data) > 2:
         one, two, three = sorted(chance.sample(range(len(data) + 1), 3))
@@ -107,7 +107,7 @@ def long_numbers(path: Path, chance: random.Random) -> None:
 
 
 def rewrite_field(path: Path, chance: random.Random) -> None:
-    """Four bytes are a number that is as large, or as small, as can be."""
+    """Four bytes become a very large or very small number."""
     data = bytearray(path.read_bytes())
     if len(data) >= 4:
         at = chance.randrange(len(data) - 3)
@@ -117,7 +117,7 @@ def rewrite_field(path: Path, chance: random.Random) -> None:
 
 
 def write_in_place(path: Path, data: bytes) -> None:
-    """Over the old content, keeping the file."""
+    """Overwrite the old content, keeping the file."""
     with open(path, "r+b") as file:
         file.write(data)
 

@@ -1,4 +1,4 @@
-"""Small and failing disks, for root on Linux; a test that cannot have one is skipped."""
+"""Small and failing disks, for root on Linux; tests that need one are skipped elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZE_MIN = {"xfs": 320 * MIB}
 
 
 def run(*command: str) -> None:
-    """Run a command of root's; skips the test where that is not possible."""
+    """Run a command as root; skips the test if that is not possible."""
     if os.geteuid() != 0:
         pytest.skip("mounting needs root")
     try:
@@ -47,7 +47,7 @@ def small_disk(path: Path, size: int) -> Iterator[Path]:
 
 
 class FailingDisk:
-    """A file system on a file, which can die and be plugged in again. kind: ext4 or xfs."""
+    """A file system on a file, which can fail and be attached again. kind: ext4 or xfs."""
 
     def __init__(self, path: Path, size: int, kind: str) -> None:
         self.path = path
@@ -87,7 +87,7 @@ class FailingDisk:
             return False
 
     def remove(self) -> int:
-        """Unmount it; 0 if that is done."""
+        """Unmount it; 0 if it was unmounted."""
         command = ["umount", str(self.path)]
         return subprocess.run(command, check=False, capture_output=True).returncode
 
@@ -103,7 +103,7 @@ def failing_disk(path: Path, size: int = 64 * MIB, kind: str = "ext4") -> Iterat
 
 
 def fill_up(directory: Path, leave: int = 0) -> Path:
-    """A file that takes all the space but ``leave`` bytes; unlink it to give it back."""
+    """A file that takes all space except ``leave`` bytes; unlink it to free the space."""
     filler = directory / "filler"
     with open(filler, "wb") as file:
         taken = 0

@@ -1,4 +1,4 @@
-"""A log's life with one disk call that fails, for every call there is (``test_failing_calls``).
+"""A log's life with one failing disk call, for every call there is (``test_failing_calls``).
 
 Run behind ``disk_shim.c``: ``python -m fault.failing_sweep DIRECTORY CONTROL ERROR LASTING FIRST
 STRIDE``. Each trial is a fork of this process. Only calls below ``DIRECTORY/logs-0`` fail; the log
@@ -147,7 +147,7 @@ class Life:
             good.publish()
 
     def check(self) -> None:
-        """Calls work again, the broker starts: all that was accepted is there."""
+        """Calls work again, the broker starts: all accepted records are there."""
         self.store.manager.close(clean=False)
         self.store.start(clean=False)
         self.open()
@@ -163,7 +163,7 @@ class Life:
 
 
 def trial(root: Path, control: FailingCall, at: int, error: int, lasting: bool) -> int:
-    """0: passed. NOT_HIT: passed, and there are no more calls. Else it failed."""
+    """0: passed. NOT_HIT: passed, and there are no more calls. Anything else: failed."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -30,14 +30,14 @@ _COMMIT_MARKER = b"\0\0\0\1"  # WIRE: version 0, type 1; an abort has type 0
 
 
 def value_of(writer: str, partition: int, number: int, size: int = 64) -> bytes:
-    """A value that says whose it is, filled up to ``size`` bytes, with a checksum at its end."""
+    """A value that names its writer, filled up to ``size`` bytes, with a checksum at its end."""
     head = f"{writer}|{partition}|{number}|".encode()
     body = head + (writer.encode() * (size // max(1, len(writer)) + 1))[: max(0, size - len(head))]
     return body + b"|%08x" % zlib.crc32(body)
 
 
 def parse_value(value: bytes | None) -> tuple[str, int, int] | None:
-    """(writer, partition, number); None for bytes that ``value_of`` did not make."""
+    """(writer, partition, number); None for bytes that ``value_of`` did not create."""
     if value is None or len(value) < 12 or b"%08x" % zlib.crc32(value[:-9]) != value[-8:]:
         return None
     writer, partition, number, _ = value.split(b"|", 3)
@@ -82,7 +82,7 @@ class ReaderLog:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record in a log, and what became of the transaction it belongs to."""
+    """A record in a log, and the outcome of its transaction."""
 
     offset: int
     key: bytes | None
@@ -96,7 +96,7 @@ class Entry:
 
 
 def entries_of(batches: Iterable[RecordBatch]) -> list[Entry]:
-    """A partition's records with their fates, which the markers in the log itself decide."""
+    """A partition's records with their outcomes, decided by the markers in the log."""
     found: list[Entry] = []
     open_of: dict[int, list[int]] = defaultdict(list)  # producer id -> indexes
     for batch in batches:
@@ -117,7 +117,7 @@ def entries_of(batches: Iterable[RecordBatch]) -> list[Entry]:
 
 @dataclass(slots=True)
 class Attempt:
-    """A transaction that a transactor began. Its key stands in every record it writes."""
+    """A transaction of a transactor. Its key is in every record it writes."""
 
     key: bytes
     writes: dict[Partition, int] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class TransactorLog:
 
 @dataclass(slots=True)
 class OffsetLog:
-    """Committed offsets of a group, as seen one after the other."""
+    """Committed offsets of a group, in the order in which they were seen."""
 
     group: str
     topic: str
@@ -188,7 +188,7 @@ class History:
         return sum(len(writer.acked) for writer in self.writers.values())
 
     def operations(self, begin: float, end: float, partitions: Iterable[int] | None = None) -> int:
-        """Acknowledged records and polled records between two times, of some partitions or all."""
+        """Acknowledged and polled records between two times, of some partitions or all."""
         wanted = None if partitions is None else set(partitions)
         acks = sum(
             begin <= at <= end and (wanted is None or partition in wanted)
@@ -244,7 +244,7 @@ class History:
     def check_offsets(
         self, log: Mapping[Partition, Sequence[Entry]], outputs: Mapping[str, str]
     ) -> list[str]:
-        """Committed offsets never went backwards, and those at the end fit the output.
+        """Committed offsets never go backwards, and the last ones match the output.
 
         outputs: the topic into which a group puts one record for each that it takes, by group.
         """
@@ -268,7 +268,7 @@ class History:
     def _places(
         self, log: Mapping[Partition, Sequence[Record]], problems: list[str]
     ) -> dict[tuple[str, int, int], list[int]]:
-        """(writer, partition, number) -> offsets, with what is wrong in the log itself."""
+        """(writer, partition, number) -> offsets, with errors in the log itself."""
         places: dict[tuple[str, int, int], list[int]] = defaultdict(list)
         sent = {
             (writer.name, *entry): writer.topic
@@ -295,7 +295,7 @@ class History:
 def check_chain(
     log: Mapping[Partition, Sequence[Entry]], source: str, target: str, partition: int
 ) -> list[str]:
-    """The target's visible records are the source's: all of them, once, in that order."""
+    """The target's visible records are the source's: all of them, once, in the same order."""
     wanted = [e.value for e in log.get((source, partition), ()) if e.visible]
     found = [e.value for e in log.get((target, partition), ()) if e.visible]
     where = f"{source} to {target} in {partition}"
@@ -333,7 +333,7 @@ def _check_attempt(attempt: Attempt, found: Mapping[Partition, Counter[str]]) ->
 def _check_committed_polls(
     reader: ReaderLog, log: Mapping[Partition, Sequence[Entry]]
 ) -> list[str]:
-    """A reader of committed records was given each visible one, in order, and no other."""
+    """A read_committed consumer got each visible record, in order, and no other."""
     problems = []
     for partition, polled in reader.polled.items():
         entries = {entry.offset: entry for entry in log.get((reader.topic, partition), ())}
@@ -363,7 +363,7 @@ def _check_acks(
     log: Mapping[Partition, Sequence[Record]],
     lost_allowed: bool,
 ) -> list[str]:
-    """Each acknowledged record is where the broker said."""
+    """Each acknowledged record is at the offset in the response."""
     problems = []
     for _, partition, number, offset in writer.acked:
         found = places.get((writer.name, partition, number), [])
@@ -400,7 +400,7 @@ def _check_exact(writer: WriterLog, places: Mapping[tuple[str, int, int], list[i
 
 
 def _check_ack_offsets(writers: Iterable[WriterLog]) -> list[str]:
-    """No offset was promised twice."""
+    """No offset was returned twice."""
     problems = []
     owner: dict[tuple[str, int, int], tuple[str, int]] = {}
     for writer in writers:

@@ -68,7 +68,7 @@ class Writer(Protocol):
 
 
 class LibrdkafkaWriter:
-    """librdkafka, in a thread. group: commits offsets of it in its transactions."""
+    """librdkafka, in a thread. group: offsets of it are committed in its transactions."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ class Found:
 
 
 def look(broker: Broker, reports: Sequence[Report]) -> Found:
-    """Compare the log with what writers sent."""
+    """Compare the log with the records sent by writers."""
     found = Found(transactions=sum(report.transactions for report in reports))
     for partition in range(PARTITIONS):
         last: dict[str, int] = {}
@@ -355,7 +355,7 @@ def killing(
 
 
 def go_on(writers: Sequence[Writer]) -> None:
-    """Each gets an acknowledgement from now on."""
+    """Each writer gets an acknowledgement from now on."""
     for writer in writers:
         before = writer.acked
         wait_until(lambda w=writer, b=before: w.acked > b, TIMEOUT_S, f"{writer.name} goes on")

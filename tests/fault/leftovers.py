@@ -12,7 +12,7 @@ UNIX_SOCKETS = "/proc/net/unix"
 
 
 class Leftovers:
-    """Knows what there was before a broker started, and every process it had.
+    """Records what existed before a broker started, and all its processes.
 
     Call ``note`` whenever processes may have changed, ``check`` when it has ended.
     """
@@ -30,8 +30,8 @@ class Leftovers:
         self._address = (broker.host, broker.port)
 
     def check(self, *, killed: bool = False) -> None:
-        """Raises AssertionError for anything left. killed: the supervisor had no chance to remove
-        the runtime directory's files, and the next start does it.
+        """Raises AssertionError for anything left. killed: the supervisor could not remove the
+        runtime directory's files; the next start does.
         """
         wait_until(lambda: not self.alive(), 5, "all processes are gone")
         left = {name for name in os.listdir("/dev/shm") if "kbroker" in name}
@@ -43,7 +43,7 @@ class Leftovers:
             assert os.listdir(self._runtime_dir) == []
 
     def alive(self) -> list[int]:
-        """Processes that are still there."""
+        """Processes that are still alive."""
         return [pid for pid in self._pids if processes.exists(pid)]
 
     def _bound(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Clients that write and read while something breaks, and put all they see into a ``History``."""
+"""Clients that write and read during faults, and record everything in a ``History``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Load:
         thread.start()
 
     def stop(self, timeout: float = 2 * CLIENT_TIMEOUT_MS / 1000) -> None:
-        """Stop all and wait. Raises AssertionError when one hangs, else the first error of one."""
+        """Stop all and wait. Raises AssertionError if one hangs, or else the first error."""
         self._stopping.set()
         deadline = time.monotonic() + timeout
         for thread in self._threads:
@@ -75,14 +75,16 @@ class Load:
     # -- raw clients
 
     def raw_writer(self, partition: int, *, idempotent: bool = False) -> None:
-        """One request in flight. Idempotent: the same batch again until it is acknowledged."""
+        """One request in flight. Idempotent: the same batch is repeated until it is
+        acknowledged.
+        """
         name = f"raw{partition}{'i' if idempotent else ''}"
         log = self.history.writer(name, TOPIC, exact=True)
         writer = RawWriter(self, log, partition, self._random.randrange(1 << 30))
         self.start(name, writer.run_idempotent if idempotent else writer.run)
 
     def raw_reader(self, partition: int) -> None:
-        """Fetches with a wait, from the start on."""
+        """Long-polling fetches, from the start on."""
         name = f"fetch{partition}"
         log = self.history.reader(name, TOPIC)
         self.start(name, self._read, log, partition)
@@ -201,7 +203,7 @@ class RawWriter:
         self._number = 0
 
     def run(self) -> None:
-        """Never sends anything twice."""
+        """Never retries."""
         while self._load.running:
             numbers, values = self._next_records()
             code, offset, why = self._ask(batch_of(values), self._random.choice((1, -1)))
@@ -215,7 +217,7 @@ class RawWriter:
         close(self._client)
 
     def run_idempotent(self) -> None:
-        """Repeats a batch with its sequence numbers until the broker has it."""
+        """Retries a batch with its sequence numbers until the broker has it."""
         producer_id, producer_epoch = self._ask_for_producer_id()
         sequence = 0
         while self._load.running:
@@ -284,7 +286,7 @@ class RawWriter:
 
 
 def close(client: WireClient | None) -> None:
-    """Close it if there is one; None, to be assigned."""
+    """Close the connection, if there is one; returns None, to be assigned."""
     if client is not None:
         client.close()
 
@@ -309,6 +311,6 @@ def read_log(
 
 
 def assert_consistent(broker: Broker, history: History, partitions: int) -> None:
-    """The log as it is now agrees with all that clients were told."""
+    """The current log agrees with everything that clients were told."""
     problems = history.check(read_log(broker, partitions))
     assert not problems, f"{len(problems)} problems, the first: " + "\n".join(problems[:10])

@@ -1,4 +1,4 @@
-"""A proxy between clients and a broker that repeats, delays and loses.
+"""A proxy between clients and a broker that duplicates, delays and loses requests.
 
 It forwards whole frames. What it does to a request is drawn from a seed:
 
@@ -25,7 +25,7 @@ REPEATED |= {28: "TxnOffsetCommit"}
 
 
 class Proxy:
-    """Listens from when it is made; ``upstream`` may be set later, but before the first client.
+    """Listens once created; ``upstream`` may be set later, but before the first client.
 
     chances: of ``twice``, ``late``, ``slow`` and ``lost``, for each request of ``REPEATED``.
     lose_next: the key of a request whose next response is lost; None again once it is.

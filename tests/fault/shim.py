@@ -1,5 +1,5 @@
-"""Builds ``disk_shim.c`` and sets it before a program: what it does to files is written down, or
-fails at a chosen call.
+"""Builds ``disk_shim.c`` and preloads it into a program: file operations are recorded, or fail at a
+chosen call.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def library() -> Path:
 def shimmed(
     root: Path, *, log: Path | None = None, control: FailingCall | None = None
 ) -> dict[str, str]:
-    """Environment variables of a program whose calls below ``root`` the shim sees."""
+    """Environment variables for a program whose calls below ``root`` the shim intercepts."""
     variables = {"LD_PRELOAD": str(library()), "KBROKER_SHIM_ROOT": str(root.resolve())}
     if log is not None:
         variables["KBROKER_SHIM_LOG"] = str(log)
@@ -59,7 +59,7 @@ def broker_command(variables: dict[str, str]) -> list[str]:
 
 
 class FailingCall:
-    """Says which call fails, in every process that has the shim, from the next one on."""
+    """Chooses the failing call, in every process with the shim, from the next one on."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,7 +68,7 @@ class FailingCall:
     def arm(
         self, at: int, error: int = errno.EIO, *, classes: int = CHANGES, lasting: bool = True
     ) -> None:
-        """The ``at``-th call of the classes from now on fails; lasting: and every one after it.
+        """Fail the ``at``-th call of the classes from now on; lasting: and every later one.
 
         at: 0 only counts.
         """

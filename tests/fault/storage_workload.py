@@ -1,4 +1,4 @@
-"""Everything a storage layer does to its files, in random order, with marks of what is certain.
+"""All file operations of a storage layer, in random order, with marks of what must be durable.
 
 Run as a program behind ``disk_shim.c`` (``python -m fault.storage_workload DIRECTORY LOG SEED
 STEPS MOVES``). Two logs: topic ``t`` keeps all, topic ``c`` is compacted; ``d<n>`` come and go. By
@@ -48,7 +48,7 @@ def value_of(generation: int, offset: int, key: bytes) -> bytes:
 
 
 class Workload:
-    """One run; ``mark`` tells what a power failure from here on must leave."""
+    """One run; ``mark`` records what a power failure from here on must leave intact."""
 
     def __init__(self, directory: Path, mark: Marker, seed: int, moves: str) -> None:
         self.random = random.Random(seed)
@@ -94,7 +94,7 @@ class Workload:
             self.mark(synced=log.name, end=log.log_end_offset)
 
     def transact(self) -> None:
-        """A producer's batch, and sooner or later the end of its transaction."""
+        """A batch of a transactional producer, and sooner or later the end of its transaction."""
         if self.has_transaction:
             end_transaction(self.sparse, PRODUCER, commit=self.random.random() < 0.5)
             self.has_transaction = False
@@ -120,7 +120,7 @@ class Workload:
             self.mark(synced=log.name, end=log.log_end_offset)
 
     def pass_time(self) -> None:
-        """Flushes by time, checkpoints, removal of what was deleted."""
+        """Periodic flushes, checkpoints, removal of deleted logs."""
         self.store.clock.advance(self.random.choice([1000, 6000, 70_000]))
         self.store.manager.tick()
 
@@ -134,7 +134,7 @@ class Workload:
         log.delete_records(start)
 
     def retain(self) -> None:
-        """Retention by size: the oldest segments go."""
+        """Retention by size: the oldest segments are deleted."""
         log = self.kept
         start, excess = log.log_start_offset, log.segments.size - RETAINED_BYTES
         for segment in log.segments:
@@ -178,7 +178,7 @@ class Workload:
             self.mark(removed=f"{name}-0")
 
     def move(self) -> None:
-        """Send a replica to the other directory, or let it stay where it is after all."""
+        """Move a replica to the other directory, or cancel its move."""
         slot = self.random.choice([0, 1, *self.others.values()])
         log = self.store.manager.log(slot)
         assert log is not None

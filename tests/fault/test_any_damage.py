@@ -1,4 +1,4 @@
-"""Any files of a log directory are damaged in any way, with a fresh seed (exam E3).
+"""Random damage to files of a log directory, with a new seed each time (exam E3).
 
 Promise: whatever is in a partition's files costs that partition, offline and named, and nothing
 else. No exception gets out of a start, of what time brings, or of a stop: an io worker that dies of
@@ -44,8 +44,8 @@ WHOLE = [(offset, b"other-%d" % offset) for offset in range(12)]
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """Several segments with records, transactions and aborts; the first half is synced, and the
-    checkpoints say so.
+    """Several segments with records, transactions and aborts; the first half is synced and
+    checkpointed.
     """
     store = LogStore(tmp_path_factory.mktemp("template"))
     log, other = store.open(**CONFIG), store.open(*OTHER, 1, **CONFIG)
@@ -81,7 +81,7 @@ def template(tmp_path_factory):
 
 @pytest.fixture
 def directory():
-    """In memory where that is: hundreds of starts sync to it."""
+    """In memory if possible: hundreds of starts sync to it."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as path:
         yield Path(path)
 
@@ -133,8 +133,8 @@ def use(store: LogStore, chance: random.Random) -> None:
 
 
 def check_other(store: LogStore, *, is_shared: bool) -> None:
-    """The other partition is whole. is_shared: a file with a line of it was damaged, too; no number
-    of it has a checksum.
+    """The other partition is intact. is_shared: a file with a line of it was damaged, too; numbers
+    in it have no checksum.
     """
     other = store.try_open(*OTHER, 1, is_new=False, **CONFIG)
     if other is None and is_shared:

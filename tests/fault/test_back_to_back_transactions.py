@@ -1,4 +1,4 @@
-"""Transactions of Java's producer, one right behind the other, over several io workers.
+"""Transactions of Java's producer, back to back, over several io workers.
 
 Each commits offsets, every other one records, and the next begins while the markers of the last are
 still on their way: from the coordinator of transactions to that of groups, mostly in different io
@@ -38,7 +38,7 @@ KILLS_EVERY_S = 0.5
 
 
 class Exam:
-    """One producer in a loop, and what it was told."""
+    """One producer in a loop, and its results."""
 
     def __init__(self, broker: Broker, java: Java) -> None:
         self.bootstrap = broker.bootstrap
@@ -101,8 +101,8 @@ def examined(io_workers: int, version: str) -> Iterator[tuple[Broker, Exam]]:
 
 @contextmanager
 def kills(broker: Broker, io_workers: int, chance: random.Random) -> Iterator[list[int]]:
-    """Io workers are killed one after the other until the end, the next one not before the last one
-    serves again; the numbers of those that were.
+    """Io workers are killed one after the other until the end, the next one once the last one
+    serves again; returns their indexes.
     """
     done = threading.Event()
     killed: list[int] = []

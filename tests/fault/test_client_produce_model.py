@@ -1,5 +1,6 @@
 """A producer against a broker that fails in every way between any two requests: each batch is in
-the log once, in order."""
+the log once, in order.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +33,9 @@ PASSING = (3, 5, 6, 7, 19, 56)  # UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILAB
 
 
 class ModelBroker:
-    """Logs by the rules of Apache Kafka: any first sequence number of a producer is taken, the last
-    five batches are known again, others must follow."""
+    """Logs with Apache Kafka's rules: any first sequence number of a producer is accepted, the last
+    five batches are recognised as duplicates, others must be consecutive.
+    """
 
     def __init__(self, seed: int, rate: float, partitions: int = 3) -> None:
         self.random = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Files that compaction and transactions leave are damaged; then the log is opened again.
+"""Files after compaction and transactions are damaged; then the log is opened again.
 
 The rest of exam E3: ``.txnindex``, ``txn-index-checkpoint``, ``.snapshot``, the cleaner's
 checkpoint, ``.cleaned``, ``.swap`` and ``.deleted`` files, each torn at every byte of its last two
@@ -39,7 +39,7 @@ STATES = {"at-rest": None, "cleaned": "cleaned", "prepared": "synced", "half-swa
 
 @pytest.fixture
 def work() -> Iterator[Path]:
-    """A directory in memory where there is one."""
+    """A directory in memory if there is one."""
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as path:
         yield Path(path)
@@ -75,7 +75,7 @@ class Template:
         }
 
     def files(self, suffix: str) -> list[str]:
-        """Names of the partition's, or the directory's, files that end so."""
+        """Names of the partition's, or the directory's, files with this suffix."""
         directory = self.path / "logs-0"
         found = [f"t-0/{p.name}" for p in (directory / "t-0").iterdir()]
         found += [p.name for p in directory.iterdir() if p.is_file()]
@@ -83,7 +83,7 @@ class Template:
 
 
 def stored_batches_of(path: Path) -> list[list]:
-    """Records of every log file, whatever it is called now."""
+    """Records of every log file, whatever its current name."""
     from kbroker.record.batch import iterate_batches
 
     found = []
@@ -95,7 +95,7 @@ def stored_batches_of(path: Path) -> list[list]:
 
 
 def damages(data: bytes) -> Iterator[tuple[str, bytes | None]]:
-    """Everything that is tried with a file."""
+    """All kinds of damage tried on a file."""
     tail = 2 * TXN_ENTRY if len(data) % TXN_ENTRY == 0 else 130
     cuts = {*range(max(0, len(data) - tail), len(data)), *range(min(len(data), 70)), len(data) // 2}
     for at in sorted(cuts):

@@ -1,4 +1,4 @@
-"""The cleaner and the io workers are killed while logs are compacted; nothing that counts is lost.
+"""The cleaner and the io workers are killed while logs are compacted; no valid record is lost.
 
 Values are written all along, to few keys, so that the cleaner has always something to do; a reader
 follows and must see every offset once, in order, up to the end. Kills come at random times; a

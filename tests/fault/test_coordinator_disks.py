@@ -1,4 +1,4 @@
-"""Coordinators on a disk that is full, and on one that fails."""
+"""Coordinators on a full disk, and on a failing one."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ KINDS = ("network", "io")
 
 
 class Marked:
-    """A client with a topic of its own: writes values that carry its name, and reads them."""
+    """A client with a topic of its own: writes values with its name, and reads them."""
 
     def __init__(self, broker: Broker, number: int, seed: int) -> None:
         self.name = f"client{number}"
@@ -37,7 +37,7 @@ class Marked:
         self._offset = 0
 
     def run(self, stopping: threading.Event) -> None:
-        """Connect, write and read, break the connection off, again and again."""
+        """Connect, write, read and disconnect, again and again."""
         while not stopping.is_set():
             try:
                 address = (self._broker.host, self._broker.port)

@@ -1,4 +1,4 @@
-"""A client beside a hundred greedy ones, and beside the largest requests, of every API.
+"""A client next to a hundred greedy ones, and next to the largest requests, of every API.
 
 Whether work is cut up is tested without a broker and without a clock, in
 ``tests/unit/ipc/test_slices.py`` and ``tests/unit/handlers/test_handlers_in_slices.py``. Here it is

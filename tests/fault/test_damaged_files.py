@@ -1,5 +1,5 @@
-"""Every kind of file is torn, flipped, zeroed, emptied, extended and removed between a kill and
-the next start (exam E3).
+"""Every type of file is torn, flipped, zeroed, emptied, extended and removed between a kill and the
+next start (exam E3).
 
 The broker starts, or rejects and names the file. It serves what was stored, at its offset, or
 nothing; what was synced before the damage stays; what is lost is said; and it goes on from there.
@@ -64,7 +64,7 @@ def value_at(partition: int, offset: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The data of a broker that was stopped once and killed later."""
+    """The data of a broker that was shut down once and killed later."""
     directory = tmp_path_factory.mktemp("damage")
     with Broker(SETTINGS, directory=directory / "broker") as broker:
         with WireClient((broker.host, broker.port)) as client:
@@ -95,7 +95,7 @@ def fill(broker: Broker, producer: tuple[int, int], first_batch: int, count: int
 
 
 def file_of(data_dir: Path, partition: int) -> Path:
-    """The file that ``PARTITION_FILES`` names."""
+    """The file named by ``PARTITION_FILES``."""
     directory = data_dir / f"{TOPIC}-{partition}"
     what = PARTITION_FILES[partition]
     if "." not in what or what == "partition.metadata":
@@ -134,7 +134,7 @@ class Survivor:
         )
 
     def said_damaged(self) -> list[str]:
-        """The files that ERROR lines name."""
+        """The files named in ERROR lines."""
         lines = self.broker.log_text.splitlines()
         return [
             line.partition(": damaged at")[0].split()[-1]
@@ -157,7 +157,7 @@ class Survivor:
         wait_until(lambda: is_mentioned(broker.log_text, path), 10, f"a line about {path}")
 
     def read(self, partition: int) -> tuple[list[Record], str]:
-        """(records from the start on, why they end before the log does)."""
+        """(records from the start on, the error that ends them before the log end)."""
         found: list[Record] = []
         with WireClient((self.broker.host, self.broker.port)) as client:
             try:
@@ -179,7 +179,7 @@ class Survivor:
         return found, ""
 
     def check(self, partition: int, *, any_start: bool = False) -> tuple[int, str]:
-        """(number of records served, why no more); asserts that each is the right one."""
+        """(number of records served, the error after them); asserts that each is correct."""
         records, why = self.read(partition)
         start = records[0].offset if records and any_start else 0
         for position, record in enumerate(records, start):
@@ -213,7 +213,7 @@ def is_mentioned(text: str, path: Path) -> bool:
 def test_damaged_partition_files_lose_at_most_what_was_not_synced(
     template: Path, tmp_path: Path, how: str, threads: int, seed: int
 ) -> None:
-    """threads: of recovery, so that the logs are recovered one after another, and side by side."""
+    """threads: for recovery, so that the logs are recovered one after another, and in parallel."""
     chance = random.Random(seed)
     more = {"num.recovery.threads.per.data.dir": threads}
     with Survivor(template, tmp_path / "b", more) as survivor:
@@ -361,7 +361,7 @@ def test_damaged_metadata_store_costs_no_record(
 
 
 def test_marker_beside_a_torn_log_hides_nothing(template: Path, tmp_path: Path) -> None:
-    """A clean-shutdown marker that lies: the log is cut where it is torn anyway."""
+    """A wrong clean shutdown marker: the torn log is truncated anyway."""
     with Survivor(template, tmp_path / "b") as survivor:
         path = file_of(survivor.data_dir, 1)
         (survivor.data_dir / ".kafka_cleanshutdown").touch()

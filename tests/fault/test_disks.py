@@ -1,4 +1,4 @@
-"""A disk that is full, and one of two disks that fails (exams E4 and E5)."""
+"""A full disk, and one failing disk of two (exams E4 and E5)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 def produce_until_rejected(client: WireClient, size: int = 100_000) -> tuple[int, str, float]:
-    """Fill partition 0; (records accepted, error text, seconds the rejection took)."""
+    """Fill partition 0; (records accepted, error text, duration of the rejection in seconds)."""
     for count in range(10_000):
         began = time.monotonic()
         answer = client.produce(TOPIC, {0: batch_of([b"%d" % count + b"f" * size])})[0]
@@ -260,7 +260,7 @@ STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def wait_until_synced(directory: Path, partitions: set[int], end: int) -> None:
-    """Until the records below ``end`` are on the disk, and that they are, is."""
+    """Wait until the records below ``end`` are on the disk, and the checkpoint says so."""
 
     def is_synced() -> bool:
         checkpoint = directory / "recovery-point-offset-checkpoint"

@@ -1,4 +1,4 @@
-"""One of two disks of a whole broker fails at a random call, for good (exam E5).
+"""One of two disks of a whole broker fails at a random call, permanently (exam E5).
 
 The other directory goes on, nothing is acknowledged that is not there later, no process dies, no
 request hangs, and what clients and operators read says what happened.
@@ -81,7 +81,7 @@ class Workload:
         self.deleted_up_to = 10
 
     def check(self, client: WireClient, partition: int) -> None:
-        """The last of each key is there, and nothing else than what was written."""
+        """The last record of each key is there, and only records that were written."""
         (records,) = wait_until(lambda: (client.read_all(TOPIC, partition),), 10, "read")
         found = {record.offset: (record.key, record.value) for record in records}
         acked = self.acked[partition]
@@ -139,7 +139,7 @@ def test_failing_call_in_a_directory_takes_only_that_offline(
 def test_directory_stays_offline_when_its_io_workers_are_restarted(
     tmp_path: Path, seed: int
 ) -> None:
-    """One sync fails, those after it would succeed, for data that is gone."""
+    """One sync fails; later ones would succeed, for data that is lost."""
     good, bad = tmp_path / "good", tmp_path / "bad"
     control = FailingCall(tmp_path / "control")
     command = broker_command(shimmed(bad, control=control))

@@ -34,7 +34,7 @@ FAILURES = {
 
 @pytest.fixture
 def work() -> Iterator[Path]:
-    """A directory in memory where there is one."""
+    """A directory in memory if there is one."""
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as path:
         yield Path(path)

@@ -1,4 +1,4 @@
-"""A disk that fills up again and again while a compacted topic is written and cleaned (exam E4).
+"""A disk that fills up repeatedly while a compacted topic is written and cleaned (exam E4).
 
 Each cycle leaves the cleaner less room than its pass needs. Nothing dies, everything is read, what
 was accepted stays; with space again the log is compacted and takes records.
@@ -43,7 +43,7 @@ class Expected:
         self.last: dict[bytes, tuple[int, bytes]] = {}
 
     def write(self) -> int:
-        """One batch of 100 kB; its error code."""
+        """One batch of 100 kB; returns its error code."""
         builder = BatchBuilder(0)
         records = []
         for _ in range(20):

@@ -63,7 +63,7 @@ def others(kind: str, index: int) -> list[int] | None:
 
 
 def done_since(history: History, began: float, kind: str, index: int) -> int:
-    """Operations of those that the process has no part in."""
+    """Operations on partitions that the process has no part in."""
     return history.operations(began, time.monotonic(), others(kind, index))
 
 
@@ -128,7 +128,7 @@ def test_stopped_process_delays_only_its_own_and_loses_nothing(
 
 
 def assert_every_writer_goes_on(history: History) -> None:
-    """Each one gets an acknowledgement from now on."""
+    """Each writer gets an acknowledgement from now on."""
     before = {name: len(writer.acked) for name, writer in history.writers.items()}
     wait_until(
         lambda: all(len(history.writers[name].acked) > count for name, count in before.items()),

@@ -1,5 +1,5 @@
-"""The whole broker is killed, or told to stop, under load and started on the same files (exams E1
-and E14).
+"""The whole broker is killed, or shut down, under load and started on the same files (exams E1 and
+E14).
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def test_stopped_broker_is_clean_within_two_seconds(
 
 
 def produces(broker: Broker) -> int:
-    """Produce requests that network processes have taken."""
+    """The number of produce requests in network processes."""
     with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
     counts = [line for line in lines if line.startswith("kbroker_requests_total{")]

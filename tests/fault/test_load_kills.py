@@ -1,4 +1,4 @@
-"""kill -9 of a load at every named point, for every kind of destination, without Spark or a broker.
+"""kill -9 of a load at every failpoint, for every kind of destination, without Spark or a broker.
 
 The same with Spark and a broker is in ``tests/spark``; what counts is looked at in the plain
 directory by pyarrow, as any other reader of it would.
@@ -35,7 +35,7 @@ SOME = [
 
 
 def crash(root: Path, point: str, kind: str = "dir", does: str = "load") -> int:
-    """A load in a process group of its own that dies at ``point``; its exit code."""
+    """A load in its own process group that dies at ``point``; returns its exit code."""
     command = [sys.executable, "-m", "support.load_source", str(root), ENDS, kind, does]
     tests = Path(__file__).resolve().parents[1]
     environment = os.environ | {
@@ -59,7 +59,7 @@ def rows_of(root: Path, kind: str) -> Counter[tuple[str, int, int]]:
 
 
 def kill_and_check(root: Path, kind: str, point: str, nth: int) -> None:
-    """A load that dies, one that does not, and what is there then."""
+    """A load that dies, one that does not, and the result."""
     died = crash(root, f"{point}:{nth}", kind)
     survived = crash(root, "", kind)
 
@@ -119,7 +119,7 @@ def test_kill_at_a_point_leaves_each_record_once_in_sqlite(tmp_path: Path, point
 def test_kill_of_who_replaces_files_leaves_each_record_once(
     tmp_path: Path, kind: str, does: str
 ) -> None:
-    """At each point: commits that add and remove. A merge knows fewer of them."""
+    """At each failpoint: commits that add and remove. A merge has fewer of them."""
     if kind in LIBRARIES:
         pytest.importorskip(LIBRARIES[kind])
     died = []
@@ -142,7 +142,7 @@ def test_kill_of_who_replaces_files_leaves_each_record_once(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_kill_at_each_point_leaves_each_record_once_in_postgresql(tmp_path: Path) -> None:
-    """One server for all of them, recreated for each."""
+    """One server for all of them, with a new database each time."""
     with postgresql() as url:
         for nth, point in enumerate(points.POINTS):
             kill_and_check(tmp_path, url, point, 1 + nth % 2)

@@ -43,7 +43,7 @@ def started_load(broker: Broker, history: History, seed: int) -> Load:
 
 
 def limit(broker: Broker, rate: int) -> None:
-    """Set the throttle; a broker that has just been killed may need another try."""
+    """Set the throttle; a broker that has just been killed may need a retry."""
 
     def done() -> bool:
         with connected(broker) as client:
@@ -58,7 +58,7 @@ def connected(broker: Broker) -> WireClient:
 
 
 def start_moves(broker: Broker, dirs: list[str]) -> dict[tuple[str, int], str]:
-    """Send every replica to the other directory, once all of them can be."""
+    """Send every replica to the other directory, once that is possible for all."""
 
     def begun() -> dict[tuple[str, int], str]:
         with connected(broker) as client:
@@ -70,7 +70,7 @@ def start_moves(broker: Broker, dirs: list[str]) -> dict[tuple[str, int], str]:
 
 
 def all_moved(broker: Broker, wanted: dict[tuple[str, int], str]) -> None:
-    """Let the moves run at full speed, and wait until they have ended."""
+    """Run the moves at full speed, and wait until they have completed."""
     limit(broker, NO_LIMIT)
 
     def moved() -> bool:
@@ -153,6 +153,6 @@ def test_target_that_fails_in_mid_move_takes_nothing_along(tmp_path: Path, seed:
 
 
 def size_in(directory: str, number: int) -> int:
-    """Bytes of a partition that are in its future directory."""
+    """Bytes of a partition in its future directory."""
     found = Path(directory).glob(f"{TOPIC}-{number}.*-future/*.log")
     return sum(path.stat().st_size for path in found)

@@ -1,4 +1,4 @@
-"""Processes of a broker that have no file descriptor left: what needs one waits, nothing else."""
+"""Processes of a broker without a free file descriptor: only operations that need one wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE_OF_EACH = {"num.io.threads": 1, "num.network.threads": 1}
 
 @contextmanager
 def no_descriptors(pid: int, left: int = 0) -> Iterator[None]:
-    """Within it the process can open ``left`` files at a time, and no more."""
+    """A context in which the process can open only ``left`` files at a time."""
     taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
     free = [fd for fd in range(len(taken) + left + 1) if fd not in taken]
     limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)

@@ -1,4 +1,5 @@
-"""The power goes while a whole broker works: what it acknowledged is there when it starts again.
+"""A power failure while a whole broker works: everything acknowledged is there when it starts
+again.
 
 As ``test_power_cuts``, with every process of a broker behind the shim, its metadata store included,
 and ``log.flush.interval.messages=1``, so that acknowledged means synced. Topics come and go, a
@@ -64,7 +65,7 @@ SETTINGS = {
 
 @pytest.fixture
 def work() -> Iterator[Path]:
-    """A directory in memory where there is one."""
+    """A directory in memory if there is one."""
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as path:
         yield Path(path)
@@ -140,7 +141,7 @@ class Recording:
         self.client.call(cls(topics=[topic], timeout_ms=5000), 1)
 
     def move(self) -> None:
-        """Some replica goes to the other directory, or stays if it was on its way."""
+        """Move a replica to the other directory, or cancel its move."""
         places = replicas(self.client)
         topic, partition = self.random.choice(
             sorted(key for key in places if not key[0].startswith("__"))
@@ -194,7 +195,7 @@ class Recording:
         wait_until(is_started, 10, "a producer id")
 
     def pay(self) -> None:
-        """A transaction with one record in each partition; one of three is aborted."""
+        """A transaction with one record in each partition; one in three is aborted."""
         number, (producer_id, epoch) = self.payments, self.payer
         self.payments += 1
         topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
@@ -319,7 +320,7 @@ class Promises:
 
 
 def first_mark(change: Change) -> dict[str, Any]:
-    """The facts of a change that is a mark."""
+    """The content of the first change that is a mark."""
     return next(iter(marks([change])), {})
 
 

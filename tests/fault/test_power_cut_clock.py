@@ -1,4 +1,5 @@
-"""Power cuts of real file systems, with each acknowledgement and the cut on one clock, for root.
+"""Power failures of real file systems, with acknowledgements and failure on the same clock, for
+root.
 
 Nothing is stopped for the cut: a writer is in the middle of whatever it does. It notes when each
 record is acknowledged, and the test notes when it cuts; what was acknowledged before that is there
@@ -170,7 +171,7 @@ def test_cut_of_a_file_system_keeps_what_was_acknowledged_before(
 
 
 class Producer(threading.Thread):
-    """Sends one record after the other. acked: when each was acknowledged."""
+    """Sends one record after another. acked: the time of each acknowledgement."""
 
     def __init__(self, broker: Broker, topic: str, first: int) -> None:
         super().__init__()
@@ -198,7 +199,7 @@ class Producer(threading.Thread):
 
 
 def cut_a_broker(broker: Broker, disk: FailingDisk, ends: list[int], pause: float) -> None:
-    """Cut while it works, start it again, and compare; ``ends`` follows."""
+    """Cut the power while it works, start it again, and compare; ``ends`` follows."""
     producers = [Producer(broker, topic, end) for topic, end in zip(TOPICS, ends, strict=True)]
     for producer in producers:
         producer.start()

@@ -1,4 +1,4 @@
-"""A real file system loses what was not synced: ext4 on a file, shut down by force, for root.
+"""A real file system loses unsynced data: ext4 on a file, shut down by force, for root.
 
 What ``test_power_cut_broker`` promises by its own rules about disks, here by those of the kernel.
 Everything is stopped for the moment of the cut: ext4 drops errors of a sync that a forced shutdown
@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 def append_until_the_cut(broker: Broker, acked: list[bytes]) -> None:
-    """One record after the other; those that were acknowledged."""
+    """One record after another; returns the acknowledged ones."""
     try:
         # The cut closes the connection; until then a disk may take its time.
         with WireClient((broker.host, broker.port), timeout=60) as client:
@@ -48,7 +48,7 @@ def append_until_the_cut(broker: Broker, acked: list[bytes]) -> None:
 
 
 def stop_everything(broker: Broker) -> None:
-    """No thread of the broker runs, nor is in a system call, when this returns."""
+    """When this returns, no thread of the broker is running or in a system call."""
     pids = [broker.pid, *broker.pids.values()]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)

@@ -46,7 +46,7 @@ RUNS = 2
 
 @pytest.fixture
 def work() -> Iterator[Path]:
-    """A directory in memory where there is one: hundreds of states are made and opened."""
+    """A directory in memory if there is one: hundreds of states are created and opened."""
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as path:
         yield Path(path)
@@ -92,13 +92,13 @@ class Promises:
 
 
 def stored_records(log: PartitionLog) -> list[Record]:
-    """Every record that is served."""
+    """All records served."""
     found = [r for b in stored_batches(log) if not b.is_control for r in b.records()]
     return [one for one in found if one.offset >= log.log_start_offset]
 
 
 def check_values(log: PartitionLog) -> list[Record]:
-    """Every record that is served, each at its own offset with its own key and value."""
+    """All records served, each at its own offset with its own key and value."""
     found = stored_records(log)
     for one in found:
         assert one.key is not None
@@ -116,7 +116,7 @@ def check_kept(log: PartitionLog, promises: Promises, end: int) -> None:
 
 
 def check_sparse(log: PartitionLog, promises: Promises, end: int) -> None:
-    """The last value of each key below ``end`` is there, or a later one; nothing made up."""
+    """The last value of each key below ``end`` is there, or a later one; nothing else."""
     found = {one.offset: one for one in check_values(log)}
     newest: dict[str, int] = {}
     for one in found.values():
@@ -148,7 +148,7 @@ def check_log(log: PartitionLog, promises: Promises, end: int) -> None:
 
 
 def places(root: Path, name: str) -> list[str]:
-    """Directories of a partition, those of its moves included."""
+    """Directories of a partition, including those of its moves."""
     found = [*root.glob(f"logs-*/{name}"), *root.glob(f"logs-*/{name}.*-future")]
     return [str(path.relative_to(root)) for path in found]
 
@@ -194,12 +194,12 @@ def check_state(root: Path, promises: Promises, moves: str) -> None:
 
 
 def is_switch(change: Change) -> bool:
-    """A future replica gets the partition's name."""
+    """Whether a future replica gets the partition's name."""
     return change.op == "R" and change.path.endswith("-future")
 
 
 def check_cuts(work: Path, run_seed: int, seed: int, rules: str, cuts: int, moves: str) -> None:
-    """Record a run, cut it at random moments, and open what is left each time."""
+    """Record a run, cut it at random moments, and open each resulting state."""
     changes = record(work, run_seed, moves)
     chance = random.Random(seed)
     # Where replicas take their last step: half of the cuts come around it.
@@ -237,5 +237,5 @@ def test_power_cut_leaves_all_that_was_synced(
 def test_power_cut_while_replicas_move_leaves_all_that_was_synced(
     work: Path, rules: str, moves: str, seed: int, scale: int
 ) -> None:
-    """The partition is in one directory in the end, with every record, and stays there."""
+    """In the end the partition is in one directory, with every record, and stays there."""
     check_cuts(work, seed, seed, rules, CUTS * scale, moves)

@@ -1,4 +1,4 @@
-"""Files of a log are cut, flipped, emptied and removed; then it is opened again.
+"""Files of a log are truncated, flipped, emptied and removed; then it is opened again.
 
 Promise: nothing with a bad checksum is ever served; what was synced is served whole or the
 partition is offline with the reason logged, never shorter; what was not synced is a prefix; a
@@ -50,7 +50,7 @@ def template(tmp_path_factory):
 
 @pytest.fixture
 def fast_path(tmp_path):
-    """A directory in memory where there is one: hundreds of trials sync to it."""
+    """A directory in memory if there is one: hundreds of trials sync to it."""
     if not os.path.isdir("/dev/shm"):
         yield tmp_path
         return
@@ -219,7 +219,7 @@ def test_quarantined_log_is_checked_again_after_a_clean_stop_and_heals(template,
 
 
 def test_quarantined_log_is_given_up_by_lowering_its_recovery_point(template, fast_path):
-    """The way out that docs/formats/log-directory.md describes."""
+    """The remedy described in docs/formats/log-directory.md."""
     trial = Trial(template, fast_path / "trial")
     path = trial.file(SYNCED_SEGMENT)
     path.write_bytes(path.read_bytes()[:100])
@@ -289,7 +289,7 @@ def clean_copy(template: Path, path: Path) -> Path:
     ],
 )
 def test_small_file_damaged_in_any_way_never_shortens_the_log(fast_path, template, name):
-    """A flipped digit of an offset cannot be told from another offset: offline is right, shorter is
+    """A flipped digit of an offset looks like another offset: offline is correct, truncated is
     not.
     """
     whole = Trial(template, fast_path / "look").file(name).read_bytes()

@@ -1,4 +1,4 @@
-"""Disks that are full, and disks that fail."""
+"""Full disks, and failing disks."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ def small_disk(tmp_path):
 
 
 def fill(path: Path) -> Path:
-    """Take every byte that is left."""
+    """Use up every free byte."""
     filler = path / "filler"
     with filler.open("wb", buffering=0) as file:
         for size in (4096, 1):
@@ -182,7 +182,7 @@ def test_failed_background_flush_takes_the_directory_offline(tmp_path):
 
 
 def test_failed_directory_is_not_used_by_a_worker_that_starts_anew(tmp_path):
-    """A sync after a failed one reports success for data that is gone."""
+    """A sync after a failed one reports success for lost data."""
     store = LogStore(tmp_path, dirs=2)
     store.stop(clean=True)
     store.failed_flags = bytearray(2)

@@ -19,7 +19,7 @@ LONG_ROUNDS = 12
 
 
 def kill(broker: Broker, kind: str, chance: random.Random) -> None:
-    """One process of that kind, or the whole tree, which is started again."""
+    """Kill one process of that kind, or the whole tree, which is restarted."""
     if kind == "tree":
         broker.kill_all()
         broker.start()

@@ -1,4 +1,4 @@
-"""A writer of transactions is killed at any moment; the log knows every one that it published.
+"""A writer of transactions is killed at any moment; the log has every one that it published.
 
 The child takes steps that follow from a seed and says so after each is published. The parent kills
 it, opens the log, and compares it with what those steps make, or those and the one under way.
@@ -33,7 +33,7 @@ def steps_of(seed: int) -> list[Step]:
 
 
 class Expected:
-    """The end of the log, the last stable offset and the aborted transactions after some steps."""
+    """The log end offset, the last stable offset and the aborted transactions after some steps."""
 
     def __init__(self, steps: list[Step]) -> None:
         self.end = 0
@@ -52,7 +52,7 @@ class Expected:
 
 
 def write(path: Path, steps: list[Step], done: int) -> None:
-    """Take the steps, one byte of news each."""
+    """Execute the steps, reporting each with one byte."""
     store = LogStore(path)
     log = store.open(**CONFIG)
     sequences = [0] * PRODUCERS

@@ -30,7 +30,7 @@ TRANSACTIONS = 60
 
 @contextmanager
 def behind(proxy: Proxy) -> Iterator[Broker]:
-    """A broker that tells its clients to come through the proxy."""
+    """A broker whose advertised listener is the proxy."""
     with proxy, Broker(SETTINGS, advertised_listeners=f"PLAINTEXT://127.0.0.1:{proxy.port}") as one:
         listeners = one.config["listeners"]
         proxy.upstream = (one.host, int(listeners.rpartition(":")[2]))
@@ -44,7 +44,7 @@ def repeats(done: Counter[str], kind: str) -> int:
 def test_chain_is_exactly_once_when_requests_come_twice_and_answers_are_lost(
     seed: int, scale: int
 ) -> None:
-    """librdkafka's transactions have one epoch: the repetition comes before its next request."""
+    """librdkafka's transactions have one epoch: the duplicate arrives before its next request."""
     history = History()
     proxy = Proxy(seed, twice=0.2, slow=0.1, lost=0.03)
     with behind(proxy) as broker:
@@ -96,7 +96,7 @@ def test_record_behind_an_abort_is_written_or_rejected(seed: int) -> None:
 
 @contextmanager
 def _polled(producer: Any) -> Iterator[None]:
-    """An abort waits until the application has taken the news of what it drops."""
+    """An abort waits until the application has polled the events of dropped records."""
     over = threading.Event()
 
     def poll() -> None:
@@ -113,7 +113,7 @@ def _polled(producer: Any) -> Iterator[None]:
 
 
 def _write_one(producer: Any, value: bytes, told: list[object] | None = None) -> None:
-    """told: gets the error of its delivery, None without one."""
+    """told: gets the delivery error, None without one."""
     producer.begin_transaction()
     producer.produce(
         TOPIC,
@@ -127,8 +127,9 @@ def _write_one(producer: Any, value: bytes, told: list[object] | None = None) ->
 @pytest.mark.timeout(FIRST_TEST_TIMEOUT_S)
 @pytest.mark.skipif(bool(java_missing()), reason=java_missing())
 def test_late_requests_of_past_transactions_change_nothing(seed: int, scale: int) -> None:
-    """In the second transaction protocol each transaction has an epoch, so that a request of a past
-    one is rejected whenever it comes."""
+    """In the second transaction protocol each transaction has an epoch, so that a request of an
+    earlier one is always rejected.
+    """
     history = History()
     log = history.transactor("java")
     chance = random.Random(seed)

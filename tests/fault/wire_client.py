@@ -1,5 +1,5 @@
-"""One blocking connection to a broker, speaking through kbroker's own codec, with a timeout on
-everything: a request that hangs is a finding, not a stuck test.
+"""A blocking connection to a broker with kbroker's own codec and a timeout on everything: a hanging
+request is a finding, not a stuck test.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class WireClient:
     # -- frames
 
     def send(self, request: Message, version: int) -> int:
-        """Send a request; its correlation id."""
+        """Send a request; returns its correlation id."""
         number = self._next_id
         self._next_id += 1
         self.socket.sendall(request_frame(request, version, number, self.client_id))
@@ -117,7 +117,7 @@ class WireClient:
     # -- requests
 
     def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
-        """Create a topic; settings with underscores for dots. Raises AssertionError."""
+        """Create a topic; configs with underscores for dots. Raises AssertionError."""
         cls = CreateTopicsRequest
         settings = [
             cls.CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
@@ -130,7 +130,7 @@ class WireClient:
         assert answer.error_code == 0, f"{name}: {answer.error_code} {answer.error_message}"
 
     def metadata(self, *names: str) -> Any:
-        """Metadata 9 about topics that are not created by asking."""
+        """Metadata 9 without auto-creation."""
         cls = MetadataRequest
         topics = [cls.MetadataRequestTopic(name=name) for name in names]
         return self.call(cls(topics=topics, allow_auto_topic_creation=False), 9)
@@ -219,7 +219,7 @@ class WireClient:
     def committed(
         self, group: str, topic: str, partitions: int, *, stable: bool = False
     ) -> dict[int, int]:
-        """Committed offsets with OffsetFetch 7; empty when the coordinator cannot tell now.
+        """Committed offsets with OffsetFetch 7; empty if the coordinator is not available now.
 
         stable: without those that a transaction is about to change.
         """

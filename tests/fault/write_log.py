@@ -28,7 +28,7 @@ JOURNAL, STRICT = "journal", "strict"
 
 
 class Change(NamedTuple):
-    """One record. op: a letter of ``disk_shim.c``, ``K`` for a mark of the test."""
+    """A recorded call. op: a letter of ``disk_shim.c``, ``K`` for a mark of the test."""
 
     op: str
     is_directory: bool
@@ -41,7 +41,7 @@ class Change(NamedTuple):
 
 
 def read_log(path: Path) -> list[Change]:
-    """Every record, in order. A last one that is not whole is left out."""
+    """All records, in order. An incomplete last one is left out."""
     return list(_parse(path.read_bytes()))
 
 
@@ -78,7 +78,7 @@ class Marker:
 
 
 def marks(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """The facts of the marks among ``changes``."""
+    """The content of the marks among ``changes``."""
     return [json.loads(change.data) for change in changes if change.op == "K"]
 
 
@@ -91,7 +91,7 @@ class _File:
 
 
 class _Naming(NamedTuple):
-    """One change of names. files: what a new name stands for."""
+    """A change of names. files: the target of a new name."""
 
     change: Change
     directory: str
@@ -99,7 +99,7 @@ class _Naming(NamedTuple):
 
 
 class Disk:
-    """The directory as it is in memory after ``changes``, and what of it is durable."""
+    """The directory in memory after ``changes``, and the durable part of it."""
 
     def __init__(self, root: Path, changes: Iterable[Change]) -> None:
         self._root = str(root.resolve())
@@ -175,7 +175,7 @@ class Disk:
     # ---- what a cut leaves ----
 
     def write(self, target: Path, chance: random.Random, rules: str) -> None:
-        """Make ``target`` what the disk may hold after a power failure."""
+        """Make ``target`` a possible content of the disk after a power failure."""
         names = self._surviving_names(chance, rules)
         target.mkdir(parents=True, exist_ok=True)
         for path, file in names.items():
@@ -207,7 +207,7 @@ class Disk:
 
 
 class _Undone:
-    """Directories whose new name did not survive: what was done in them later may have.
+    """Directories whose new name did not survive: later changes in them may have.
 
     By STRICT only; by JOURNAL nothing survives that came after.
     """
@@ -234,7 +234,7 @@ class _Undone:
 def _rename(
     names: dict[str, _File | None], op: str, path: str, other: str, file: _File | None, root: str
 ) -> None:
-    """One change of names that survived."""
+    """A change of names that survived."""
     if op in "CD":
         directory = os.path.dirname(path)
         if directory == root or directory in names:
@@ -254,7 +254,7 @@ def _is_within(path: str, parent: str) -> bool:
 
 
 def _some(chance: random.Random, least: int, most: int) -> int:
-    """All, nothing, or any number between."""
+    """All, nothing, or any number in between."""
     return chance.choice([least, most, chance.randint(min(least, most), most)])
 
 

@@ -1,4 +1,4 @@
-"""A real controller process, and stand-ins in the test's own process for those it talks to."""
+"""A real controller process, and stand-ins in the test's own process for its peers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NETWORK = Address(ProcessKind.NETWORK, 0)
 
 
 class Peer:
-    """A process that is only pretended: it has a mailbox, an image, and notes what it was sent."""
+    """A stand-in for a process: it has a mailbox, an image, and records its messages."""
 
     def __init__(self, harness: ControllerHarness, address: Address) -> None:
         self.harness = harness
@@ -50,7 +50,7 @@ class Peer:
             self.rpc.serve(calls.STOP_REPLICAS, self.on_stop_replicas)
 
     def on_hello(self, outcome: Pending) -> None:
-        """Take the image before any message after it, and only then be ready, as a worker does."""
+        """Take the image before any later message, and only then become ready, as a worker does."""
         if outcome.error is None:
             self.welcome = outcome.value
             self.image.apply(outcome.value)
@@ -111,7 +111,9 @@ class ControllerHarness:
         self.peers: dict[Address, Peer] = {}
 
     def start(self, peers: bool = True) -> ControllerHarness:
-        """Fork the controller; with ``peers``, have both io workers and the network say hello."""
+        """Fork the controller; with ``peers``, both io workers and the network process say
+        hello.
+        """
         self.start_controller()
         if peers:
             for address in (IO_0, IO_1, NETWORK):
@@ -154,7 +156,7 @@ class ControllerHarness:
         return self.peers[sender].rpc.call(CONTROLLER, row, request, 30_000)
 
     def turn_until(self, condition: Any, timeout_s: float = 60.0) -> None:
-        """Let the stand-ins take their messages until the condition holds."""
+        """Let the stand-ins read their messages until the condition holds."""
         give_up_at = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > give_up_at:
@@ -178,7 +180,7 @@ class ControllerHarness:
         self.pid = 0
 
     def stop(self) -> int:
-        """End the controller in order; returns its exit code."""
+        """Shut down the controller; returns its exit code."""
         os.kill(self.pid, signal.SIGTERM)
         pid, self.pid = self.pid, 0
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -199,7 +201,7 @@ def topic(name: str, partitions: int = 1, factor: int = 1, **config: str) -> dic
 
 
 def code_of(function: Any) -> int:
-    """The error code a call fails with."""
+    """The error code of a failed call."""
     try:
         function()
     except WireError as error:

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def memory_bytes(broker: Broker) -> int:
-    """Proportional memory (PSS) of the whole process tree."""
+    """Proportional set size (PSS) of the whole process tree."""
     total = 0
     for pid in [broker.pid, *broker.pids.values()]:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
@@ -28,7 +28,7 @@ def memory_bytes(broker: Broker) -> int:
 
 
 def refused_count(broker: Broker) -> int:
-    """Connections that were closed for what came on them, or did not."""
+    """The number of connections closed because of bad input, or rejected."""
     with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
     name = "kbroker_invalid_requests_total"
@@ -37,7 +37,7 @@ def refused_count(broker: Broker) -> int:
 
 @contextmanager
 def nothing_dies(broker: Broker, growth_max: int = 16 * MIB) -> Iterator[None]:
-    """No process ends and memory grows by at most ``growth_max`` bytes, in what is inside."""
+    """No process exits and resident memory grows by at most ``growth_max`` bytes."""
     pids = all_pids(broker)
     before = memory_bytes(broker)
     yield
@@ -47,7 +47,7 @@ def nothing_dies(broker: Broker, growth_max: int = 16 * MIB) -> Iterator[None]:
 
 
 class Stalls:
-    """Notes when the machine stood still: when a short sleep and a small write took long."""
+    """Detects stalls of the machine, in which a short sleep and a small write take long."""
 
     NOTED_S = 0.1
 
@@ -72,7 +72,7 @@ class Stalls:
         self._thread.join()
 
     def within(self, began: float, ended: float) -> float:
-        """Seconds of this time in which the machine stood still."""
+        """Seconds of this time in which the machine was stalled."""
         return sum(max(0.0, min(ended, last) - max(began, first)) for first, last in self._found)
 
 

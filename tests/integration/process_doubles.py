@@ -1,4 +1,4 @@
-"""Stand-ins for the workers that hold data, so that the supervisor is tested without any of theirs.
+"""Stand-ins for the workers that own data, to test the supervisor without them.
 
 A network stand-in replies to every byte of a client with its own pid. Stalls, refusals and crashes
 are asked for with files in the data directory.
@@ -23,7 +23,7 @@ ANSWER = struct.Struct(">iiI")
 
 
 class _Obedient(Worker):
-    """Does what files in the data directory say, named after its title and a verb."""
+    """Obeys files in the data directory, named after its title and a verb."""
 
     def wants(self, what: str) -> bool:
         name = f"{self.address.title}.{what}"

@@ -26,7 +26,7 @@ def double_broker(**settings: object) -> Broker:
 
 
 def tell(broker: Broker, title: str, what: str) -> Path:
-    """Leave an order for a stand-in; unlink the returned path to take it back."""
+    """Leave an order for a stand-in; unlink the returned path to withdraw it."""
     path = broker.data_dir / f"{title}.{what}"
     path.touch()
     return path
@@ -69,8 +69,8 @@ class Client:
 
 
 def fastest_stop(broker: Broker, stop: Callable[[], object]) -> float:
-    """Seconds that ``stop`` takes at best: one of three is spared by whatever else the machine
-    does.
+    """The best time of ``stop`` in three attempts, so that other load on the machine matters
+    less.
     """
     taken: list[float] = []
     while len(taken) < 3 and not any(seconds < 2 for seconds in taken):

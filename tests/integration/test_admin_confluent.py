@@ -41,13 +41,13 @@ def admin(kbroker_broker: Broker) -> AdminClient:
 
 
 def only(futures: dict[Any, Any]) -> Any:
-    """The result of the one future."""
+    """The result of the only future."""
     (future,) = futures.values()
     return future.result(TIMEOUT_S)
 
 
 def refused_with(futures: dict[Any, Any]) -> tuple[int, str]:
-    """Code and message of the one future, which must fail."""
+    """Code and message of the only future, which must fail."""
     with pytest.raises(KafkaException) as failure:
         only(futures)
     error = failure.value.args[0]
@@ -113,7 +113,7 @@ def test_admin_settings_of_a_topic_change_one_by_one_or_all(admin: AdminClient) 
 
 
 def test_admin_cleanup_policy_goes_by_its_older_name_too(admin: AdminClient) -> None:
-    """Kafka 0.8's text has the broker's name for the setting of a topic."""
+    """In Kafka 0.8 the topic config has the broker's name for it."""
     create(admin, "ck-named", log_cleanup_policy="compact")
     assert described(admin, "topic", "ck-named")["cleanup.policy"].value == "compact"
     change = ConfigEntry(

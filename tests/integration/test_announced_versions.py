@@ -56,7 +56,7 @@ VALUES: dict[str, Any] = {
 
 
 class Speaker:
-    """Asks on a connection and follows nothing up."""
+    """Sends requests on a connection."""
 
     def __init__(self, broker: Broker) -> None:
         self.wire = WireClient((broker.host, broker.port))
@@ -106,7 +106,7 @@ def test_announced_versions_are_served(broker: Broker) -> None:
 
 
 def filled(message: Any, struct: Any, cls: Any, version: int) -> Any:
-    """A request that names the topic, group and transactional id wherever one goes."""
+    """A request with the topic, group and transactional id in every field for one."""
     values: dict[str, Any] = {}
     for field in struct.fields:
         if not field.in_version(version):

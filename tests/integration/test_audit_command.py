@@ -146,7 +146,7 @@ def test_late_records_wait_for_their_deadline(
 
 
 def write_one_more(broker: Broker, topic: str) -> None:
-    """A record that the producers' counts do not have."""
+    """A record that is missing in the producers' counts."""
     tell(broker, f"{topic}-audit", counted(topic, {}))
     again = Producer({"bootstrap.servers": broker.bootstrap})
     again.produce(topic, value=b"x", timestamp=FIRST_MS)
@@ -247,7 +247,7 @@ def test_times_that_no_microseconds_can_hold_are_of_one_bucket_to_load_and_log(
     repeated: bool,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Counted by commits, or by files and rows; a load ends their times at the last microsecond."""
+    """Counted by commits, or by files and rows; a load limits times to the last microsecond."""
     broker, topic = audited
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for time_ms in (MICROSECONDS_MAX // 1000, MICROSECONDS_MAX // 1000 + 1, (1 << 63) - 1):

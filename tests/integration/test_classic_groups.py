@@ -18,7 +18,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": 200, "offsets.topic.num.partitio
 
 
 class Member:
-    """A consumer of topic ``t`` in group ``g``; ``changes`` counts what it was told to change."""
+    """A consumer of topic ``t`` in group ``g``; ``changes`` counts changes of its assignment."""
 
     def __init__(self, broker: Broker, instance_id: str | None = None) -> None:
         settings: dict[str, Any] = {
@@ -43,7 +43,7 @@ class Member:
         return {p.partition for p in self.consumer.assignment()}
 
     def commit(self, offset: int) -> bool:
-        """Commit for what it owns; False while the coordinator is away."""
+        """Commit for its partitions; False while the coordinator is away."""
         wanted = [confluent_kafka.TopicPartition("t", p, offset) for p in self.owned]
         try:
             self.consumer.commit(offsets=wanted, asynchronous=False)

@@ -217,7 +217,7 @@ def test_connection_that_the_broker_ends_is_closed():
 
 
 def test_leader_that_is_no_broker_any_more_is_waited_for_within_the_deadline():
-    """While the leader of another partition has been asked already."""
+    """While the leader of another partition has a request already."""
 
     def metadata(request: Any, state: dict[str, Any]) -> Any:
         answer: Any = broker.metadata(request, state)
@@ -277,7 +277,7 @@ def refused_rows(answer: Any, topic: str, partition: str) -> Respond:
 
 @pytest.mark.parametrize("asked", ["read", "commit", "commit-in-transaction", "add"])
 def test_partition_that_may_not_be_used_is_named(asked):
-    """Which topic a right is missing for was not told, only the group or the transaction."""
+    """The error only named the group or the transaction, not the unauthorized topic."""
 
     def added(request: Any, state: dict[str, Any]) -> Any:
         cls = AddPartitionsToTxnResponse
@@ -326,7 +326,7 @@ def test_producer_that_may_write_nowhere_is_told_what_it_needs():
 
 
 def test_zstd_is_refused_by_name_where_the_broker_does_not_know_it():
-    """Kafka before 2.1 calls it an error that it did not expect."""
+    """Kafka before 2.1 returns UNKNOWN_SERVER_ERROR."""
 
     def metadata(request: Any, state: dict[str, Any]) -> Any:
         answer: Any = broker.metadata(request, state)
@@ -355,7 +355,7 @@ def test_zstd_is_refused_by_name_where_the_broker_does_not_know_it():
 
 
 def test_refused_batch_is_told_with_what_is_wrong_with_its_first_record():
-    """Kafka 4 takes no time an hour ahead: which one it was given, it says of the record alone."""
+    """Kafka 4 rejects timestamps an hour ahead: the limit is only in the record's error message."""
 
     def metadata(request: Any, state: dict[str, Any]) -> Any:
         answer: Any = broker.metadata(request, state)

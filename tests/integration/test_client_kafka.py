@@ -142,7 +142,7 @@ def test_range_errors_are_those_of_any_broker(cluster):
 
 
 def test_transactions_end_as_told_and_offsets_count_with_them(cluster):
-    """Kafka 3.9 speaks the first protocol."""
+    """Kafka 3.9 uses the first protocol."""
     topics.create(cluster, "txn")
     wanted = []
     with ArrowProducer(cluster, topic="txn", transactional_id="txn", batch_bytes=300) as producer:

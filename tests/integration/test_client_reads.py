@@ -1,4 +1,4 @@
-"""The client against a real broker: metadata, offsets, and ranges read whatever happens."""
+"""The client against a real broker: metadata, offsets, and reading ranges in all circumstances."""
 
 from __future__ import annotations
 
@@ -161,8 +161,8 @@ def test_read_goes_on_when_the_broker_restarts():
     ids=["too high, with others", "too high, alone", "too low"],
 )
 def test_batch_with_a_rotten_first_offset_is_told_and_hides_nothing(number, offset, max_bytes, why):
-    """No checksum covers it, and what a broker has written itself it does not check again: it
-    serves the batch as it lies.
+    """No checksum covers it, and a broker does not check its own batches again: it serves the
+    damaged one.
     """
     with Broker() as broker, Cluster(broker.bootstrap, deadline=30) as cluster:
         topics.create(cluster, "rotten", segment_bytes=1 << 20)

@@ -1,4 +1,4 @@
-"""TLS of the client, against a broker behind a proxy that speaks it."""
+"""TLS of the client, against a broker behind a TLS proxy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [
 
 
 class TlsProxy:
-    """Takes TLS connections and passes what they say on to a broker."""
+    """Accepts TLS connections and forwards their data to a broker."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.context = context

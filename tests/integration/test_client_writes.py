@@ -1,4 +1,6 @@
-"""The client against a real broker: batches arrive once and in order, transactions end as told."""
+"""The client against a real broker: batches arrive once and in order, transactions end as
+reported.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def cluster(broker: Broker) -> Iterator[Cluster]:
 
 
 def identity_of(cluster: Cluster, name: str, implicit: bool) -> transactions.ProducerIdentity:
-    """In the protocol wanted: brokers of today serve clients of both."""
+    """In the requested protocol: today's brokers serve clients of both."""
     made = transactions.init_producer(cluster, name)
     assert made.implicit, "the broker announces transaction.version 2"
     return made._replace(implicit=implicit)
@@ -219,7 +221,7 @@ def test_transactions_that_follow_each_other_at_once_end_as_told(cluster, implic
 
 @WAYS
 def test_driver_ends_what_a_task_began(cluster, implicit):
-    """The exactly-once sink: the identity travels, the end may be repeated."""
+    """The exactly-once sink: the identity is passed on, the end may be retried."""
     name = f"driver-{implicit}"
     topics.create(cluster, name)
     identity = identity_of(cluster, name, implicit)

@@ -1,5 +1,5 @@
-"""Groups and transactions of three brokers on one real ZooKeeper, whose coordinators and partitions
-are spread over all of them.
+"""Groups and transactions of three brokers on one real ZooKeeper, with coordinators and partitions
+on all of them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 def brokers(
     zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Broker]]:
-    """The first is the controller."""
+    """Three brokers; the first is the controller."""
     settings = {
         "zookeeper.connect": f"{zookeeper.connect}/coordinators",
         "zookeeper.session.timeout.ms": 6000,
@@ -79,14 +79,14 @@ def ask(broker: Broker, request: Any, version: int) -> Any:
 
 
 def coordinators(broker: Broker, keys: list[str], key_type: int = 0) -> dict[str, tuple[int, int]]:
-    """Error and broker of each."""
+    """Error and broker of each coordinator."""
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)
     found = ask(broker, request, 4).coordinators
     return {entry.key: (entry.error_code, entry.node_id) for entry in found}
 
 
 def groups_by_coordinator(broker: Broker) -> dict[int, str]:
-    """A group for each broker that coordinates it."""
+    """A group for each broker as coordinator."""
     keys = [f"g-{next(NAMES)}" for _ in range(4 * INTERNAL_PARTITIONS)]
     wait_until(
         lambda: all(code == 0 for code, _ in coordinators(broker, keys).values()), 30, "all found"
@@ -214,7 +214,7 @@ def test_group_of_librdkafka_reads_through_any_broker(brokers: list[Broker], top
 
 
 def read_committed(broker: Broker, topic: str, last: str) -> list[str]:
-    """All that is there up to a record that was written behind everything else."""
+    """All records up to one that was written after everything else."""
     consumer = ConfluentConsumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -262,7 +262,7 @@ def transactions_by_coordinator(broker: Broker) -> dict[int, str]:
 
 
 def committed(broker: Broker, group: str, topic: str) -> list[int]:
-    """librdkafka gives up soon when a coordinator has not loaded its groups yet."""
+    """librdkafka gives up soon if a coordinator has not loaded its groups yet."""
     consumer = ConfluentConsumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     found: list[int] = []
 
@@ -336,7 +336,7 @@ def test_group_goes_on_when_its_coordinator_comes_back(brokers: list[Broker], to
 def test_transaction_is_completed_when_a_broker_comes_back(
     brokers: list[Broker], topic: str, killed: int
 ) -> None:
-    """The one that coordinates it, or one that leads some of its partitions."""
+    """The coordinator, or a leader of some of its partitions."""
     bootstrap = ",".join(broker.bootstrap for broker in brokers)
     name = transactions_by_coordinator(brokers[0])[2]
     producer = ConfluentProducer(

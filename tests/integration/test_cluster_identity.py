@@ -1,4 +1,4 @@
-"""Broker id and cluster id out of a real ZooKeeper, before the broker forks."""
+"""Broker id and cluster id from a real ZooKeeper, before the broker forks."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_broker_of_another_cluster_is_refused_and_both_are_named(
 def test_broker_of_a_cluster_that_this_zookeeper_does_not_know_is_refused(
     tmp_path: Path, connect: str
 ) -> None:
-    """A wrong path in zookeeper.connect must not begin a second cluster."""
+    """A wrong path in zookeeper.connect must not create a second cluster."""
     (tmp_path / "meta.properties").write_text("version=0\ncluster.id=other\n")
 
     with pytest.raises(ConfigError, match=r"knows no cluster id.* are of cluster other"):

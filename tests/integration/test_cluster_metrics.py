@@ -26,7 +26,7 @@ def health(broker: Broker) -> dict[str, Any]:
 
 
 def metric(broker: Broker, name: str) -> int:
-    """The controller process's value; 0 is left out of the text."""
+    """The controller process's value; 0 is not in the text."""
     wanted = f'{name}{{process="controller-0"}} '
     lines = [line for line in get(broker, "metrics").splitlines() if line.startswith(wanted)]
     return int(float(lines[0].rpartition(" ")[2])) if lines else 0

@@ -1,4 +1,4 @@
-"""The installed commands: what Ctrl-C does before they have begun."""
+"""The installed commands: the effect of Ctrl-C before they have started."""
 
 from __future__ import annotations
 

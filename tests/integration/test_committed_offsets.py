@@ -29,7 +29,7 @@ NOTHING = -1
 
 
 class Client:
-    """Commits and fetches partition 0 of a topic, again while the coordinator is away."""
+    """Commits and fetches partition 0 of a topic; retries while the coordinator is away."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -73,7 +73,7 @@ class Client:
         return int(answer.topics[0].partitions[0].error_code)
 
     def committed(self, group: str, offset: int, version: int = 8, **more: Any) -> None:
-        """Commit until it is taken."""
+        """Commit until it is accepted."""
         self.wire.call(FindCoordinatorRequest(key=group), 1)
         wait_until(lambda: self.commit(group, offset, version, **more) == 0, 30, "it is committed")
 
@@ -97,7 +97,7 @@ class Client:
         return int(partition.committed_offset)
 
     def fetched(self, group: str, **more: Any) -> int:
-        """The offset as soon as the coordinator can tell."""
+        """The offset, as soon as the coordinator is available."""
         found: list[int] = []
 
         def is_told() -> bool:

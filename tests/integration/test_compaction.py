@@ -1,4 +1,4 @@
-"""Compaction in a running broker: what clients, coordinators and metrics see of it."""
+"""Compaction in a running broker, as seen by clients, coordinators and metrics."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def alter(broker: Broker, kind: ResourceType, name: str, **settings: str) -> Non
 def produce(
     broker: Broker, rounds: int, keys: int = 50, topic: str = "table", **config: object
 ) -> dict[bytes, bytes | None]:
-    """Write ``rounds`` values of every key, the last of each tenth being a tombstone; the last
-    values.
+    """Produce ``rounds`` values of every key, the last of each tenth being a tombstone; returns the
+    last values.
     """
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1, **config})
     last: dict[bytes, bytes | None] = {}
@@ -113,7 +113,7 @@ def log_bytes(broker: Broker, topic: str = "table") -> int:
 
 
 def wait_for_end(broker: Broker, topic: str = "table") -> None:
-    """Until all but the active segment of the topic is compacted."""
+    """Wait until all but the active segment of the topic is compacted."""
     path = Path(broker.data_dir, "cleaner-offset-checkpoint")
 
     def is_clean() -> bool:
@@ -287,7 +287,7 @@ def test_compaction_follows_a_topic_setting_that_changes(broker, held_back_by, f
 
 
 def test_messages_of_a_broker_before_this_one_are_compacted(broker: Broker) -> None:
-    """Formats 0 and 1, below what is produced today."""
+    """Formats 0 and 1, below current batches."""
     create(broker)
     broker.stop()
     rows = [OldMessage(n, -1, b"key-%d" % (n % 7), b"old-%d" % n) for n in range(60)]

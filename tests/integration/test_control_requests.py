@@ -1,4 +1,4 @@
-"""A controller elsewhere has a real broker create, lead, give up and delete a partition."""
+"""A remote controller makes a real broker create, lead, stop and delete a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new metadata store beside old data: the topics on disk are served again."""
+"""A new metadata store with old data: the topics on disk are served again."""
 
 import os
 import shutil
@@ -84,7 +84,7 @@ def test_lost_metadata_costs_no_topic(harness, lost):
 
 
 def copied_topics(data_dir):
-    """The topics in the copy of the store, once the log of changes is empty."""
+    """The topics in the copy of the store, once the write-ahead log is empty."""
     copy = read_copy(str(data_dir))
     if copy is None or (data_dir / WAL_NAME).stat().st_size:
         return []
@@ -93,7 +93,7 @@ def copied_topics(data_dir):
 
 @pytest.mark.parametrize("damage", ["flipped", "removed", "database removed"])
 def test_lost_log_of_changes_costs_no_topic(harness, damage):
-    """One damaged byte early in it drops everything behind."""
+    """One damaged byte early in it drops everything after it."""
     harness.start()
     (before,) = harness.call("create_topics", topics=[topic("before", retention_ms="77")])
     make_partition(harness.data_dir, "before-0", bytes.fromhex(before["topic_id"]))
@@ -183,7 +183,7 @@ def test_internal_topic_found_on_disk_stays_compacted(harness):
 
 
 def test_producer_ids_on_disk_are_not_given_again(harness):
-    """A second owner of an id would have its first records taken for duplicates."""
+    """A second owner of an id would have its first records dropped as duplicates."""
     harness.context.clean_start = {str(harness.data_dir): False}  # the log ends before its snapshot
     make_partition(harness.data_dir, "t-0")
     producers = ProducerState(7)

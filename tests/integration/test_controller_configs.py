@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: changed by request and by SIGHUP, published and kept."""
+"""Configs of topics and brokers: changed by request and by SIGHUP, published and stored."""
 
 import os
 import signal
@@ -161,7 +161,7 @@ def test_refused_change_leaves_neighbours_alone(harness, resource, code, words):
 
 
 def test_replaced_settings_of_a_broker_that_are_not_valid_are_an_invalid_request(harness):
-    """AlterConfigs as IncrementalAlterConfigs, and as Apache Kafka 3.9.1."""
+    """AlterConfigs behaves like IncrementalAlterConfigs, and like Apache Kafka 3.9.1."""
     refused, of_a_topic = alter(
         harness,
         of_broker("0", ("log.retention.ms", "soon")),

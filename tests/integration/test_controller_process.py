@@ -1,4 +1,4 @@
-"""The controller as a process: what it publishes, in which order, and what survives its death."""
+"""The controller process: what it publishes, in which order, and what survives its death."""
 
 import time
 from pathlib import Path
@@ -247,7 +247,7 @@ def test_store_of_another_cluster_is_refused(start, tmp_path):
 
 
 def test_lost_journal_of_slots_stops_the_broker():
-    """A controller that gave them anew had two io workers write to one log."""
+    """A controller process that assigned them again had two io workers write to one log."""
     with Broker(worker_restart_backoff_ms=1) as broker:
         with WireClient((broker.host, broker.port)) as client:
             client.create_topic("t")

@@ -1,4 +1,4 @@
-"""A reader and a writer in two processes: no append goes unnoticed by a fetch that waits for it."""
+"""A reader and a writer in two processes: a waiting fetch misses no append."""
 
 import mmap
 import os
@@ -20,7 +20,7 @@ NETWORK_BIT = 1 << 1
 
 
 def publish_one_by_one(log: OwnedLog, ends: list[Place], reads: int, wakes: int) -> None:
-    """Move the high watermark as soon as the reader has got the last record.
+    """Advance the high watermark as soon as the reader has got the last record.
 
     Each step is the last one until it is read, so a single lost wake-up stops the test; the pause
     varies, so that publishing meets every step of the reader's parking.
@@ -39,7 +39,7 @@ def publish_one_by_one(log: OwnedLog, ends: list[Place], reads: int, wakes: int)
 def read_one_by_one(
     bench: FetchBench, slot: int, bodies: list[bytes], wakes: int, reads: int
 ) -> int:
-    """Get record after record, each with a fetch that may wait; returns how many did."""
+    """Read record after record, each with a fetch that may wait; returns the number of waits."""
     parked = 0
     woken = select.poll()
     woken.register(wakes, select.POLLIN)

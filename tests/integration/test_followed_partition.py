@@ -1,4 +1,4 @@
-"""A real broker follows a leader of the test's, by order of a controller of the test's."""
+"""A real broker follows the test's leader, as ordered by the test's controller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_S = 60
 
 
 class Pair:
-    """The broker, its leader, and the controller of both."""
+    """The broker, its leader, and their controller."""
 
     def __init__(self, broker: Broker, leader: ScriptedLeader) -> None:
         self.broker = broker

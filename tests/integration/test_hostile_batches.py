@@ -62,7 +62,7 @@ def sealed(batch: bytearray | bytes) -> bytes:
 
 
 def patched(layout: str, position: int, value: int) -> Callable[[bytes], bytes]:
-    """Another value in the header, under a right checksum."""
+    """Another value in the header, with a valid checksum."""
 
     def change(batch: bytes) -> bytes:
         data = bytearray(batch)
@@ -73,7 +73,7 @@ def patched(layout: str, position: int, value: int) -> Callable[[bytes], bytes]:
 
 
 def flipped(position: int) -> Callable[[bytes], bytes]:
-    """One bit, and the checksum as it was."""
+    """One flipped bit, and the old checksum."""
 
     def change(batch: bytes) -> bytes:
         data = bytearray(batch)
@@ -135,7 +135,7 @@ def test_wrong_checksum_is_called_corrupt(client: WireClient) -> None:
 
 
 def test_random_damage_is_never_served(broker: Broker, client: WireClient) -> None:
-    """Whatever is accepted reads back whole."""
+    """Everything accepted reads back whole."""
     chance = random.Random(20260101)
     with nothing_dies(broker), GoodClient(broker, GOOD, least=5):
         for _ in range(300):
@@ -160,7 +160,7 @@ def test_large_batch_is_too_large_for_its_partition_only(client: WireClient) -> 
 
 
 def bomb_of(codec: str) -> bytes:
-    """A batch that says it has one record, of some hundred megabytes of zeros."""
+    """A batch that claims one record, of some hundred megabytes of zeros."""
     import lz4.frame
     import zstandard
 

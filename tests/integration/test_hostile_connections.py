@@ -1,4 +1,4 @@
-"""Connections that promise much, send little or never read (exams S2 and S4)."""
+"""Connections that announce a lot, send little or never read (exams S2 and S4)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_announced_megabytes_cost_nothing(broker: Broker) -> None:
 
 
 def test_unfinished_requests_do_not_starve_others(broker: Broker) -> None:
-    """More bytes than the arena holds, of requests that never end."""
+    """Unfinished requests with more bytes than the arena."""
     part = struct.pack(">ihhih", ANNOUNCED, 0, 9, 1, -1) + b"x" * (2 * MIB)
     with (
         nothing_dies(broker, 512 * MIB),  # the arenas, and memory counted by the kernel
@@ -73,7 +73,7 @@ def test_unfinished_requests_do_not_starve_others(broker: Broker) -> None:
 
 
 def flood(sockets: list[socket.socket], data: bytes, seconds: float) -> None:
-    """Send ``data`` on each, as far as the other side takes it."""
+    """Send ``data`` on each, as far as the other side accepts it."""
     left = {sock: memoryview(data) for sock in sockets}
     for sock in sockets:
         sock.setblocking(False)
@@ -134,7 +134,7 @@ def test_repeated_offence_is_a_line_in_the_log_not_one_each(broker: Broker) -> N
 
 
 def test_clients_that_never_read_delay_nobody(broker: Broker) -> None:
-    """50 clients ask for 1 MiB again and again, and read nothing."""
+    """50 clients fetch 1 MiB repeatedly, and read nothing."""
     with WireClient((broker.host, broker.port)) as client:
         client.create_topic("large")
         for _ in range(8):

@@ -62,7 +62,7 @@ def client_of(broker: Broker, timeout: float = 30, from_host: str = "") -> WireC
 
 
 def announced(broker: Broker) -> list[tuple[ApiKey, int]]:
-    """Every API with every version that the broker says it serves."""
+    """Every API in every announced version."""
     with client_of(broker) as client:
         answer = client.call(ApiVersionsRequest(), 0)
     found = []
@@ -74,7 +74,7 @@ def announced(broker: Broker) -> list[tuple[ApiKey, int]]:
 
 
 def requests_of(key: ApiKey, version: int, chance: random.Random) -> list[bytes]:
-    """Valid requests, without their length: the default one, and one with something in it."""
+    """Valid requests, without their length: with default values, and with something in them."""
     cls = request_class(key)
     made = [cls()]
     if version >= cls.VERSIONS[0]:
@@ -112,7 +112,7 @@ def mutations(frame: bytes, chance: random.Random) -> Iterator[bytes]:
 
 
 class Attacker:
-    """Sends broken frames, with a new connection whenever the broker closes one."""
+    """Sends broken frames, reconnecting whenever the broker closes the connection."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -231,7 +231,7 @@ def test_random_bytes_harm_nobody(broker: Broker, chance: random.Random) -> None
 def test_produce_with_broken_inner_lengths_harms_nobody(
     broker: Broker, chance: random.Random
 ) -> None:
-    """The same for produces that carry records: the hot path has a decoder of its own."""
+    """The same for produces with records: the hot path has its own decoder."""
     from fault.wire_client import produce_request
 
     attacker = Attacker(broker)

@@ -1,4 +1,4 @@
-"""Names that want to be paths, control sequences or log lines (exam S7)."""
+"""Names that look like paths, control sequences or log lines (exam S7)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def files_of(broker: Broker) -> set[str]:
 
 
 def assert_log_is_not_forged(broker: Broker) -> None:
-    """Each line begins as the broker begins them or is part of a stack dump, and none is ours."""
+    """Each line begins like the broker's or belongs to a stack dump, and none is forged."""
     raw = broker.log_path.read_bytes()
     text = raw.decode("utf-8")
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u2028\u2029\u202e]", text)
@@ -162,7 +162,7 @@ def test_client_id_forges_no_log_line(broker: Broker, name: str) -> None:
 
 @pytest.mark.parametrize("key", [0, 1, 3])
 def test_refused_request_is_traced_to_its_application(broker: Broker, key: int) -> None:
-    """The client id of the connection is in the log: an address alone may be that of many."""
+    """The client id of the connection is in the log: an address alone may belong to many."""
     name = f"billing-{key}"
     with WireClient((broker.host, broker.port), client_id=name) as client:
         client.call(ApiVersionsRequest(), 0)

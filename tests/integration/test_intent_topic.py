@@ -1,4 +1,4 @@
-"""The topic of exactly-once writes, made by brokers as old as there are."""
+"""The topic of exactly-once writes, on brokers of any age."""
 
 from __future__ import annotations
 

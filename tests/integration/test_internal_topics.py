@@ -1,4 +1,4 @@
-"""The topics of coordinators: created when they are first asked for, as the settings say."""
+"""The topics of coordinators: created when first needed, as configured."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_internal_topics_need_no_automatic_creation(auto_create: str) -> None:
 
 
 def test_topic_that_is_not_created_by_itself_is_in_the_log_with_the_reason() -> None:
-    """Metadata has no text for it, and clients ask for a coordinator again in silence."""
+    """Metadata has no field for a message, and clients retry silently."""
     settings = {**SETTINGS, "partition.table.slots": 2, "default.replication.factor": 3}
     with Broker(settings) as broker, WireClient((broker.host, broker.port)) as client:
         for _ in range(2):

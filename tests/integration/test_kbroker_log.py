@@ -1,4 +1,4 @@
-"""``kbroker-log`` on what a real broker left: nothing is wrong with it before and after."""
+"""``kbroker-log`` on the data of a real broker: no errors before and after."""
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition

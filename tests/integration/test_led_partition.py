@@ -1,4 +1,4 @@
-"""A real broker leads a partition by order of a controller of the test's, which is the follower."""
+"""A real broker leads a partition as ordered by the test's controller; the test is the follower."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPIC, FOLLOWER, STRANGER = "led", 9, 77
 
 
 class Follower:
-    """One session of a follower with the broker."""
+    """A follower's session with the broker."""
 
     def __init__(self, broker: Broker, replica: int = FOLLOWER) -> None:
         self.client = WireClient((broker.host, broker.port))
@@ -89,7 +89,7 @@ def metrics_of(broker: Broker) -> str:
 
 
 def produced_anew(broker: Broker, value: bytes) -> bool:
-    """A connection ends with a batch without a sequence number that was under way."""
+    """A connection ends with an in-flight batch without a sequence number."""
     try:
         return produce(WireClient((broker.host, broker.port)), value) is ErrorCode.NONE
     except ConnectionError:

@@ -1,4 +1,4 @@
-"""``kbroker-load`` as it is typed, on a destination that something has happened to."""
+"""The command ``kbroker-load``, on a destination with problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kbroker-load`` as it is typed, against a broker, in one process without Spark."""
+"""The command ``kbroker-load``, against a broker, in one process without Spark."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_records_that_are_deleted_between_plan_and_task_are_a_gap_where_loss_is_
 def test_task_does_not_read_another_topic_than_was_planned(
     kbroker_broker: Broker, tmp_path: Path
 ) -> None:
-    """The topic is recreated between the plan and the task."""
+    """The topic is recreated between planning and the task."""
     make_topic(kbroker_broker, "load-between", 1)
     produce(kbroker_broker.bootstrap, "load-between", [20])
     source = BrokerSource(kbroker_broker.bootstrap, {}, ("load-between",))
@@ -217,7 +217,7 @@ def test_destination_keeps_its_sink(
     second: str,
     says: str,
 ) -> None:
-    """Files that the table is not told of would be missing in it."""
+    """Files missing in the table's log would be missing in the table."""
     topic = f"load-{first}-only"
     make_topic(kbroker_broker, topic, 1)
     produce(kbroker_broker.bootstrap, topic, [20])
@@ -279,7 +279,7 @@ def test_misspelt_client_setting_is_told(
 
 
 def run_without_java(broker: Broker, topic: str, place: Path) -> subprocess.CompletedProcess[str]:
-    """``kbroker-load run`` as a cron job has it, where no JVM can be had."""
+    """``kbroker-load run`` as in a cron job, without a JVM."""
     where = ["--topics", topic, "--dest", str(place / "d")]
     command = ["run", "--bootstrap", broker.bootstrap, *where]
     empty = {"PATH": str(place), "JAVA_HOME": str(place)}
@@ -532,7 +532,7 @@ def test_following_load_ends_at_its_limit(kbroker_broker: Broker, tmp_path: Path
 def test_load_from_before_1970_begins_at_the_start(
     kbroker_broker: Broker, tmp_path: Path, time: str
 ) -> None:
-    """To a broker, -1 ms is the end of the log."""
+    """To a broker, -1 ms means the end of the log."""
     topic = f"load-from-{time[:4]}"
     make_topic(kbroker_broker, topic, 1)
     produce(kbroker_broker.bootstrap, topic, [50])

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A server for the tests of this file, each of which has a table and a load of its own."""
+    """A server for the tests of this file, each with its own table and load."""
     with postgresql() as found:
         yield found
 
@@ -44,7 +44,7 @@ def destination(url: str, table: str) -> list[str]:
 
 
 def places_in(url: str, table: str, topic: str) -> Counter[tuple[int, int]]:
-    """Every (partition, offset) of the topic, each row's content checked."""
+    """All (partition, offset) pairs of the topic, with the content of each row checked."""
     names = '"partition", "offset", "timestamp", "key", "value", "headers"'
     rows = ask(url, f"SELECT {names} FROM {table} WHERE topic = '{topic}'")
     for partition, offset, time_ms, key, value, headers in rows:

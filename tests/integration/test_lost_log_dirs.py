@@ -1,4 +1,4 @@
-"""A start without a data directory of the last one: nothing that was in it is begun again."""
+"""A start without one of the previous data directories: no partition in it starts empty."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def dirs(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def broker(dirs: list[Path]) -> Iterator[Broker]:
-    """Stopped; topic t has a record in each partition, two in each directory."""
+    """A stopped broker; topic t has a record in each partition, two partitions in each
+    directory.
+    """
     with Broker({"log.dirs": ",".join(map(str, dirs))}) as made:
         with WireClient((made.host, made.port)) as client:
             client.create_topic("t", len(PARTITIONS))

@@ -1,4 +1,4 @@
-"""Produce 0 to 2 and Fetch 0 to 3 on the wire of a real broker, and the settings about them."""
+"""Produce 0 to 2 and Fetch 0 to 3 on the wire of a real broker, and their configs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_record_without_key_is_refused_by_a_compacted_topic(
 def test_all_records_at_fault_are_named_up_to_a_thousand(
     client: WireClient, request: pytest.FixtureRequest, version: int, codec: int
 ) -> None:
-    """A producer sends the records again that were not named, without those that were (KIP-467)."""
+    """A producer retries the records that were not named, without those that were (KIP-467)."""
     name = f"t{zlib.crc32(request.node.nodeid.encode())}"
     client.create_topic(name, 2, cleanup_policy="compact")
     cls = ProduceRequest
@@ -124,7 +124,7 @@ def test_zstd_is_refused_by_a_produce_older_than_it(
 
 
 def records_of(version: int, messages: list[OldMessage]) -> bytes:
-    """The messages as a Produce of that version carries them."""
+    """The messages in the format of that Produce version."""
     if version < 3:
         return set_bytes(1 if version == 2 else 0, messages)
     builder = BatchBuilder()

@@ -58,7 +58,7 @@ def test_storage_part_at_toy_size_yields_its_figures(tmp_path, capsys, part):
 def test_broker_that_goes_away_in_the_middle_ends_the_tool_with_one_reason(
     tool, tmp_path, capsys, monkeypatch
 ):
-    """Deleting the topic waited half a minute and hid the reason behind its own traceback."""
+    """Deleting the topic waited half a minute and hid the reason in its own traceback."""
     part = [] if tool is saturate else ["commits"]
     with KbrokerBroker(tmp_path) as broker:
 

@@ -1,4 +1,4 @@
-"""The comparison with the least that a broker must do, at toy size."""
+"""The comparison with a minimal broker, at toy size."""
 
 import pytest
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 @contextmanager
 def mock_cluster():
-    """A mock cluster with one broker: its bootstrap address, and a call that ends it."""
+    """A mock cluster with one broker: its bootstrap address, and a function that stops it."""
     library = librdkafka.load_library()
     for name in ("handle_mock_cluster", "mock_cluster_bootstraps"):
         function = getattr(library, f"rd_kafka_{name}")
@@ -128,7 +128,7 @@ def test_messages_that_never_come_leave_the_run_incomplete(cluster, capsys):
     ],
 )
 def test_tool_whose_broker_is_not_there_says_so_in_one_line(main, arguments, capfd):
-    """Clients try for minutes, with a line for each attempt, and end in a traceback."""
+    """Clients retry for minutes, with a line for each attempt, and end in a traceback."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # it does not listen
         here = f"127.0.0.1:{nobody.getsockname()[1]}"

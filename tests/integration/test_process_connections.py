@@ -1,4 +1,6 @@
-"""Accepted connections: spread, limited, counted again when they close or their process dies."""
+"""Accepted connections: distributed, limited, counted again when they close or their process
+dies.
+"""
 
 from __future__ import annotations
 

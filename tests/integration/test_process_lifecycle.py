@@ -82,7 +82,7 @@ def test_stop_signal_ends_everything_within_two_seconds(broker: Broker, number: 
 
 
 def test_stop_right_after_start_is_orderly() -> None:
-    """A child that was told to stop before it had handlers must neither miss it nor die of it."""
+    """A child that gets SIGTERM before it has handlers must neither miss it nor die of it."""
     broker = double_broker()
     for _ in range(5):
         broker.start()
@@ -215,7 +215,7 @@ def test_broker_stops_when_its_runtime_directory_was_removed(broker: Broker) -> 
 
 
 def test_start_that_fails_does_not_say_that_the_last_stop_was_clean(short_path: Path) -> None:
-    """No log was opened: what a crash left in them is still to be checked."""
+    """No log was opened: logs still have to be checked after the crash."""
     with Broker(directory=short_path) as broker:
         broker.kill_all()
         data = broker.data_dir
@@ -256,7 +256,7 @@ def test_hangup_reaches_the_controller_only(broker: Broker) -> None:
 
 
 def test_quit_signal_prints_all_stacks_and_stops_nothing(broker: Broker) -> None:
-    """``kill -3`` is how people look into a JVM that runs."""
+    """``kill -3`` prints the threads of a running JVM."""
     before = broker.pids
 
     os.kill(broker.pid, signal.SIGQUIT)
@@ -322,7 +322,7 @@ def short_path() -> Iterator[Path]:
 
 
 def test_broker_stops_when_its_starter_is_killed(short_path: Path) -> None:
-    """A test run that is killed must not leave brokers behind."""
+    """A test run that is killed must not leave brokers running."""
     code = (
         "import sys, signal; sys.path[:0] = sys.argv[1:3]\n"
         "from process_harness import double_broker\n"

@@ -42,7 +42,7 @@ def logs(broker: Broker) -> dict[int, bytes]:
 
 
 def write(cluster: Cluster, text: str, count: int) -> None:
-    """Written by the leaders, which wait for nobody."""
+    """Written by the leaders with acks=1."""
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, acks=1, retries=20)
     try:
         sent = [

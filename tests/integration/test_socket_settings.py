@@ -46,7 +46,7 @@ def test_connection_is_closed_when_idle_and_not_before(client: WireClient) -> No
 
 
 def test_connection_that_waits_for_data_is_not_idle(client: WireClient) -> None:
-    """A long poll may take longer than the broker lets a connection be idle."""
+    """A long poll may exceed the idle timeout."""
     end = client.offset("t", 0, -1)
 
     assert client.fetch("t", 0, end, max_wait_ms=2 * IDLE_MS).error_code == 0
@@ -56,7 +56,7 @@ def test_connection_that_waits_for_data_is_not_idle(client: WireClient) -> None:
 
 @pytest.mark.skipif(shutil.which("ss") is None, reason="ss (iproute2) shows the buffers")
 def test_socket_buffers_have_the_sizes_that_are_set(broker: Broker, client: WireClient) -> None:
-    """Linux doubles what it is asked for."""
+    """Linux doubles the requested size."""
     client.metadata("t")
 
     command = ["ss", "-tmn", f"sport = :{broker.port}"]

@@ -1,4 +1,4 @@
-"""The mirror job in one process, between topics of brokers, over kills."""
+"""The mirror job in one process, between topics of brokers, with kills."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def copy(source: Broker, target: Broker, topic: str, *more: str) -> int:
 
 
 def settle(target: Broker) -> None:
-    """Until the offsets of the last pass are decided: the next one would not wait for them."""
+    """Wait until the offsets of the last pass are decided: the next one would not wait for them."""
     with Cluster(target.bootstrap) as cluster:
         await_markers(cluster, "__consumer_offsets")
 
 
 def read(broker: Broker, topic: str, partitions: int) -> list[list[tuple]]:  # type: ignore[type-arg]
-    """(key, value, headers, timestamp) of committed records by partition, in their order."""
+    """(key, value, headers, timestamp) of committed records by partition, in order."""
     with Cluster(broker.bootstrap) as cluster:
         await_markers(cluster, topic)
     consumer = Consumer(
@@ -115,7 +115,7 @@ def test_mirror_leaves_aborted_records_behind(kbroker_broker: Broker, target: Br
 def test_mirror_of_nothing_but_aborted_records_goes_on_behind_them(
     kbroker_broker: Broker, target: Broker
 ) -> None:
-    """A whole fetch of which nothing is copied: no transaction is open then."""
+    """A whole fetch without anything to copy: no transaction is open then."""
     for broker in (kbroker_broker, target):
         create_topic(broker.bootstrap, "undone", 1)
     producer = Producer({"bootstrap.servers": kbroker_broker.bootstrap, "transactional.id": "u"})
@@ -149,7 +149,7 @@ def test_mirror_into_a_topic_that_grew_goes_on_where_it_was(
 
 
 class Counting(InlineRunner):
-    """tasks: how many there were."""
+    """tasks: the number of tasks."""
 
     def __init__(self) -> None:
         self.tasks = 0
@@ -166,7 +166,7 @@ def mirror_of(source: Broker, target: Broker, topic: str) -> tuple[BrokerSource,
 
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Offsets that mirrors commit from now on."""
+    """Offsets committed by mirrors from now on."""
     found: list[int] = []
     commit = transactions.commit_offsets
 
@@ -230,8 +230,9 @@ def test_mirror_renews_an_offset_long_before_it_expires(
     age_s: int,
     renews: bool,
 ) -> None:
-    """Offsets of a group without members expire by the time they were committed at, and a partition
-    without one is copied again from its beginning."""
+    """Offsets of a group without members expire by their commit time, and a partition without one
+    is copied again from its beginning.
+    """
     topic = f"aged-{kept_minutes}-{age_s}"
     create_topic(kbroker_broker.bootstrap, topic, 1)
     produce(kbroker_broker.bootstrap, topic, [5])
@@ -322,7 +323,9 @@ def test_follower_refuses_a_topic_that_was_made_anew(
 def test_partition_that_the_target_does_not_take_leaves_the_others_to_be_copied(
     kbroker_broker: Broker, target: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One after the other, the largest first: without Spark they ended with it, in every run."""
+    """One after the other, the largest first: without Spark all later ones failed with it, in every
+    run.
+    """
     create_topic(kbroker_broker.bootstrap, "large", 3)
     create_topic(target.bootstrap, "large", 3, {"max.message.bytes": "5000"})
     producer = Producer({"bootstrap.servers": kbroker_broker.bootstrap})
@@ -395,7 +398,7 @@ def test_mirror_of_a_cluster_into_itself_is_refused(
 def test_mirror_of_a_pattern_without_a_topic_ends_or_waits_for_one(
     kbroker_broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one that it finds tells whether both sides are one cluster."""
+    """The first topic found reveals whether both sides are one cluster."""
     where = ["--from", kbroker_broker.bootstrap, "--to", kbroker_broker.bootstrap]
     command = [*where, "--pattern", "late-.*", "--master", "none"]
 
@@ -417,7 +420,7 @@ def test_mirror_of_a_pattern_without_a_topic_ends_or_waits_for_one(
 
 
 def test_mirror_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """An empty variable of a shell made another mirror, which copied everything once more."""
+    """An empty shell variable created another mirror, which copied everything again."""
     with pytest.raises(SystemExit) as ended:
         main(["--from", "a:1", "--to", "b:1", "--topics", "t", "--name", ""])
 
@@ -486,7 +489,7 @@ def test_mirror_whose_place_was_deleted_says_which_offsets(
 def test_mirror_killed_at_random_copies_each_record_once(
     kbroker_broker: Broker, target: Broker, rounds: int, tmp_path: Path
 ) -> None:
-    """Small transactions, so that kills fall before, within and after them."""
+    """Small transactions, so that kills happen before, within and after them."""
     name = f"killed-{rounds}"
     for broker in (kbroker_broker, target):
         create_topic(broker.bootstrap, name, 1)

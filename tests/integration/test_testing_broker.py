@@ -1,4 +1,4 @@
-"""kbroker.testing with the real thing: what a user's test suite relies on."""
+"""kbroker.testing with real brokers: what a user's test suite relies on."""
 
 from __future__ import annotations
 

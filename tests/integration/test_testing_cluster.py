@@ -1,4 +1,4 @@
-"""kbroker.testing.Cluster with the real thing: what a user's test suite relies on."""
+"""kbroker.testing.Cluster with real brokers: what a user's test suite relies on."""
 
 from __future__ import annotations
 

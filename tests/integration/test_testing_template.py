@@ -1,4 +1,4 @@
-"""Brokers of tests are forks of a process that has imported them already."""
+"""Brokers of tests are forks of a process that has already imported everything."""
 
 from __future__ import annotations
 

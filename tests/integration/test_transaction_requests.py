@@ -1,4 +1,4 @@
-"""Transactions over the wire: what producers may write, what readers of committed records see."""
+"""Transactions over the wire: what producers may write, and what read_committed consumers see."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def broker() -> Iterator[Broker]:
 
 
 class Producer:
-    """A transactional id, spoken for request by request."""
+    """A transactional id, driven request by request."""
 
     def __init__(self, client: WireClient, name: str) -> None:
         self.client = client
@@ -239,7 +239,9 @@ def test_partition_that_was_not_added_is_refused(client, broker):
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_sequences_of_an_ended_transaction_are_not_taken_for_a_repetition(client, broker, commit):
-    """The first batch arrived without its producer knowing, which uses its numbers once more."""
+    """The first batch arrived without an acknowledgement, and the producer uses its numbers
+    again.
+    """
     topic = f"used-numbers-{commit}"
     client.create_topic(topic)
     producer = Producer(client, topic)

@@ -54,7 +54,7 @@ def broker() -> Iterator[Broker]:
 
 
 def committed_values(broker: Broker) -> list[str]:
-    """Everything a read_committed consumer finds once each transaction has its markers."""
+    """All records that a read_committed consumer finds once each transaction has its markers."""
     with Cluster(broker.bootstrap) as cluster:
         await_markers(cluster, TOPIC)
     consumer = Consumer(
@@ -222,7 +222,7 @@ def test_transaction_past_its_timeout_is_aborted(broker: Broker, client: Client)
     assert client.end(False) == 0
 
     def goes_on() -> bool:
-        """Within the same timeout, which the machine may need for itself."""
+        """Within the same timeout, part of which a slow machine may need."""
         if client.produce(0, "next") == 0 and client.end(True) == 0:
             return True
         client.end(False)
@@ -234,7 +234,7 @@ def test_transaction_past_its_timeout_is_aborted(broker: Broker, client: Client)
 
 
 class Worker:
-    """Commits and aborts transactions with librdkafka; knows what became of each."""
+    """Commits and aborts transactions with librdkafka, and records their outcomes."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -256,7 +256,7 @@ class Worker:
         return producer
 
     def _insist(self, act: Any) -> None:
-        """Until it is done, or is known not to be possible."""
+        """Retry until it succeeds, or is impossible."""
         deadline = time.monotonic() + 40
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Clients as configured, at a real ZooKeeper: chroot, login, TLS, access lists."""
+"""Configured clients of a real ZooKeeper: chroot, login, TLS, ACLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three brokers on one real ZooKeeper, each partition on one of them."""
+"""Three brokers on one real ZooKeeper, with each partition on one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers report to the controller through nodes of a real ZooKeeper."""
+"""Notifications of brokers to the controller through nodes of a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def state(store: KazooClient, number: int) -> dict[str, Any]:
 
 
 def in_sync(broker: Broker, number: int) -> list[int]:
-    """What the metadata of a broker says."""
+    """The ISR in a broker's metadata."""
     with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
         for row in admin.describe_topics([TOPIC])[0]["partitions"]:
             if row.get("partition_index", row.get("partition")) == number:
@@ -108,7 +108,7 @@ def test_failed_log_directory_has_others_lead_the_partitions_in_it(
 def test_in_sync_replicas_that_a_leader_has_written_reach_every_broker(
     store: KazooClient, tmp_path: Path
 ) -> None:
-    """As a Kafka before 2.7-IV2 does it, or a broker that is told to behave like one."""
+    """As Kafka before 2.7-IV2, or a broker configured like that."""
     with ExitStack() as stack:
         brokers = [
             stack.enter_context(

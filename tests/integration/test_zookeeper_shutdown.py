@@ -1,4 +1,4 @@
-"""Brokers of a cluster that stop in order, and what is left of them that do not."""
+"""Controlled shutdowns of brokers in a cluster, and the remains of killed brokers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def store(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
 def brokers(
     zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[int, Broker]]:
-    """The first is the controller."""
+    """Three brokers; the first is the controller."""
     with ExitStack() as stack:
         yield {
             number: stack.enter_context(
@@ -129,7 +129,7 @@ def test_broker_without_others_replicas_stops_at_once(
 def test_killed_broker_ends_its_session_itself(
     brokers: dict[int, Broker], store: KazooClient
 ) -> None:
-    """The kernel kills its other processes; the one with the session survives for so long."""
+    """The kernel kills its other processes; the one with the session survives long enough."""
     with created(store, brokers, 1) as topic:
         before = states(store, topic)
         killed = brokers[2]

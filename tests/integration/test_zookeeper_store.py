@@ -1,4 +1,4 @@
-"""The store at a real ZooKeeper that goes away, comes back, and ends sessions."""
+"""The store with a real ZooKeeper that disconnects, reconnects, and expires sessions."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_paths_of_a_broker_are_created_below_the_chroot(
 def test_node_that_holds_nothing_is_created_as_by_kafka(
     bench: ZooKeeperBench, other: KazooClient
 ) -> None:
-    """Kafka parses any bytes, also none, and does not start then."""
+    """Kafka parses any bytes, even none, and does not start then."""
     bench.close()
     bench.open(top_paths=paths.PERSISTENT_PATHS)
     bench.wait(bench.store.create("/empty"))
@@ -144,7 +144,7 @@ def test_expired_session_is_told_before_the_next(
 def test_writes_across_lost_connections_take_effect_once(
     bench: ZooKeeperBench, cable: Cable
 ) -> None:
-    """Each is conditional on the one before: one that was lost or doubled would end the row."""
+    """Each is conditional on the previous one: a lost or duplicate write would break the chain."""
     bench.wait(bench.store.create("/count", b"0"))
     store = SettledStore(bench.store)
 
@@ -228,7 +228,7 @@ def test_what_changes_without_a_connection_is_reported_after_it(
 
 
 def test_watches_miss_no_change_of_a_busy_node(bench: ZooKeeperBench, other: KazooClient) -> None:
-    """After the last event a read sees everything, however fast the changes came."""
+    """After the last event a read sees everything, however fast the changes were."""
     seen: list[int] = []
     reads: list[Pending[list[str]]] = []
     bench.wait(bench.store.create("/busy"))

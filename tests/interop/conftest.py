@@ -61,7 +61,7 @@ def clients(*names: str) -> list[object]:
 
 
 def combinations(*rows: tuple[Any, ...]) -> list[object]:
-    """Parameters whose texts name clients, with the marks of all of them."""
+    """Parameters that name clients, with the marks of all of them."""
     found = []
     for row in rows:
         names = [one for one in row if isinstance(one, str)]
@@ -119,7 +119,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def driver_of(broker: Broker) -> Iterator[Callable[[str], Driver]]:
-    """Makes drivers by name, once each."""
+    """Creates drivers by name, once each."""
     made: dict[str, Driver] = {}
 
     def get(name: str) -> Driver:
@@ -162,7 +162,9 @@ def driver(request: pytest.FixtureRequest, driver_of: Callable[[str], Driver]) -
 
 @pytest.fixture
 def join(broker: Broker, driver_of: Callable[[str], Driver]) -> Iterator[Callable[..., Member]]:
-    """``join("aiokafka", "group", "topic", ...)`` makes a member; all are closed after the test."""
+    """``join("aiokafka", "group", "topic", ...)`` creates a member; all are closed after the
+    test.
+    """
     joined: list[Member] = []
 
     def make(name: str, group: str, *topics: str, **options: Any) -> Member:
@@ -197,7 +199,7 @@ def _member(
 def transactional(
     broker: Broker, driver_of: Callable[[str], Driver]
 ) -> Iterator[Callable[..., Transactional]]:
-    """``transactional("java 4.3.0", "some-id", timeout_ms=60_000)`` makes a producer."""
+    """``transactional("java 4.3.0", "some-id", timeout_ms=60_000)`` creates a producer."""
     made: list[Transactional] = []
     kinds = {
         "confluent-kafka": ConfluentTransactions,
@@ -225,7 +227,7 @@ def transactional(
 def groups_of(
     broker: Broker, driver_of: Callable[[str], Driver]
 ) -> Iterator[Callable[[str], GroupAdmin]]:
-    """The administration of groups by each client, by its name."""
+    """The admin clients of groups, by client name."""
     made: dict[str, GroupAdmin] = {}
     kinds = {
         "confluent-kafka": ConfluentGroups,
@@ -253,7 +255,9 @@ def topic() -> str:
 
 @pytest.fixture
 def create(driver_of: Callable[[str], Driver]) -> Callable[..., None]:
-    """``create(topic, partitions)`` returns once every client sees it so, also in Apache Kafka."""
+    """``create(topic, partitions)`` returns once every client sees the topic, in Apache Kafka
+    too.
+    """
     admin: Any = driver_of("confluent-kafka")
 
     def work(topic: str, partitions: int = 1) -> None:

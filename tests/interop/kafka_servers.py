@@ -1,4 +1,4 @@
-"""Apache Kafka itself, 3.9 in KRaft mode and 2.7 with a ZooKeeper, on directories of a test.
+"""Apache Kafka, 3.9 in KRaft mode and 2.7 with ZooKeeper, on directories of a test.
 
     with Kafka39(tmp_path) as kafka:
         kafka.bootstrap
@@ -71,7 +71,7 @@ class Server:
         return ["java", *JVM, log4j, *options, "-cp", path, main, *arguments]
 
     def run(self, main: str, *arguments: str) -> str:
-        """Run one of Kafka's tools to its end; returns what it printed."""
+        """Run one of Kafka's tools to its end; returns its output."""
         done = subprocess.run(
             self.java(main, *arguments), capture_output=True, text=True, timeout=60
         )
@@ -138,7 +138,7 @@ class Server:
 
 
 class ZooKeeper(Server):
-    """A ZooKeeper on its own, its data below ``home``."""
+    """A ZooKeeper with its data below ``home``."""
 
     def command(self) -> list[str]:
         options = ("-Dzookeeper.admin.enableServer=false",)

@@ -105,7 +105,7 @@ def send(
     partition: int = 0,
     **config: Any,
 ) -> None:
-    """Each value a batch of its own, so that segments have many."""
+    """Each value in its own batch, so that segments have many."""
     client = producer(bootstrap, **config)
     rest = iter(keys)
     for number, value in enumerate(values):
@@ -245,7 +245,7 @@ def topic_ids(bootstrap: str) -> dict[str, str]:
 
 
 def topic_settings(bootstrap: str, names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The settings each topic has of its own."""
+    """The topic-level configs of each topic."""
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     own = 1  # Source.DYNAMIC_TOPIC
     with admin(bootstrap) as client:
@@ -311,7 +311,7 @@ def reader(bootstrap: str, isolation: str) -> Consumer:
 def records(
     client: Consumer, starts: Mapping[tuple[str, int], int]
 ) -> dict[tuple[str, int], list[Any]]:
-    """(offset, timestamp, key, value digest, headers) of each record, up to the end of each."""
+    """(offset, timestamp, key, value digest, headers) of each record, up to the log end offsets."""
     client.assign([TopicPartition(*place, start) for place, start in starts.items()])
     rows: dict[tuple[str, int], list[Any]] = {place: [] for place in starts}
     unfinished = set(starts)
@@ -351,7 +351,7 @@ def digest(value: bytes | None) -> str | None:
 
 
 def log_bytes(log_dirs: Iterable[Path]) -> dict[str, bytes]:
-    """Every ``.log`` file by its path, the metadata log of KRaft left out."""
+    """Every ``.log`` file by its path, except KRaft's metadata log."""
     return {
         f"{path.parent.name}/{path.name}": path.read_bytes()
         for log_dir in log_dirs
@@ -361,7 +361,7 @@ def log_bytes(log_dirs: Iterable[Path]) -> dict[str, bytes]:
 
 
 def every_file(log_dirs: Iterable[Path]) -> dict[str, bytes]:
-    """Every file of data directories, the sparse rest of indexes cut off."""
+    """Every file of data directories, without the unused ends of indexes."""
     return {
         str(path.relative_to(log_dir.parent)): path.read_bytes().rstrip(b"\0")
         for log_dir in log_dirs
@@ -406,7 +406,7 @@ def await_topics(bootstrap: str, names: Iterable[str]) -> None:
 
 
 def await_compaction(bootstrap: str) -> None:
-    """Wait until the cleaner has been at work; each record sent makes room for a new segment."""
+    """Wait until the cleaner has run; each record sent makes room for a new segment."""
 
     def compacted() -> bool:
         send(bootstrap, COMPACTED, [b"again"], keys=[b"key 1"])

@@ -1,4 +1,4 @@
-"""Topics, settings, records and the cluster, through the administration of each client."""
+"""Topics, configs, records and the cluster, through each admin client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OFFSET_OUT_OF_RANGE = 1
 
 
 def code_of(call: Callable[..., object], *arguments: Any) -> int:
-    """The error code with which the call fails."""
+    """The error code of a failed call."""
     with pytest.raises(ClientError) as failed:
         call(*arguments)
     return failed.value.code

@@ -59,7 +59,7 @@ def check_served(broker: Broker, seen: Seen) -> None:
 
 
 def check_old_formats(broker: Broker, seen: Seen) -> None:
-    """Clients of these formats' time, and searches by time."""
+    """Clients of the time of these formats, and searches by time."""
     for place in sorted(place for place in seen.records if place[0] in moving.OLD):
         topic, number = place
         rows = seen.records[place].all_records
@@ -78,7 +78,7 @@ def adopted(log_dirs: list[Path], *arguments: str) -> int:
 
 
 def move_in(kafka: Kafka, home: Path, seen: Seen, capsys: Any) -> None:
-    """Adopt what Kafka left, and serve it."""
+    """Adopt Kafka's directories, and serve them."""
     broker_id = int(kafka.config.get("node.id", kafka.config.get("broker.id", "")))
     before = moving.every_file(kafka.log_dirs)
     assert adopted(kafka.log_dirs, "--dry-run") == 0

@@ -38,7 +38,7 @@ def kbroker(log_dirs: list[Path], home: Path) -> Broker:
 
 
 def filled(log_dirs: list[Path], home: Path, *, rounds: int, with_ids: bool = True) -> Seen:
-    """A kbroker was here, and was stopped cleanly."""
+    """Directories after a clean shutdown of kbroker."""
     with kbroker(log_dirs, home) as broker:
         moving.fill(broker.bootstrap, broker_id=1, old_formats=False, rounds=rounds)
         join_new_group(broker.bootstrap)
@@ -103,7 +103,7 @@ def check_served(kafka: Kafka, seen: Seen, rewritten: tuple[str, ...] = ()) -> N
 
 
 def check_log(kafka: Kafka) -> None:
-    """Kafka found nothing to mend."""
+    """Kafka had nothing to repair."""
     text = kafka.log_path.read_text()
     # Scripted clients that go away, and the quorum's first election.
     lines = [line for line in text.splitlines() if "kafka.log" in line or "LogManager" in line]
@@ -148,7 +148,7 @@ def test_zookeeper_mode_takes_over_what_kbroker_wrote(tmp_path: Path) -> None:
 
 
 def check_group_is_known(bootstrap: str) -> None:
-    """The new protocol's group is gone, its offsets are there: its partition was loaded."""
+    """The new protocol's group is gone, its offsets are there: the partition was loaded."""
     from confluent_kafka import ConsumerGroupTopicPartitions
 
     wanted = [ConsumerGroupTopicPartitions("of-the-new-protocol")]
@@ -163,7 +163,7 @@ def check_group_is_known(bootstrap: str) -> None:
 
 @pytest.mark.slow
 def test_there_and_back_and_there_again(tmp_path: Path) -> None:
-    """Kafka, kbroker, Kafka, kbroker: what each did is known to the next."""
+    """Kafka, kbroker, Kafka, kbroker: each sees what the previous one did."""
     log_dirs = [tmp_path / "a", tmp_path / "b"]
     directories = ",".join(map(str, log_dirs))
     kafka = Kafka39(tmp_path / "kafka", log_dirs)

@@ -45,14 +45,16 @@ def test_command_of_the_readme_tells_which_versions_are_served(broker: Broker) -
 
 @pytest.fixture(params=RELEASES, ids=lambda release: ".".join(map(str, release)))
 def pinned(request: pytest.FixtureRequest, broker: Broker) -> Iterator[KafkaPython]:
-    """kafka-python, told that the broker is of that release."""
+    """kafka-python, configured for a broker of that release."""
     yield KafkaPython(broker.bootstrap, request.param)
 
 
 def test_pinned_kafka_python_does_all_it_could_then(
     pinned: KafkaPython, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Create, produce with every codec, find, read, alter, extend, cut and delete."""
+    """Create, produce with every codec, search, read, alter, add partitions, delete records and
+    delete.
+    """
     release = tuple(map(int, pinned.name.split()[1].split(".")))
     pinned.create_topic(topic, 1)
     headers = (("release", pinned.name.encode()),)

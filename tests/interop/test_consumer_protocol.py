@@ -75,7 +75,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(autouse=True)
 def clean_log(broker: Broker) -> Iterator[None]:
-    """No errors; but other than everywhere else a test may kill the broker."""
+    """No errors; but unlike elsewhere, a test may kill the broker."""
     yield
     assert not BAD_LINE.findall(broker.log_text), broker.log_text
 
@@ -107,7 +107,7 @@ def produce(broker: Broker, topic: str, values: range) -> None:
 
 
 def wait_for_shares(readers: list[Reader], sizes: list[int]) -> None:
-    """Until the readers have so many partitions, all of them different."""
+    """Wait until the readers own so many partitions, all of them different."""
 
     def are_there() -> bool:
         owned = [reader.owned for reader in readers]

@@ -87,7 +87,7 @@ def writer(broker: Broker, create: Callable[..., None], topic: str) -> Iterator[
 def churn(
     join: Callable[..., Member], names: list[str], group: str, topic: str, **how: object
 ) -> Callable[[random.Random, float], tuple[list[Member], list[Member]]]:
-    """Members come and go for a while; returns those that are there in the end, and all."""
+    """Members join and leave for a while; returns those present at the end, and all."""
 
     def run(chance: random.Random, seconds: float) -> tuple[list[Member], list[Member]]:
         def one() -> Member:
@@ -114,7 +114,7 @@ def churn(
 
 
 def check(writer: Writer, members: list[Member], everyone: list[Member], topic: str) -> None:
-    """Every record came to exactly one member, in order; no partition had two owners at a time."""
+    """Every record went to exactly one member, in order; no partition had two owners at a time."""
 
     def settled() -> bool:
         owners = Counter(where for member in members for where in member.owned)

@@ -1,4 +1,4 @@
-"""Committed offsets and groups, through every client's administration and Kafka's own scripts."""
+"""Committed offsets and groups, through every admin client and Kafka's own scripts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def topic3(topic: str, create: Callable[..., None]) -> str:
 
 
 def code_of(call: Callable[..., object], *arguments: Any) -> int:
-    """The error code with which the call fails."""
+    """The error code of a failed call."""
     with pytest.raises(ClientError) as failed:
         call(*arguments)
     return failed.value.code
@@ -62,7 +62,7 @@ def stripped(offsets: dict[Partition, Offset]) -> dict[Partition, Offset]:
 def test_altered_offsets_come_back_with_their_metadata(
     admin: OffsetAdmin, groups_of: Callable[[str], GroupAdmin], topic3: str, group: str
 ) -> None:
-    """The group comes into being with its offsets; every client sees the same."""
+    """The group is created with its offsets; every client sees the same."""
     offsets = {(topic3, 0): (7, "why: ünïcode"), (topic3, 2): (1 << 40, "")}
     admin.alter_offsets(group, offsets)
     for name in ("confluent-kafka", "kafka-python", "aiokafka", admin.name):

@@ -57,7 +57,7 @@ def partitions_of(topic: str) -> frozenset[Partition]:
 
 
 def write(writer: Driver, topic: str, prefix: str, each: int = 10) -> list[str]:
-    """Some records for every partition; their values."""
+    """Write some records to every partition; returns their values."""
     values = []
     for partition in range(PARTITIONS):
         here = [f"{prefix}-{partition}-{number}" for number in range(each)]
@@ -71,7 +71,7 @@ def values_of(members: Iterable[Member]) -> list[str]:
 
 
 def wait_for(members: Iterable[Member], values: list[str]) -> None:
-    """Until the members have taken at least as many records; then, that they are the same, once."""
+    """Wait until the members have got as many records; then check that they are the same, once."""
     expected = sorted(values)
     members = list(members)
 
@@ -83,7 +83,7 @@ def wait_for(members: Iterable[Member], values: list[str]) -> None:
 
 
 def wait_shared(topic: str, members: list[Member], at_least: int = 1) -> None:
-    """Until the members own all partitions, each at least some, none twice."""
+    """Wait until the members own all partitions, each at least some, none twice."""
 
     def shared() -> bool:
         owned = [member.owned for member in members]
@@ -96,7 +96,7 @@ def wait_shared(topic: str, members: list[Member], at_least: int = 1) -> None:
 
 
 def assert_offsets_rise(members: Iterable[Member]) -> None:
-    """Each member sees the offsets of a partition in order, from one assignment to the next."""
+    """Each member sees increasing offsets of a partition, within an assignment and across."""
     for member in members:
         last: dict[Partition, int] = {}
         for record in member.taken:
@@ -257,8 +257,9 @@ def test_classic_and_consumer_protocol_meet_in_one_group(
     topic6: str,
     group: str,
 ) -> None:
-    """The first member of the new protocol takes the group over with its classic ones; the last of
-    the new protocol to leave hands it back."""
+    """The first member of the new protocol converts the group with its classic members; the last
+    one to leave converts it back.
+    """
     old = join("confluent-kafka", group, topic6)
     wait_shared(topic6, [old], PARTITIONS)
     values = write(writer, topic6, "old", 3)

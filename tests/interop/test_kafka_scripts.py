@@ -44,13 +44,13 @@ Script = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def script(broker: Broker) -> Script:
-    """Runs a main class with ``--bootstrap-server``; returns what it printed."""
+    """Runs a main class with ``--bootstrap-server``; returns its output."""
     return scripts_of(VERSION, broker)
 
 
 @pytest.fixture
 def newest_script(broker: Broker) -> Script:
-    """Likewise, of the newest Kafka."""
+    """The same, of the newest Kafka."""
     return scripts_of(NEWEST, broker)
 
 
@@ -140,7 +140,9 @@ def test_producer_performance_sends_all(
 
 
 def test_api_versions_command_knows_every_api(script: Script) -> None:
-    """The client lists what both sides speak; the broker must announce nothing unusable."""
+    """The client lists the versions that both sides support; the broker must announce nothing
+    unusable.
+    """
     text = script(API_VERSIONS)
     for api in ("Produce(0): 0 to", "Fetch(1): ", "Metadata(3): 0 to", "CreateTopics(19): "):
         assert api in text, text
@@ -203,7 +205,7 @@ def test_transactions_command_lists_describes_and_aborts(
 
 @pytest.mark.parametrize("version", [VERSION, NEWEST])
 def test_what_this_broker_does_not_have_is_described_as_none(broker: Broker, version: str) -> None:
-    """Before they are built: no stack trace, and nothing that is not so."""
+    """Until they are supported: no stack trace, and no false statement."""
     script = scripts_of(version, broker)
     for entity in ("users", "clients", "ips", "client-metrics"):
         assert script(CONFIG_COMMAND, "--describe", "--entity-type", entity).strip() == ""

@@ -1,4 +1,4 @@
-"""Kafka's own tools and Python's administrators move replicas between log directories."""
+"""Kafka's own tools and Python's admin clients move replicas between log directories."""
 
 from __future__ import annotations
 

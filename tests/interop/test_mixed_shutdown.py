@@ -1,4 +1,6 @@
-"""Brokers of Apache Kafka 2.7 and kbrokers in one cluster: who stops asks the other kind."""
+"""Brokers of Apache Kafka 2.7 and kbrokers in one cluster: a broker that stops asks the other
+kind.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ PARTITIONS = 4
 
 
 class Cluster:
-    """Brokers on a ZooKeeper of their own, started by the test."""
+    """Brokers on their own ZooKeeper, started by the test."""
 
     def __init__(self, home: Path, stack: ExitStack) -> None:
         self.protocol = "2.7"
@@ -119,7 +121,7 @@ def test_kafka_that_stops_hands_over_through_a_kbroker(cluster: Cluster) -> None
 
 
 def in_sync(broker: Broker, topic: str) -> list[int]:
-    """Of partition 0, by the metadata of the broker."""
+    """The ISR of partition 0 in the broker's metadata."""
     with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
         (row,) = admin.describe_topics([topic])[0]["partitions"]
         return sorted(row.get("isr_nodes", row.get("isr")))
@@ -129,8 +131,8 @@ def in_sync(broker: Broker, topic: str) -> list[int]:
 def test_leader_of_kafka_has_its_in_sync_replicas_known_to_a_kbroker(
     cluster: Cluster, protocol: str
 ) -> None:
-    """By AlterIsr, or by a state that it writes itself and a notification: of a follower that comes
-    back and catches up.
+    """By AlterIsr, or by writing the state and a notification: for a follower that has caught up
+    again.
     """
     cluster.protocol = protocol
     controller = cluster.kbroker(FIRST)

@@ -45,7 +45,7 @@ JAVA = [name for name in KINDS if name.startswith("old-java")]
 
 
 class OldKcat(Kcat):
-    """kcat, told that the broker is of that release."""
+    """kcat, configured for a broker of that release."""
 
     def __init__(self, bootstrap: str, version: str) -> None:
         super().__init__(bootstrap)
@@ -67,7 +67,7 @@ def _missing(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def client(broker: Broker) -> Iterator[Callable[[str], Any]]:
-    """The clients of this module by name, made once each."""
+    """The clients of this module by name, created once each."""
     made: dict[str, Any] = {}
 
     def make(name: str) -> Any:
@@ -160,7 +160,7 @@ def test_reader_with_small_fetches_gets_on(
     name: str,
     codec: str,
 ) -> None:
-    """A batch of 40 kB, 4 kB a fetch: below version 3 the last message is cut."""
+    """A batch of 40 kB, 4 kB per fetch: below version 3 the last message is truncated."""
     if missing := _missing(name):
         pytest.skip(missing)
     driver_of("confluent-kafka").create_topic(topic)

@@ -24,7 +24,7 @@ START_MS = 1_700_000_000_000
 
 
 def metric(broker: Broker, wanted: str) -> float:
-    """A counter's sum over all processes; after the name may stand ``label=value``."""
+    """A counter's sum over all processes; ``label=value`` may follow the name."""
     name, _, label = wanted.partition(" ")
     label = label.replace("=", '="')
     with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as answer:
@@ -67,7 +67,7 @@ def test_fetch_from_the_end_sees_only_what_comes_later(
 def test_consumer_of_an_empty_topic_waits_and_is_woken(
     broker: Broker, driver: Driver, writer: AdminDriver, made: str
 ) -> None:
-    """The fetch may wait 15 seconds; the record must end that wait, not its deadline."""
+    """The fetch may wait 15 seconds; the record must end that wait, not its timeout."""
     waited = metric(broker, FETCHES_WAITED)
     patient = options(driver, fetch_max_wait_ms=15_000)
     with ThreadPoolExecutor(1) as pool:
@@ -142,7 +142,9 @@ def test_small_partition_limit_still_reads_all(
 def test_many_partitions_in_one_consumer_are_read_completely(
     broker: Broker, driver: Driver, writer: AdminDriver, topic: str
 ) -> None:
-    """Incremental sessions: partitions run dry one after the other, and get news later."""
+    """Incremental sessions: partitions are exhausted one after the other, and get new records
+    later.
+    """
     writer.create_topic(topic, 12)
     wait_until(lambda: writer.partitions(topic) == 12)
     total = 0

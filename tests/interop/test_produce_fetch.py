@@ -1,4 +1,4 @@
-"""Every client writes in every way it has, and reads back what it wrote."""
+"""Every client writes in every way it has, and reads it back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batches(broker: Broker, topic: str, partition: int = 0) -> list[tuple[int, i
 def test_produce_with_codec_is_stored_so_and_read_back(
     broker: Broker, driver: Driver, made: str, codec: str
 ) -> None:
-    """The batches keep the producer's compression: the broker does not pack anew."""
+    """The batches keep the producer's compression: the broker does not recompress."""
     messages = payloads(200)
     offsets = driver.produce(made, messages, codec=codec)
     if driver.name != "kcat":
@@ -66,7 +66,7 @@ def test_produce_with_acks_is_stored(broker: Broker, driver: Driver, made: str, 
 def test_idempotent_producer_gets_an_id_and_is_stored_once(
     broker: Broker, driver: Driver, made: str
 ) -> None:
-    """Two producers, several batches each: sequence numbers start anew with each id."""
+    """Two producers, several batches each: sequence numbers start at 0 with each id."""
     for _ in range(2):
         driver.produce(made, payloads(300), idempotent=True)
     stored = batches(broker, made)
@@ -119,7 +119,7 @@ LARGE_CONFIG = {  # makes each client send more than the broker accepts
 
 @pytest.mark.parametrize("driver", ALL, indirect=True)
 def test_message_just_within_the_limit_is_stored_and_read_whole(driver: Driver, made: str) -> None:
-    """The batch is larger than what a fetch of these clients asks for by default."""
+    """The batch is larger than the default fetch size of these clients."""
     message = Message(b"x" * (MAX_MESSAGE_BYTES - 200), b"k")
     config = LARGE_CONFIG[driver.name.split()[0]]
     driver.produce(made, [message, Message(b"after")], **config)

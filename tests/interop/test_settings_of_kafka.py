@@ -1,4 +1,4 @@
-"""The broker's settings against the table that Kafka 2.7 prints of its own."""
+"""The broker's configs compared with the table printed by Kafka 2.7."""
 
 from __future__ import annotations
 

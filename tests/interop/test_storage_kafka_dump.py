@@ -1,4 +1,4 @@
-"""Apache Kafka's own dump tool reads what the log wrote, and finds nothing wrong with it."""
+"""Apache Kafka's own dump tool reads the log's files, and reports no errors."""
 
 import re
 

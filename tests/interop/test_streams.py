@@ -39,7 +39,7 @@ Start = Callable[[str], "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def start(broker: Broker, topic: str, group: str, tmp_path: Path) -> Iterator[Start]:
-    """Starts an instance of the application, by the name of its state's folder."""
+    """Starts an instance of the application, by the name of its state directory."""
     classes = classes_of(VERSION, "kafka-streams", sorted((SOURCES / "streams").glob("*.java")))
     path = f"{classes}:{libraries(VERSION, 'kafka-streams')}/*"
     started: list[subprocess.Popen[bytes]] = []
@@ -63,7 +63,7 @@ def start(broker: Broker, topic: str, group: str, tmp_path: Path) -> Iterator[St
 
 
 def stop(one: subprocess.Popen[bytes]) -> None:
-    """In order: it commits and leaves."""
+    """Orderly: it commits and leaves."""
     assert one.stdin is not None
     one.stdin.close()
     assert one.wait(40) == 0
@@ -96,7 +96,7 @@ def test_word_count_is_exact_over_stops_and_kills(
             written.update(word for words in batch for word in words)
 
     def counted() -> bool:
-        """The last committed count of each word is right; no word was ever counted too high."""
+        """The last committed count of each word is correct; no word was ever counted too high."""
         found = writer.fetch(f"{topic}-out", 1_000_000, committed=True, timeout_s=1, **soon)
         counts = [(record.key.decode(), int(record.value)) for record in found]  # type: ignore[union-attr,arg-type]
         last = {}

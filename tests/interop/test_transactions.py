@@ -48,7 +48,7 @@ def writer(driver_of: Callable[[str], Driver]) -> AdminDriver:
 
 @pytest.fixture
 def identity(group: str) -> str:
-    """A transactional id of this test alone."""
+    """A transactional id unique to this test."""
     return f"tx-{group}"
 
 
@@ -84,7 +84,8 @@ def test_every_client_reads_what_is_committed_only(
     driver: OffsetDriver, transactional: Make, writer: AdminDriver, made: str, identity: str
 ) -> None:
     """Aborted, committed and plain records in turns, and an open transaction at the end, which
-    hides all that is behind its first record."""
+    hides everything after its first record.
+    """
     producer = transactional("confluent-kafka", identity)
     producer.init()
     expected, everything = [], []
@@ -213,7 +214,7 @@ def test_read_process_write_is_exactly_once(
 def test_offsets_of_a_past_generation_are_refused(
     protocol: str, transactional: Make, join: Join, writer: AdminDriver, made: str, group: str
 ) -> None:
-    """KIP-447: a member's generation or epoch comes with the offsets, and is checked."""
+    """KIP-447: a member's generation or epoch is sent with the offsets, and checked."""
     writer.produce(made, [Message(b"in")])
     options = {"protocol": protocol, "commit_on_revoke": False}
     member: Any = join("confluent-kafka", group, made, **options)

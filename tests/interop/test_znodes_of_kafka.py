@@ -36,7 +36,7 @@ def make_history(bootstrap: str) -> None:
 
 
 def shape(value: Any) -> Any:
-    """A document without what differs from run to run."""
+    """A document without the parts that differ between runs."""
     if isinstance(value, dict):
         return {key: shape(inner) for key, inner in value.items()}
     if isinstance(value, list):

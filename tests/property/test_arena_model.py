@@ -1,4 +1,4 @@
-"""The arena's buddy allocator against a list of what is allocated."""
+"""The arena's buddy allocator compared with a list of allocations."""
 
 import mmap
 import random

@@ -77,7 +77,7 @@ records = st.tuples(
     st.integers(1, 30),
 )
 def test_reader_gives_what_the_record_walk_gives(batches, codec, start, length, rows_max):
-    """Oracle: ``kbroker.record.batch``, which shares nothing with the reader but the codecs."""
+    """Oracle: ``kbroker.record.batch``, which shares only the codecs with the reader."""
     data = b""
     base = 0
     for rows in batches:

@@ -1,4 +1,4 @@
-"""Assignors on random groups: complete, balanced, sticky, the same for any order of input."""
+"""Assignors on random groups: complete, balanced, sticky, independent of the order of input."""
 
 from __future__ import annotations
 
@@ -156,7 +156,9 @@ def test_range_gives_each_subscriber_one_stretch(seed: int, is_equal: bool) -> N
 
 @pytest.mark.parametrize("assignor", assignors.NAMES)
 def test_large_group_is_assigned_in_time_for_each_of_its_joins(assignor: str) -> None:
-    """300 members on 1,000 partitions; the bound is generous, a slow algorithm misses it far."""
+    """300 members on 1,000 partitions; the bound is generous, a slow algorithm exceeds it by
+    far.
+    """
     import time
 
     find = assignors.find(assignor)

@@ -1,4 +1,4 @@
-"""A checkpoint of which few lines are changed: as if every line had been read and written."""
+"""A checkpoint with few changed lines: as if every line had been read and written."""
 
 from __future__ import annotations
 

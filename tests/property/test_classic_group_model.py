@@ -1,4 +1,4 @@
-"""Random lives of consumers in one group of the classic protocol, checked against what must hold.
+"""Random lives of consumers in one group of the classic protocol, checked against its invariants.
 
 What must hold: a partition has one owner in a generation; a generation has one leader; every
 request is answered in bounded time; nobody is obeyed with a generation whose successor has been
@@ -89,7 +89,7 @@ class Group:
 
 
 class Consumer:
-    """A client that behaves as real ones do, when it is let."""
+    """A client that behaves like a real one, when it gets its turn."""
 
     def __init__(self, group: Group, number: int) -> None:
         chance = group.random
@@ -181,7 +181,7 @@ class Consumer:
         self.pending.then(lambda done: self.group.watch_owner(done, generation, who))
 
     def rejected(self, code: int) -> None:
-        """Join again, as what the code leaves of it."""
+        """Join again, with or without the member id, depending on the error."""
         self.state = OUT
         self.pending = None
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
@@ -213,7 +213,7 @@ class Consumer:
 
 
 def run_step(group: Group, consumers: list[Consumer]) -> None:
-    """One random thing happens."""
+    """One random event."""
     chance, host = group.random, group.host
     consumer = chance.choice(consumers)
     kind = chance.random()

@@ -77,7 +77,7 @@ def benches(tmp_path: Path) -> tuple[ShortBench, Bench]:
 
 
 def same(short: Bench, long: Bench) -> None:
-    """End the turn of both and compare all there is."""
+    """End the turn of both and compare everything."""
     short.end_turn()
     long.end_turn()
     assert sorted(short.answers()) == sorted(long.answers())

@@ -1,5 +1,5 @@
-"""Random records, tombstones, transactions and idempotent producers in a compacted log, against a
-dict.
+"""Random records, tombstones, transactions and idempotent producers in a compacted log, compared
+with a dict.
 
 After each compaction every record below its end is the last of its key and was not aborted, every
 last value is there under its own offset with its own bytes, tombstones and markers stay for their
@@ -44,7 +44,7 @@ class Written(NamedTuple):
 
 
 class Model:
-    """A log, all that was ever written to it, and how far it was compacted."""
+    """A log, everything ever written to it, and the end of its compacted part."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -222,7 +222,7 @@ class Model:
         assert len(self.log.segments) <= 2 + GROUP_SEGMENTS_MAX + self.log.segments.size // 700
 
     def check_reader(self, survivors: dict[int, Written]) -> None:
-        """A reader of committed records sees each that is left, once, in order."""
+        """A read_committed consumer sees each remaining record, once, in order."""
         engine = FetchEngine(self.store.table, 0, self.store.dirs)
         engine.put_topic("t", bytes(range(16)), [0])
         at = self.random.randint(0, self.log.log_end_offset)

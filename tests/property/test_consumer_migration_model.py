@@ -1,4 +1,4 @@
-"""Random lives of a group whose members speak either protocol, and change over.
+"""Random lives of a group whose members use either protocol, and switch.
 
 The group moves up when a consumer joins it, and down when the last one goes; meanwhile members
 come, go, crash and hold on to partitions, and the shard loads again. Never do two members of the
@@ -148,7 +148,7 @@ class MixedLife:
         self.host.reload()
 
     def change_over(self) -> None:
-        """A rolling upgrade or its way back: a static member is started with the other protocol."""
+        """A rolling upgrade or downgrade: a static member is restarted with the other protocol."""
         static = [m for m in self.classics if m.client.instance_id and m.pending is None]
         if static:
             old = self.random.choice(static)
@@ -170,7 +170,7 @@ class MixedLife:
                 assert other == member.member_id, (other, member.member_id, partition)
 
     def present(self, group: object) -> list[FakeConsumer | ClassicConsumer]:
-        """The clients that are in the group as it is; others find out that they are not."""
+        """The clients that are members; others find out that they are not."""
         found: list[FakeConsumer | ClassicConsumer] = []
         if isinstance(group, ConsumerGroup):
             found += [m for m in self.consumers if m.member_id in group.members]

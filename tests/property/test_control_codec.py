@@ -69,7 +69,7 @@ def answer_over_the_wire(answer: ControlAnswer, request: Any, version: int) -> C
 
 
 def topic_ids(draw: Any, keys: Any, is_on_the_wire: bool) -> dict[str, bytes]:
-    """Below the versions that carry ids, both sides compute them."""
+    """In versions without ids, both sides compute them."""
     ids = {}
     for name in {name for name, _ in keys}:
         ids[name] = local_topic_id(CLUSTER, name)
@@ -133,7 +133,7 @@ def test_update_metadata_round_trips(data):
 
 
 def live_brokers(version: int) -> Any:
-    """Version 0 has one address, versions below 3 have no names of listeners."""
+    """Version 0 has one address, versions below 3 have no listener names."""
     protocols = st.sampled_from(["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"])
     names = st.text(min_size=1, max_size=5)
     hosts = st.text(min_size=1, max_size=9)
@@ -296,6 +296,6 @@ def test_unknown_security_protocol_is_impossible(number):
 
 
 def test_local_topic_id_depends_on_cluster_and_name():
-    """The bytes are what every broker of a cluster must compute."""
+    """Every broker of a cluster must compute the same bytes."""
     assert local_topic_id("c", "t").hex() == "3069da28910884bc9ded0036ecd6fed2"
     assert len({local_topic_id(c, t) for c in "ab" for t in "ab"}) == 4

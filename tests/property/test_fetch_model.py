@@ -24,7 +24,7 @@ STEP = st.one_of(
 
 
 class Run:
-    """One engine and log; ``at`` is where a consumer stands that fetches on and on."""
+    """One engine and log; ``at`` is the position of a consumer that fetches continuously."""
 
     def __init__(self, folder: str, interval: int, version: int) -> None:
         self.bench = FetchBench(Path(folder), max_open_files=4)
@@ -116,7 +116,7 @@ WANTS = st.lists(
     st.sampled_from([8, 13]),
 )
 def test_session_answers_as_a_model_of_its_partitions(rounds, limit, version):
-    """The model: a dict in order of service, and what the client was told of each partition."""
+    """The model: a dict in order of service, and the last response about each partition."""
     with tempfile.TemporaryDirectory() as folder:
         bench = FetchBench(Path(folder))
         logs = bench.topic("t", 6)

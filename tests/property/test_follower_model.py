@@ -44,7 +44,7 @@ def covered_bytes(data: bytes, start: int) -> range:
 
 
 class Pair:
-    """A leader, its follower, and where each batch of the leader begins."""
+    """A leader, its follower, and the start of each batch of the leader."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -74,7 +74,7 @@ class Pair:
             append(self.leader, batch(count, size=self.random.randint(0, 200)))
 
     def fetch(self, damage: bool) -> None:
-        """Whole, in part, or with some bytes changed of those that a checksum or a rule covers."""
+        """Whole, in part, or with changed bytes that a checksum or a rule covers."""
         have = len(log_bytes(self.follower))
         data = bytearray(log_bytes(self.leader)[have:])
         data = data[: self.random.randint(0, len(data))]
@@ -147,7 +147,7 @@ def test_follower_is_a_prefix_of_its_leader_whatever_arrives(tmp_path: Path, see
 
 @pytest.mark.parametrize("seed", range(20))
 def test_follower_takes_nothing_it_cannot_read_back(tmp_path: Path, seed: int) -> None:
-    """Bytes changed anywhere, also where no checksum looks: the log stays one that recovers."""
+    """Bytes changed anywhere, even where no checksum covers them: the log stays recoverable."""
     chance = random.Random(seed)
     store = LogStore(tmp_path)
     follower = store.open(role=FOLLOWER, **CONFIG)

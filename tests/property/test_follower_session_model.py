@@ -23,7 +23,7 @@ PARTITIONS, STEPS = 6, 400
 
 
 class Model:
-    """The logs, and what the follower has asked for and was told, by partition."""
+    """The logs, and the follower's requests and responses, by partition."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -41,7 +41,7 @@ class Model:
             self.bench.engine.wake_slot(log.slot, self.bench.now_ms)
 
     def change(self) -> None:
-        """Something happens to a log."""
+        """A random change of a log."""
         index = self.random.randrange(PARTITIONS)
         log = self.logs[index]
         kind = self.random.choice(
@@ -72,7 +72,9 @@ class Model:
         return min(slot["high_watermark"][0], log.batches[-1].base_offset)
 
     def fetch(self) -> None:
-        """One request, in which some partitions move, come or go; its response is checked."""
+        """One request, in which some partitions move, are added or removed; its response is
+        checked.
+        """
         named: dict[int, int] = {}
         for index, log in enumerate(self.logs):
             offset = self.wanted.get(index)
@@ -97,7 +99,7 @@ class Model:
         self.check(response)
 
     def wait(self) -> None:
-        """A request that waits until a change ends that, or for its time."""
+        """A request that waits until a change completes it, or for its timeout."""
         response = self.follower.start({}, max_wait_ms=500)
         for _ in range(6):
             if response is None:

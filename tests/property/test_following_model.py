@@ -1,4 +1,5 @@
-"""Replicas that lead and follow in turn, cleanly elected or not, driven by ``FollowedPartition``.
+"""Replicas that lead and follow in turn, with clean or unclean elections, driven by
+``FollowedPartition``.
 
 Leaders answer late, with errors and with damaged bytes; followers crash. Once a follower has caught
 up its log is the leader's, byte for byte, and at every moment that it fetches a prefix of it. A
@@ -70,7 +71,7 @@ class LogToFollow:
 
 
 class Follower:
-    """One that asks and fetches, in no time but that of ``now_ms``."""
+    """A follower whose requests take no time except that of ``now_ms``."""
 
     def __init__(self, log: PartitionLog, leader: PartitionLog, epoch: int, seed: int) -> None:
         self.chance = random.Random(seed)

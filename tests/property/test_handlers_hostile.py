@@ -30,7 +30,7 @@ BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
 def random_value(random: Random, message: type[Message], field: Field, version: int) -> Any:
-    """A value that may be in the field, often one that means something."""
+    """A possible value of the field, often a meaningful one."""
     if field.nullable_in(version) and random.random() < 0.3:
         return None
     if field.is_array:

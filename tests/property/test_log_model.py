@@ -1,4 +1,5 @@
-"""Random operations on a log, with kills and power cuts in between, against a list of records.
+"""Random operations on a log, with kills and power failures in between, compared with a list of
+records.
 
 After each step everything below the recovery point is there, the log is a prefix of what was
 appended, offsets are contiguous, and the slot, the files and the lookups agree. A failure prints
@@ -127,7 +128,7 @@ class Model:
                     index.write_bytes(self.random.randbytes(self.random.randint(0, 100)))
 
     def forget_producer(self) -> None:
-        """The test's producer starts over with a new id's worth of state: skip to the log's next
+        """The test's producer starts over with the state of a new id: skip to the log's next
         sequence.
         """
         entry = self.log.appender.producers.entries.get(5)

@@ -1,4 +1,4 @@
-"""LZ4 blocks of regular content: what the decoder for them accepts, liblz4 reads the same way."""
+"""LZ4 blocks of regular content: whatever their decoder accepts, liblz4 reads the same way."""
 
 import random
 import string
@@ -25,7 +25,7 @@ ENDLESS = 1 << 40
 
 
 def words_of(chance: random.Random, size: int) -> bytes:
-    """Log lines of recurring words, which the decoder is made for."""
+    """Log lines of recurring words, which the decoder is optimised for."""
     vocabulary = ["".join(chance.choices(string.ascii_letters, k=7)) for _ in range(100)]
     lines = ""
     while len(lines) < size:
@@ -132,7 +132,7 @@ TAIL = b"\xc0" + b"abcdefghijkl"  # a last sequence of twelve literals
 
 
 def sequence(literals: bytes, distance: int, match: int) -> bytes:
-    """One sequence; lengths as the format has them."""
+    """One sequence, with lengths in the LZ4 format."""
 
     def extension(length: int) -> bytes:
         return (
@@ -193,7 +193,7 @@ def test_malformed_block_is_left_to_the_library(case: str) -> None:
 @pytest.mark.parametrize("literals", range(13))
 @pytest.mark.parametrize("spare", range(14))
 def test_end_of_a_block_follows_the_rules_of_the_library(literals: int, spare: int) -> None:
-    """The last match and the last literals, at each distance from the end of input and of room."""
+    """The last match and the last literals, at each distance from the end of input and output."""
     block = sequence(b"x" * 20, 16, 8) + PLAIN * 40 + bytes([literals << 4]) + b"y" * literals
     room = 20 + 8 * 41 + literals + spare - 5
 
@@ -205,7 +205,7 @@ def test_end_of_a_block_follows_the_rules_of_the_library(literals: int, spare: i
 
 
 def test_frames_of_every_kind_in_turn_decode_to_their_content() -> None:
-    """Patience is carried from frame to frame: given up, left untried, tried again."""
+    """Patience is carried from frame to frame: exhausted, not tried, tried again."""
     address = lz4_decode_block()
     if not address:
         pytest.skip("this build of the lz4 package does not show LZ4_decompress_safe")
@@ -224,7 +224,7 @@ def test_frames_of_every_kind_in_turn_decode_to_their_content() -> None:
 def test_damaged_batches_of_words_get_the_verdict_of_the_library(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The twin's decoder is made to be the frame decoder of the lz4 package."""
+    """The twin's decoder is that of the lz4 package."""
     chance = random.Random(seed)
     builder = BatchBuilder(LZ4)
     for _ in range(40):

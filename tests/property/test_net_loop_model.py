@@ -25,7 +25,9 @@ LOG_BYTES = 1_500_000
 
 
 class Client:
-    """A connection, what it still has to send, and the correlation ids it is owed, in order."""
+    """A connection, the bytes it still has to send, and the correlation ids it expects, in
+    order.
+    """
 
     def __init__(self, harness: Harness) -> None:
         self.socket = harness.connect()
@@ -56,7 +58,7 @@ class Client:
         self.unsent += frame
 
     def move(self, random_: random.Random) -> None:
-        """Send and receive some bytes; check what came."""
+        """Send and receive some bytes; check the responses."""
         limit = random_.choice((1, 50, 4000, 1 << 20))
         try:
             self.unsent = self.unsent[self.socket.send(self.unsent[:limit]) :]
@@ -99,7 +101,7 @@ def fetch(random_: random.Random, number: int) -> bytes:
 
 
 def write_log(directory: Path) -> None:
-    """15 batches' worth of bytes that only have to look like a log to a fetch."""
+    """15 batches' worth of bytes that only look like a log to a fetch."""
     log = directory / "t-0"
     log.mkdir()
     batch_size = LOG_BYTES // 15

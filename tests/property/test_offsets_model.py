@@ -1,4 +1,4 @@
-"""Random commits, transactions, deletions and loads of the offsets, against dicts.
+"""Random commits, transactions, deletions and loads of the offsets, compared with dicts.
 
 What a machine holds must be what the model holds after each step, and again when a new machine has
 loaded the log, written as a broker could have written it: batches of any size and codec, records of
@@ -125,7 +125,7 @@ class Model:
             self.forget(key)
 
     def append_foreign(self) -> None:
-        """A record of any version, as an older or newer broker wrote it; or one of a group."""
+        """A record of any version, as written by an older or newer broker; or one of a group."""
         random = self.random
         group, topic, partition = key = self.key()
         offset, metadata = random.choice(OFFSETS), random.choice(METADATA)

@@ -1,5 +1,5 @@
-"""Random logs with messages of formats 0, 1 and batches of format 2, compacted again and again,
-against a list.
+"""Random logs with messages of formats 0, 1 and batches of format 2, compacted repeatedly, compared
+with a list.
 
 Whatever the formats and codecs: after a pass each key of the clean section has its last message
 alone, under its own offset, with its own bytes and time, in the format and codec it had; what is
@@ -37,7 +37,7 @@ CONFIG = {**COMPACTED, "segment.bytes": 4000}
 
 
 class Model:
-    """A log that another broker left, all that was in it, and how far it was compacted."""
+    """A log from another broker, its original content, and the end of its compacted part."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -192,7 +192,7 @@ def test_old_formats_compacted_at_random_equal_the_list(tmp_path, seed):
 
 
 def test_seeds_reach_what_they_are_for(tmp_path):
-    """Wrappers that lose some messages and not others, and tombstones that go."""
+    """Wrappers that lose some messages and not others, and removed tombstones."""
     cut = tombstones = 0
     for seed in range(8):
         model = Model(tmp_path / str(seed), seed)
@@ -240,7 +240,7 @@ def test_wrapper_around_anything_is_compacted_or_named(tmp_path, magic):
 
 
 def damaged_set(draw: random.Random, magic: int) -> bytes:
-    """Three messages, of which a few bytes are wrong; often with a checksum that is right."""
+    """Three messages with a few wrong bytes; often with a valid checksum."""
     rows = [
         OldMessage(n, -1, b"k%d" % draw.randrange(2), b"v" * draw.randrange(9)) for n in range(3)
     ]

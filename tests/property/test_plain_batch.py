@@ -1,4 +1,4 @@
-"""The batch of an operation is what the builder of batches makes. A failure prints its seed."""
+"""The batch of an operation equals that of the batch builder. A failure prints its seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LZ4 frames decoded straight into place equal what the library's frame decoder makes of them."""
+"""LZ4 frames decoded in place equal the result of the library's frame decoder."""
 
 import random
 

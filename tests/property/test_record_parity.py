@@ -1,4 +1,4 @@
-"""The compiled record code against its twin in Python, on generated input."""
+"""The compiled record code compared with its twin in Python, on generated input."""
 
 import pytest
 from hypothesis import given

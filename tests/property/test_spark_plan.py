@@ -1,4 +1,4 @@
-"""Plans of Spark tasks: nothing twice, nothing left out, sizes near the target."""
+"""Plans of Spark tasks: no duplicates, no gaps, sizes near the target."""
 
 import math
 import random
@@ -37,7 +37,7 @@ def partition_ranges(draw):
 
 
 def covered(ranges):
-    """[(start, end)] by partition; fails where two overlap or meet with a gap."""
+    """[(start, end)] by partition; fails if two overlap or have a gap between them."""
     by_partition = {}
     for one in sorted(ranges, key=lambda r: (r.topic, r.partition, r.start)):
         assert one.count > 0
@@ -108,7 +108,7 @@ def test_target_is_clamped():
 
 
 def connector_parts(counts, min_partitions):
-    """The connector's documented formula, written down once more."""
+    """The connector's documented formula, implemented again."""
     counts = [count for count in counts if count > 0]
     if len(counts) >= min_partitions:
         return [1] * len(counts)

@@ -1,4 +1,4 @@
-"""Random transactions of several producers in one log, against a list of what became of them.
+"""Random transactions of several producers in one log, compared with a list of their outcomes.
 
 After each step the last stable offset and the aborted transactions equal the model's, and a reader
 of committed records, with any limits and from any offset, sees just the committed ones: it gets the
@@ -29,7 +29,7 @@ OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 
 
 class Transaction:
-    """One producer's, from its first record on; last is the offset of its marker."""
+    """A producer's transaction, from its first record on; last is the offset of its marker."""
 
     def __init__(self, producer_id: int, first: int) -> None:
         self.producer_id = producer_id
@@ -39,7 +39,7 @@ class Transaction:
 
 
 class Model:
-    """A log, what must be in it, and an engine that reads it."""
+    """A log, its expected content, and an engine that reads it."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -107,7 +107,7 @@ class Model:
         self.log.delete_records(self.start)
 
     def truncate(self) -> None:
-        """Cut the log on a batch's border, at or above the log start."""
+        """Truncate the log at a batch boundary, at or above the log start offset."""
         borders = [base for base in self.batches if base >= self.start]
         if not borders:
             return

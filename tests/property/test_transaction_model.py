@@ -1,4 +1,4 @@
-"""Random producers of one transactional id against partitions that a list models.
+"""Random producers of one transactional id on partitions modelled by lists.
 
 Producers of both protocols start, write, commit, abort, and are replaced while they still send;
 requests come late and twice; the log rejects records, holds them back, or loses what was not yet
@@ -54,7 +54,7 @@ class DataPartition:
         return 0
 
     def outcomes(self) -> Iterator[tuple[str, bool | None]]:
-        """Each write with how it ended, None if it has not."""
+        """Each write with its outcome, None if it has none yet."""
         for at, (producer_id, what) in enumerate(self.entries):
             if isinstance(what, str):
                 ends = (e for p, e in self.entries[at:] if p == producer_id and e in (True, False))
@@ -62,7 +62,7 @@ class DataPartition:
 
 
 class Producer:
-    """One process that uses the transactional id; it never changes its mind about an end."""
+    """A process that uses the transactional id; it never changes its mind about an end."""
 
     def __init__(self, number: int, protocol: int) -> None:
         self.number = number
@@ -102,7 +102,7 @@ class Run:
     # -- markers -----------------------------------------------------------------------------
 
     def call(self, to: Any, operation: Operation[Any, Any], request: Any) -> Pending:
-        """Calls that are held back end in their order, as those of one mailbox do."""
+        """Delayed calls complete in order, like those of one mailbox."""
         if operation is WRITE_MARKERS and self.is_held:
             self.held.append((Pending(), to, request))
             return self.held[-1][0]
@@ -207,7 +207,7 @@ class Run:
         producer.next()
 
     def repeat(self) -> None:
-        """Something sent long ago arrives, perhaps again."""
+        """An old message arrives, perhaps again."""
         what, identity, argument = self.random.choice(self.late)
         is_stale = identity < self.current
         if what == "verify":
@@ -288,7 +288,7 @@ class Run:
                 self.write(producer)
 
     def settle(self) -> None:
-        """All is well again: everything comes to its end."""
+        """All faults end: every operation completes."""
         self.heal()
         self.host.advance(TIMEOUT_MS + 2 * INTERVAL_MS)
         found = [txn.state for txn in self.host.machine.transactions.values()]
@@ -323,7 +323,7 @@ class Run:
                 decided[identity] = value.transaction_status
 
     def check_prefix(self, length: int) -> None:
-        """A coordinator that loads only the first records brings them to their end."""
+        """A coordinator that loads only the first records completes their transactions."""
         host = TransactionHost(**{INTERVAL: str(INTERVAL_MS)})
         host.add_topic("t", PARTITIONS)
         host.log = list(self.host.log[:length])

@@ -1,4 +1,4 @@
-"""Transactions of offsets alone, their two coordinators in different processes.
+"""Transactions of offsets alone, with their two coordinators in different processes.
 
 One producer commits offsets in one transaction after the other, back to back, in either protocol.
 The questions of the offsets' partition, the markers of the transaction coordinator and the answers
@@ -62,7 +62,7 @@ class Run:
     def ask_transactions(
         self, transactional_id: str, producer_id: int, epoch: int, add: bool
     ) -> Pending:
-        """A question of the offsets' partition."""
+        """A request of the offsets' partition."""
         answer = Pending()
         self.asking += 1
 
@@ -112,7 +112,7 @@ class Run:
             self.transactions.advance(random.choice((1, 30)))
 
     def wait(self, outcome: Pending) -> Any:
-        """The response; the error code of one that the process could not give."""
+        """The response, or the error code if there is none."""
         for _ in range(STEPS_MAX):
             if outcome.done:
                 break
@@ -149,7 +149,7 @@ class Run:
         self.settle()
 
     def transaction(self, producer: tuple[int, int], number: int, commit: bool) -> tuple[int, int]:
-        """The producer as it is after it."""
+        """The producer after the transaction."""
         second = self.protocol == 2
         if not second:
             self.insist(
@@ -174,7 +174,7 @@ class Run:
         return (response.producer_id, response.producer_epoch) if second else producer
 
     def settle(self) -> None:
-        """Everything on its way arrives."""
+        """All messages in flight arrive."""
         while self.to_transactions or self.to_offsets:
             self.step()
         found = self.offsets.fetch(group=GROUP)[0]
@@ -189,7 +189,7 @@ def run(variant: int, protocol: int, faults: bool) -> Run:
 
 @pytest.mark.parametrize("protocol", [1, 2])
 def test_back_to_back_transactions_of_offsets_are_never_rejected(protocol: int) -> None:
-    """A rejection here is what ends Java's producer for good."""
+    """A rejection here makes Java's producer fail permanently."""
     overtaken = sum(run(variant, protocol, False).overtaken for variant in range(30))
     assert overtaken or protocol == 1, "no marker came between a question and its answer"
 

@@ -1,4 +1,5 @@
-"""Replicas that lead and follow in turn, cleanly elected or not: a follower's log becomes a prefix.
+"""Replicas that lead and follow in turn, with clean or unclean elections: a follower's log becomes
+a prefix.
 
 First on lists of epochs, where it is seen that exactly the common prefix stays, then on real logs.
 A failure prints its seed.
@@ -24,7 +25,7 @@ REPLICAS = 3
 
 
 class ListedEpochs:
-    """The epochs of a log that is a list: each record is the epoch it was written in."""
+    """The epochs of a log that is a list: each record is its leader epoch."""
 
     def __init__(self, records: list[int]) -> None:
         self.records = records
@@ -34,7 +35,7 @@ class ListedEpochs:
         return self.records[-1] if self.records else None
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
-        """Written for the test, by looking at each record."""
+        """Written for the test, by reading each record."""
         if not self.records or epoch > self.records[-1]:
             return None
         known = [own for own, _ in groupby(self.records) if own <= epoch]

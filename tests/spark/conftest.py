@@ -1,4 +1,4 @@
-"""One Spark session for all these tests, a kbroker, and where it can be had an Apache Kafka.
+"""One Spark session for all these tests, a kbroker, and an Apache Kafka if available.
 
 Each test uses topics of its own. ``tests/conftest.py`` keeps this folder in one process when tests
 run in several.
@@ -24,7 +24,7 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs Java and PySpark. The time is only against hanging."""
+    """Everything here needs Java and PySpark. The timeout only catches hangs."""
     here = f"{Path(__file__).parent}{os.sep}"
     for item in items:
         if str(item.path).startswith(here):
@@ -44,7 +44,7 @@ def connector_jars() -> list[Path]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The session: two cores, the connector's jars if there are any."""
+    """The session: two cores, the connector's jars if available."""
     sql = pytest.importorskip("pyspark.sql")
     home = java_home()
     if home is None:
@@ -95,5 +95,5 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def topic() -> str:
-    """A name of its own for each test."""
+    """A topic name unique to each test."""
     return f"t-{uuid.uuid4().hex[:12]}"

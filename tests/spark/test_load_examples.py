@@ -1,4 +1,4 @@
-"""The examples of docs/load.md as they are written there, with the places changed."""
+"""The examples of docs/load.md as written there, with other paths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/load.md"
 
 
 def example(word: str, **changes: str) -> str:
-    """The Python block that has ``word``, with texts replaced."""
+    """The Python block that contains ``word``, with texts replaced."""
     (found,) = [
         block
         for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)

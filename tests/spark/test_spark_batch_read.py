@@ -1,4 +1,4 @@
-"""``spark.read.format("kbroker")`` on kbroker, held against what librdkafka reads."""
+"""``spark.read.format("kbroker")`` on kbroker, compared with what librdkafka reads."""
 
 from datetime import UTC, datetime
 

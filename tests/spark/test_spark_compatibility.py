@@ -20,7 +20,7 @@ FIRST_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def both(spark, kafka_broker):
-    """A function that reads the same with both; skips where the connector is missing."""
+    """A function that reads the same with both; skips if the connector is missing."""
     if not spark.conf.get("spark.jars", ""):
         pytest.skip("the connector's jars are not there and cannot be fetched")
 
@@ -39,7 +39,7 @@ def both(spark, kafka_broker):
 
 @pytest.fixture(scope="module")
 def full(kafka_broker):
-    """A topic of three partitions with everything a record can be, written in every codec."""
+    """A topic of three partitions with all kinds of records, written with every codec."""
     name = f"full-{uuid.uuid4().hex[:8]}"
     create_topic(kafka_broker.bootstrap, name, 3)
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
@@ -312,7 +312,7 @@ def test_stream_goes_on_from_a_checkpoint_of_the_connector(spark, both, kafka_br
 
 
 def old_sets(magic, first):
-    """Plain messages, then a wrapper in each codec that the format knows."""
+    """Plain messages, then a wrapper in each codec of the format."""
     offset, data = first, b""
     for codec in (0, 1, 2, 3):
         stamp = -1 if magic == 0 else FIRST_MS

@@ -1,4 +1,4 @@
-"""docs/examples/articles.py: two jobs in a chain, run as they are written."""
+"""docs/examples/articles.py: two jobs in a chain, run unchanged."""
 
 import importlib.util
 import json
@@ -67,7 +67,7 @@ def run_both(spark, bootstrap, articles, place):
 
 
 def counts(bootstrap, articles):
-    """The count of each section and hour, which is written once."""
+    """The count of each section and hour, written once."""
     found = {}
     for one in read_topic(bootstrap, articles.COUNTS, isolation="read_committed"):
         fields = json.loads(one.value)

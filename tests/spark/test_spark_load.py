@@ -57,7 +57,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(*arguments: Any, **variables: str) -> int:
-    """``kbroker-load run`` in a process group of its own; its exit code."""
+    """``kbroker-load run`` in its own process group; returns its exit code."""
     return subprocess.run(
         command(*arguments),
         env=environment(**variables),
@@ -122,7 +122,7 @@ def test_mirror_from_apache_kafka_and_back_keeps_every_record(
 
 
 def run_faulty(kind: str, broker: Broker, topic: str, root: Path) -> None:
-    """In a session of its own: the shared one neither repeats nor speculates."""
+    """In its own session: the shared one neither retries nor speculates."""
     subprocess.run(
         [sys.executable, "-m", "support.load_faults", kind, broker.bootstrap, topic, str(root)],
         env=environment(),
@@ -211,7 +211,7 @@ def test_task_that_cannot_read_is_an_error_with_its_reason(
 def test_killed_driver_leaves_each_record_once(
     kbroker_broker: Broker, topic: str, tmp_path: Path, point: str
 ) -> None:
-    """The whole process group dies, driver and JVM; the next run needs no Spark to be right."""
+    """The whole process group dies, driver and JVM; the next run is correct without Spark."""
     create_topic(kbroker_broker.bootstrap, topic, 2)
     produce(kbroker_broker.bootstrap, topic, COUNTS)
     where = (kbroker_broker.bootstrap, topic, tmp_path)

@@ -35,7 +35,7 @@ KILLS = ["task-writing", "task-staged:2", "staged:2", "commit-written:2", "commi
 
 
 def run(bootstrap: str, topic: str, sink: str, dest: str, master: str, kill: str = "") -> int:
-    """``kbroker-load run`` in a process group of its own; its exit code."""
+    """``kbroker-load run`` in its own process group; returns its exit code."""
     command = [sys.executable, "-m", "kbroker.spark.load.cli", "run", "--bootstrap", bootstrap]
     where = ["--topics", topic, "--sink", sink, "--dest", dest, "--commit-bytes", "20k"]
     more = {"PYTHONPATH": PATHS, "SPARK_LOCAL_IP": "127.0.0.1", points.VARIABLE: kill}
@@ -48,7 +48,7 @@ def run(bootstrap: str, topic: str, sink: str, dest: str, master: str, kill: str
 
 
 def kill_and_go_on(bootstrap: str, topic: str, sink: str, dest: str, kill: str) -> None:
-    """Driver and JVM die at once; the next run, a session of its own, loads what is left."""
+    """Driver and JVM die together; the next run, in its own session, loads the rest."""
     died = run(bootstrap, topic, sink, dest, "local[2]", kill)
     survived = run(bootstrap, topic, sink, dest, "local[2]")
 
@@ -58,7 +58,7 @@ def kill_and_go_on(bootstrap: str, topic: str, sink: str, dest: str, kill: str) 
 
 
 def places_in_table(root: Path) -> Counter[tuple[int, int]]:
-    """Every (partition, offset) of the Delta table, by its log of JSON alone."""
+    """All (partition, offset) pairs of the Delta table, read from its JSON log alone."""
     live: dict[str, None] = {}
     for version in sorted(root.glob("_delta_log/*.json")):
         for line in version.read_text().splitlines():

@@ -52,7 +52,7 @@ def run(program: str, *arguments: str, **variables: str) -> list[str]:
 
 
 def path_without_packages(place: Path) -> str:
-    """One whose first ``python3`` has the packages of no environment."""
+    """A PATH whose first ``python3`` has no packages."""
     other = place / "python3"
     other.write_text(f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" -I -S "$@"\n')
     other.chmod(0o755)
@@ -62,7 +62,7 @@ def path_without_packages(place: Path) -> str:
 def test_registered_source_is_found_where_the_first_python3_has_it_not(
     kbroker_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    """The interpreter of a virtual environment, which was not activated."""
+    """The interpreter of a virtual environment that is not activated."""
     create_topic(kbroker_broker.bootstrap, topic, 1)
     produce(kbroker_broker.bootstrap, topic, [50])
 

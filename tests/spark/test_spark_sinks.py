@@ -1,4 +1,4 @@
-"""Writing to topics of kbroker: what librdkafka reads then, and what a repeated batch leaves."""
+"""Writing to topics of kbroker: what librdkafka reads, and the result of a repeated batch."""
 
 import json
 import uuid
@@ -246,7 +246,7 @@ def test_stream_repeats_a_batch_only_at_least_once(
 
 
 def test_crash_between_intent_and_the_last_commit_is_completed_by_the_next_run(bootstrap, topic):
-    """The driver died in the middle of the commits: one transaction is committed, one is not."""
+    """The driver died during the commits: one transaction is committed, one is not."""
     create_topic(bootstrap, topic, 2)
     options = parse_write(
         {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
@@ -287,7 +287,8 @@ def test_crash_before_the_intent_is_written_anew(bootstrap, topic):
 
 def test_transaction_that_is_gone_is_found_out_before_the_intent(bootstrap, topic):
     """Expired, or fenced by a second attempt: with the intent the batch could never be committed,
-    without it the next run writes it anew."""
+    without it the next run writes it again.
+    """
     create_topic(bootstrap, topic, 2)
     options = parse_write(
         {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
@@ -308,7 +309,7 @@ def test_transaction_that_is_gone_is_found_out_before_the_intent(bootstrap, topi
 
 
 class Crashed:
-    """A batch of two tasks that is recorded; its driver died before it committed all."""
+    """A recorded batch of two tasks whose driver died before it had committed all."""
 
     def __init__(self, bootstrap, topic, **options):
         create_topic(bootstrap, topic, 2)
@@ -327,7 +328,7 @@ class Crashed:
         return [(0, [b"a", b"b"]), (1, [b"c"])]
 
     def end(self, task, *, commit):
-        """Aborted as the cluster does it with what has timed out; or by the driver that died."""
+        """Aborted by the cluster after a timeout, or by the driver that died."""
         with Cluster(self.bootstrap) as cluster:
             end_transaction(cluster, self.tasks[task].identity, commit=commit)
 
@@ -416,7 +417,7 @@ def test_batch_that_is_done_is_not_asked_about_again(bootstrap, topic):
 
 
 def test_attempt_with_fewer_tasks_leaves_nothing_open_of_the_one_before(bootstrap, topic):
-    """Readers of committed records would wait for it."""
+    """read_committed consumers would wait for it."""
     create_topic(bootstrap, topic)
     options = parse_write(
         {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
@@ -452,7 +453,7 @@ def test_abort_ends_what_is_open_and_what_tasks_without_a_message_left(bootstrap
 
 @pytest.mark.parametrize("kind", [StreamWriter, BatchWriter])
 def test_abort_without_any_message_fences_what_a_batch_left(bootstrap, topic, tmp_path, kind):
-    """Which query a stream is of, its checkpoint says."""
+    """The checkpoint identifies the query of a stream."""
     create_topic(bootstrap, topic)
     (tmp_path / "metadata").write_text(json.dumps({"id": topic}))
     options = _exactly_once(bootstrap, topic, checkpointLocation=str(tmp_path))
@@ -494,7 +495,7 @@ def test_abort_without_any_message_leaves_a_batch_that_is_recorded(bootstrap, to
 
 
 def test_stream_whose_tasks_are_all_killed_leaves_nothing_open(spark, bootstrap, topic, tmp_path):
-    """Readers of committed records would wait until the query is started again."""
+    """read_committed consumers would wait until the query is restarted."""
     source, target = f"{topic}-a", f"{topic}-b"
     for name in (source, target):
         create_topic(bootstrap, name, 2)
@@ -521,7 +522,7 @@ def test_stream_whose_tasks_are_all_killed_leaves_nothing_open(spark, bootstrap,
 
 @pytest.mark.parametrize("kind", [StreamWriter, BatchWriter])
 def test_task_that_begins_after_the_abort_is_refused(bootstrap, topic, kind):
-    """Spark does not wait for the tasks of a job that has failed."""
+    """Spark does not wait for the tasks of a failed job."""
     create_topic(bootstrap, topic)
     writer = kind(_exactly_once(bootstrap, topic), ["value"])
     write = getattr(writer, "_write_id", uuid.uuid4().hex)

@@ -1,4 +1,4 @@
-"""A driver of a stream that is killed inside the exactly-once sink.
+"""A stream's driver is killed inside the exactly-once sink.
 
 pytest tests/spark/test_spark_stream_kills.py
 """
@@ -26,7 +26,7 @@ PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 
 
 def run(*arguments: str) -> int:
-    """A driver in a process group of its own; its exit code."""
+    """A driver in its own process group; returns its exit code."""
     return subprocess.run(
         [sys.executable, "-m", "support.stream_kills", *arguments],
         env=os.environ | {"PYTHONPATH": PATHS, "SPARK_LOCAL_IP": "127.0.0.1"},
@@ -39,7 +39,7 @@ def run(*arguments: str) -> int:
 def test_driver_killed_at_each_point_of_the_sink_leaves_each_row_once(
     kbroker_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    """One query: each driver repeats what the one before left, and dies a point further on."""
+    """One query: each driver repeats the previous one's work, and dies one point further on."""
     source, target = f"{topic}-a", f"{topic}-b"
     create_topic(kbroker_broker.bootstrap, source, 2)
     create_topic(kbroker_broker.bootstrap, target, 2)

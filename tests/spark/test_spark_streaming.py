@@ -77,7 +77,7 @@ class Stream:
         return query
 
     def offset_log(self):
-        """Offsets by batch, as the checkpoint has them."""
+        """Offsets by batch, from the checkpoint."""
         found = {}
         for file in (self.place / "checkpoint" / "offsets").iterdir():
             if file.name.isdigit():

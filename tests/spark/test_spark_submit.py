@@ -1,4 +1,4 @@
-"""``kbroker-load`` by ``spark-submit`` on a standalone master with two workers of this machine.
+"""``kbroker-load`` with ``spark-submit`` on a standalone master with two workers on this machine.
 
 The executors get kbroker in an archive, as docs/load.md tells: nothing of this checkout is on their
 path.

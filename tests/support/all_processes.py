@@ -1,4 +1,4 @@
-"""The processes of a broker that has just been started."""
+"""The processes of a broker that has just started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record sets and the rows that must come out of them."""
+"""Record sets and the rows expected from them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read(
     columns: Sequence[str] = ALL,
     **options: Any,
 ) -> list[pa.RecordBatch]:
-    """All batches of a reader that is given those sets."""
+    """All batches of a reader for those sets."""
     reader = ArrowReader("t", 3, start, end, columns, **options)
     found = []
     for one in sets:

@@ -1,4 +1,4 @@
-"""Authorizers that tests choose the verdicts of."""
+"""Authorizers with verdicts chosen by the test."""
 
 from __future__ import annotations
 

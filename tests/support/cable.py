@@ -1,4 +1,4 @@
-"""A connection that can be pulled out and put back: a proxy for bytes."""
+"""A connection that can be interrupted and restored: a proxy for bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Cable:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """End all connections; new ones end as soon as they are made."""
+        """Close all connections; new ones are closed at once."""
         with self._lock:
             self._is_cut = True
             ends, self._open = self._open, []

@@ -27,7 +27,7 @@ def sparse(value: Any) -> Any:
 
 
 def completed(cls: Any, document: Any) -> Any:
-    """A document in which defaults were left out, as ``ipc.documents`` reads it."""
+    """A document without defaults, as ``ipc.documents`` reads it."""
     if get_origin(cls) is list and isinstance(document, list):
         return [completed(get_args(cls)[0], each) for each in document]
     if not is_dataclass(cls) or not isinstance(document, dict):
@@ -42,5 +42,5 @@ def completed(cls: Any, document: Any) -> Any:
 
 
 def request(operation: Operation[Any, Any], **said: Any) -> Any:
-    """The request of a call that says this."""
+    """The request of a call with these values."""
     return operation.read_request(completed(operation.request, said))

@@ -1,4 +1,4 @@
-"""A certificate of its own for 127.0.0.1 and localhost, as PEM files."""
+"""A self-signed certificate for 127.0.0.1 and localhost, as PEM files."""
 
 from __future__ import annotations
 

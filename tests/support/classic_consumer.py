@@ -1,4 +1,4 @@
-"""A consumer that speaks the classic protocol, wherever its group may move."""
+"""A consumer of the classic protocol, wherever its group may move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics of a test, made and filled through the client under test."""
+"""Topics of a test, created and filled through the client under test."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def delete_records(cluster: Cluster, name: str, before: int) -> None:
 
 
 def numbered(first: int, count: int) -> pa.RecordBatch:
-    """Rows whose values say which they are."""
+    """Rows with numbered values."""
     return pa.record_batch({"value": [b"%d" % n for n in range(first, first + count)]})
 
 

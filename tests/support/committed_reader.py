@@ -33,7 +33,7 @@ def fetch_committed(
 
 
 def committed_offsets(store: LogStore, log: PartitionLog, limit: int = 1 << 20) -> list[int]:
-    """Offsets of the records of slot 0 that are committed, from the log's start to its end."""
+    """Offsets of the committed records in slot 0, from the log start to the log end."""
     engine = FetchEngine(store.table, 0, store.dirs)
     engine.put_topic("t", bytes(range(16)), [0])
     at, seen = log.log_start_offset, []

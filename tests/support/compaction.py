@@ -1,4 +1,4 @@
-"""One compaction of a log in this process: what the cleaner and the io worker do together."""
+"""A compaction of a log in this process: the steps of the cleaner and the io worker."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Compaction:
         self.unchanged = 0
 
     def steps(self) -> Iterator[str]:
-        """Each change that a crash may come after."""
+        """Each change after which a crash may happen."""
         log, stop = self.log, cleanable_end(self.log)
         segments = sealed(log)
         bases = [s.base_offset for s in log.segments]
@@ -118,7 +118,7 @@ class Compaction:
         return self
 
     def crash(self, draw: random.Random) -> None:
-        """Leave it after a random step, as if everything had been killed: no checkpoint is made."""
+        """Stop after a random step, as if everything had been killed: no checkpoint is written."""
         steps = self.steps()
         for _ in range(draw.randint(1, STEPS_MAX)):
             if next(steps, None) is None:
@@ -127,7 +127,7 @@ class Compaction:
 
 
 def compact(log: PartitionLog, *, first_dirty: int = 0, now_ms: int, **changes: Any) -> Compaction:
-    """Compact everything that may be; ``end`` of the result is the next ``first_dirty``."""
+    """Compact everything possible; ``end`` of the result is the next ``first_dirty``."""
     if cleanable_end(log) <= first_dirty:
         return Compaction(log, first_dirty=first_dirty, now_ms=now_ms, **changes)
     return Compaction(log, first_dirty=first_dirty, now_ms=now_ms, **changes).run()

@@ -1,4 +1,4 @@
-"""Members of the consumer protocol, against a shard in memory."""
+"""Members of the consumer protocol with a shard in memory."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def make_host(**settings: str) -> CoordinatorHost:
 
 
 def topic_id(name: str) -> bytes:
-    """The id that ``CoordinatorHost.add_topic`` gives."""
+    """The id assigned by ``CoordinatorHost.add_topic``."""
     return name.encode().ljust(16, b"-")[:16]
 
 
 def partitions(owned: set[tuple[bytes, int]]) -> list[Any]:
-    """A set of partitions as a heartbeat reports it."""
+    """A set of partitions in the form of a heartbeat."""
     by_topic: dict[bytes, list[int]] = {}
     for one, partition in sorted(owned):
         by_topic.setdefault(one, []).append(partition)
@@ -41,7 +41,7 @@ def partitions(owned: set[tuple[bytes, int]]) -> list[Any]:
 
 
 class FakeConsumer:
-    """A consumer: joins, heartbeats, gives up partitions before it takes others.
+    """A consumer: joins, heartbeats, revokes partitions before it takes others.
 
     owned: what it consumes now. assigned: what it was told to. lets_go: whether it revokes at once.
     """
@@ -78,7 +78,7 @@ class FakeConsumer:
         return ConsumerGroupHeartbeatRequest(**{**values, **fields})
 
     def send(self, **fields: Any) -> Any:
-        """One heartbeat of just these fields."""
+        """One heartbeat with only these fields."""
         return self.host.ask(self.request(**fields), self.version)
 
     def join(self, **fields: Any) -> Any:
@@ -96,7 +96,7 @@ class FakeConsumer:
         }
 
     def beat(self, **fields: Any) -> Any:
-        """A heartbeat as its state asks for; joins if it is not in."""
+        """A heartbeat according to its state; joins if it is not a member."""
         if self.epoch <= 0:
             return self.join(**fields)
         if self.lets_go:
@@ -119,7 +119,7 @@ class FakeConsumer:
         return False
 
     def revoke(self) -> None:
-        """Give up what it is not to have, then take what is new."""
+        """Revoke partitions outside its target, then take new ones."""
         self.owned &= self.assigned
         self.owned |= self.assigned
 
@@ -155,6 +155,6 @@ def settle(*members: FakeConsumer, rounds: int = 6) -> None:
 
 
 def describe(host: CoordinatorHost, group: str = "g", version: int = VERSION) -> Any:
-    """The group as ConsumerGroupDescribe shows it."""
+    """The group in ConsumerGroupDescribe."""
     response = host.ask(ConsumerGroupDescribeRequest(group_ids=[group]), version)
     return response.groups[0]

@@ -1,4 +1,4 @@
-"""A controller of a few lines: says control requests to a broker over the wire."""
+"""A minimal controller: sends control requests to a broker over the wire."""
 
 from __future__ import annotations
 

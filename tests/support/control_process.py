@@ -1,4 +1,4 @@
-"""A controller process that decodes requests between brokers, and does what they say."""
+"""A controller process that decodes requests between brokers, and executes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbroker.workers.controller_server import SERVED, ControllerServer
 
 
 class TakesAnything:
-    """A broker without scruples."""
+    """A broker that accepts everything."""
 
     def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
         done: Pending[ControlAnswer] = Pending()
@@ -23,7 +23,7 @@ class TakesAnything:
 
 
 class GrantsAnything:
-    """The duties of a controller without scruples."""
+    """The duties of a controller that grants everything."""
 
     def __init__(self) -> None:
         self.shutdowns = self.in_sync = self

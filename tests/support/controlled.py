@@ -1,4 +1,4 @@
-"""A controller with its duties on a simulated store, and brokers that take what they are sent."""
+"""A controller with its duties on a simulated store, and brokers that accept everything."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Controlled:
         return paths.decode_partition_state(node.data)
 
     def lose(self, outage_ms: int) -> None:
-        """The controller's connection."""
+        """Disconnect the controller."""
         self._connected.lose(outage_ms)
 
     # -- the controller --
@@ -139,7 +139,7 @@ class Controlled:
         pass
 
     def told(self, broker_id: int, kind: type) -> list[Any]:
-        """The requests of that kind that the broker was sent since the last ``forget``."""
+        """The requests of that kind sent to the broker since the last ``forget``."""
         return [request for to, request in self.sent if to == broker_id and type(request) is kind]
 
     def leaders(self, broker_id: int) -> dict[tuple[str, int], tuple[int, list[int], bool]]:

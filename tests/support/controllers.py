@@ -1,4 +1,4 @@
-"""Controllers whose brokers take everything at once, and rooms without end."""
+"""Controllers whose brokers accept everything at once, with unlimited room."""
 
 from __future__ import annotations
 

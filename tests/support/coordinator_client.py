@@ -1,5 +1,5 @@
 """A client of group and transaction coordinators for tests over real processes: one request at a
-time, asked again while a coordinator is away.
+time, with retries while a coordinator is away.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOTHING = -1
 
 
 class Client:
-    """One connection after the other; asks again while a coordinator is away."""
+    """One connection after the other; retries while a coordinator is away."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -44,7 +44,7 @@ class Client:
         return bool(self.wire.call(request, 2).error_code == 0)
 
     def again(self) -> None:
-        """Connect to a network process that lives."""
+        """Connect to a running network process."""
 
         def connects() -> bool:
             self.wire.close()
@@ -90,7 +90,7 @@ class Client:
         return code_in(self.wire.call(commit_request(offset, group, metadata), 7))
 
     def fetch(self, group: str = "g") -> tuple[int, int]:
-        """Offset and error of what is committed for sure."""
+        """Offset and error of a stable commit."""
         (found,) = self.ask(self.fetch_request(group), 7).topics[0].partitions
         return found.committed_offset, found.error_code
 

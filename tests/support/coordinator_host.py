@@ -1,4 +1,4 @@
-"""A shard in memory: runs a coordinator's machine with a clock that only tests move.
+"""A shard in memory: runs a coordinator's machine with a clock that only tests advance.
 
 Operations run at once, one after the other; their records go through the real record formats into
 ``log`` and from there into ``replay``. What is kept of a machine over ``reload`` is that log alone.
@@ -141,7 +141,7 @@ class CoordinatorHost:
         client_id: str = "client",
         client_host: str = "/127.0.0.1",
     ) -> Pending:
-        """Serve a request, coded and decoded in this version; the response comes likewise."""
+        """Serve a request, encoded and decoded in this version; so is the response."""
         key = request.API_KEY
         assert key is not None
         coded = codec.encode(request, version)
@@ -191,13 +191,13 @@ class CoordinatorHost:
             finish()
 
     def reload(self) -> None:
-        """The shard goes away and comes back, as after a crash of its process."""
+        """Close and reload the shard, as after a crash of its process."""
         self._drop(WireError(ErrorCode.NOT_COORDINATOR))
         assert not self._waiting, "the machine was closed and left somebody waiting"
         self.load()
 
     def load(self) -> None:
-        """Build the machine anew from the log."""
+        """Create a new machine from the log."""
         self.timers = Timers()
         self.machine = self._make_machine(self)
         self.loads += 1
@@ -206,7 +206,7 @@ class CoordinatorHost:
         self.execute(self.machine.loaded)
 
     def compact(self) -> None:
-        """Keep only the last record of each key, as the log cleaner does in the end.
+        """Keep only the last record of each key, as the log cleaner does eventually.
 
         For a log without transactional records; offsets change.
         """
@@ -214,7 +214,7 @@ class CoordinatorHost:
         self.log = [entry for offset, entry in enumerate(self.log) if last[entry.key] == offset]
 
     def append_marker(self, producer_id: int, epoch: int, commit: bool) -> None:
-        """A transaction that wrote to this partition ends."""
+        """End a transaction that wrote to this partition."""
         entry = Entry(producer_id, epoch, b"", None, commit)
         self.log.append(entry)
         self._replay(len(self.log) - 1, entry)
@@ -234,24 +234,24 @@ class CoordinatorHost:
         self._replay(len(self.log) - 1, entry)
 
     def set_topics(self, **topics: dict[str, Any] | None) -> None:
-        """Topics are created, changed (a document of ``topic_document``) or deleted (None)."""
+        """Create topics, change them (a document of ``topic_document``) or delete them (None)."""
         delta = {"version": self.image.version + 1, "topics": topics}
         changed = self.image.apply(delta)
         self.execute(self.machine.on_image, changed)
 
     def add_topic(self, name: str, partitions: int, topic_id: bytes = b"") -> None:
-        """Create a topic; its id is made from its name unless given."""
+        """Create a topic; its id is derived from its name unless given."""
         found = topic_id or name.encode().ljust(16, b"-")[:16]
         self.set_topics(**{name: topic_document(found, list(range(partitions)))})
 
     def set_brokers(self, rack: str | None) -> None:
-        """The one broker, which has all replicas, is in this rack."""
+        """The only broker, which has all replicas, is in this rack."""
         brokers = {"0": {"endpoints": [], "rack": rack}}
         changed = self.image.apply({"version": self.image.version + 1, "brokers": brokers})
         self.execute(self.machine.on_image, changed)
 
     def configure(self, **settings: str) -> None:
-        """Settings as of now. Unless they say so, targets of groups do not wait for each other."""
+        """The current configs. By default, targets of groups do not wait for each other."""
         named = {k.replace("_", "."): v for k, v in settings.items()}
         self.config = BrokerConfig({"group.consumer.assignment.interval.ms": "0", **named})
 
@@ -310,7 +310,7 @@ class CoordinatorHost:
             self.load()
 
     def _drop(self, error: WireError) -> None:
-        """The machine goes away, with everything that waits in it or for a commit."""
+        """Drop the machine, with everything that waits in it or for a commit."""
         dropped, self._uncommitted = self._uncommitted, []
         for _, pendings in dropped:
             for pending in pendings:

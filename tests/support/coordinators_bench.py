@@ -30,7 +30,7 @@ ME = Address(ProcessKind.IO_WORKER, 0)
 
 
 class Loop:
-    """The part of ``IoLoop`` that coordinators use."""
+    """The part of ``IoLoop`` used by coordinators."""
 
     def __init__(self) -> None:
         self.on_request: Any = None
@@ -139,7 +139,7 @@ class Bench:
         self.coordinators.on_image(self.image.apply(delta))
 
     def ask(self, request: Any, version: int, slot: int = 0, incarnation: int = 1) -> int:
-        """Send a request; its token."""
+        """Send a request; returns its token."""
         body = codec.encode(request, version)
         return self.ask_body(request.API_KEY, version, body, slot, incarnation)
 
@@ -179,7 +179,7 @@ class Bench:
 
 
 class ShortBench(Bench):
-    """Requests take the fast path if they can. left: how many could not."""
+    """Requests take the fast path if possible. left: the number that did not."""
 
     left = 0
 

@@ -1,4 +1,4 @@
-"""Text that counts how often it is compared: the square of a request's length shows in it."""
+"""A text that counts how often it is compared: this reveals quadratic cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that has no file descriptor left."""
+"""A process without a free file descriptor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_descriptors(left: int = 0) -> Iterator[None]:
-    """Within it this process can open ``left`` files at a time, and no more."""
+    """A context in which this process can open only ``left`` files at a time."""
     highest = max(map(int, os.listdir("/proc/self/fd")))
     taken = [os.open(os.devnull, os.O_RDONLY)]
     while taken[-1] < highest + left:

@@ -1,4 +1,4 @@
-"""A ``LogView`` of the Spark source over logs that are two numbers."""
+"""A ``LogView`` of the Spark source over logs that consist of two numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from kbroker.spark.options.option_values import EARLIEST, LATEST
 
 class FakeLogs:
     """logs: (topic, partition) -> (start, end). There is a record at each offset, and its time is
-    the offset times 10. groups: group -> committed offsets."""
+    the offset times 10. groups: group -> committed offsets.
+    """
 
     def __init__(self, **topics: list[tuple[int, int]]) -> None:
         self.logs = {

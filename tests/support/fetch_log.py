@@ -1,4 +1,4 @@
-"""A partition's log as its owner would write it, and a fetch engine that reads it: both for tests.
+"""A partition's log as its owner would write it, and a fetch engine that reads it.
 
 ``OwnedLog`` keeps every batch in a list beside the files, so a test can say which bytes a fetch
 must bring without asking the code under test.
@@ -107,7 +107,7 @@ class OwnedLog:
         return self.append_bytes(data, struct.unpack_from(">i", data, 23)[0] + 1)
 
     def append_bytes(self, data: bytes, records: int) -> Batch:
-        """Write a batch that says itself where it begins."""
+        """Write a batch at its own base offset."""
         offset, size = struct.unpack_from(">q", data)[0], len(data)
         _, base, position = self.end
         with self.path(base).open("ab") as log:
@@ -159,7 +159,7 @@ class OwnedLog:
         self.publish()
 
     def start_at(self, offset: int) -> None:
-        """Raise the log start as DeleteRecords does: no file changes."""
+        """Raise the log start offset as DeleteRecords does: no file changes."""
         self.log_start = offset
         self.publish()
 
@@ -179,7 +179,7 @@ class OwnedLog:
         return oldest
 
     def expected(self, offset: int, end: Place, limit: int, *, first: bool) -> bytes:
-        """The records a fetch of ``offset`` must bring under these limits."""
+        """The records that a fetch of ``offset`` must return within these limits."""
         wanted = [b for b in self.batches if b.last_offset >= offset and b.base_offset < end[0]]
         if offset >= end[0] or not wanted:
             return b""
@@ -282,7 +282,7 @@ class FetchBench:
         return response
 
     def completed(self, version: int = 12) -> dict[int, FetchResponse]:
-        """Replies of parked requests by token."""
+        """Replies to parked requests by token."""
         return {
             token: self.response(reply, version) for token, reply in self.engine.take_completed()
         }
@@ -306,13 +306,13 @@ class FetchBench:
         return found
 
     def only(self, response: FetchResponse) -> object:
-        """The one partition of a response."""
+        """The only partition of a response."""
         (partition,) = self.partitions(response).values()
         return partition
 
 
 def follower_fields(replica_id: int, version: int) -> dict[str, object]:
-    """The fields of a Fetch that say which broker fetches."""
+    """The fields of a Fetch that identify a follower."""
     if version >= 15:
         state = FetchRequest.ReplicaState(replica_id=replica_id, replica_epoch=7)
         return {"replica_state": state}

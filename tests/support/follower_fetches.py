@@ -1,4 +1,4 @@
-"""A follower's fetches with a fetch engine, and what it has the owners of logs told."""
+"""A follower's fetches with a fetch engine, and its reports to the owners of logs."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class FollowerHost:
     # ---- what the controller says ----
 
     def publish(self, partition: int | None = None, **changed: Any) -> None:
-        """Tell the io worker what the partitions are, all of them or one changed."""
+        """Send the partitions' states to the io worker, all of them or one changed."""
         for row in self.partitions if partition is None else [self.partitions[partition]]:
             row.update(changed)
         endpoints = {
@@ -129,7 +129,7 @@ class FollowerHost:
             self.loop.remove(gone)
 
     def turn(self, timeout_s: float = 0.01) -> None:
-        """One turn of the loop, as ``IoWorker`` has it."""
+        """One turn of the loop, as in ``IoWorker``."""
         for fd, _ in self.epoll.poll(timeout_s):
             reader = self.readers.get(fd)
             if reader is not None:

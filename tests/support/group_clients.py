@@ -1,4 +1,4 @@
-"""Requests of the classic group protocol, as short as tests want them."""
+"""Requests of the classic group protocol in short form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SESSION_MS, REBALANCE_MS, DELAY_MS = 10_000, 60_000, 3_000
 
 
 class OffsetsStandIn:
-    """The groups that have committed offsets, as the part for offsets would tell."""
+    """The groups with committed offsets, instead of the part for offsets."""
 
     def __init__(self) -> None:
         self.groups: set[str] = set()
@@ -98,7 +98,7 @@ class Client:
     # -- requests --
 
     def send_join(self, **changes: Any) -> Pending:
-        """JoinGroup; a member id that is asked for is taken, and joined with."""
+        """JoinGroup; a required member id is accepted, and the member joins with it."""
         request = JoinGroupRequest(
             group_id=self.group_id,
             session_timeout_ms=self.session_ms,
@@ -116,7 +116,7 @@ class Client:
         return self.host.send(request, self.version, client_id=self.client_id)
 
     def join(self, **changes: Any) -> Pending:
-        """Join with the member id that the coordinator asks for."""
+        """Join with the member id from the coordinator."""
         pending = self.send_join(**changes)
         if pending.done and pending.value is not None and pending.value.error_code == 79:
             self.member_id = pending.value.member_id
@@ -183,7 +183,7 @@ class Client:
 
 
 def code_of(pending: Pending) -> int:
-    """The error code that a client sees, whichever way it came."""
+    """The error code for a client, in whichever field."""
     assert pending.done, "it waits"
     if pending.error is not None:
         return int(pending.error.code)  # type: ignore[attr-defined]
@@ -191,7 +191,7 @@ def code_of(pending: Pending) -> int:
 
 
 def form_group(host: CoordinatorHost, *clients: Client) -> list[Client]:
-    """Bring a new group to stable; the leader comes first."""
+    """Make a new group stable; the leader comes first."""
     joins = [client.join() for client in clients]
     host.advance(2 * DELAY_MS)
     for client, pending in zip(clients, joins, strict=True):
@@ -223,7 +223,7 @@ def sync_all(clients: list[Client], joins: list[Pending]) -> list[Client]:
 
 
 class OtherGroup(Group):
-    """A group of the consumer protocol, as far as administrators see it."""
+    """A group of the consumer protocol, as seen by admin requests."""
 
     __slots__ = ("is_busy",)
     kind = CONSUMER

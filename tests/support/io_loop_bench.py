@@ -41,7 +41,7 @@ class Bench:
         self.loop.verification.set_verifier(lambda *question: self.asked.append(question))
 
     def on_failure(self, slot: int) -> None:
-        """A write or sync of the log in this slot has failed."""
+        """Called when a write or sync of the log in this slot has failed."""
 
     def produce(
         self,
@@ -56,7 +56,7 @@ class Bench:
         acks: int = -1,
         slot: int = 0,
     ) -> None:
-        """Send one descriptor and have it taken."""
+        """Send one descriptor and let the loop take it."""
         at = self.used[network]
         text = transactional_id + b"..."
         self.arenas[network][at : at + len(text) + len(data)] = text + data
@@ -98,7 +98,7 @@ class Bench:
                 found.append((row[0], row[2], row[4]))
 
     def wakes(self, network: int = 0) -> list[int]:
-        """The slots of the wake-ups that have come; drops what else has."""
+        """The slots of the wake-ups so far; drops other messages."""
         found: list[int] = []
         while True:
             try:

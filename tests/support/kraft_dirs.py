@@ -1,4 +1,4 @@
-"""Data directories as Apache Kafka leaves them, in KRaft and in ZooKeeper mode, built by hand."""
+"""Data directories of Apache Kafka, in KRaft and in ZooKeeper mode, created by hand."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def write_meta(directory: Path, version: int = 1, **changes: str) -> None:
 def write_log(
     directory: Path, name: str, topic_id: bytes | None, records_count: int = 5, producer: int = -1
 ) -> Path:
-    """A partition of one segment, each record a batch, and its lines in the checkpoints."""
+    """A partition with one segment, each record in its own batch, and its lines in the
+    checkpoints.
+    """
     path = directory / name
     path.mkdir()
     batches = []

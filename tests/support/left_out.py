@@ -22,7 +22,7 @@ ROOT = re.compile(r"\broot\b")
 
 
 def left_out(reasons: Iterable[str]) -> str:
-    """One line about the tests that were skipped for these reasons; empty if none was."""
+    """One line about the tests skipped for these reasons; empty if there are none."""
     packages: Counter[str] = Counter()
     others: Counter[str] = Counter()
     for_root = total = 0

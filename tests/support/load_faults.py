@@ -1,4 +1,4 @@
-"""Sources that fail in ways of their own, for tasks of Spark: they must be importable there.
+"""Sources that fail in various ways, for tasks of Spark: they must be importable there.
 
 As a program: a load in a session of its own, ``load_faults.py KIND BOOTSTRAP TOPIC DESTINATION``.
 """
@@ -23,7 +23,7 @@ from kbroker.spark.plan import OffsetRange
 
 @dataclass(frozen=True)
 class Faulty:
-    """Passes on to ``inner``; kinds change ``read``."""
+    """Forwards to ``inner``; subclasses change ``read``."""
 
     inner: BrokerSource
     place: str = ""
@@ -49,7 +49,7 @@ class Unreadable(Faulty):
 
 
 class KillsWorker(Faulty):
-    """The first reader of each partition dies as a whole process, after its first batch."""
+    """The first reader of each partition kills its process after its first batch."""
 
     def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
         for batch in self.inner.read(one):
@@ -62,7 +62,7 @@ class KillsWorker(Faulty):
 
 
 class Slow(Faulty):
-    """Partition 0 takes so long that Spark tries it a second time."""
+    """Partition 0 takes so long that Spark starts a second attempt."""
 
     def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
         for batch in self.inner.read(one):

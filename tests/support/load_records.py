@@ -45,8 +45,9 @@ def produce(
 
 
 def places_in(root: Path, topic: str) -> Counter[tuple[int, int]]:
-    """Every (partition, offset) of the plain directory; each row's value is checked, and each file
-    must be readable as it is."""
+    """All (partition, offset) pairs of the plain directory; each row's value is checked, and each
+    file must be readable on its own.
+    """
     found: Counter[tuple[int, int]] = Counter()
     for path in sorted(root.glob(f"data/topic={topic}/**/*.parquet")):
         for row in pq.ParquetFile(path).read(["partition", "offset", "value"]).to_pylist():

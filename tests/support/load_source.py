@@ -63,7 +63,7 @@ def row(topic: str, partition: int, offset: int) -> dict[str, object]:
 
 
 def batch(topic: str, partition: int, offsets: Sequence[int]) -> pa.RecordBatch:
-    """Records as a reader of the broker yields them."""
+    """Records as from a reader of the broker."""
     rows = [row(topic, partition, offset) for offset in offsets]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
@@ -111,7 +111,7 @@ class MadeUp:
 
 
 def rows_in(root: Path) -> Counter[Place]:
-    """Every row of the plain directory, by topic, partition and offset, checked for its content.
+    """All rows of the plain directory, by topic, partition and offset, with their content checked.
 
     Reads each file as it is: one that cannot be read fails the test.
     """
@@ -157,7 +157,7 @@ def load(source: MadeUp, destination: Destination, **settings: object) -> list[C
 
 
 def destination_of(root: str, kind: str) -> Destination:
-    """A destination by the third argument of the program."""
+    """A destination from the third argument of the program."""
     files = FileOptions(file_bytes=1)
     name, _, where = kind.partition(":")
     if name == "delta":
@@ -176,8 +176,9 @@ def destination_of(root: str, kind: str) -> Destination:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Load once; several commits, so that a kill finds some of them done. Or load a part of each
-    topic again, or merge what is there."""
+    """Load once, in several commits, so that a kill happens between them. Or reload a part of each
+    topic, or merge files.
+    """
     root, ends, *more = arguments
     source = MadeUp.of(json.loads(ends))
     destination = destination_of(root, more[0] if more else "dir")

@@ -1,4 +1,4 @@
-"""A client's side of moves between log directories."""
+"""A client's view of moves between log directories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 def alter(client: WireClient, where: dict[str, dict[str, list[int]]], version: int = 2) -> Any:
-    """Code by (topic, partition)."""
+    """Error code by (topic, partition)."""
     cls = AlterReplicaLogDirsRequest
     request = cls(
         dirs=[

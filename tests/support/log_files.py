@@ -1,4 +1,4 @@
-"""A stopped partition with files of every kind, and the command run on it."""
+"""A stopped partition with files of every type, and the command run on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRANSACTIONS = 40
 
 
 def make_partition(path: Path) -> Path:
-    """Several segments of partition 0 of topic ``t``, cleanly stopped; its directory.
+    """Several segments of partition 0 of topic ``t``, cleanly closed; returns its directory.
 
     One transaction is open throughout and aborted at the end, others end in between, every second
     with an abort; one is left open.
@@ -39,7 +39,7 @@ def make_partition(path: Path) -> Path:
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
-    """(exit code, what it printed) of ``kbroker-log``."""
+    """(exit code, output) of ``kbroker-log``."""
     printed = io.StringIO()
     with redirect_stdout(printed):
         code = command.main([str(argument) for argument in arguments])
@@ -52,7 +52,7 @@ def run_json(*arguments: str | Path) -> tuple[int, list[dict[str, Any]]]:
 
 
 def damaged_files(path: Path) -> set[str]:
-    """Names of the files that ``verify`` finds damaged."""
+    """Names of the files that ``verify`` reports as damaged."""
     code, lines = run_json("verify", path)
     found = {Path(line["file"]).name for line in lines if line["level"] == "damage"}
     assert code == (1 if found else 0)

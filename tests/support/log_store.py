@@ -1,6 +1,4 @@
-"""Logs of a LogManager in a temporary directory, batches to put into them, and ways to read them
-back.
-"""
+"""Logs of a LogManager in a temporary directory, batches for them, and ways to read them back."""
 
 from __future__ import annotations
 
@@ -78,7 +76,7 @@ def batch(
     size: int = 10,
     **header: Any,
 ) -> bytes:
-    """One batch as a client sends it; ``values``: a number makes as many of ``size`` bytes."""
+    """A batch as from a client; ``values``: a number makes as many of ``size`` bytes."""
     builder = BatchBuilder(codec, **header)
     if isinstance(values, int):
         values = [b"v" * size] * values
@@ -88,7 +86,7 @@ def batch(
 
 
 def small(**changes: Any) -> dict[str, Any]:
-    """A topic's settings with which every batch gets a segment of its own."""
+    """Topic configs with which every batch gets its own segment."""
     return {"segment.bytes": len(batch()), **changes}
 
 
@@ -107,7 +105,7 @@ def sent(
 
 
 def break_file(log: PartitionLog) -> None:
-    """Every write and sync through the active segment's descriptor fails from now on."""
+    """Make every write and sync of the active segment's descriptor fail from now on."""
     read_end, write_end = os.pipe()
     os.dup2(read_end, log.segments.files.fd)
     os.close(read_end)
@@ -170,7 +168,7 @@ class LogStore:
         )
 
     def restart(self, *, clean: bool, **config: Any) -> PartitionLog:
-        """Stop as told and open partition 0 of topic ``t`` again."""
+        """Stop in the given way and open partition 0 of topic ``t`` again."""
         self.stop(clean=clean)
         self.start(clean=clean)
         return self.open(**config)
@@ -195,7 +193,7 @@ def checkpoint(store: LogStore, name: str = "recovery-point-offset-checkpoint") 
 
 
 def append(log: PartitionLog, data: bytes, now_ms: int = NOW_MS) -> int:
-    """Append, publish and commit; the base offset. Fails on an error code."""
+    """Append, publish and commit; returns the base offset. Fails on an error code."""
     code, base_offset, *_ = log.appender.append_batch(data, now_ms)
     assert code == 0, (code, log.appender.error_text)
     end_turn(log)
@@ -234,7 +232,7 @@ def end_transaction(
     coordinator_epoch: int = 0,
     version: int = 0,
 ) -> int:
-    """Append a marker, publish and commit; its offset. Fails on an error code."""
+    """Append a marker, publish and commit; returns its offset. Fails on an error code."""
     code, offset = log.appender.append_marker(
         producer_id, epoch, commit, coordinator_epoch, NOW_MS, version
     )
@@ -252,7 +250,7 @@ def stored_values(log: PartitionLog) -> list[tuple[int, bytes]]:
 
 
 def parse_file(data: bytes) -> list[tuple[int, bytes]]:
-    """(offset, value) of the records of one uncompressed log file, by nothing but the format."""
+    """(offset, value) of the records of one uncompressed log file, parsed independently."""
     found = []
     at = 0
     while at < len(data):

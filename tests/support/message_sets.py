@@ -1,4 +1,4 @@
-"""Message sets of formats 0 and 1 in plain Python: what the compiled converters are compared with.
+"""Message sets of formats 0 and 1 in plain Python, as a reference for the compiled converters.
 
 Written from the protocol guide, with ``zlib.crc32`` and the codecs of ``record.compression``.
 """
@@ -44,7 +44,7 @@ def message_bytes(magic: int, message: OldMessage) -> bytes:
 
 
 def set_bytes(magic: int, messages: Iterable[OldMessage]) -> bytes:
-    """A message set that is not compressed."""
+    """An uncompressed message set."""
     return b"".join(message_bytes(magic, message) for message in messages)
 
 
@@ -64,8 +64,9 @@ def wrapper_bytes(
 
 
 def messages_in(data: bytes) -> list[OldMessage]:
-    """Every message of a set, wrappers opened, with absolute offsets; a truncated last one ends
-    it."""
+    """All messages of a set, wrappers opened, with absolute offsets; a truncated last one ends
+    it.
+    """
     found: list[OldMessage] = []
     position = 0
     while position + 12 <= len(data):
@@ -115,14 +116,14 @@ def _message(offset: int, entry: bytes) -> tuple[int, OldMessage]:
 
 
 def with_lz4_checksum(frame: bytes, *, broken: bool) -> bytes:
-    """The frame with the checksum over its header as described, or over its magic number too."""
+    """The frame with the checksum over its header as specified, or over its magic number too."""
     end = 4 + (10 if frame[4] & 0x08 else 2)
     checksum = xxh32(frame[0 if broken else 4 : end]) >> 8 & 0xFF
     return frame[:end] + bytes([checksum]) + frame[end + 1 :]
 
 
 def xxh32(data: bytes) -> int:
-    """xxHash-32 with seed 0, of fewer than 16 bytes."""
+    """xxHash-32 with seed 0, for fewer than 16 bytes."""
     assert len(data) < 16
     hashed = 374761393 + len(data)
     while len(data) >= 4:

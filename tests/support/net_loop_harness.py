@@ -39,7 +39,7 @@ SMALLEST_BATCH = b"a batch header is never smaller".ljust(61)
 
 
 class Harness:
-    """One network loop with one io worker's lane and topic ``t`` in slots 0 and 1.
+    """A network loop with one io worker's lane and topic ``t`` in slots 0 and 1.
 
     The arena has ``small_bytes`` more than ``arena_bytes``.
     """
@@ -107,7 +107,7 @@ class Harness:
             found += [DESCRIPTOR.unpack_from(body, i * DESCRIPTOR.size) for i in range(count)]
 
     def batch_of(self, descriptor: tuple[Any, ...]) -> bytes:
-        """The bytes a descriptor names in the arena."""
+        """The bytes in the arena that a descriptor refers to."""
         offset, size = descriptor[5], descriptor[6]
         return self.region[offset : offset + size]
 

@@ -112,7 +112,7 @@ class FakeRpc:
         return pending
 
     def release(self) -> None:
-        """Let the held calls end, in order."""
+        """Let the held calls complete, in order."""
         held, self.held = self.held, []
         for finish in held:
             finish()
@@ -236,7 +236,7 @@ class NetworkProcess:
                 self.table.set_role(slot, *self._role(slot))
 
     def _role(self, slot: int) -> tuple[int, int, int]:
-        """Role, leader epoch and partition epoch of a slot, as the image has them."""
+        """Role, leader epoch and partition epoch of a slot, from the image."""
         for topic in self.image.topics.values():
             for partition in topic.partitions:
                 if partition.slot == slot:
@@ -248,7 +248,7 @@ class NetworkProcess:
         return LEADER, 0, 0
 
     def apply(self, **delta: Any) -> None:
-        """A delta of the image; the settings follow it, as in a worker."""
+        """Apply a delta of the image; configs are updated from it, as in a worker."""
         self.image.apply({"version": self.image.version + 1, **delta})
         self.config = effective_config(self._started_with, self.image.broker_config, 0)
 
@@ -263,8 +263,8 @@ class NetworkProcess:
         role: int | None = None,
         epochs: tuple[int, int, int] | None = None,
     ) -> None:
-        """A slot with these offsets. epochs: the latest of the log, its first offset, and the one
-        before; by default it has one.
+        """A slot with these offsets. epochs: the latest of the log, its first offset, and the
+        previous one; by default it has one.
         """
         present, leader_epoch, partition_epoch = self._role(slot)
         self.table.reset(slot, state=state, slot_incarnation=1)

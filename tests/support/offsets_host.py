@@ -1,4 +1,4 @@
-"""The offsets of one partition in a shard in memory, with groups that say what a test wants."""
+"""The offsets of one partition in a shard in memory, with scripted groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOTHING: Fetched = (-1, -1, "", 0)
 
 
 class FakeGroup(Group):
-    """Whatever a group can be asked; ``reject``: the code that its checks raise."""
+    """A group with scripted checks; ``reject``: the code that they raise."""
 
     kind = CLASSIC
     state = "Empty"
@@ -115,7 +115,7 @@ class OffsetsHost(CoordinatorHost):
         version: int = 8,
         **values: Any,
     ) -> int:
-        """OffsetCommit of one partition; its error code. values: of the request."""
+        """OffsetCommit of one partition; returns its error code. values: of the request."""
         place = {"commit_timestamp": values.pop("commit_timestamp", -1)}
         request = OffsetCommitRequest(
             group_id=group,
@@ -139,7 +139,9 @@ class OffsetsHost(CoordinatorHost):
         return int(self.ask(request, version).topics[0].partitions[0].error_code)
 
     def commit_in_transaction(self, offset: int, **values: Any) -> int:
-        """TxnOffsetCommit of one partition; its error code. values: as ``send_in_transaction``."""
+        """TxnOffsetCommit of one partition; returns its error code. values: as
+        ``send_in_transaction``.
+        """
         response = value_of(self.send_in_transaction(offset, **values))
         return int(response.topics[0].partitions[0].error_code)
 
@@ -211,7 +213,7 @@ class OffsetsHost(CoordinatorHost):
     def fetch_all(
         self, group: str = "g", *, version: int = 9, require_stable: bool = False
     ) -> dict[tuple[str, int], Fetched]:
-        """OffsetFetch of all a group has."""
+        """OffsetFetch of all offsets of a group."""
         if version >= 8:
             asked = OffsetFetchRequest(
                 groups=[fetch_group(group, None)], require_stable=require_stable
@@ -227,7 +229,9 @@ class OffsetsHost(CoordinatorHost):
         }
 
     def delete_offset(self, *, group: str = "g", topic: str = "t", partition: int = 0) -> int:
-        """OffsetDelete of one partition; its code, or the request's as a negative number."""
+        """OffsetDelete of one partition; returns its code, or the request's as a negative
+        number.
+        """
         request = OffsetDeleteRequest(
             group_id=group,
             topics=[
@@ -253,7 +257,7 @@ def fetch_group(
     member_id: str | None = None,
     member_epoch: int = -1,
 ) -> Any:
-    """One group of a request from version 8 on."""
+    """One group of a request in version 8 and later."""
     entry = OffsetFetchRequest.OffsetFetchRequestTopics
     return OffsetFetchRequest.OffsetFetchRequestGroup(
         group_id=group,

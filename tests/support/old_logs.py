@@ -1,5 +1,5 @@
-"""Logs that hold messages of formats 0 and 1, as a broker before this one left them, and all that
-is in a log whatever its format.
+"""Logs with messages of formats 0 and 1, as from an earlier broker, and the content of a log in any
+format.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def adopted(store: LogStore, segments: dict[int, bytes], *, clean: bool = True) 
 
 
 def entries(data: bytes) -> list[Entry]:
-    """Everything in the bytes of a log file; an AssertionError for what is not sound."""
+    """Everything in the bytes of a log file; an AssertionError for damage."""
     found = []
     position = 0
     while position < len(data):
@@ -68,7 +68,7 @@ def _entry(data: bytes) -> Entry:
 
 
 def stored_entries(log: PartitionLog) -> list[Entry]:
-    """Everything in the files of a log, oldest first, with offsets that rise."""
+    """Everything in the files of a log, oldest first, with increasing offsets."""
     found: list[Entry] = []
     for segment in log.segments:
         found += entries(Path(segment.path(".log")).read_bytes()[: segment.size])

@@ -1,4 +1,4 @@
-"""Data directories of an account that is not root's, for commands that root runs."""
+"""Data directories owned by an account other than root, for commands run by root."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files
 
 
 def hand_over(directory: Path) -> None:
-    """Give the account all of it."""
+    """Give the account ownership of all of it."""
     for path in (directory, *directory.rglob("*")):
         os.chown(path, *ACCOUNT)
 

@@ -1,10 +1,10 @@
-"""The passing of time, where that is what a test does."""
+"""Waiting, where the test is about the passing of time."""
 
 import time
 
 
 def hold(seconds: float) -> None:
-    """Let a load run, or a fault last, for so long.
+    """Let a load run, or a fault last, for this long.
 
     Not for waiting until something is so: that is ``wait_until``.
     """

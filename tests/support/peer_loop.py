@@ -1,4 +1,4 @@
-"""The loop of a process, for links: descriptors, time, and nothing else."""
+"""The loop of a process, for links: file descriptors, time, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kbroker.ipc.pending import Pending
 
 
 class PeerLoop:
-    """``run_until`` is the loop; a process has it in ``workers.base.Worker``."""
+    """``run_until`` is the loop; in a process it is ``workers.base.Worker``."""
 
     def __init__(self) -> None:
         self.epoll = select.epoll()

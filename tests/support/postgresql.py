@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests, when the machine has one installed."""
+"""A PostgreSQL server for tests, if one is installed on the machine."""
 
 from __future__ import annotations
 

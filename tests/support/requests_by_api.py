@@ -12,7 +12,7 @@ GROUP, TRANSACTION = "secret-group", "secret-transaction"
 
 
 def request_of(key: ApiKey, version: int) -> Any:
-    """The request in a version; with the defaults of what is not listed here."""
+    """The request in a version; with defaults for what is not listed here."""
     cls: Any = request_class(key)
     build = BUILDERS.get(key)
     return cls() if build is None else build(cls, version)

@@ -1,4 +1,4 @@
-"""A leader of a few lines: it serves followers as Kafka does, or as wrongly as a test wants.
+"""A minimal leader: it serves followers like Kafka, or as wrongly as a test wants.
 
 Logs are lists of batches in memory. Fetch sessions are kept, waits are kept, epochs are answered;
 ``spoil`` changes any response before it is sent.
@@ -27,7 +27,7 @@ Key = tuple[str, int]
 
 
 def at(offset: int, data: bytes, epoch: int) -> bytes:
-    """The batch as a leader has it there; no checksum covers offset and epoch."""
+    """The batch in the leader's log; no checksum covers offset and epoch."""
     return offset.to_bytes(8, "big") + data[8:12] + epoch.to_bytes(4, "big") + data[16:]
 
 
@@ -79,8 +79,8 @@ class LedLog:
 
 
 class ScriptedLeader(FakeBroker):
-    """spoil(api key, request, response): changes a response, or returns what is sent in its place:
-    bytes, pieces of them, None to close the connection.
+    """spoil(api key, request, response): changes a response, or returns a replacement: bytes,
+    pieces of them, None to close the connection.
     """
 
     def __init__(self) -> None:
@@ -264,7 +264,7 @@ def _response(session: int, rows: list[tuple[Key, Any]]) -> FetchResponse:
 
 
 def cut_points(data: bytes, count: int) -> list[bytes]:
-    """``data`` in about so many pieces."""
+    """``data`` in about this many pieces."""
     step = max(len(data) // count, 1)
     places = [*range(0, len(data), step), len(data)]
     return [data[a:b] for a, b in pairwise(places)]

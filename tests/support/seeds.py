@@ -7,7 +7,7 @@ from random import Random, SystemRandom
 
 
 def seeded(variant: int = 0) -> Random:
-    """Random numbers whose seed is printed; KBROKER_SEED names it.
+    """Random numbers with a printed seed; KBROKER_SEED sets it.
 
     With KBROKER_FAULT_SEED, as .ci/run has it, it follows from that and from ``variant``, which
     tells the cases of one test apart.

@@ -274,7 +274,7 @@ class Broker:
 
 
 class SimulatedCluster(SimulatedEnsemble):
-    """``brokers``: by number, those that live now."""
+    """``brokers``: by number, those that are live."""
 
     def __init__(self, seed: int, faults: Faults, responses_lost: float = 0.05) -> None:
         super().__init__(seed, faults)

@@ -25,7 +25,7 @@ _POINT, _GROUP = "KBROKER_TEST_STREAM_POINT", "KBROKER_TEST_STREAM_GROUP"
 
 
 def die_at(point: str) -> None:
-    """Spark's Python workers may be in a group of their own; they end with their JVM."""
+    """Spark's Python workers may be in their own group; they end with their JVM."""
     if os.environ.get(_POINT) == point:
         os.killpg(int(os.environ[_GROUP]), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -74,7 +74,7 @@ class LosingWriter(StreamWriter):
 
 
 def _arm() -> None:
-    """In the process that commits, which is another one than the driver's."""
+    """In the process that commits, which is not the driver's."""
 
     def between(before: str, call: Callable[..., Any], after: str) -> Callable[..., Any]:
         def wrapped(*given: Any, **named: Any) -> Any:

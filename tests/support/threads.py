@@ -1,4 +1,4 @@
-"""Threads of tests whose failures are seen."""
+"""Threads of tests, whose failures are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics made, filled and read by librdkafka, for tests of what reads and writes them otherwise."""
+"""Topics created, filled and read by librdkafka, to test other readers and writers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def send(made: Producer, topic: str, records: Iterable[Record]) -> None:
 
 
 def fill(bootstrap: str, topic: str, records: Iterable[Record], **settings: Any) -> None:
-    """Written and acknowledged."""
+    """Write records, and wait for their acknowledgements."""
     made = producer(bootstrap, **settings)
     send(made, topic, records)
     assert made.flush(WAIT_S) == 0

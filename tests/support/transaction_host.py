@@ -1,4 +1,4 @@
-"""A shard of ``__transaction_state`` in memory, with io workers that take its markers."""
+"""A shard of ``__transaction_state`` in memory, with io workers that write its markers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SleepingRpc(FakeRpc):
         return pending
 
     def wake(self) -> None:
-        """End the sleeps whose time has come."""
+        """End the sleeps that are due."""
         while self.sleepers and self.sleepers[0][0] <= self._now_ms():
             heapq.heappop(self.sleepers)[2].resolve()
 
@@ -93,7 +93,7 @@ class TransactionHost(CoordinatorHost):
 
     @property
     def txn(self) -> Transaction:
-        """The state of the id that tests use unless they name another."""
+        """The state of the default transactional id of tests, or of another."""
         return self.machine.transactions[ID]
 
     # -- requests, with everything defaulted -------------------------------------------------
@@ -169,7 +169,7 @@ class TransactionHost(CoordinatorHost):
         return response.producer_id, response.producer_epoch
 
     def set_epoch(self, epoch: int) -> tuple[int, int]:
-        """Use up epochs: as if the producer had raised its epoch that often."""
+        """Use up epochs, as if the producer's epoch had been bumped that often."""
         from kbroker.coordinator.records.transaction_topic import TransactionLogKey
         from kbroker.coordinator.transaction import state
 

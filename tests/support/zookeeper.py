@@ -1,4 +1,4 @@
-"""The ZooKeeper of ``kbroker.testing``; tests are skipped where it cannot be started."""
+"""The ZooKeeper of ``kbroker.testing``; tests are skipped if it cannot be started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["TICK_MS", "ZooKeeperServer", "skip_without_zookeeper"]
 
 
 def skip_without_zookeeper() -> None:
-    """Call it before what needs ZooKeeper."""
+    """Call it before anything that needs ZooKeeper."""
     try:
         zookeeper.jars()
     except ZooKeeperMissing as error:

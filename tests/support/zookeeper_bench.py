@@ -1,4 +1,4 @@
-"""A ZooKeeper store in a test: made, waited for, closed."""
+"""A ZooKeeper store in a test: created, waited for, closed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 60.0
 
 
 class ZooKeeperBench:
-    """A store of its own, which this thread drives. ``states``: what was told of its session."""
+    """A store driven by this thread. ``states``: the reported session states."""
 
     def __init__(self, connect: str, directory: Path, **named: str) -> None:
         values = {name.replace("_", "."): text for name, text in named.items()}
@@ -29,14 +29,14 @@ class ZooKeeperBench:
         self.open()
 
     def open(self, **more: Any) -> None:
-        """Make the store, and wait for its session."""
+        """Create the store, and wait for its session."""
         self.store = ZooKeeperStore(self.settings, self.file, **{"top_paths": (), **more})
         self.states: list[SessionState] = []
         self.store.watch_session(self.states.append)
         self.until(lambda: self.states[-1] == SessionState.CONNECTED)
 
     def until(self, condition: Callable[[], object]) -> None:
-        """Let the store work until the condition holds."""
+        """Drive the store until the condition holds."""
         deadline, poll = time.monotonic() + PATIENCE_S, select.poll()
         poll.register(self.store.fd, select.POLLIN)
         while not condition():

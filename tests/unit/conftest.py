@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """pytest's, without what other libraries say meanwhile: their threads outlive a test."""
+    """pytest's caplog, without messages of other libraries, whose threads outlive a test."""
 
     def is_ours(record: logging.LogRecord) -> bool:
         return record.name.partition(".")[0] == "kbroker"

@@ -1,4 +1,4 @@
-"""When the wall clock may delete something."""
+"""When the wall clock may be used for deletions."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def each_page(function):
 
 
 def heading_anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as they are made from the text."""
+    """The anchors of a page's headings, as generated from the text."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

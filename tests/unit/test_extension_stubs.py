@@ -1,4 +1,4 @@
-"""Every extension that Python imports has a stub, and the stub says what the extension has.
+"""Every extension imported by Python has a stub that matches it.
 
 Without it mypy takes whatever is called there for right.
 """
@@ -27,7 +27,7 @@ SIGNATURE = re.compile(r"^(?:\w+\.)*\w+\((.*?)\)(?: -> .*)?$", re.DOTALL)
 
 
 def stub_of(name: str) -> dict[str, ast.AST]:
-    """The names of a stub that are there when the program runs, too."""
+    """The names of a stub that exist at run time, too."""
     found: dict[str, ast.AST] = {}
     for node in ast.parse((STUBS / f"{name.replace('.', '/')}.pyi").read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -63,7 +63,7 @@ def attributes(kind: type) -> set[str]:
 
 
 def parameters(value: Any) -> list[str] | None:
-    """Names of the parameters, None if the extension does not tell."""
+    """Names of the parameters, None if the extension has no signature."""
     found = SIGNATURE.match((value.__doc__ or "").split("\n")[0])
     if found is None:
         return None
@@ -74,7 +74,7 @@ def parameters(value: Any) -> list[str] | None:
 
 
 def split(text: str) -> list[str]:
-    """At the commas that are not inside of brackets."""
+    """Split at commas outside brackets."""
     parts, depth = [""], 0
     for char in text:
         depth += (char in "[({") - (char in "])}")

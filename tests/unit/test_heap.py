@@ -1,4 +1,4 @@
-"""Buffers that come and go are not paid for in page faults, and garbage is collected in between."""
+"""Allocating and freeing buffers causes no page faults, and garbage is collected in between."""
 
 import gc
 import resource
@@ -30,7 +30,7 @@ def test_freed_memory_is_used_again() -> None:
 
 
 def made(count: int) -> list[bytes]:
-    """Objects of one size, 144 bytes with their heads."""
+    """Objects of one size, 144 bytes with their headers."""
     return [bytes(111) for _ in range(count)]
 
 
@@ -39,7 +39,7 @@ def pages_of(objects: list[bytes]) -> set[int]:
 
 
 def test_holes_between_old_objects_are_not_given_to_new_ones() -> None:
-    """A child that writes to a page has it to itself, and all that is old in it once more."""
+    """A child that writes to a page gets its own copy, with everything old in it."""
     old = made(4000)
     del old[::2]
     reused = made(100)
@@ -80,7 +80,7 @@ def test_collection_in_a_child_leaves_alone_what_was_there_before_the_fork() -> 
 
 @pytest.fixture(autouse=True)
 def own_collector() -> Iterator[None]:
-    """Python's settings of the collector, whatever tests before these have left behind."""
+    """Python's default settings of the collector, whatever earlier tests have set."""
     before, was_enabled = gc.get_threshold(), gc.isenabled()
     gc.enable()
     gc.set_threshold(700, 10, 10)

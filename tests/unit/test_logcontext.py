@@ -75,7 +75,7 @@ UNSAFE = [
 
 
 class Named:
-    """An object whose words are a client's."""
+    """An object whose text comes from a client."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -119,7 +119,7 @@ def test_traceback_moves_no_cursor() -> None:
 
 @pytest.mark.parametrize("text", ["x" * 257, "\u202e" * 257], ids=["letters", "marks"])
 def test_long_argument_is_cut(text: str) -> None:
-    """A group id may have 32,767 bytes, a configuration value too, and each rebalance tells it."""
+    """A group id may have 32,767 bytes, a config value too, and each rebalance logs it."""
     line = LineFormatter("io-0").format(record("group %s: empty", text))
 
     assert line.endswith("... (257 characters): empty")
@@ -149,7 +149,7 @@ def test_numbers_are_formatted_as_such() -> None:
 
 
 def test_every_line_of_the_broker_goes_through_this_formatter() -> None:
-    """A handler of its own would let what clients send into the log as it is."""
+    """Another handler would write client data to the log unchanged."""
     package = Path(kbroker.__file__).parent
     # Commands and libraries, not the broker's processes.
     others = ("spark", "client", "logtool", "testing")

@@ -108,7 +108,9 @@ def snake_case(name: str) -> str:
 
 
 def drop_early_access(specs: dict[str, Any]) -> None:
-    """Take the last version out of what was unstable in Kafka 3.9; it is gone or changed in 4.3."""
+    """Remove the last version of messages that were unstable in Kafka 3.9; it is gone or changed in
+    4.3.
+    """
     for name in [name for name, spec in specs.items() if spec.get("latestVersionUnstable")]:
         first, last = versions(specs[name]["validVersions"])
         for each in (name, name.replace("Request", "Response")):
@@ -259,7 +261,7 @@ def test_every_client_facing_message_is_defined(files):
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
 def test_definition_is_written_in_one_piece(name):
-    """Versions are legal, and what is looked up at import agrees with the parsed definition."""
+    """Versions are legal, and values looked up at import agree with the parsed definition."""
     cls = CLASSES[name]
 
     def check(field: Field) -> None:

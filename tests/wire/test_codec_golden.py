@@ -1,4 +1,4 @@
-"""Bytes written out by hand after the protocol guide."""
+"""Bytes written by hand from the protocol guide."""
 
 import pytest
 
@@ -15,7 +15,7 @@ TOPIC_ID = bytes(range(16))
 
 
 def check(message, version, *parts):
-    """Compare both directions with the bytes of ``parts``, each a piece of hex and what it is."""
+    """Compare both directions with the bytes of ``parts``, each a piece of hex and its meaning."""
     expected = bytes.fromhex("".join(part.partition("|")[0] for part in parts))
 
     assert codec.encode(message, version) == expected

@@ -1,4 +1,4 @@
-"""Hostile bytes: only DecodeError comes out, and nothing is allocated for what they claim."""
+"""Hostile bytes: only DecodeError is raised, and nothing is allocated for their claims."""
 
 import random
 import struct
@@ -96,12 +96,12 @@ def test_huge_count_or_length_is_rejected_without_allocating_for_it(cls, version
 
 
 def many_strings(count):
-    """A request for as many groups, in a byte each."""
+    """A request for so many groups, in a byte each."""
     return b"\0" + encode_uvarint(count + 1) + b"\1" * count + b"\0"
 
 
 def test_request_with_more_elements_than_one_may_have_is_rejected_before_they_are_made():
-    """A million settings without a name, in 4 MB, held up a process for 5 s and took 0.7 GB."""
+    """A million configs without a name, in 4 MB, blocked a process for 5 s and took 0.7 GB."""
     codec.prepare(FindCoordinatorRequest, 4)
     most = codec.decode_exact(FindCoordinatorRequest, 4, many_strings(ELEMENTS_MAX))
     data = many_strings(ELEMENTS_MAX + 1)
@@ -157,7 +157,7 @@ def test_elements_of_arrays_within_arrays_are_counted_together():
 
 
 def test_what_was_answered_or_stored_may_have_any_number_of_elements():
-    """A log that was written has to be read again."""
+    """A log that was written must be readable."""
     topic = MetadataResponse.MetadataResponseTopic()
     partition = MetadataResponse.MetadataResponsePartition(replica_nodes=[0] * (ELEMENTS_MAX + 1))
     topic.partitions = [partition]
@@ -188,7 +188,7 @@ def test_negative_length_or_forbidden_null_is_rejected(cls, version, data):
 
 @pytest.mark.parametrize("view", [bytes, memoryview])
 def test_string_in_another_encoding_is_read_as_kafka_reads_it(view):
-    """Clients send Latin-1, and Java replaces what it cannot read."""
+    """Clients send Latin-1, and Java replaces undecodable bytes."""
     data = view(b"\0\0\0\1" + b"\0\6" + b"\xc3(\xe9\xc3\xa9\xff")
 
     request = codec.decode_exact(MetadataRequest, 0, data)

@@ -126,7 +126,7 @@ def test_every_version_agrees_with_kafka_python_byte_for_byte(cls):
 
 
 def test_kafka_python_knows_most_client_facing_messages():
-    """The comparison above is worth nothing if it finds no classes to compare with."""
+    """The comparison above is worthless if it finds no classes to compare with."""
     assert len(SHARED) > 100
     assert {cls.VERSIONS[1] for cls in SHARED if cls.__name__.startswith("Fetch")} == {18}
     for cls in SHARED:

@@ -1,4 +1,4 @@
-"""Every version of a Fetch reply, compared with what the general codec reads out of it."""
+"""Every version of a Fetch reply, compared with what the general codec decodes."""
 
 import pytest
 from support.fetch_log import FetchBench, follower_fields

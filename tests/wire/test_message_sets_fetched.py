@@ -171,7 +171,7 @@ def test_damaged_batch_is_not_given_a_checksum_of_its_own(position):
 
 @pytest.mark.parametrize("codec", [0, GZIP, LZ4])
 def test_records_that_do_not_add_up_are_corrupt(codec):
-    """Under a right checksum, as a log from elsewhere might have them."""
+    """With a valid checksum, as in a log from elsewhere."""
     from kbroker._ext.base.crc32c import crc32c
 
     chance = random.Random(3)

@@ -85,7 +85,7 @@ def test_crc32_agrees_with_zlib(data):
 
 
 def test_crc32_agrees_with_zlib_at_every_length_and_place():
-    """Blocks of 64 and 16 bytes and what is left of them take ways of their own."""
+    """Blocks of 64 and 16 bytes and the rest have separate code paths."""
     data = random.Random(7).randbytes(1100)
     for length in range(1000):
         for start in (0, 1, 15):

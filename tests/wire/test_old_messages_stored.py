@@ -83,7 +83,7 @@ def test_messages_below_the_asked_offset_are_left_out(tmp_path):
 
 
 def test_messages_and_batches_of_one_log_follow_each_other(tmp_path):
-    """A topic whose format was raised on its way."""
+    """A topic whose format was raised in between."""
     old = messages(0, 3)
     new = bytearray(batch([b"new"], key=None))
     new[:8] = (3).to_bytes(8, "big")

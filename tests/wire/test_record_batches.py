@@ -1,4 +1,4 @@
-"""Golden batches of other people's clients, and hostile ones."""
+"""Golden batches of other clients, and hostile ones."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ def status_of(data: bytes | bytearray, limit: int = LIMIT, check=None, **options
 
 
 def resealed(data: bytes, **fields: int) -> bytearray:
-    """``data`` with header fields replaced and its checksum made right again."""
+    """``data`` with header fields replaced and a valid checksum."""
     header = backend.read_header(data)._replace(**fields)
     batch = bytearray(HEADER.pack(*header[:13]) + data[HEADER_BYTES:])
     batch[17:21] = backend.crc32c(batch[21:]).to_bytes(4, "big")

@@ -38,7 +38,7 @@ class Stored:
 
 
 class ClientError(Exception):
-    """The client reported a Kafka error; ``code`` is the number it has on the wire."""
+    """The client reported a Kafka error; ``code`` is the number on the wire."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"error {code}: {text}")
@@ -63,7 +63,7 @@ class Driver(Protocol):
         acks: str = "all",
         idempotent: bool = False,
     ) -> list[int]:
-        """Offsets the client was told, one a message; empty if it does not say (acks=0)."""
+        """The offsets returned by the client, one per message; empty without (acks=0)."""
 
     def fetch(
         self,
@@ -75,22 +75,23 @@ class Driver(Protocol):
         committed: bool = False,
         timeout_s: float = WAIT_S,
     ) -> list[Stored]:
-        """Up to ``count`` records of one partition or several (of all of the topic, then) from an
-        offset, the beginning or the end; fewer once time is up."""
+        """Up to ``count`` records of one partition or several (of the whole topic, then) from an
+        offset, the beginning or the end; fewer after the timeout.
+        """
 
     def close(self) -> None:
-        """End what the driver keeps open."""
+        """Close the driver's resources."""
 
 
 class OffsetDriver(Driver, Protocol):
-    """A client that asks for offsets."""
+    """A client that requests offsets."""
 
     def offset(self, topic: str, which: str | int, partition: int = 0) -> int:
         """``earliest``, ``latest`` or of the first record at or after a timestamp (-1: none)."""
 
 
 class AdminDriver(OffsetDriver, Protocol):
-    """A client with an administration interface."""
+    """A client with an admin interface."""
 
     def create_topic(
         self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
@@ -117,17 +118,17 @@ class AdminDriver(OffsetDriver, Protocol):
 
 
 def numbers(partition: int | range) -> list[int]:
-    """The partitions that ``fetch`` was given."""
+    """The partitions for ``fetch``."""
     return [partition] if isinstance(partition, int) else list(partition)
 
 
 def payloads(count: int, size: int = 100) -> list[Message]:
-    """Messages that differ, and that every codec makes smaller."""
+    """Distinct messages that every codec can compress."""
     return [Message(b"%08d|" % n + b"abcdefghij" * (size // 10)) for n in range(count)]
 
 
 def options(driver: Driver, **settings: object) -> dict[str, Any]:
-    """Java's setting names, with underscores, as the driver's ``fetch`` takes them."""
+    """Java's config names, with underscores, for the driver's ``fetch``."""
     if driver.name == "confluent-kafka":
         renamed = {"fetch_max_wait_ms": "fetch.wait.max.ms"}
         return {

@@ -31,7 +31,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Aio:
-    """aiokafka, one event loop a call."""
+    """aiokafka, with one event loop per call."""
 
     name = "aiokafka"
     null_headers = header_sets = timestamps = True

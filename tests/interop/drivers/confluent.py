@@ -1,4 +1,4 @@
-"""confluent-kafka: librdkafka of today."""
+"""confluent-kafka, with the current librdkafka."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _reported() -> Iterator[None]:
 
 
 class Confluent:
-    """confluent-kafka; ``config`` goes to every client it makes."""
+    """confluent-kafka; ``config`` is for every client."""
 
     null_headers = header_sets = timestamps = True
 

@@ -15,7 +15,7 @@ CACHE = ROOT / ".cache" / "go"
 
 
 def go_missing() -> str:
-    """Why Go tests cannot run here; empty if they can."""
+    """The reason why Go tests cannot run here; empty if they can."""
     return "" if shutil.which("go") else "not installed: go"
 
 

@@ -1,4 +1,4 @@
-"""Administration of groups and transactions by each client: ``group_admin(name, ...)``."""
+"""Administration of groups and transactions with each client: ``group_admin(name, ...)``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Offset = tuple[int, str]  # and its metadata
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A group as its coordinator describes it; states are spelt as on the wire."""
+    """A group in the coordinator's description; states are spelt as on the wire."""
 
     state: str
     assignor: str
@@ -199,7 +199,7 @@ class KafkaPythonGroups:
 
 
 class AioGroups:
-    """aiokafka's: it reads only."""
+    """aiokafka, which only reads."""
 
     name = "aiokafka"
 
@@ -248,7 +248,7 @@ class AioGroups:
 
 
 class JavaGroups:
-    """Java's, in the JVM of a driver."""
+    """The Java admin client, in the JVM of a driver."""
 
     terminator = ""
 

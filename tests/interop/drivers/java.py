@@ -38,7 +38,7 @@ JVM_OPTIONS = ("-Xmx192m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xsha
 
 
 def java_missing() -> str:
-    """Why Java tests cannot run here; empty if they can, or if they must (``.ci/run``)."""
+    """The reason why Java tests cannot run here; empty if they can, or must (``.ci/run``)."""
     if os.environ.get("KBROKER_CI"):
         return ""
     absent = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
@@ -71,7 +71,7 @@ def _libraries(home: Path, version: str, artifact: str) -> Path:
 
 
 def classes_of(version: str, artifact: str, sources: list[Path]) -> Path:
-    """The folder of the classes in those sources, compiled against that version."""
+    """The folder of the compiled classes of those sources, for that version."""
     home = CACHE / f"{artifact}-{version}"
     with _locked(home):
         jars = _libraries(home, version, artifact)

@@ -25,7 +25,7 @@ def _reported() -> Iterator[None]:
 
 
 class KafkaPython:
-    """kafka-python; with ``api_version`` it speaks as to a broker of that version."""
+    """kafka-python; ``api_version`` configures the broker version it assumes."""
 
     null_headers = False
     header_sets = timestamps = True

@@ -1,4 +1,4 @@
-"""kcat, the command: librdkafka of the distribution."""
+"""The kcat command with the librdkafka of the distribution."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CODES = {"Message size too large": 10, "Unknown topic or partition": 3}
 
 
 class Kcat:
-    """Runs kcat once a call. All messages of one call share one set of headers."""
+    """Runs kcat once per call. All messages of one call share their headers."""
 
     name = "kcat"
     null_headers = True
@@ -38,7 +38,7 @@ class Kcat:
     def run(
         self, *arguments: str, stdin: bytes = b"", timeout_s: float = WAIT_S, stops: bool = True
     ) -> bytes:
-        """The output of kcat; with ``stops`` false it may still be running at the end of time."""
+        """The output of kcat; with ``stops`` false it may still be running at the timeout."""
         command = ["kcat", "-b", self._bootstrap, *arguments]
         try:
             done = subprocess.run(command, input=stdin, capture_output=True, timeout=timeout_s)
@@ -63,7 +63,7 @@ class Kcat:
         idempotent: bool = False,
         **config: str,
     ) -> list[int]:
-        """Offsets are never told by kcat."""
+        """kcat never reports offsets."""
         (headers,) = {message.headers for message in messages}
         arguments = ["-P", "-t", topic, "-p", str(partition), "-z", codec, "-Z"]
         arguments += ["-K", KEY_DELIMITER, "-D", RECORD_DELIMITER]

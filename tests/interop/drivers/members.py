@@ -27,7 +27,7 @@ CLOSE_COMMITS = 50
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A record that a member was given."""
+    """A record that a member got."""
 
     at: float
     topic: str
@@ -75,7 +75,7 @@ class Subscription:
 
 
 class Member(Protocol):
-    """A consumer that polls from when it is made until it is closed."""
+    """A consumer that polls from its creation until it is closed."""
 
     name: str
 
@@ -92,11 +92,11 @@ class Member(Protocol):
         """Commit its position, and wait for the response."""
 
     def close(self) -> None:
-        """Leave the group (a static member stays in it) and end. Raises what the client raised."""
+        """Leave the group (a static member stays in it) and end. Raises the client's error."""
 
 
 class ThreadMember:
-    """A member whose client is polled by a thread here. Subclasses hand it the client."""
+    """A member whose client is polled by a thread here. Subclasses provide the client."""
 
     name = ""
 
@@ -152,8 +152,8 @@ class ThreadMember:
         self._moves.append(Move(time.monotonic(), kind, gone, began))
 
     def _take(self, topic: str, partition: int, offset: int, value: bytes) -> None:
-        """A client may hand out a record of a partition that it has just given up: that one is
-        not to be committed, and would spoil the commit of all others with some clients.
+        """A client may return a record of a partition that it has just revoked: it must not be
+        committed, and with some clients it would fail the commit of all others.
         """
         with self._lock:
             if (topic, partition) in self._owned:
@@ -251,7 +251,7 @@ class ThreadMember:
 
 
 def overlaps(members: Iterable[Member]) -> list[str]:
-    """Partitions that two members held at the same time."""
+    """Partitions that two members owned at the same time."""
     held: dict[Partition, list[tuple[float, float, str]]] = {}
     for index, member in enumerate(members):
         since: dict[Partition, float] = {}
@@ -274,7 +274,7 @@ def overlaps(members: Iterable[Member]) -> list[str]:
 
 
 def while_owned(member: Member) -> list[Taken]:
-    """The records that a member was given of partitions that it had and was not giving up."""
+    """The records that a member got from partitions it owned and was not revoking."""
     spans: dict[Partition, list[tuple[float, float]]] = {}
     since: dict[Partition, float] = {}
     for move in member.moves:

@@ -101,7 +101,7 @@ class JavaMember:
 
 
 class KcatMember:
-    """``kcat -G``. It commits what it printed when it ends, and five times a second."""
+    """``kcat -G``. It commits the printed records at its end, and five times a second."""
 
     name = "kcat"
 

@@ -18,8 +18,9 @@ _ids = itertools.count()
 
 
 class Transactional(Protocol):
-    """A producer with a transactional id. Each call returns when it is done, or raises
-    ClientError."""
+    """A producer with a transactional id. Each call returns when it has completed, or raises
+    ClientError.
+    """
 
     name: str
 
@@ -28,19 +29,19 @@ class Transactional(Protocol):
     def begin(self) -> None: ...
 
     def send(self, topic: str, values: Sequence[str], partition: int = 0) -> list[int]:
-        """Offsets, once all are acknowledged."""
+        """Send records; returns their offsets once all are acknowledged."""
 
     def send_offsets(
         self, offsets: Mapping[Partition, int], group: str, member: Member | None = None
     ) -> None:
-        """Offsets of a group become part of the transaction; with a member, on its behalf."""
+        """Add offsets of a group to the transaction; with a member, on its behalf."""
 
     def commit(self) -> None: ...
 
     def abort(self) -> None: ...
 
     def close(self) -> None:
-        """End without a word to the coordinator about an open transaction."""
+        """Close without telling the coordinator of an open transaction."""
 
 
 class ConfluentTransactions:
@@ -109,7 +110,7 @@ class ConfluentTransactions:
         member: Member | None = None,
         metadata: Any = None,
     ) -> None:
-        """metadata: instead of a member, what a consumer once gave as its group metadata."""
+        """metadata: instead of a member, group metadata that a consumer returned earlier."""
         from confluent_kafka import Consumer, TopicPartition
 
         wanted = [TopicPartition(*where, offset) for where, offset in offsets.items()]
@@ -211,7 +212,7 @@ class KafkaPythonTransactions:
 
 
 class AioTransactions:
-    """aiokafka's; its event loop runs in a thread."""
+    """aiokafka; its event loop runs in a thread."""
 
     name = "aiokafka"
 
@@ -286,7 +287,7 @@ class AioTransactions:
 
 
 class JavaTransactions:
-    """Java's, in the JVM of a driver."""
+    """The Java producer, in the JVM of a driver."""
 
     def __init__(
         self, java: Java, bootstrap: str, transactional_id: str, timeout_ms: int, **config: Any
@@ -347,7 +348,7 @@ class JavaTransactions:
 
 
 def _code(raised: Any) -> int:
-    """The code of an error or of what it was raised from."""
+    """The code of an error or of its cause."""
     while raised is not None:
         if type(raised).__name__ == "ProducerFenced":  # aiokafka's own
             return PRODUCER_FENCED

@@ -170,7 +170,7 @@ def test_second_run_says_nothing_to_do(tmp_path, capsys):
 
 
 def test_run_after_kafka_went_on_is_refused(tmp_path, capsys):
-    """Topics that Kafka made meanwhile would be missing without a word."""
+    """Topics created by Kafka meanwhile would be missing silently."""
     directory = kraft_dir(tmp_path)
     adopt(directory)
     shutil.rmtree(directory / "__cluster_metadata-0")

@@ -43,7 +43,7 @@ MORE = [
 
 @pytest.fixture
 def directory(tmp_path):
-    """A directory that was adopted, used by kbroker and stopped cleanly."""
+    """A directory that was adopted, used by kbroker and shut down cleanly."""
     path = kraft_dir(tmp_path / "data", [*ORDERS, *MORE])
     assert main(["--log-dirs", str(path)]) == 0
     return path
@@ -96,7 +96,7 @@ def test_kraft_is_told_of_topics_settings_features_and_producer_ids(directory):
 
 
 def test_features_that_kafka_has_not_are_left_out_and_told(tmp_path, capsys):
-    """Kafka's controller ends itself at the level of a feature that it does not support."""
+    """Kafka's controller exits at a feature level that it does not support."""
     features = {"metadata.version": 25, "transaction.version": 2, "group.version": 1}
     rows = [records.FeatureLevelRecord(name=name, feature_level=n) for name, n in features.items()]
     directory = kraft_dir(tmp_path / "data", [*ORDERS, *rows])
@@ -144,7 +144,7 @@ def test_next_steps_name_the_voters(directory, capsys):
 
 @as_root
 def test_files_that_root_writes_are_of_the_owner_of_the_directory(tmp_path):
-    """The broker's account could not open a store that is root's, and would not start."""
+    """The broker's account could not open a store owned by root, and would not start."""
     directory = kraft_dir(tmp_path / "data", [*ORDERS, *MORE])
     hand_over(directory)
 
@@ -165,7 +165,7 @@ def test_dry_run_changes_nothing(directory, capsys):
 
 
 def test_interrupted_run_is_done_by_the_next(directory, monkeypatch):
-    """The store goes last: until then kbroker and this command still know everything."""
+    """The store is moved last: until then kbroker and this command still have everything."""
 
     def interrupted(_place):
         raise KeyboardInterrupt
@@ -360,7 +360,7 @@ def test_metadata_directory_of_its_own_is_named_as_one_to_leave_out(directory, c
 
 
 class Nodes:
-    """Stands for a client of ZooKeeper."""
+    """Replaces a ZooKeeper client."""
 
     def __init__(self, nodes):
         self.nodes = dict(nodes)
@@ -424,7 +424,7 @@ TRANSACTION = transaction_topic.TransactionLogValue(
 
 
 class Places:
-    """Stands for Holdings: one partition of an internal topic."""
+    """Replaces Holdings: one partition of an internal topic."""
 
     def __init__(self, directory, topic, batches):
         path = directory / f"{topic}-0"
@@ -548,7 +548,7 @@ def test_older_metadata_log_is_not_lost(directory):
 def test_older_metadata_log_that_was_half_removed_does_not_replace_its_archive(
     directory, monkeypatch
 ):
-    """The archive is all that is left of what Kafka knew."""
+    """The archive is the only copy of Kafka's metadata."""
     log = f"{0:020}.log"
 
     whole = shutil.rmtree

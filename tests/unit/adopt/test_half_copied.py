@@ -25,7 +25,7 @@ def refused(capsys, directory):
 
 
 def compacted_dir(directory):
-    """Offsets 0, 3 and 4, of which the last two lie in a segment of their own."""
+    """Offsets 0, 3 and 4, the last two in their own segment."""
     zookeeper_dir(directory)
     drop_records(directory, 1, 3)
     (directory / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 3\n")
@@ -78,7 +78,7 @@ def test_sealed_segment_that_was_never_synced_is_left_to_the_recovery(tmp_path):
 
 @pytest.mark.parametrize("batches", [0, 1])
 def test_segment_that_ends_before_its_time_index_is_refused(tmp_path, capsys, batches):
-    """Cut between two batches, or emptied: only the time index knows."""
+    """Truncated between two batches, or emptied: only the time index reveals it."""
     directory = zookeeper_dir(tmp_path)
     (directory / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 3\n")
     split(directory, 3, 3)

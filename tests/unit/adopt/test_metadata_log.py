@@ -165,7 +165,7 @@ def test_log_without_snapshot_is_read(tmp_path):
 
 
 def test_log_goes_on_behind_the_newest_snapshot(tmp_path):
-    """The snapshot may end inside a segment: what it holds already must not count twice."""
+    """The snapshot may end inside a segment: its records must not count twice."""
     path = write_metadata(tmp_path)
     (path / f"{2:020}-{1:010}.checkpoint").write_bytes(b"old")
     (path / f"{4:020}-{1:010}.checkpoint").write_bytes(snapshot(ORDERS))

@@ -89,7 +89,7 @@ def checkpoint_damaged(directory):
 
 
 def cleaner_checkpoint_damaged(directory):
-    """A log that was compacted would be cut at its first gap."""
+    """A compacted log would be truncated at its first gap."""
     (directory / "cleaner-offset-checkpoint").write_text("0\n9\n")
 
 
@@ -214,7 +214,7 @@ def test_start_after_kafka_went_on_is_possible_without_its_metadata(tmp_path):
 
 
 def test_start_that_cannot_ask_whether_kafka_went_on_goes_on(tmp_path, monkeypatch, caplog):
-    """A full disk is no reason not to start, and the look copies the store."""
+    """A full disk must not prevent a start, and the check copies the store."""
     directory = kraft_dir(tmp_path)
     assert main(["--log-dirs", str(directory)]) == 0
 
@@ -229,7 +229,9 @@ def test_start_that_cannot_ask_whether_kafka_went_on_goes_on(tmp_path, monkeypat
 
 
 def test_directory_of_kraft_that_lost_all_metadata_is_taken_when_told_so(tmp_path, capsys):
-    """Kafka's went with the years, kbroker's with a disk: the records are still there."""
+    """Kafka's was removed years ago, kbroker's was lost with a disk: the records are still
+    there.
+    """
     directory = kraft_dir(tmp_path)
     shutil.rmtree(directory / "__cluster_metadata-0")
     before = all_files(directory)
@@ -261,7 +263,7 @@ def test_metadata_that_is_there_is_not_passed_over(tmp_path, capsys):
 
 
 def test_producer_ids_are_found_in_logs_without_snapshots(tmp_path):
-    """An id that is given again has its first records dropped as duplicates."""
+    """The first records of a reused id are dropped as duplicates."""
     directory = zookeeper_dir(tmp_path)
     for snapshot in (directory / "orders-0").glob("*.snapshot"):
         snapshot.unlink()

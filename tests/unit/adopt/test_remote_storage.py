@@ -1,4 +1,4 @@
-"""Topics with tiered storage: what is only in remote storage is not lost without a word."""
+"""Topics with tiered storage: records only in remote storage are not lost silently."""
 
 import pytest
 from support.kraft_dirs import ORDERS, all_files, kraft_dir, zookeeper_dir

@@ -111,7 +111,7 @@ def test_range_is_cut_at_both_edges():
 
 
 def test_records_that_come_twice_are_taken_once():
-    """The next fetch begins with the batch that the last one may have been cut in."""
+    """The next fetch begins with the batch that may have been truncated in the last one."""
     data = batch(0, [b"v"] * 10)
 
     assert offsets(read([data, data + batch(10, [b"w"])])) == list(range(11))

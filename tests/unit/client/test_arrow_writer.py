@@ -23,7 +23,7 @@ NOW = 1_700_000_000_000
 
 
 def write(batches, partitions=1, **options):
-    """{(topic, partition): [batch...]}, each checked as a broker checks it."""
+    """{(topic, partition): [batch...]}, each checked as in a broker."""
     options.setdefault("topic", "t")
     writer = ArrowWriter(lambda topic: partitions, **options)
     for one in [batches] if isinstance(batches, pa.RecordBatch) else batches:

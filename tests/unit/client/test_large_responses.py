@@ -95,7 +95,7 @@ def test_answer_that_stops_amid_times_out() -> None:
 
 
 def count_receives(connection: Connection) -> list[int]:
-    """Bytes of each call of recv_into from now on."""
+    """The bytes of each call of recv_into from now on."""
     found: list[int] = []
     real = connection._socket
 

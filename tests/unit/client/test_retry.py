@@ -1,4 +1,4 @@
-"""Pauses between attempts: they grow, but no part of the deadline goes without an attempt."""
+"""Pauses between attempts: they grow, but each part of the deadline has an attempt."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def clock(request, monkeypatch):
 
 
 def attempts(seconds: float, clock: list[float]) -> list[float]:
-    """When attempts were made that all failed; a part of the deadline each, 0 to 1."""
+    """The times of attempts that all failed; as fractions of the deadline."""
     began = clock[0]
     retry = Retry("it", seconds)
     made = []
@@ -60,7 +60,7 @@ def test_pauses_grow_to_a_second(clock):
 
 
 def test_attempt_that_the_deadline_ended_hides_no_trouble(clock: list[float]) -> None:
-    """Jitter lets an attempt begin when there is hardly time left for it."""
+    """Jitter may start an attempt when there is hardly any time left."""
     call = Retry("offsets", 0.5)
     call.pause(ConnectionLost("a:1", "gone"))
     clock[0] += 1
@@ -95,7 +95,7 @@ def test_trouble_before_some_progress_is_not_told(clock: list[float]) -> None:
 def test_broker_that_stays_away_is_told_once_and_long_before_the_deadline(
     clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A command with a wrong port said nothing for a minute."""
+    """A command with a wrong port was silent for a minute."""
     began, told_at = clock[0], 0.0
     calls = Retry("metadata", 60.0), Retry("offsets", 60.0)
     with pytest.raises(UnreachableError):

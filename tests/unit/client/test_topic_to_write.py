@@ -32,7 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_topic_that_nobody_creates_is_refused_whatever_the_jitter(
     seed: int, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In 6 of 50 the last pause went past the deadline, and a timeout was told instead."""
+    """In 6 of 50 runs the last pause exceeded the deadline, and a timeout was reported instead."""
     monkeypatch.setattr(subject.random, "uniform", random.Random(seed).uniform)
     monkeypatch.setattr(Cluster, "_ask_metadata", lambda *_, **__: {})
 
@@ -45,7 +45,7 @@ def test_topic_that_nobody_creates_is_refused_whatever_the_jitter(
 def test_broker_that_is_away_for_longer_than_a_creation_takes_is_waited_for(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that was started again took a write of Spark with it after five seconds."""
+    """A restarted broker made a Spark write fail after five seconds."""
     topic = Topic("t", bytes(16), {0: Partition(0, 0)}, internal=False)
 
     def answer(*_: object, **__: object) -> dict[str, Topic]:

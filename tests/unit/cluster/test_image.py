@@ -1,4 +1,4 @@
-"""The cluster image: what a process keeps of documents that it cannot read."""
+"""The cluster image: how a process handles documents that it cannot read."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def effective(default: dict[str, str], own: dict[str, str] | None = None) -> Bro
 
 
 def test_settings_that_nobody_has_changed_are_those_of_the_start():
-    """A thousand objects in each process that share theirs since the fork."""
+    """A thousand objects in each process that are shared since the fork."""
     assert effective({}) is STARTED_WITH
     file = dict(STARTED_WITH.layers()[0][1])
     assert effective_config(STARTED_WITH, {"file": file}, 3) is STARTED_WITH

@@ -1,4 +1,4 @@
-"""The ids that a controller gives to topics."""
+"""How a controller assigns topic ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of settings against itself."""
+"""Consistency of the config table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a group, and the bounds that the broker sets them."""
+"""Configs of a group, and the broker's bounds for them."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def test_session_longer_than_the_heartbeat_is_accepted() -> None:
 
 
 def test_switch_of_a_group_has_no_bounds() -> None:
-    """Kafka's tools set it beside the others; here it changes nothing."""
+    """Kafka's tools set it with the others; here it has no effect."""
     validate_group({OFFLOAD_ENABLE: "false"}, WIDE)

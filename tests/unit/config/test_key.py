@@ -1,4 +1,4 @@
-"""Text becomes typed values as Kafka does it, in ASCII only."""
+"""Parsing of values as in Kafka, in ASCII only."""
 
 from __future__ import annotations
 

@@ -535,7 +535,7 @@ def test_setting_whose_feature_is_not_built_is_said_to_have_no_effect(name, valu
 
 
 def test_broker_without_a_cleaner_is_said_to_keep_all_offsets():
-    """Every broker has a topic that needs compaction, whatever the policy of the others is."""
+    """Every broker has a topic that needs compaction, whatever the policy of the others."""
     wanted = [("log.dirs", "/data")]
     assert load_properties(wanted)[1] == []
 

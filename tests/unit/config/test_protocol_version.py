@@ -1,4 +1,4 @@
-"""inter.broker.protocol.version: which texts are read as which version."""
+"""inter.broker.protocol.version: parsing of versions."""
 
 from __future__ import annotations
 

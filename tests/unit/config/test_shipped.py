@@ -1,4 +1,4 @@
-"""The files shipped with the broker, and the manual made from its table."""
+"""The shipped files, and the documentation generated from the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic's settings over the broker's."""
+"""Topic configs over the broker's."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_topic_as_a_whole_is_checked():
 def test_nearest_name_is_looked_for_a_few_times_in_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """10,000 topics with a wrong setting held up the controller for more than two seconds."""
+    """10,000 topics with a wrong config blocked the controller for more than two seconds."""
     now = [5.0]
     looks = []
     monkeypatch.setattr(topic_config.time, "monotonic", lambda: now[0])

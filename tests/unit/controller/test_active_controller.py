@@ -1,4 +1,4 @@
-"""A controller in office: what it decides again, and what it waits for."""
+"""An elected controller: which decisions it repeats, and what it waits for."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Brokers:
 
 
 class Cluster:
-    """A store with the nodes that every cluster has, and a controller of two brokers on it."""
+    """A store with the nodes of every cluster, and a controller of two brokers on it."""
 
     def __init__(self) -> None:
         self.ensemble = SimulatedEnsemble(1)

@@ -149,7 +149,7 @@ def test_states_are_written_many_at_a_time() -> None:
 def test_state_that_another_client_changed_is_read_and_decided_on_again(
     cluster: Controlled,
 ) -> None:
-    """A leader of an older kind has taken broker 1 out of the in-sync replicas, unseen."""
+    """An older leader has removed broker 1 from the ISR, unnoticed."""
     document = paths.encode_partition_state(0, 3, [0, 2], 5)
     cluster.apply(Operation("set", paths.partition_state(*KEY), document))
     cluster.leave(0)

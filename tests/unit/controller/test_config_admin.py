@@ -62,7 +62,7 @@ def admin_of(runtime_dir: Any, store: Store | None = None) -> ConfigAdmin:
 def test_resources_of_a_request_are_not_compared_with_each_other(
     tmp_path: Any, operation: str
 ) -> None:
-    """10,000 groups held up the controller for two seconds, and it grew with the square."""
+    """10,000 groups blocked the controller for two seconds, with quadratic growth."""
     admin = admin_of(tmp_path)
     names = [CountingText(f"g{number}") for number in range(300)]
     names += [CountingText("g0")]
@@ -80,7 +80,7 @@ def test_resources_of_a_request_are_not_compared_with_each_other(
 
 
 def test_file_that_cannot_be_noted_for_the_next_controller_is_not_used(tmp_path: Any) -> None:
-    """A full runtime directory: the controller died of a SIGHUP."""
+    """With a full runtime directory, a SIGHUP killed the controller."""
     missing = str(tmp_path / "no" / "directory")
     admin = admin_of(missing)
     before = admin.config

@@ -27,7 +27,7 @@ def partition(leader: int, isr: list[int], replicas: list[int] | None = None) ->
 def settled(
     state: ClusterState, old: PartitionState, *, may_be_unclean: bool = False
 ) -> tuple[int, list[int], int] | None:
-    """Leader, in-sync replicas, and by how much the leader epoch is later."""
+    """Leader, ISR, and the increase of the leader epoch."""
     new = elections.settle(state, KEY, old, may_be_unclean=may_be_unclean)
     return None if new is None else (new.leader, new.isr, new.leader_epoch - old.leader_epoch)
 

@@ -1,4 +1,4 @@
-"""The controller's events run one after the other, each to its end."""
+"""The controller's events run one after another, each to its end."""
 
 from __future__ import annotations
 

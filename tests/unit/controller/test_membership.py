@@ -1,4 +1,4 @@
-"""Registration and election: one broker for an id, one controller for an epoch."""
+"""Registration and election: one broker per id, one controller per epoch."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_store_of_the_same_cluster_is_joined_and_left_as_it_is() -> None:
 
 
 def test_registration_of_a_resumed_session_is_kept() -> None:
-    """The process before this one made it: to others, no broker has gone or come."""
+    """The previous process created it: other brokers have seen no change."""
     ensemble = cluster()
     store = ensemble.connect()
     before = finish(ensemble, register(SettledStore(store), me(0), store.session_id, 5))

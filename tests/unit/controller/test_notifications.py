@@ -1,4 +1,4 @@
-"""What brokers report through nodes of the store: taken in, acted upon, and deleted."""
+"""Notifications of brokers through nodes of the store: read, handled, and deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST, SECOND = ("t", 0), ("t", 1)
 
 
 def cluster_of_two() -> Controlled:
-    """Broker 0 leads partition 0 of ``t``, broker 1 partition 1; both have both."""
+    """Broker 0 leads partition 0 of ``t``, broker 1 partition 1; both have replicas of both."""
     made = Controlled()
     made.register(0, 1)
     states = {

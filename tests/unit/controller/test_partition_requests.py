@@ -98,7 +98,7 @@ def test_only_the_leader_of_the_present_epoch_is_listened_to(cluster: Controlled
 def test_impossible_change_is_refused_and_the_leader_is_told_what_holds(
     cluster: Controlled, isr: list[int], partition_epoch: int
 ) -> None:
-    """A Kafka 2.7 keeps its in-sync replicas frozen until a new leader epoch."""
+    """In Kafka 2.7 its ISR is frozen until a new leader epoch."""
     assert code(cluster, 0, 3, isr, partition_epoch) is ErrorCode.INVALID_UPDATE_VERSION
     cluster.settle()
     assert cluster.stored() == (0, 4, [0, 1])
@@ -171,7 +171,7 @@ def test_broker_that_returns_may_lead_again(cluster: Controlled) -> None:
 def test_broker_that_shuts_down_does_not_join_the_in_sync_replicas_again(
     cluster: Controlled,
 ) -> None:
-    """A Kafka goes on following until it has stopped, and its leaders ask for this all the time."""
+    """Kafka continues to follow until it has stopped, and its leaders keep proposing this."""
     shut_down(cluster, 1)
     assert cluster.stored() == (0, 4, [0])
     cluster.forget()

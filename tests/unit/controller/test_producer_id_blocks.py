@@ -1,4 +1,4 @@
-"""Producer ids of a broker, also while its metadata store is away."""
+"""Producer ids of a broker, also while its metadata store is unavailable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AWAY = WireError(ErrorCode.REQUEST_TIMED_OUT, "away")
 
 
 class Store:
-    """Gives blocks of ids, at once or when ``answer`` is called."""
+    """Allocates blocks of ids, at once or when ``answer`` is called."""
 
     def __init__(self, *, is_shared: bool = True) -> None:
         self.next = 0

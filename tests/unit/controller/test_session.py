@@ -27,7 +27,7 @@ WRITES = "/writes"
 
 
 class Ensemble(SimulatedEnsemble):
-    """Notes what controllers write, with the epoch that the store knew then."""
+    """Records writes of controllers, with the epoch in the store at that time."""
 
     def __init__(self, seed: int, faults: Faults) -> None:
         super().__init__(seed, faults)
@@ -47,7 +47,7 @@ class Ensemble(SimulatedEnsemble):
 
 
 class Broker:
-    """A process: what it has of the store, and a controller that writes for as long as it may."""
+    """A process: its store, and a controller that writes for as long as it may."""
 
     def __init__(self, ensemble: Ensemble, number: int) -> None:
         self.number = number
@@ -99,7 +99,7 @@ class Broker:
 
 
 def befall(ensemble: Ensemble, brokers: list[Broker]) -> None:
-    """One thing that happens to one broker."""
+    """One random event for one broker."""
     at = ensemble.random.randrange(len(brokers))
     kind = ensemble.random.choice(("crash", "expire", "lose", "lose long"))
     store = brokers[at].store
@@ -151,7 +151,7 @@ def test_one_controller_acts_in_an_epoch_and_all_settle(seed: int) -> None:
 
 
 def test_id_of_a_living_broker_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    """Kafka exits; here the second one says why it does not serve, and takes over in the end."""
+    """Kafka exits; here the second one logs why it does not serve, and takes over in the end."""
     ensemble = Ensemble(1, Faults())
     first = Broker(ensemble, 0)
     ensemble.run_until(lambda: is_settled(ensemble, [first]))
@@ -186,7 +186,7 @@ def test_failure_of_a_turn_is_told() -> None:
 
 
 def test_office_that_could_not_be_taken_is_stood_for_again() -> None:
-    """A connection that was lost in the middle left a controller that knew half of the topics."""
+    """A connection lost halfway left a controller with half of the topics."""
     ensemble = Ensemble(1, Faults())
     broker = Broker(ensemble, 0)
     take_office, tries = broker.take_office, [ConnectionLoss(), None]

@@ -41,7 +41,7 @@ ELSEWHERE = Sender(9, 1)
 
 
 class Host:
-    """A broker that has its settings from the ensemble, and uses them."""
+    """A broker that gets its configs from the ensemble, and applies them."""
 
     def __init__(self, cluster: Cluster, number: int, runtime_dir: str) -> None:
         self.used: tuple[dict[str, Any], dict[str, Any], dict[str, Any]] = ({}, {}, {})
@@ -168,7 +168,7 @@ def test_settings_of_another_broker_are_changed_there(cluster: Cluster) -> None:
 
 
 def test_two_brokers_that_change_a_topic_lose_nothing(cluster: Cluster) -> None:
-    """The second has not heard of the first change yet, and decides again."""
+    """The second has not got the first change yet, and decides again."""
     asked = [
         IncrementalAlterConfigs([ResourceChanges(TOPIC, "t", [AlterOp(setting, SET, "77000")])])
         for setting in ("retention.ms", "segment.ms")
@@ -193,7 +193,7 @@ def test_topic_that_was_deleted_meanwhile_gets_no_settings(cluster: Cluster) -> 
 
 
 def test_settings_of_groups_are_told_without_a_notice(cluster: Cluster) -> None:
-    """A Kafka 2.7 would take in no notice any more."""
+    """Kafka 2.7 would not process any later notification."""
     setting = "consumer.session.timeout.ms"
     assert cluster.alter(0, GROUP, "g/1", setting, "50000") == [0]
     cluster.settle()
@@ -225,7 +225,7 @@ def test_notices_that_nobody_understands_hold_up_no_other(cluster: Cluster) -> N
 
 
 def test_after_a_lost_connection_all_settings_are_read(cluster: Cluster) -> None:
-    """The notice may have come and gone."""
+    """A notification may have been created and deleted meanwhile."""
     cluster.hosts[1].store.lose(3_000)
     cluster.settle(100)
     cluster.write(paths.topic_config("t"), {"a": "2"}, None)
@@ -248,7 +248,7 @@ def test_old_notices_are_removed_and_young_ones_kept(cluster: Cluster) -> None:
 
 
 def test_settings_of_a_new_topic_are_known_before_it_is(cluster: Cluster) -> None:
-    """Kafka gives no notice of them; a log would be opened with the broker's."""
+    """Kafka sends no notification for them; a log would be opened with the broker's configs."""
     cluster.write(paths.topic_config("new"), {"cleanup.policy": "compact"}, None)
     outcome = cluster.hosts[1].hosting.take(told("new"))
     cluster.ensemble.run_until(lambda: outcome.done)

@@ -40,7 +40,7 @@ DEFAULTS = {"num.partitions": 1, "default.replication.factor": 1}
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many partitions replicas were chosen for, each time."""
+    """The number of partitions for which replicas were chosen, each time."""
     counts: list[int] = []
     spread = topics.spread
 
@@ -83,7 +83,7 @@ def errors(outcome: Any) -> list[int]:
 def test_topics_without_room_are_rejected_before_their_partitions_are_planned(
     admin: TopicAdmin, planned: list[int], validate_only: bool
 ) -> None:
-    """Fifty topics of 100,000 partitions, in 1 kB, held up the controller for two seconds."""
+    """Fifty topics of 100,000 partitions, in 1 kB, blocked the controller for two seconds."""
     wanted = [new_topic(f"n{number}", 100_000) for number in range(50)]
 
     outcome = run(admin.create_topics(CALLER, CreateTopics(wanted, validate_only)))

@@ -1,4 +1,4 @@
-"""Topics that are created by brokers which are not the controller."""
+"""Topics created by brokers other than the controller."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SETTINGS = {
 
 @pytest.fixture
 def cluster() -> Controlled:
-    """The controller is broker 0, which leads what it finds in the store."""
+    """Broker 0 is the controller, and elects leaders for topics in the store."""
     made = Controlled()
     made.register(0, 1)
     made.start()
@@ -47,7 +47,7 @@ def cluster() -> Controlled:
 
 
 class Creator:
-    """Broker ``number``, with a store of its own; ``create`` begins, ``results`` has the end."""
+    """Broker ``number`` with its own store; ``create`` starts, ``results`` has the outcome."""
 
     def __init__(self, cluster: Controlled, number: int = 1) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""A group as the other parts see it: commits, expiry, loading, moving to and from KIP-848."""
+"""A group as seen by other parts: commits, expiry, loading, moving to and from KIP-848."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def commit(
     instance_id: str | None = None,
     **options: bool,
 ) -> int:
-    """The code that a commit of this member is rejected with, or 0."""
+    """The error code for a commit of this member, or 0."""
     try:
         group(host).check_commit(member_id, instance_id, epoch, version=8, **options)
     except WireError as error:
@@ -239,7 +239,7 @@ def test_empty_group_says_since_when() -> None:
 
 
 class ConsumerStandIn:
-    """Notes which requests of classic members reach the consumer protocol."""
+    """Records which requests of classic members reach the consumer protocol."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -284,7 +284,7 @@ def test_empty_group_of_the_consumer_protocol_becomes_a_classic_one() -> None:
 
 
 def adopted(host: CoordinatorHost, reason: str | None) -> list[Client]:
-    """A group of generation 7 comes over from the consumer protocol."""
+    """A group of generation 7 is converted from the consumer protocol."""
     clients = []
     members = []
     for name in ("a", "b"):

@@ -1,4 +1,4 @@
-"""JoinGroup and the way from one generation to the next."""
+"""JoinGroup and the transition between generations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static members (KIP-345, KIP-814): they may be restarted without a rebalance."""
+"""Static members (KIP-345, KIP-814): they may restart without a rebalance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def two_static(host: CoordinatorHost, **options: object) -> list[Client]:
 
 
 def reborn(old: Client, **options: object) -> Client:
-    """The same client after a restart: it has forgotten its member id."""
+    """The same client after a restart, without its member id."""
     return Client(old.host, old.client_id, instance_id=old.instance_id, **options)  # type: ignore[arg-type]
 
 

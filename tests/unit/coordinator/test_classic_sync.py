@@ -32,7 +32,7 @@ def group(host: CoordinatorHost, group_id: str = "g") -> ClassicGroup:
 
 
 def two_joined(host: CoordinatorHost, **options: int) -> tuple[Client, Client]:
-    """A leader and a follower that have got generation 1 and no assignment."""
+    """A leader and a follower of generation 1, without an assignment."""
     clients = Client(host, "a", **options), Client(host, "b", **options)  # type: ignore[arg-type]
     joins = [client.join() for client in clients]
     host.advance(2 * DELAY_MS)

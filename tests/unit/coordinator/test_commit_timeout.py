@@ -77,7 +77,7 @@ def test_each_commit_has_its_own_time(bench: Bench) -> None:
 
 
 def test_what_follows_a_late_commit_still_happens(bench: Bench) -> None:
-    """The records are in the log: when the followers are back, they count."""
+    """The records are in the log: when the followers are back, they are committed."""
     called = []
     token = bench.ask(commit(offset=5), 8)
     bench.shard.execute(lambda op: op.then(lambda: called.append(True)))

@@ -41,7 +41,7 @@ def error_of(function: Any, *args: Any, **options: Any) -> ErrorCode:
 
 
 def snapshot(host: CoordinatorHost) -> Any:
-    """Everything hard of the groups, comparable."""
+    """The hard state of all groups, comparable."""
     return {
         group_id: (
             group.epoch,

@@ -1,4 +1,4 @@
-"""Heartbeats of the consumer protocol: joining, leaving, epochs, what is rejected."""
+"""Heartbeats of the consumer protocol: joining, leaving, epochs, rejections."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_join_that_is_repeated_is_answered_alike(host: CoordinatorHost) -> None:
 
 
 def test_fenced_member_starts_over_with_epoch_0(host: CoordinatorHost) -> None:
-    """Whatever its epoch was: it says that it has given up everything."""
+    """Whatever its epoch was: it reports that it has revoked everything."""
     first, second = FakeConsumer(host, "m1", ["a"]), FakeConsumer(host, "m2", ["a"])
     first.join()
     second.join()
@@ -200,7 +200,9 @@ def test_join_that_cannot_be_is_rejected_and_leaves_no_trace(
 def test_subscription_too_large_for_the_log_is_rejected_and_costs_nobody_else(
     host: CoordinatorHost,
 ) -> None:
-    """The log would reject it when soft state has changed: the whole partition would load anew."""
+    """The log would reject it after soft state has changed: the whole partition would be
+    reloaded.
+    """
     first = FakeConsumer(host, "m1", ["a"])
     first.join()
     written = len(host.log)
@@ -359,7 +361,7 @@ def test_changes_within_the_interval_of_assignments_are_taken_together() -> None
 
 
 def test_member_without_a_target_comes_again_when_one_may_be_computed() -> None:
-    """A group that forms would wait for a whole interval between heartbeats otherwise."""
+    """Otherwise a new group would wait for a whole heartbeat interval."""
     default = BrokerConfig({})["group.consumer.assignment.interval.ms"]
     host = make_host(group_consumer_assignment_interval_ms=str(default))
     host.add_topic("a", 4)

@@ -1,4 +1,4 @@
-"""Groups that move between the classic and the consumer protocol while they live."""
+"""Groups that move between the classic and the consumer protocol online."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def host() -> CoordinatorHost:
 
 
 def settle(host: CoordinatorHost, *members: Any, rounds: int = 6) -> None:
-    """Everyone does what it is time for; no partition ever has two consumers."""
+    """All members do whatever is due; no partition ever has two consumers."""
     for _ in range(rounds):
         for member in members:
             member.beat()
@@ -425,7 +425,7 @@ def test_commit_of_a_classic_member_is_checked_by_generation(host: CoordinatorHo
 def test_commit_of_an_older_generation_is_taken_for_what_a_classic_member_still_has(
     host: CoordinatorHost,
 ) -> None:
-    """A commit may be under way while the member joins again (KIP-1251)."""
+    """A commit may be in flight while the member rejoins (KIP-1251)."""
     new = FakeConsumer(host, "m1", ["a"])
     new.join()
     member = ClassicConsumer(host, ["a"], is_eager=False)

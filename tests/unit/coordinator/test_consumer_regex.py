@@ -222,7 +222,7 @@ def test_pattern_is_linear_where_others_explode() -> None:
 
 
 def test_pattern_that_is_too_long_is_rejected() -> None:
-    """30,000 characters took RE2 half a minute for one name, in which it served no produce."""
+    """30,000 characters took RE2 half a minute for one name, while no produce was served."""
     most = PATTERN_CHARS_MAX
 
     assert consumer_regex.matching("a" * most, ["a" * most, "b"]) == {"a" * most}

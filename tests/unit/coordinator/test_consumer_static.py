@@ -1,4 +1,4 @@
-"""Static members of the consumer protocol: they go for a while and find their place again."""
+"""Static members of the consumer protocol: they leave for a while and return to their place."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ ALL_OPERATIONS = (1 << 3) + (1 << 6) + (1 << 8) + (1 << 10) + (1 << 11)
 
 
 def host_with_groups() -> CoordinatorHost:
-    """g is stable, empty has lost its member, simple only committed, new is of KIP-848."""
+    """g is stable, empty has lost its member, simple has only commits, new is of KIP-848."""
     host = classic_host()
     form_group(host, Client(host, "a", instance_id="i"))
     (gone,) = form_group(host, Client(host, "b", group_id="empty", protocol_type="connect"))

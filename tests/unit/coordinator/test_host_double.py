@@ -1,4 +1,4 @@
-"""The double that all tests of coordinators stand on."""
+"""The test double that all tests of coordinators rely on."""
 
 from __future__ import annotations
 

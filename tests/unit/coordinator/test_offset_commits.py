@@ -1,4 +1,4 @@
-"""OffsetCommit, TxnOffsetCommit and OffsetDelete, as their requests come in."""
+"""OffsetCommit, TxnOffsetCommit and OffsetDelete, from their requests on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 
 
 def last_record(host: OffsetsHost) -> tuple[int, OffsetCommitKey, OffsetCommitValue]:
-    """Version of the value, key and value of what was written last."""
+    """Version of the value, key and value of the last record."""
     entry = host.log[-1]
     assert entry.value is not None
     key, value = host.machine.records.decode(entry.key, entry.value)
@@ -107,7 +107,7 @@ def test_commit_of_what_does_not_exist_is_rejected(
 
 @pytest.mark.parametrize("version", [8, 10])
 def test_partition_that_does_not_exist_is_unknown_whoever_commits(version: int) -> None:
-    """A client that was put out of its group still has to look for the topic anew."""
+    """A client that was removed from its group still has to refresh the topic."""
     host = OffsetsHost()
     host.put_group(FakeGroup(reject=ErrorCode.UNKNOWN_MEMBER_ID))
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version == 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,4 +1,4 @@
-"""Which offsets expire and when (KIP-211), and what goes with groups and topics."""
+"""Which offsets expire and when (KIP-211), and what is deleted with groups and topics."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_empty_group_of_unknown_age_goes_by_its_commits() -> None:
 
 
 def test_offsets_stay_while_somebody_is_about_to_join() -> None:
-    """An id that is given out hides since when the group is empty."""
+    """A new member id hides since when the group is empty."""
     host = make_host()
     host.commit_offset(1)
     host.put_group(FakeGroup(empty_since_ms=None))
@@ -249,7 +249,7 @@ def test_topic_that_grows_keeps_its_offsets() -> None:
 
 
 def test_large_topic_goes_in_steps_and_spares_what_is_committed_after() -> None:
-    """A topic may be created again while the offsets of the old one are still being deleted."""
+    """A topic may be recreated while the offsets of the old one are still being deleted."""
     host = make_host()
     host.add_topic("t", 5000)
     count = 5000

@@ -1,4 +1,4 @@
-"""OffsetFetch in its three shapes: one group, several groups, topics by id."""
+"""The three forms of OffsetFetch: one group, several groups, topics by id."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_several_groups_are_answered_each_by_itself() -> None:
 
 @pytest.mark.parametrize("version", [1, 7, 9, 10])
 def test_partition_that_is_named_again_is_answered_once(version: int) -> None:
-    """Four bytes for its number, and up to 4,096 for what was committed with its offset."""
+    """Four bytes for its number, and up to 4,096 for the metadata committed with its offset."""
     host = OffsetsHost()
     host.commit_offset(7, metadata="m")
     partitions = {"t": [0, 1, 0, 0]}

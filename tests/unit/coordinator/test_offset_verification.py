@@ -1,4 +1,4 @@
-"""TxnOffsetCommit and the transaction coordinator that vouches for it (KIP-890)."""
+"""TxnOffsetCommit and its verification by the transaction coordinator (KIP-890)."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_late_request_beside_the_present_one_does_not_spoil_it(
 
 
 def test_answer_for_a_machine_that_was_replaced_writes_nothing(host: CoordinatorHost) -> None:
-    """A marker after the reload is known to the new machine only."""
+    """Only the new machine knows a marker after the reload."""
     host.verdict = None
     outcome = host.send(commit(), 4)
     host.reload()

@@ -104,7 +104,7 @@ class Register:
 
 
 class Sleeps:
-    """The part of ``Rpc`` that a shard uses; sleeps end when told to."""
+    """The part of ``Rpc`` used by a shard; sleeps end on command."""
 
     def __init__(self) -> None:
         self.sleepers: list[Pending] = []
@@ -120,7 +120,7 @@ class Sleeps:
 
 
 class Process:
-    """The io worker around a shard."""
+    """The io worker of a shard."""
 
     load_bytes = 1 << 20
 
@@ -201,11 +201,11 @@ def code(pending: Pending) -> int:
 
 
 class TestReplicas:
-    """A log whose high watermark other replicas have to raise."""
+    """A log whose high watermark depends on other replicas."""
 
     @pytest.fixture
     def held(self, process: Process) -> Process:
-        """Reads one record that is not committed."""
+        """A read of one uncommitted record."""
         process.shard.execute(process.machine.set, "a", 1)
         process.end_turn()
         process.shard.close()
@@ -468,7 +468,7 @@ class TestLoad:
     def test_machine_is_told_of_images_that_came_while_it_was_loaded(
         self, process: Process
     ) -> None:
-        """A topic that is deleted meanwhile would leave its offsets to the next of that name."""
+        """A topic deleted meanwhile would leave its offsets to the next one of that name."""
         old, new, newer = "old", "new", "newer"
         shard: Any = process.shard
         shard.execute(process.machine.set, "a", 666)  # fails, and the shard is reloaded

@@ -193,7 +193,7 @@ def expected_code(key: ApiKey, version: int) -> ErrorCode:
 
 
 def test_authorization_of_every_api_is_that_of_kafka() -> None:
-    """An API that is missing in the table is new: it needs a row, and a line in the next test."""
+    """An API missing in the table is new: it needs a row, and a line in the next test."""
     declared = {key: handler.authorize for key, handler in HANDLERS.items()} | HOT_REQUIREMENTS
 
     found = {
@@ -208,7 +208,7 @@ def test_authorization_of_every_api_is_that_of_kafka() -> None:
 def test_authorization_denied_is_the_apis_own_error_and_no_more(
     process: NetworkProcess, key: ApiKey, version: int
 ) -> None:
-    """No other process is asked, and nothing is said of what the request did not name."""
+    """No other process is called, and nothing is revealed that the request did not name."""
     key = ApiKey(key)
     process.follow(deny_all())
 
@@ -444,7 +444,7 @@ def success(key: ApiKey, version: int, request: Any) -> Any:
 
 
 def by_topic(response: Any) -> dict[Any, set[int]]:
-    """The codes of each topic, which is named by name or by id."""
+    """The codes of each topic, by name or id."""
     groups = getattr(response, "groups", None) or [response]
     return {
         topic.name or topic.topic_id: set(codes(topic))
@@ -597,7 +597,7 @@ def test_lists_show_only_what_may_be_described(process: NetworkProcess) -> None:
 
 
 def test_describe_groups_says_what_the_client_may_do(process: NetworkProcess) -> None:
-    """A coordinator does not know that."""
+    """The coordinator does not know the authorized operations."""
     cls: Any = response_class(ApiKey.DESCRIBE_GROUPS)
     row = cls.DescribedGroup(group_id=GROUP, authorized_operations=0x7FF)
     process.coordinators.answer = lambda slot, key, version, body: codec.encode(

@@ -71,7 +71,7 @@ class TestDescribeConfigs:
     def test_describe_configs_documents_the_cleanup_policy_as_kafka_begins_to(
         self, process: NetworkProcess
     ) -> None:
-        """@platformatic/kafka's tests match it."""
+        """Matched by the tests of @platformatic/kafka."""
         options = {"include_documentation": True}
         (config,) = self.ask(process, 4, TOPIC, "t", ["cleanup.policy"], **options).configs
         start = "This config designates the retention policy to use on log segments."
@@ -80,7 +80,7 @@ class TestDescribeConfigs:
     def test_describe_configs_looks_once_at_settings_that_topics_share(
         self, process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A request for thousands of topics held up all other clients of the process."""
+        """A request for thousands of topics blocked all other clients of the process."""
         for number in range(20):
             config = {"retention.ms": str(number % 2)}
             process.add_topic(f"t{number}", bytes([number]) * 16, [0], config=config)
@@ -109,7 +109,7 @@ class TestDescribeConfigs:
     def test_describe_configs_looks_once_at_settings_that_groups_share(
         self, process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Any name may be a group's: most of those in a long request have no settings."""
+        """Group names are arbitrary: most in a long request have no configs."""
         process.apply(group_config={"g3": {"consumer.session.timeout.ms": "50000"}})
         looks = []
         monkeypatch.setattr(
@@ -251,7 +251,7 @@ class TestDescribeConfigs:
 
 
 class TestAlterConfigs:
-    """Both requests; they differ in what they tell of each setting."""
+    """Both requests; they differ in the details of each config."""
 
     @staticmethod
     def replace(*resources: tuple[int, str], validate_only: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""FindCoordinator, and the way of requests to the coordinators."""
+"""FindCoordinator, and the routing of requests to coordinators."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_java_hash_is_that_of_java(text: str, value: int) -> None:
 
 
 def test_coordinator_partition_of_a_negative_hash_is_that_of_its_absolute_value() -> None:
-    """Kafka 2.7.2 and 3.9.1: Utils.abs. Else half of the groups are not found after a move."""
+    """Kafka 2.7.2 and 3.9.1: Utils.abs. Otherwise half of the groups are not found after a move."""
     assert coordinator_partition("my-group", 50) == 1906497762 % 50
 
 
@@ -265,7 +265,7 @@ class TestSplit:
     def test_what_is_named_again_is_described_once(
         self, coordinated: NetworkProcess, request_class: Any
     ) -> None:
-        """A request of names costs little, and the members of one group may be megabytes."""
+        """Names are short, and the members of one group may be megabytes."""
         field = request_class.STRUCT.fields[0].name
 
         response = coordinated.ask(request_class(**{field: ["a", "b", "a", "a"]}), 0)
@@ -276,7 +276,7 @@ class TestSplit:
     def test_offsets_of_a_group_that_is_named_again_are_rejected(
         self, coordinated: NetworkProcess
     ) -> None:
-        """30 kB for one group with 8,000 offsets, 5,000 times, had the io worker killed."""
+        """30 kB for one group with 8,000 offsets, 5,000 times, got the io worker killed."""
         asked: list[str] = []
 
         def fetch(slot: int, key: ApiKey, version: int, body: bytes) -> bytes:
@@ -316,7 +316,7 @@ class TestSplit:
     def test_list_groups_keeps_long_filters_from_the_coordinators(
         self, coordinated: NetworkProcess
     ) -> None:
-        """Each of 50 read them: 40,000 names in half a MB took an io worker 1.3 s."""
+        """Each of 50 coordinators read them: 40,000 names in half a MB took an io worker 1.3 s."""
         wanted = [f"state-{number}" for number in range(5000)]
         row = ListGroupsResponse.ListedGroup
         rows = [
@@ -371,7 +371,7 @@ class TestSplit:
     def test_list_is_asked_for_again_while_a_coordinator_is_away(
         self, coordinated: NetworkProcess, key: ApiKey
     ) -> None:
-        """Java's administrator gives up at what has a member look for its coordinator."""
+        """Java's admin client gives up on errors that make a member look up its coordinator."""
 
         def away(*_: Any) -> bytes:
             raise WireError(ErrorCode.NOT_COORDINATOR)
@@ -393,7 +393,9 @@ def coordinated_versions(key: ApiKey) -> range:
 
 
 def request_naming_something(key: ApiKey, version: int) -> Any:
-    """A request with a group, a transactional id, a topic and a partition wherever one goes."""
+    """A request with a group, a transactional id, a topic and a partition in every field for
+    one.
+    """
     cls: Any = request_class(key)
     return filled(cls, cls.STRUCT, cls, version)
 

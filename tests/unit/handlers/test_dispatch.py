@@ -287,7 +287,7 @@ def test_api_versions_announces_features_to_those_who_can_read_them(
 
 
 def test_api_versions_announces_no_features_in_a_cluster() -> None:
-    """A Kafka 2.7 among its brokers has none of them."""
+    """A Kafka 2.7 in the cluster has none of them."""
     process = NetworkProcess(zookeeper_connect="z:2181")
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     response = process.ask(request, 4)

@@ -1,5 +1,5 @@
-"""Requests that list thousands of things: others are served meanwhile, and other processes are
-asked a part at a time. Time is counted in readings of the clock.
+"""Requests with thousands of elements: others are served meanwhile, and other processes are called
+for a part at a time. Time is counted in readings of the clock.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def connection(process: NetworkProcess) -> SimpleNamespace:
 
 
 def send(process: NetworkProcess, request: Message, version: int) -> Pending:
-    """Send it on a connection of its own."""
+    """Send it on its own connection."""
     assert request.API_KEY is not None
     header = encode_request_header(request.API_KEY, version, CORRELATION_ID, "a-client")
     frame = header + codec.encode(request, version)
@@ -182,8 +182,8 @@ def create(names: list[str]) -> CreateTopicsRequest:
 
 
 def test_controller_is_asked_for_a_part_of_many_topics_at_a_time(process: NetworkProcess) -> None:
-    """A call of 160 MB of names held it up, and it kept their memory. What is named twice is in one
-    call, so that it can be rejected.
+    """A call with 160 MB of names blocked it, and it kept their memory. Duplicate names are in one
+    call, so that they can be rejected.
     """
     asked: list[list[str]] = []
 

@@ -123,7 +123,7 @@ class TestAutoCreation:
     def test_metadata_topic_that_is_created_and_not_known_here_yet_has_no_leader(
         self, process: NetworkProcess
     ) -> None:
-        """Another broker is the controller, which has its partitions led in a moment."""
+        """Another broker is the controller, which will elect leaders soon."""
         process.answers("create_topics", lambda to, topics, **args: [{"name": "new"}])
         topic = process.ask(by_name("new"), 9).topics[0]
         assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
@@ -131,7 +131,7 @@ class TestAutoCreation:
     def test_metadata_topic_that_was_just_deleted_is_gone_and_made_anew_later(
         self, process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """kafka-go's tests delete a topic and ask for it at once; it was there again."""
+        """kafka-go's tests delete a topic and request it at once; it existed again."""
         process.answers("create_topics", lambda to, topics, **args: [])
         process.apply(topics={"t": None})
         assert process.ask(by_name("t"), 9).topics[0].error_code == 3

@@ -1,4 +1,4 @@
-"""InitProducerId and the blocks of ids after it."""
+"""InitProducerId and allocated blocks of ids."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_init_producer_id_requests_that_wait_share_blocks(process: NetworkProces
 def test_init_producer_id_controller_away_is_asked_again_by_all_who_wait(
     process: NetworkProcess, code: ErrorCode
 ) -> None:
-    """Java looks for a coordinator that it has none of at the first, and gives up at the other."""
+    """Java looks up a coordinator for the first error, and gives up on the other."""
     allocate = process.rpc.answers["allocate_producer_ids"]
 
     def away(to: Any) -> Any:

@@ -26,7 +26,7 @@ def process() -> NetworkProcess:
 
 
 def result(name: str | None, **values: Any) -> dict[str, Any]:
-    """A result as the controller gives it."""
+    """A result of the controller."""
     return {
         "name": name,
         "error": 0,
@@ -65,7 +65,7 @@ class TestCreateTopics:
     def test_create_topics_looks_once_at_settings_that_topics_share(
         self, process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A request for thousands of topics held up all other clients of the process."""
+        """A request for thousands of topics blocked all other clients of the process."""
         looks = []
         monkeypatch.setattr(
             create_topics,

@@ -1,5 +1,5 @@
-"""Three brokers with controller and hosting on one store, with seeds: what befalls them, what
-clients want of them, and what holds all the time (``support.simulated_cluster``).
+"""Three brokers with controller and hosting on one store, with seeds: faults, requests of clients,
+and invariants (``support.simulated_cluster``).
 
 When the faults end, every broker knows what the store has, leads what it says, and has a slot for
 each of its replicas and for nothing else. KBROKER_SIMULATION_SEEDS says how many seeds are run.
@@ -38,7 +38,7 @@ NAMES = ["a", "b", "c"]
 
 
 def befall(cluster: SimulatedCluster) -> None:
-    """One thing that happens to one broker."""
+    """One random event for one broker."""
     number = cluster.random.randrange(len(cluster.brokers))
     kind = cluster.random.choice(("crash", "expire", "lose", "lose long"))
     if kind == "crash":
@@ -51,7 +51,7 @@ def befall(cluster: SimulatedCluster) -> None:
 
 
 def want(cluster: SimulatedCluster) -> None:
-    """One thing that a client, or an operator, asks of a broker that is in office, or was."""
+    """One request of a client or an operator to a broker that is the controller, or was."""
     broker = cluster.in_office()
     if broker is None or broker.topics is None:
         return
@@ -94,7 +94,9 @@ def want(cluster: SimulatedCluster) -> None:
 
 
 def meddle(cluster: SimulatedCluster, name: str) -> None:
-    """Another client of the store writes what a decision of the controller may rest on."""
+    """Another client of the store writes something that a decision of the controller may depend
+    on.
+    """
     operations = []
     match cluster.random.choice(("config", "mark", "state", "topic")):
         case "config":
@@ -127,7 +129,7 @@ async def elect(broker: Broker, name: str) -> None:
 
 
 async def shrink(cluster: SimulatedCluster, broker: Broker, name: str) -> None:
-    """A leader says that it alone is in sync, or all replicas; of what it knows."""
+    """A leader proposes itself as the ISR, or all replicas, based on its known state."""
     assert broker.duties is not None
     leader = cluster.random.choice(cluster.brokers)
     wanted = [
@@ -171,7 +173,7 @@ def stored(cluster: SimulatedCluster) -> dict[str, StoredTopic]:
 
 
 def is_settled(cluster: SimulatedCluster) -> bool:
-    """Whether the brokers are what the store says."""
+    """Whether the brokers' state is that of the store."""
     topics = stored(cluster)
     marked = cluster.tree.children(paths.DELETE_TOPICS)
     if cluster.in_office() is None or topics.keys() & set(marked):
@@ -198,7 +200,7 @@ def uses(broker: Broker, configs: dict[str, dict[str, str]]) -> bool:
 
 
 def knows_all(broker: Broker, topics: dict[str, StoredTopic]) -> bool:
-    """A topic that was deleted while the broker was away may be known to it still."""
+    """It may still know a topic that was deleted while it was away."""
     for name, topic in topics.items():
         known = broker.hosting.metadata.topic(name)
         if known is None or known.topic_id != topic.topic_id:

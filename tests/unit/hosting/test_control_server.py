@@ -136,7 +136,7 @@ def test_array_longer_than_the_request_is_malformed():
 
 
 def test_topics_of_more_partitions_than_a_cluster_has_are_rejected():
-    """An image lists the partitions before a named one, too."""
+    """An image also lists the partitions before a named one."""
     last = [StoppedPartition(f"t{n}", 99_999, 0, False) for n in range(3)]
 
     error = serve(Hosts(), message(StopReplica(SENDER, last), 3)).error

@@ -41,7 +41,7 @@ KEY = ("t", 0)
 
 
 class Processes:
-    """Take everything at once, unless the test holds something back."""
+    """Apply everything at once, unless the test delays it."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -264,7 +264,7 @@ def test_topic_that_is_deleted_stays_for_io_workers_until_its_logs_are_gone(
 
 
 def test_partition_given_back_waits_until_its_old_log_is_gone(broker: Broker) -> None:
-    """Reassigned away and back: the order to delete must not take the new replica along."""
+    """Reassigned away and back: the deletion must not affect the new replica."""
     broker.ask(led(2))
     broker.processes.orders = []
     deleted = broker.hosting.take(stop(3, delete=True))
@@ -336,7 +336,7 @@ def test_settings_wait_for_their_topic(broker: Broker) -> None:
 
 
 def test_two_topics_of_one_name_are_not_mixed(broker: Broker) -> None:
-    """One was deleted and made again while this broker was away from the controller."""
+    """One was deleted and recreated while this broker was disconnected from the controller."""
     broker.ask(known(7, number=1))
     again = {"t": b"2" * 16}
     broker.ask(led(0)._replace(topic_ids=again))
@@ -353,7 +353,7 @@ def test_two_topics_of_one_name_are_not_mixed(broker: Broker) -> None:
 
 
 def test_broker_that_will_stop_leads_on_but_follows_nobody_any_more(broker: Broker) -> None:
-    """Who it follows would take it for in sync, and wait for it when it is gone."""
+    """Its leader would count it as in sync, and wait for it when it has stopped."""
     broker.ask(led(2))
     broker.hosting.is_leaving = True
 

@@ -30,7 +30,7 @@ class SlotsInOrder:
 
 
 class Bench:
-    """The desk, with controllers and a clock in the hands of the test."""
+    """The ISR changes, with controllers and a clock controlled by the test."""
 
     def __init__(self) -> None:
         self.replicas = HostedReplicas(ME, SlotsInOrder())

@@ -1,4 +1,4 @@
-"""When the controller is told which partition states this broker has written: Kafka's times."""
+"""When the controller is notified of the states written by this broker: with Kafka's delays."""
 
 from __future__ import annotations
 

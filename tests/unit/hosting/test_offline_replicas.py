@@ -1,4 +1,4 @@
-"""Replicas that cannot be served: when the controller is told to ask for them, and its response."""
+"""Replicas that cannot be served: when a new LeaderAndIsr is requested, and the response."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SlotsInOrder:
 
 
 class Bench:
-    """A broker with the partitions of ``t``, by turns in two log directories."""
+    """A broker with the partitions of ``t``, alternating between two log directories."""
 
     def __init__(self) -> None:
         region = bytearray(region_size(COUNT))
@@ -62,7 +62,7 @@ class Bench:
         raise AssertionError("nothing is deleted here")
 
     def lead(self, leader_epoch: int) -> dict[PartitionKey, ErrorCode]:
-        """The errors of a LeaderAndIsr of all partitions."""
+        """The errors of a LeaderAndIsr for all partitions."""
         partitions = [
             LedPartition("t", number, 1, 1, leader_epoch, [1], 0, [1]) for number in range(COUNT)
         ]

@@ -1,4 +1,4 @@
-"""The publisher: order, rounds, and processes that fail."""
+"""The publisher: order, rounds, and failing processes."""
 
 import pytest
 
@@ -207,7 +207,7 @@ def test_codes_of_partitions_that_cannot_be_served_are_the_outcome(parts):
 
 
 def test_order_that_a_process_took_while_it_restarted_is_told_again(parts, monkeypatch):
-    """Ready was the old incarnation, so what the new one has opened by now is unknown."""
+    """The old incarnation was ready, so nobody knows what the new one has opened by now."""
     image, rpc, processes, publisher = parts
     add(image, "a")
 

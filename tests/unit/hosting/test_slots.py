@@ -1,4 +1,4 @@
-"""Slots: balanced over the io workers, never given twice at once, kept across controllers."""
+"""Slots: balanced over the io workers, never assigned twice at once, kept across controllers."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ def test_released_slot_comes_back_with_the_next_incarnation():
 
 
 def test_slot_is_taken_back_without_a_look_at_the_others():
-    """20,000 partitions that were deleted held up the controller for more than a second."""
+    """Deleting 20,000 partitions blocked the controller for more than a second."""
     compared = []
 
     class Number(int):
@@ -58,7 +58,7 @@ def test_taking_too_many_takes_none():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_use_keeps_slots_apart_and_balanced(tmp_path, seed):
-    """Compared with a plain dict; reopened at random, as by a controller that was killed."""
+    """Compared with a plain dict; reopened at random, as after a killed controller."""
     choose = random.Random(seed)
     capacity, workers = 40, choose.randint(1, 4)
     assignments = SlotAssignments(str(tmp_path), capacity, workers)
@@ -144,7 +144,7 @@ class FullFile:
 
 @pytest.mark.parametrize("room", [0, 10])
 def test_full_disk_changes_nothing_and_leaves_no_half_line(tmp_path, room):
-    """The end of half a line had the next controller say that its metadata store is damaged."""
+    """After a torn line the next controller reported a damaged metadata store."""
     assignments = SlotAssignments(str(tmp_path), 10, 1)
     kept = assignments.assign("a", [0, 1])
     file = assignments._file

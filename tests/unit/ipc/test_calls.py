@@ -30,7 +30,7 @@ CONSTANTS = {row: name for name, row in vars(calls).items() if isinstance(row, c
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """Every module of the package, by its name. Parsed by the first test that asks."""
+    """Every module of the package, by name. Parsed by the first test that needs it."""
     found = {}
     for path in PACKAGE.rglob("*.py"):
         name = ".".join(("kbroker", *path.relative_to(PACKAGE).with_suffix("").parts))
@@ -77,7 +77,9 @@ def serving_counts() -> Counter[str]:
 
 
 def modules_of(start: str) -> set[str]:
-    """The module of a kind of process and those below ``workers`` that it imports, in turn."""
+    """The module of a kind of process and the modules below ``workers`` that it imports,
+    recursively.
+    """
     found, waiting = set(), [start]
     while waiting:
         name = waiting.pop()
@@ -193,7 +195,7 @@ def test_answers_about_partitions_keep_their_failures() -> None:
 
 
 def test_readers_of_all_documents_are_made_before_the_fork():
-    """Each process made its own of the same annotations, half a megabyte."""
+    """Each process created its own of the same annotations, half a megabyte."""
     calls.make_readers()
     before = documents.reader.cache_info().misses
     for row in calls.OPERATIONS.values():

@@ -1,4 +1,4 @@
-"""Documents between processes: what is read is what the class says, or an error that names it."""
+"""Documents between processes: reading gives what the class says, or an error that names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptors over a socket pair, and the reports that come back."""
+"""File descriptors over a socket pair, and the reports that come back."""
 
 from __future__ import annotations
 

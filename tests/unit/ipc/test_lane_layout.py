@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.mark.parametrize("name", ["ENVELOPE", "REQUEST", "RESPONSE", "FOLLOWER"])
 def test_format_has_the_size_of_the_struct(name: str) -> None:
-    """A struct with a gap, or a field that its format does not know, would shift what follows."""
+    """A struct with padding, or a field missing in its format, would shift the rest."""
     layout = getattr(lane_layout, f"{name}_FORMAT")
     assert struct.calcsize(layout) == getattr(lane_layout, f"{name}_BYTES")
 

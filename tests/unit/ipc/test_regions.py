@@ -41,7 +41,7 @@ def test_region_cannot_be_shrunk_under_a_reader() -> None:
 
 
 def named_mappings() -> set[str]:
-    """Shared memory of this process that has a name, which others of the run come and go with."""
+    """Named shared memory of this process, which is created and removed during a run."""
     with open("/proc/self/maps") as file:
         return {line.split()[-1] for line in file if " /dev/shm/" in line}
 

@@ -1,4 +1,4 @@
-"""Calls between processes: how they end when the callee restarts, or does not say what it must."""
+"""Calls between processes: their outcome if the callee restarts, or replies with garbage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FakeProcesses:
 
 
 class FakeMailbox:
-    """Takes messages; the callee restarts right after it with ``restarts``."""
+    """Takes messages; with ``restarts`` the callee restarts right after it."""
 
     def __init__(
         self, processes: FakeProcesses, restarts: bool = False, me: Address = CALLER

@@ -41,7 +41,7 @@ def test_cells_are_in_the_row_of_their_process() -> None:
 
 
 def test_freed_cell_is_not_used_again_at_once() -> None:
-    """An owner that has not heard of the session's end would take another's time for its own."""
+    """An owner that does not know yet that the session has ended would read another's time."""
     times = SessionTimes(create_region("test-sessions", region_size(1)), 0)
     first = times.take_cell(5)
     times.free_cell(first)

@@ -1,4 +1,4 @@
-"""Coroutines that take turns, the quick ones first; time is a number that the tests raise."""
+"""Coroutines that take turns, the quick ones first; the tests set the time."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_steps_of_a_generator_pause_when_the_slice_is_over() -> None:
 
 
 def test_who_takes_long_in_several_steps_is_not_taken_for_quick() -> None:
-    """The last step of a long request may be short: it is the whole request that counts."""
+    """The last step of a long request may be short: the whole request counts."""
     work = Work()
     greedy = [Turn() for _ in range(20)]
     for _ in range(4):

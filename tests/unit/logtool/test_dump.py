@@ -1,4 +1,4 @@
-"""``kbroker-log dump`` shows what is in a file, under the names of Kafka's tool."""
+"""``kbroker-log dump`` shows the content of a file, with the names of Kafka's tool."""
 
 import os
 import shutil

@@ -1,4 +1,6 @@
-"""``kbroker-log rebuild`` makes the indexes that a broker would have, or leaves what is there."""
+"""``kbroker-log rebuild`` creates the indexes that a broker would have, or leaves the existing
+ones.
+"""
 
 import fcntl
 import os

@@ -85,7 +85,7 @@ def test_verify_sound_segment_alone_finds_nothing(partition):
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot"])
 def test_verify_every_flipped_byte_of_an_index_or_snapshot_is_found(partition, suffix):
-    """An index entry that names a later batch is as Kafka writes them, and only noted."""
+    """An index entry with a later batch is valid in Kafka, and only noted."""
     path = middle(partition, suffix)
     original = path.read_bytes()
     assert original
@@ -136,7 +136,7 @@ def test_verify_indexes_of_another_segment_are_found(partition):
 
 
 def test_verify_every_flipped_byte_of_a_batch_is_found(partition):
-    """All but the leader epoch, which no checksum covers; leader-epoch-checkpoint tells there."""
+    """Except for the leader epoch, which no checksum covers; leader-epoch-checkpoint reveals it."""
     path = middle(partition, ".log")
     original = path.read_bytes()
     size = 12 + int.from_bytes(original[8:12], "big")

@@ -24,7 +24,7 @@ def contents(store):
 
 
 def write(store, number):
-    """One change: a node more, and one written again."""
+    """One change: a new node, and one written again."""
     transaction = store.multi().create(f"/n{number:03d}", str(number).encode() * 150)
     if number:
         transaction.set("/n000", str(number).encode())
@@ -32,7 +32,7 @@ def write(store, number):
 
 
 class Files:
-    """The files of a broker that was killed, and every state that its store had."""
+    """The files of a killed broker, and every state that its store had."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -80,7 +80,7 @@ def test_undamaged_files_are_taken_as_they_are(files, tmp_path, how):
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 @pytest.mark.parametrize("name", [FILE_NAME, WAL_NAME, COPY_NAME])
 def test_damage_anywhere_is_mended_or_told(files, tmp_path, how, name):
-    """SQLite drops what follows a damaged place of its log, and reads damaged pages."""
+    """SQLite drops everything after damage in its log, and reads damaged pages."""
     for seed in range(SEEDS):
         rng = random.Random(seed)
         directory = files.copy(how, tmp_path / "data")
@@ -109,7 +109,7 @@ def test_damage_anywhere_is_mended_or_told(files, tmp_path, how, name):
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_missing_database_comes_back_from_its_copy(files, tmp_path, how):
-    """A log of changes that is left must neither stop the start nor be taken for the new one's."""
+    """A leftover write-ahead log must neither prevent the start nor be taken for the new one's."""
     directory = files.copy(how, tmp_path / "data")
     (directory / FILE_NAME).unlink()
     found, damage = opened(directory)

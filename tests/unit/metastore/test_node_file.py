@@ -1,4 +1,4 @@
-"""The file of the embedded store: what each operation promises, and that it survives kill -9."""
+"""The file of the embedded store: the contract of each operation, and surviving kill -9."""
 
 import os
 import random

@@ -25,7 +25,7 @@ def finish(ensemble: SimulatedEnsemble, work: Coroutine[Any, Any, Any]) -> Any:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_every_write_takes_effect_once_over_lost_connections(seed: int) -> None:
-    """A counter that is read and set: a write done twice, or taken for done, shows in it."""
+    """A counter that is read and set: a write applied twice, or not at all, is visible in it."""
     ensemble = SimulatedEnsemble(seed, Faults(loss_per_request=0.2, outage_max_ms=3_000))
     store = SettledStore(ensemble.connect())
 

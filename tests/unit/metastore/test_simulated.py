@@ -1,4 +1,4 @@
-"""The simulated store: what befalls its connections, and that one seed is one run."""
+"""The simulated store: faults of its connections, and reproducible runs by seed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_crash_ends_the_session_after_its_timeout_and_nothing_is_answered() -> N
 
 
 def test_lost_write_took_effect_or_did_not_and_later_ones_only_with_earlier_ones() -> None:
-    """Both outcomes must come about, or nothing that settles them is tested."""
+    """Both outcomes must occur, or the code that settles them is not tested."""
     written = set()
     for seed in range(40):
         ensemble = SimulatedEnsemble(seed)

@@ -183,7 +183,7 @@ def test_ephemeral_node_has_an_owner_and_goes_with_its_session(bench: Bench) -> 
 
 
 def test_creation_id_tells_an_ephemeral_node_from_earlier_ones(bench: Bench) -> None:
-    """The broker epoch: it grows within a session and from one session to the next."""
+    """The broker epoch grows within a session and across sessions."""
     wait, ids = bench.wait, []
     for path in ("/a", "/b", "/a"):
         if path in {f"/{name}" for name in wait(bench.store.children("/"))}:
@@ -253,7 +253,7 @@ def test_random_operations_agree_with_a_model(bench: Bench, seed: int) -> None:
 def outcome_in(
     model: dict[str, tuple[bytes, int]], kind: str, path: str, data: bytes, version: int
 ) -> type[StoreError] | None:
-    """Do it to path -> (data, version); the error instead."""
+    """Apply it to path -> (data, version); returns the error instead."""
     if kind == "create":
         if path.rpartition("/")[0] not in ("", *model):
             return NoNode

@@ -1,4 +1,4 @@
-"""Batches for logs that an io worker which has just been started has not opened yet."""
+"""Batches for logs that a restarted io worker has not opened yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that a network process hands to coordinators undecoded, over a real lane."""
+"""Requests that a network process forwards to coordinators undecoded, over a real lane."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SLOTS = [0, 1, 2]
 
 
 class Bench(Harness):
-    """A network loop that knows both internal topics; the test is client and io worker."""
+    """A network loop with both internal topics; the test is client and io worker."""
 
     def __init__(self) -> None:
         super().__init__(arena_bytes=1 << 23)
@@ -142,7 +142,7 @@ def test_heartbeat_of_every_version_goes_there_and_comes_back(bench: Bench, vers
 
 @pytest.mark.parametrize("group", ["g", "my-group", "group-that-moves", "polygenelubricants"])
 def test_group_with_any_hash_goes_where_the_others_look_for_it(bench: Bench, group: str) -> None:
-    """Hashes that are positive, negative, and the smallest there is."""
+    """Positive and negative hashes, and the smallest one."""
     client = bench.connect()
     client.send(frame(heartbeat(group), 3))
     bench.turn()
@@ -150,7 +150,7 @@ def test_group_with_any_hash_goes_where_the_others_look_for_it(bench: Bench, gro
 
 
 def messages_for_four(bench: Bench) -> int:
-    """How many messages four requests take that are there before a turn begins."""
+    """The number of messages for four requests that arrive before a turn begins."""
     clients = [bench.connect() for _ in range(4)]
     for n, client in enumerate(clients):
         client.send(frame(heartbeat(f"g{n}"), 3, number=n))
@@ -169,7 +169,7 @@ def messages_for_four(bench: Bench) -> int:
 
 
 def test_requests_of_one_turn_share_a_message(bench: Bench) -> None:
-    """A machine that stands still ends a turn early; it does not do so every time."""
+    """A stalled machine may end a turn early, but not every time."""
     assert any(messages_for_four(bench) == 1 for _ in range(20))
 
 
@@ -367,7 +367,7 @@ def test_damaged_requests_are_handed_on_or_dispatched_never_lost() -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_answer_says_how_long_a_muted_client_should_wait(bench: Bench, version: int) -> None:
-    """The coordinator, which wrote it, does not know."""
+    """The coordinator, which wrote the response, does not know."""
     client = bench.connect()
     client.send(frame(heartbeat(), version))
     bench.turn()

@@ -1,4 +1,4 @@
-"""No connection holds up the others, and nothing is kept for a client that is gone."""
+"""No connection blocks the others, and nothing is kept for a disconnected client."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_pipelined_requests_of_one_connection_leave_the_turn_to_others():
 
 
 def starved_harness(clients: int):
-    """A harness whose arena is full, and the descriptors and clients of those that got in."""
+    """A harness with a full arena, and the descriptors and clients of accepted requests."""
     harness = Harness(arena_bytes=1 << 17, frame_max=(1 << 16) - 4)
     harness.loop.set_timeouts(600_000, 30_000, 60_000, 60_000)
     sockets = [harness.connect() for _ in range(clients)]

@@ -41,7 +41,7 @@ def unchecked(bench, log, *, gapless: bool = True, place: tuple[int, int] | None
 
 
 def read(bench, offset: int = 0, **limits) -> tuple[list[int], int]:
-    """(base offsets, the error that ended it) of a consumer that starts there."""
+    """(base offsets, the final error) of a consumer that starts there."""
     found: list[int] = []
     end = bench.table.read(0)["log_end"][0]
     while offset < end:
@@ -84,7 +84,7 @@ def test_batch_with_a_wrong_checksum_is_never_sent(bench, log, offset, limit):
 @pytest.mark.parametrize("bit", range(3))
 @pytest.mark.parametrize("offset", range(BATCHES))
 def test_batch_that_says_another_offset_is_never_sent(bench, log, offset, bit):
-    """No checksum covers it; its neighbours contradict it, and may be rejected, too."""
+    """No checksum covers it; adjacent batches contradict it, and may be rejected, too."""
     batch = next(one for one in log.batches if one.base_offset == offset)
     data = bytearray(log.path(batch.segment).read_bytes())
     data[batch.position + 7] ^= 1 << bit
@@ -106,7 +106,7 @@ def test_what_was_checked_is_not_checked_again(bench, log):
 
 
 def test_checks_of_sealed_segments_outlive_a_roll(bench, log):
-    """The one that was the last is checked once more: it might have been cut before the roll."""
+    """The previously active one is checked again: it might have been truncated before the roll."""
     read(bench)
     checked = bench.engine.log_counts("t", 0)["checked_bytes"]
     log.roll()
@@ -181,7 +181,7 @@ def test_gaps_of_compaction_are_no_damage(bench):
 
 
 def test_large_log_is_checked_a_little_at_a_time(bench):
-    """A turn of the loop is not held up by a whole segment."""
+    """A turn of the loop is not blocked by a whole segment."""
     log = bench.log()
     for _ in range(40):
         builder = BatchBuilder(0)

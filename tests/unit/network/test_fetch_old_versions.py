@@ -1,4 +1,4 @@
-"""Fetch versions 0 to 3: what the engine gives readers of message formats 0 and 1."""
+"""Fetch versions 0 to 3: responses for readers of message formats 0 and 1."""
 
 import struct
 
@@ -32,7 +32,7 @@ def fill(log, count=3, *, codec=0, value=b"v"):
 
 
 def mark(log):
-    """Append a marker of a transaction."""
+    """Append a transaction marker."""
     data = bytearray(marker_batch(9, 0, True, 0, TIME))
     struct.pack_into(">q", data, 0, log.end[0])
     return log.append_bytes(bytes(data), 1)
@@ -135,7 +135,7 @@ def test_version_3_brings_the_first_batch_whole_and_obeys_max_bytes(bench):
 
 
 def test_messages_larger_than_the_batch_still_respect_max_bytes(bench):
-    """A message of format 1 takes more bytes than a record of format 2."""
+    """A message of format 1 is larger than a record of format 2."""
     logs = bench.topic("t", 2)
     for log in logs:
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""Fetches that wait: for bytes, for a deadline, and for what may happen to them meanwhile."""
+"""Fetches that wait: for bytes, for a timeout, and events that may happen to them meanwhile."""
 
 import pytest
 from support.fetch_log import FetchBench

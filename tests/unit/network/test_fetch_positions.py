@@ -1,4 +1,4 @@
-"""Which bytes a fetch finds, in every state a log can be in, and what finding them costs."""
+"""Which bytes a fetch finds, in every state of a log, and the cost of finding them."""
 
 import os
 import struct
@@ -409,7 +409,9 @@ def test_current_leader_epoch_is_checked(bench, asked, code):
 
 
 def test_slot_that_its_owner_has_not_taken_yet_answers_a_retriable_error(bench):
-    """The topic is known before its log is opened at a start; clients must not take it for gone."""
+    """The topic is known before its log is opened at a start; clients must not take it for
+    deleted.
+    """
     from kbroker._ext.shared import partition_table
 
     log = bench.log()

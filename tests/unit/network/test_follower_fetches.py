@@ -65,7 +65,7 @@ def test_consumer_still_reads_up_to_the_high_watermark(bench):
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_debugging_consumer_is_served_as_a_consumer(bench, version):
-    """Replica id -2, as Kafka 2.7 does it."""
+    """Replica id -2, as in Kafka 2.7."""
     log = bench.log()
     log.append_many(5)
     log.hold_back(2)
@@ -160,7 +160,7 @@ def test_unknown_topic_is_an_error_of_its_partition_alone(bench):
 
 
 def led(bench: FetchBench, latest: int = 5, start: int = 10, previous: int = 3) -> OwnedLog:
-    """A log of 20 records whose last epochs are these."""
+    """A log of 20 records with these last epochs."""
     log = bench.log(leader_epoch=5)
     log.append_many(20)
     bench.table.set_epochs(log.slot, latest, start, previous)
@@ -168,7 +168,7 @@ def led(bench: FetchBench, latest: int = 5, start: int = 10, previous: int = 3) 
 
 
 def diverging_end(answer: Any) -> tuple[int, int] | None:
-    """The diverging epoch that a response names, and its end."""
+    """The diverging epoch in a response, and its end."""
     found = answer.diverging_epoch
     return None if found is None else (found.epoch, found.end_offset)
 
@@ -414,7 +414,7 @@ def test_only_the_mask_of_what_is_waited_for_is_set(bench):
 
 
 def masks(bench: FetchBench, slot: int) -> tuple[int, int]:
-    """The masks of those that wait for the high watermark, and for the log end."""
+    """The wake-up masks of those that wait for the high watermark, and for the log end."""
     at = 64 + 192 * slot + 8
     return struct.unpack_from("=QQ", bench.region, at)
 
@@ -473,7 +473,7 @@ def test_sessions_of_followers_are_no_part_of_the_limit_for_consumers(tmp_path):
 
 
 def test_session_is_of_no_use_to_another_replica_or_a_consumer(bench):
-    """A client that guesses the id of a session must not speak for the follower."""
+    """A client that guesses a session id must not act for the follower."""
     bench.log().append()
     follower = Follower(bench)
     follower.fetch({("t", 0): 1})

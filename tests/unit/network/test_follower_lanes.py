@@ -1,4 +1,4 @@
-"""Followers' connections, and what goes to the owners over lanes because of them."""
+"""Followers' connections, and the messages to owners that result from them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Follower:
 
 
 def reports(harness: Harness) -> list[tuple[int, int, int, int]]:
-    """(slot, replica, offset, flags) of what the io worker was sent."""
+    """(slot, replica, offset, flags) in the messages to the io worker."""
     found = []
     while True:
         try:
@@ -151,7 +151,7 @@ def test_malformed_fetch_ends_the_session_with_its_connection(harness: Harness) 
 
 
 def test_connection_has_one_session(harness: Harness) -> None:
-    """A follower that begins new ones without end holds no more than one cell."""
+    """A follower that keeps opening new sessions holds only one cell."""
     follower = Follower(harness)
     for _ in range(3):
         follower.session = follower.epoch = 0
@@ -208,7 +208,7 @@ def test_log_that_its_new_owner_is_loading_is_told_with_the_next_fetch(harness: 
 
 
 def fill(harness: Harness) -> int:
-    """Fill the lane to the io worker; returns how many messages that took."""
+    """Fill the lane to the io worker; returns the number of messages."""
     count = 0
     while True:
         try:

@@ -123,7 +123,7 @@ def test_change_of_the_followers_log_start_is_reported(bench):
 
 @pytest.mark.parametrize("version", [7, 8])
 def test_new_leader_epoch_is_reported_even_if_the_follower_says_nothing_new(bench, version):
-    """Below version 9 a follower does not name the epoch, so its session has nothing to change."""
+    """Below version 9 a follower does not send the epoch, so its session has nothing to change."""
     log = bench.log()
     log.append_many(4)
     follower = Follower(bench, 2, version)

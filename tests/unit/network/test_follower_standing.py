@@ -1,4 +1,4 @@
-"""Partitions of a follower's session that have nothing new: no request looks at them."""
+"""Partitions of a follower's session without changes: no request looks at them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_wait_counts_the_bytes_of_all_partitions(bench):
 
 
 def test_partition_whose_high_watermark_is_behind_does_not_stand(bench):
-    """It is about to move, and followers are not woken for it."""
+    """It is about to advance, and followers are not woken for it."""
     log = bench.log()
     log.append_many(2)
     log.hold_back(1)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 
 BATCH_BYTES = 1_000_000
 PIECE_BYTES = 300_000
-"""A piece, its head and what goes out besides."""
+"""A piece, its header and other responses."""
 SHARED_PIECE_BYTES = 70_000
 """The same while short responses are expected: shared by all long ones."""
 SHORT_RESPONSES_S = 0.025

@@ -86,7 +86,7 @@ def test_result_after_the_timeout_frees_the_bytes_and_answers_nobody(harness):
 
 
 def test_result_that_comes_twice_does_not_touch_the_next_request_in_its_place(harness):
-    """The entry of a finished request is used again; its token is not."""
+    """The entry of a finished request is reused; its token is not."""
     client = harness.connect()
     client.send(produce(9, correlation_id=1))
     harness.turn()

@@ -33,7 +33,7 @@ ALLOWED = {
 @pytest.mark.parametrize("key", ApiKey, ids=lambda key: key.name)
 def test_phase_before_authentication_allows_its_own_requests_only(harness, phase, key):
     """A Produce or Fetch that is served here, or a commit that is forwarded undecoded, is rejected
-    as well: the client is unknown yet.
+    as well: the client has not been identified yet.
     """
     client = harness.connect(phase)
 
@@ -94,7 +94,7 @@ def test_phase_before_authentication_starts_one_request_after_the_other(harness)
 @pytest.mark.parametrize("token", [b"", b"\0u\0p", b"1234567"])
 def test_phase_authenticating_a_short_frame_is_a_token_and_no_bad_length(harness, token):
     """The tokens of SaslHandshake 0 have no request header, and PLAIN's may have four bytes. No
-    listener speaks it yet, so they close the connection here, but not as a malformed frame.
+    listener supports it yet, so they close the connection here, but not as a malformed frame.
     """
     client = harness.connect(AUTHENTICATING)
 

@@ -1,4 +1,4 @@
-"""Restarts of either end of a lane: what one incarnation was asked means nothing to the next."""
+"""Restarts of either end of a lane: requests to one incarnation mean nothing to the next."""
 
 from __future__ import annotations
 

@@ -31,14 +31,14 @@ def frame(kib: int, number: int = 1) -> bytes:
 
 
 def sent(harness: Harness, data: bytes):
-    """A new connection that has sent so much."""
+    """A new connection that has sent so many bytes."""
     client = harness.connect()
     push(harness, client, data)
     return client
 
 
 def push(harness: Harness, client, data: bytes) -> None:
-    """Send what the loop takes; the rest goes first the next time."""
+    """Send what the loop accepts; the rest is sent first next time."""
     left = memoryview(harness.unsent.get(client, b"") + data)
     for _ in range(50):
         try:
@@ -69,7 +69,7 @@ def relieve(harness: Harness, after_s: float = PATIENT_S) -> list[str | None]:
 
 
 def fill_large_part(harness: Harness) -> list:
-    """Four connections hold all of the large part for requests that are not whole."""
+    """Four connections hold the whole large part with incomplete requests."""
     clients = [sent(harness, frame(200)[:-MISSING]) for _ in range(4)]
     assert harness.arena.allocated >= 1024 * KIB
     return clients
@@ -168,7 +168,7 @@ def test_nobody_is_closed_while_nobody_waits():
 
 
 def test_relief_comes_though_others_are_busy_and_a_fetch_is_parked():
-    """Requests in progress have blocks at any time; they are no reason to wait for them."""
+    """Requests in progress always have blocks; that is no reason to wait for them."""
     harness = make()
     harness.table.reset(0, state=ONLINE, role=LEADER, slot_incarnation=7)
     sent(harness, fetch(60_000))
@@ -182,7 +182,7 @@ def test_relief_comes_though_others_are_busy_and_a_fetch_is_parked():
 
 
 def test_holders_that_wait_for_each_other_give_up_the_youngest():
-    """Each has half of what it needs: without relief none would ever be whole."""
+    """Each has half of what it needs: without relief none would ever complete."""
     harness = make(arena_kib=512, frame_kib=512, small_kib=64)
     whole = frame(400)
     oldest = sent(harness, whole[: 100 * KIB])

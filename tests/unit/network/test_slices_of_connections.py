@@ -1,4 +1,4 @@
-"""How much of a turn a connection gets, and when a heavy request may begin."""
+"""How much of a turn a connection gets, and when a heavy request may start."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def heavy_frame(size: int) -> bytes:
 
 
 class HeavyClients:
-    """Clients that each send one heavy request, and what was dispatched of them."""
+    """Clients that each send one heavy request, and the dispatched ones."""
 
     def __init__(self, count: int) -> None:
         self.harness = Harness(arena_bytes=1 << 25, frame_max=(1 << 23) - 4)
@@ -71,7 +71,7 @@ class HeavyClients:
 
 
 def test_heavy_requests_begin_one_after_the_other() -> None:
-    """Decoded, each is many times as large: together they took the process's memory."""
+    """Decoded, each is many times as large: together they exhausted the process's memory."""
     heavy = HeavyClients(3)
     assert len(heavy.tokens()) == 1
 
@@ -86,7 +86,7 @@ def test_heavy_requests_begin_one_after_the_other() -> None:
 
 
 def test_heavy_request_that_was_given_away_lets_the_next_one_begin() -> None:
-    """Members of a group wait for each other: those that are held back would be waited for."""
+    """Members of a group wait for each other: held requests would be waited for."""
     begun = []
     heavy = HeavyClients(0)
     harness = heavy.harness

@@ -1,4 +1,4 @@
-"""Partitions whose log is here and which this broker does not lead: clients look for the leader."""
+"""Partitions with a local log that this broker does not lead: clients look for the leader."""
 
 from __future__ import annotations
 

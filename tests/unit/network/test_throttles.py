@@ -67,7 +67,7 @@ def test_muted_connection_is_not_received_from(harness: Harness) -> None:
 
 
 def test_muted_connection_goes_on_by_itself_when_its_time_is_over(harness: Harness) -> None:
-    """No event of its socket comes then; the loop wakes up for it."""
+    """There is no socket event then; the loop wakes up for it."""
     client = harness.connect()
     harness.turn()
     until_ms = mute(harness, SHORT_MS)

@@ -1,4 +1,4 @@
-"""Turns that run without the process's own code in between, and what ends them."""
+"""Turns that run without Python code in between, and what ends them."""
 
 from __future__ import annotations
 

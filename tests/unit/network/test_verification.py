@@ -1,4 +1,4 @@
-"""Batches that wait in the io worker for the word of a transaction coordinator (KIP-890)."""
+"""Batches that wait in the io worker for the transaction coordinator (KIP-890)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ def test_marker_in_between_makes_the_answer_void_and_it_is_asked_for_again(bench
 
 
 def test_marker_of_the_transaction_before_does_not_end_the_one_that_waits(bench):
-    """A producer begins its next transaction while the markers of the last are still written."""
+    """A producer begins its next transaction while the markers of the last are still being
+    written.
+    """
     for number in range(3):
         bench.produce(number, sent(7, number), version=12)
     end_transaction(bench.log, 7, commit=False)
@@ -160,7 +162,7 @@ def test_rejection_is_told_as_the_version_knows_it(bench, version, code, told):
 
 @pytest.mark.parametrize("code", [NOT_COORDINATOR, LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE])
 def test_coordinator_that_is_being_started_is_asked_again(bench, code):
-    """A producer that was told so would have to send everything that waits here once more."""
+    """A producer with this error would have to send everything that waits here again."""
     bench.produce(1, sent(7, 0))
     bench.produce(2, sent(7, 1))
     bench.answer(code)

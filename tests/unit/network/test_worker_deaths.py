@@ -29,7 +29,7 @@ def numbered(sequence: int) -> bytes:
 
 
 def send(client: socket.socket, number: int, records: bytes | None = None) -> None:
-    """A produce to partition 0; without records one that has no sequence number."""
+    """A produce to partition 0; without records, one without a sequence number."""
     client.send(produce(9, correlation_id=number, records={0: records} if records else None))
 
 
@@ -39,12 +39,12 @@ def codes(data: bytes) -> list[tuple[int, int]]:
 
 
 def die(harness: Harness) -> None:
-    """The io worker is restarted; the network process finds out at the end of its turn."""
+    """Restart the io worker; the network process notices at the end of its turn."""
     harness.cells[0] += 1
 
 
 def is_over(client: socket.socket) -> bool:
-    """Whether the client is sent nothing more."""
+    """Whether the client gets no more bytes."""
     try:
         return client.recv(1000) == b""
     except BlockingIOError:

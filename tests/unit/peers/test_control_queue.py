@@ -64,7 +64,7 @@ def test_later_of_a_kind_is_merged_and_counts():
 
 
 def test_metadata_comes_before_the_leaders_that_it_explains():
-    """A follower of a leader that it does not know is left without a fetcher by Kafka 2.7."""
+    """Kafka 2.7 creates no fetcher for a leader that it does not know."""
     found = put(lead(0), know(0), lead(1), know(1, brokers=2))
 
     assert names(found) == [("U", [0, 1]), ("L", [0, 1])]

@@ -1,4 +1,4 @@
-"""The way to a controller that is here, elsewhere, nowhere, or another one by now."""
+"""The link to a controller that is local, remote, missing, or has been replaced."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FENCED = AlterIsrAnswer(partitions={("t", 0): IsrAnswer(ErrorCode.FENCED_LEADER_
 
 
 class Asking:
-    """A broker that asks. ``controller``: what the store says."""
+    """A broker that sends a request. ``controller``: according to the store."""
 
     def __init__(self, **settings: str) -> None:
         self.loop = PeerLoop()

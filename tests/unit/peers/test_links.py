@@ -1,4 +1,4 @@
-"""A controller's links to brokers that are slow, closed, or talk nonsense, and to a sound one."""
+"""A controller's links to slow, closed, broken and healthy brokers."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_answer_in_pieces_is_put_together(controller: Controller) -> None:
 def test_long_request_is_sent_as_the_other_side_takes_it(
     controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More than the buffers of a connection hold."""
+    """Larger than the buffers of a connection."""
     monkeypatch.setattr(bounds, "elements", 10_000_000)
     replicas = list(range(2000))
     partitions = [LED._replace(partition=n, replicas=replicas) for n in range(1000)]

@@ -1,4 +1,4 @@
-"""The versions of requests between brokers, against the numbers of Kafka 2.7."""
+"""The versions of requests between brokers, compared with Kafka 2.7."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the two brokers are configured and addressed; nothing is started here."""
+"""Configs and addresses of the two brokers; nothing is started here."""
 
 import socket
 

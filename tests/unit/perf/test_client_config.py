@@ -1,4 +1,4 @@
-"""Kafka's client settings translated for librdkafka."""
+"""Kafka's client configs translated for librdkafka."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The comparison of clusters: what it compares with, and when a condition is met."""
+"""The comparison of clusters: its references, and when a condition is met."""
 
 from __future__ import annotations
 

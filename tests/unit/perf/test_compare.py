@@ -1,4 +1,4 @@
-"""Bars, table and result file of perf/compare.py, with brokers that only claim figures."""
+"""Bars, table and result file of perf/compare.py, with brokers that only return figures."""
 
 import json
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.unit
 
 
 class Claimed:
-    """Stands for a broker whose every run yields the next of these figures."""
+    """A broker whose every run yields the next of these figures."""
 
     def __init__(self, *values):
         self.values = list(values)

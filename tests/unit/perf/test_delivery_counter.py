@@ -1,4 +1,4 @@
-"""The counting of librdkafka's delivery reports, with reports made here."""
+"""Counting librdkafka's delivery reports, with fake reports."""
 
 import ctypes
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.unit
 
 @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(Message))
 def latency_of(message):
-    """The reports made here carry their latency in microseconds as offset."""
+    """Fake reports have their latency in microseconds as the offset."""
     return message.contents.offset
 
 

@@ -1,4 +1,4 @@
-"""Arguments, the check of what arrives, and figures of perf/latency.py."""
+"""Arguments, the check of arriving records, and figures of perf/latency.py."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The raw load generator against a socket pair whose other end plays the broker."""
+"""The raw load generator against a socket pair; the test is the broker."""
 
 import socket
 import struct

@@ -1,4 +1,4 @@
-"""The further brokers of the comparison: built, found, or named as missing."""
+"""The other brokers of the comparison: built, found, or named as missing."""
 
 import os
 

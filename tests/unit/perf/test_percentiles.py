@@ -1,4 +1,4 @@
-"""Percentile maths, and the load generator's histogram against its Python twin."""
+"""Percentiles, and the load generator's histogram compared with its Python twin."""
 
 import pytest
 

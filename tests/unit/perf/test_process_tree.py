@@ -1,4 +1,4 @@
-"""CPU and memory of a process tree, read for the one tree at hand: this test's own."""
+"""CPU and memory of a process tree, read for this test's own."""
 
 import os
 import subprocess

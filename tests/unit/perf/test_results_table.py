@@ -1,4 +1,4 @@
-"""The table of perf/README.md: which result is the newest, and what a row says."""
+"""The table of perf/README.md: which result is the newest, and the content of a row."""
 
 import json
 import re

@@ -15,7 +15,7 @@ def rows(**figures: float | list[float]) -> list[dict[str, Any]]:
 
 @pytest.mark.unit
 def test_bound_is_judged_once_its_cases_are_measured() -> None:
-    """A run of some cases says nothing about targets that need others."""
+    """A run of some cases is irrelevant for targets that need others."""
     assert bound_lines(rows(trigger_p50=0.1)) == []
     (line,) = bound_lines(rows(trigger_p50=0.1, trigger_empty=0.08))
     assert line.startswith("P7") and "1.25" in line and line.endswith("pass")
@@ -38,7 +38,7 @@ def test_read_is_held_against_the_slower_of_raw_and_generator() -> None:
 
 @pytest.mark.unit
 def test_rounds_are_compared_with_each_other() -> None:
-    """A machine that becomes twice as fast for the last rounds of both changes nothing."""
+    """If the machine becomes twice as fast for the last rounds of both, nothing changes."""
     (line,) = bound_lines(rows(trigger_p50=[0.4, 0.2, 0.2], trigger_empty=[0.4, 0.4, 0.2]))
     assert " 1.00" in line
     slower = {"raw_1KB": [2.0, 1.0, 4.0], "ceiling_1KB": [1.0, 2.0, 8.0]}

@@ -1,4 +1,4 @@
-"""The classes made from definitions, and what the encoder rejects."""
+"""The classes generated from definitions, and what the encoder rejects."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Transaction markers: their bytes, and what is read back of them."""
+"""Transaction markers: their bytes, and reading them back."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""A follower's log is what the leader's is, or ends before the first thing that is wrong."""
+"""A follower's log equals the leader's, or ends before the first error."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def opened(path: Path, **config: Any) -> Iterator[PartitionLog]:
 
 
 def at(offset: int, epoch: int = 0, values: Any = 1, **header: Any) -> bytes:
-    """A batch as a leader has it in its log."""
+    """A batch as in a leader's log."""
     data = bytearray(batch(values, **header))
     stamp_for_append(data, offset, epoch)
     return bytes(data)
@@ -143,7 +143,7 @@ def test_gaps_of_compaction_are_kept(follower):
 
 
 def test_gap_in_a_log_that_had_none_is_no_damage_after_a_crash(follower, store):
-    """Recovery cuts a log that may not have gaps off at the first one."""
+    """Recovery truncates a log that may not have gaps at the first one."""
     assert follower.is_gapless
     take_all(follower, at(0) + at(1) + at(5) + at(6))
 

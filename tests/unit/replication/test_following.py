@@ -27,7 +27,7 @@ NO_ANSWER = EpochEnd(UNDEFINED, UNDEFINED)
 
 
 class Log:
-    """A log of which only the ends and the epochs exist: (epoch, start offset)."""
+    """A log that consists only of its ends and epochs: (epoch, start offset)."""
 
     def __init__(self, entries: list[tuple[int, int]], end: int, start: int = 0) -> None:
         self.entries = entries

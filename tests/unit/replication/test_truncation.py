@@ -95,7 +95,7 @@ def test_answer_about_an_epoch_after_all_that_is_known_is_taken_at_its_word(tmp_
 
 
 def test_cut_behind_the_log_end_drops_an_epoch_that_wrote_nothing(tmp_path):
-    """This broker led in epoch 5 and wrote nothing; the next leader's records are of epoch 4."""
+    """This broker led in epoch 5 and wrote nothing; the next leader's records have epoch 4."""
     store = LogStore(tmp_path)
     log = store.open(leader_epoch=4)
     append(log, batch(3))

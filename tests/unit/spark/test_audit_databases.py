@@ -1,4 +1,4 @@
-"""Loads counted in a database: by their commits, or by rows, whatever else lies in it."""
+"""Loads counted in a database: by their commits, or by rows, with other loads in it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_commits_tell_what_is_loaded_even_where_rows_were_deleted(tmp_path: Path
 
 @pytest.mark.parametrize("how", ["rewound", "expired", "other buckets"])
 def test_rows_are_counted_where_commits_cannot_tell(tmp_path: Path, how: str) -> None:
-    """Neighbours in the same table belong to another load, and are none of this one's."""
+    """Other rows in the same table belong to another load, and do not count."""
     load(tmp_path, MadeUp.of({"b": [90]}), "other")
     job = load(tmp_path, MadeUp.of({"a": [700, 3]}))
     size = BUCKET

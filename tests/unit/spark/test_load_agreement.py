@@ -1,4 +1,4 @@
-"""A destination and its log of commits that do not belong together: no run, and verify tells.
+"""A destination and a commit log that do not match: no run, and verify reports it.
 
 Somebody has removed the newest file of one of them, or brought one back from a copy. A run that
 went on would load records twice, or leave them out for good.
@@ -79,7 +79,7 @@ def rows_of(root: Path, kind: str) -> object:
 
 
 def newest_of(folder: Path) -> Path:
-    """The file of the highest number."""
+    """The file with the highest number."""
     found = {path: re.sub(r"\D", "", path.name) for path in folder.glob("*.json")}
     return max(found, key=lambda path: int(found[path]))
 
@@ -134,7 +134,7 @@ def test_files_tell_of_a_lost_commit_where_nothing_else_does(tmp_path: Path) -> 
 def test_commit_that_was_killed_while_it_was_published_may_lose_its_log_as_well(
     tmp_path: Path,
 ) -> None:
-    """``published`` names the one before, and is right."""
+    """``published`` names the previous commit, correctly."""
     loaded(tmp_path, "dir")
 
     class Dies(Directory):
@@ -332,7 +332,7 @@ def test_rows_that_are_there_already_are_refused_with_a_way_out(tmp_path: Path) 
 
 
 class Deletes(MadeUp):
-    """Retention takes what is below 350 when 200 is read, and a whole range before it is."""
+    """Retention deletes offsets below 350 when 200 is read, and a whole range before it."""
 
     def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
         for first in range(one.start, one.end, BATCH_ROWS):

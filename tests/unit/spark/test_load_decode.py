@@ -1,4 +1,4 @@
-"""Values decoded, and those that cannot be."""
+"""Decoded values, and undecodable ones."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def load_as(destination: Directory, end: int, decoder: JsonDecoder | None) -> No
 
 @pytest.mark.parametrize("text", ["id long, ID string", "s struct<a: int, A: int>"])
 def test_fields_that_readers_take_for_the_same_are_refused(text: str) -> None:
-    """Spark and DuckDB tell neither name from the other, and read neither."""
+    """Spark and DuckDB do not distinguish the names, and read neither."""
     with pytest.raises(LoadError, match=r"appears twice"):
         schema_of(text)
 
@@ -177,7 +177,7 @@ def rows_of(root: Path) -> list[int]:
 def test_folders_of_another_kind_are_refused_before_they_spoil_the_others(
     tmp_path: Path, first: PartitionBy, second: PartitionBy
 ) -> None:
-    """Spark and DuckDB read no folder in which files lie at two depths."""
+    """Spark and DuckDB do not read a folder with files at two depths."""
     load_as(Directory(tmp_path, FileOptions(first)), 100, None)
 
     with pytest.raises(LoadError, match=f"Use --partition-by {first} as before"):
@@ -255,7 +255,7 @@ def test_verify_reads_the_error_files_that_are_there(tmp_path: Path) -> None:
 
 
 def test_rewind_over_bad_values_alone_replaces_their_file(tmp_path: Path) -> None:
-    """A range without a good value has no data file that says where it begins."""
+    """A range without a good value has no data file with its start."""
     source = MadeUp({"t": [(0, 10)]}, {("t", 0): dict.fromkeys(range(10), b"{")})
     destination = Directory(tmp_path)
     destination.prepare()

@@ -1,4 +1,4 @@
-"""A Delta table that no JVM has written."""
+"""A Delta table that was never written by a JVM."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_files_that_another_writer_has_rewritten_are_not_replaced(
 
 
 def test_table_that_takes_only_additions_is_asked_for_no_other(tmp_path: Path) -> None:
-    """A commit that the table can never take would stop every run after it."""
+    """A commit that the table can never accept would stop every later run."""
     for end in (300, 500):
         load(MadeUp.of({"a": [end]}), Delta(tmp_path))
     table = deltalake.DeltaTable(str(tmp_path))
@@ -200,7 +200,7 @@ def test_table_whose_log_was_made_anew_takes_new_commits(tmp_path: Path) -> None
 
 
 def test_recover_takes_out_of_the_table_what_the_files_have_replaced(tmp_path: Path) -> None:
-    """A run died between putting merged files in place and telling the table."""
+    """A run died between putting merged files in place and updating the table."""
     for end in (300, 500):
         load(MadeUp.of({"a": [end]}), Delta(tmp_path))
     made = compact(Untold(tmp_path), "test", InlineRunner(), file_bytes=1 << 30)
@@ -252,7 +252,7 @@ class Killed(BaseException):
 
 
 class Untold(Delta):
-    """Puts files in place only."""
+    """Only puts files in place."""
 
     def _write_version(self, table: object, commit: object) -> None:
         pass

@@ -81,7 +81,7 @@ def test_limits_hold_for_all_that_a_run_does(tmp_path: Path) -> None:
 
 
 def test_time_of_a_run_is_by_a_clock_that_nobody_sets(tmp_path: Path) -> None:
-    """A wall clock that is set forward ended a following load; commits tell the time of day."""
+    """A wall clock that was set forward ended a following load; commits contain the time of day."""
     begun_ms = time.time() * 1000
     seconds = [5.0]
     destination = Directory(tmp_path)
@@ -111,7 +111,7 @@ def test_topic_of_the_longest_name_is_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("topic", ["_events", ".events", "__", "a_b.c"])
 def test_no_file_of_a_topic_is_hidden_from_readers_of_tables(tmp_path: Path, topic: str) -> None:
-    """Spark, Hive and Arrow pass over files that begin with ``_`` or ``.``: no row, no error."""
+    """Spark, Hive and Arrow skip files that begin with ``_`` or ``.``: no row, no error."""
     load(MadeUp.of({topic: [300]}), Directory(tmp_path))
 
     assert dataset(tmp_path / "data", partitioning="hive").count_rows() == 300
@@ -121,7 +121,7 @@ def test_no_file_of_a_topic_is_hidden_from_readers_of_tables(tmp_path: Path, top
 
 
 def test_group_gets_offsets_of_what_this_run_is_about(tmp_path: Path) -> None:
-    """The others of the destination are of topics that may be gone, or of another cluster."""
+    """Other topics of the destination may be deleted, or belong to another cluster."""
     groups = []
 
     class Noted(MadeUp):
@@ -158,7 +158,7 @@ def test_refused_offsets_of_a_group_are_told_and_the_run_goes_on(tmp_path: Path)
 
 
 def test_run_whose_tasks_fail_leaves_nothing_on_the_disk(tmp_path: Path) -> None:
-    """On a full one the next run could not take its number, and so not remove it either."""
+    """On a full disk the next run could not take its number, and so not remove it either."""
 
     class Full(MadeUp):
         def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -244,7 +244,7 @@ def test_first_offset_that_retention_has_taken_is_an_error_and_0_is_the_start(
 
 
 def test_where_to_begin_is_kept_also_when_nothing_is_loaded_from_there(tmp_path: Path) -> None:
-    """The next run, which is not told, began at the start."""
+    """The next run, without the argument, started at the beginning."""
     (first,) = load(MadeUp({"a": [(0, 100)]}), Directory(tmp_path), first={("a", 0): 100})
     again = load(MadeUp({"a": [(0, 100)]}), Directory(tmp_path), first={("a", 0): 100})
     (made,) = load(MadeUp({"a": [(0, 120)]}), Directory(tmp_path))
@@ -323,8 +323,9 @@ NEW = MadeUp.of({"a": [400]}, {"a": "new"})
 def test_rewind_to_before_all_that_was_ever_loaded_begins_with_what_there_is(
     tmp_path: Path,
 ) -> None:
-    """Retention had taken the beginning before the first load, so there is nothing to lose. The
-    command asks for offset 0 of what a commit did not have yet (--from-commit)."""
+    """Retention had deleted the beginning before the first load, so there is nothing to lose. The
+    command asks for offset 0 for partitions that a commit did not have yet (--from-commit).
+    """
     source = MadeUp({"a": [(150, 300)]})
     load(source, Directory(tmp_path))
 
@@ -364,7 +365,7 @@ def test_topic_made_anew_without_a_partition_that_is_loaded_is_refused(tmp_path:
 
 
 def test_loss_that_is_allowed_is_kept_also_when_nothing_is_loaded_then(tmp_path: Path) -> None:
-    """A later run is not told of it again, which needs no leave."""
+    """A later run does not report it again, and needs no permission."""
     load(OLD, Directory(tmp_path))
 
     load(MadeUp.of({"a": [0]}, ids=NEW.ids), Directory(tmp_path), allow_loss=True)
@@ -376,7 +377,7 @@ def test_loss_that_is_allowed_is_kept_also_when_nothing_is_loaded_then(tmp_path:
 def test_topic_made_anew_is_loaded_beside_the_old_one_where_loss_is_allowed(
     tmp_path: Path,
 ) -> None:
-    """In several commits: a partition that is not in the first of them begins anew as well."""
+    """In several commits: a partition missing in the first of them starts over as well."""
     load(OLD, Directory(tmp_path))
 
     load(NEW, Directory(tmp_path), allow_loss=True, records_max=10)

@@ -1,4 +1,4 @@
-"""How the columns of a loaded file are kept. That its rows come back is tested with the engine."""
+"""How the columns of a loaded file are stored. The engine's tests check that its rows come back."""
 
 import random
 import subprocess
@@ -37,7 +37,7 @@ def batch(keys: list[bytes | None], values: list[bytes | None]) -> pa.RecordBatc
 def written(
     root: Path, rows: pa.RecordBatch, codec: str = "zstd", level: int | None = None
 ) -> Path:
-    """In pieces, which are slices of one array as those of a decoding load are."""
+    """In pieces, which are slices of one array as in a decoding load."""
     options = FileOptions(codec=codec, level=level)
     writer = RangeWriter(root, "staging", ("t", 0, 0, rows.num_rows), "a", options)
     for first in range(0, rows.num_rows, 700):

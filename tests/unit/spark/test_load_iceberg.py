@@ -1,4 +1,4 @@
-"""An Iceberg table that no JVM has written."""
+"""An Iceberg table that was never written by a JVM."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_rewind_replaces_files_in_one_version(tmp_path: Path) -> None:
 def test_two_who_publish_the_same_commit_bring_it_in_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that was taken for dead, and the one that finishes what it began."""
+    """A run that was presumed dead, and the one that completes its work."""
     source = MadeUp.of({"a": [300]})
     load(MadeUp.of({"a": [100]}), Iceberg(tmp_path))
     slow = Iceberg(tmp_path)
@@ -209,7 +209,7 @@ def test_files_that_another_writer_has_rewritten_are_not_replaced(
 def test_metadata_stays_short_however_many_commits_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each version names all snapshots that it has."""
+    """Each version names all its snapshots."""
     monkeypatch.setattr(iceberg, "SNAPSHOTS_MAX", 6)
     monkeypatch.setattr(iceberg, "SNAPSHOTS_KEPT", 3)
 

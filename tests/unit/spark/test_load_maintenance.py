@@ -72,7 +72,7 @@ def test_verify_names_each_file_that_is_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("does", ["load", "rewind", "compact"])
 def test_verify_beside_a_run_finds_nothing(tmp_path: Path, does: str) -> None:
-    """Reading every file takes long: a load that follows has new ones meanwhile."""
+    """Reading every file takes long: a following load adds new ones meanwhile."""
 
     class Overtaken(Directory):
         def out_of_place(self, files):  # type: ignore[no-untyped-def]
@@ -138,7 +138,7 @@ def test_compact_merges_each_hour_and_keeps_every_record(tmp_path: Path) -> None
 
 
 class Counting(InlineRunner):
-    """Notes of how many batches each task is."""
+    """Records how many batches each task has."""
 
     def __init__(self) -> None:
         self.tasks: list[int] = []
@@ -149,7 +149,7 @@ class Counting(InlineRunner):
 
 
 def test_compact_merges_no_files_around_one_that_it_leaves_alone(tmp_path: Path) -> None:
-    """Offsets of the merged file and of that one would not come one after the other."""
+    """Offsets of the merged file and of that one would not be consecutive."""
     year_us = 365 * 86_400_000_000
 
     class Later(MadeUp):

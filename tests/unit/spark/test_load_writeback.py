@@ -31,7 +31,7 @@ def batch(first: int) -> pa.RecordBatch:
 def test_each_row_group_is_on_its_way_before_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of the file up to there, each byte once, and only what the kernel already has."""
+    """The whole file so far, each byte once, and only data that the kernel already has."""
     begun: list[tuple[int, int]] = []
 
     def start(descriptor: int, offset: int, size: int) -> None:

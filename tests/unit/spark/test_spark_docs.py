@@ -1,4 +1,4 @@
-"""docs/spark.md says what the options are."""
+"""docs/spark.md describes the options."""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Starts, ends, limits, lost data and kept first offsets, over a log that is two numbers."""
+"""Starts, ends, limits, lost data and stored first offsets, over a log that consists of two
+numbers.
+"""
 
 import json
 
@@ -69,7 +71,7 @@ def test_batch_of_a_missing_topic_is_refused_by_name():
 
 
 def test_assigned_partition_that_does_not_exist_is_told(caplog):
-    """Spark's connector leaves it out as well, without a word."""
+    """Spark's connector leaves it out as well, silently."""
     logs = Logs(t=[(0, 10), (5, 20)])
 
     assert ranges(logs, assign='{"t":[7,1,9]}') == [(1, 5, 20)]
@@ -275,8 +277,9 @@ def test_checkpoint_of_another_start_is_refused(tmp_path):
 
 
 def test_query_that_has_begun_keeps_its_start_whatever_the_options_say(tmp_path, caplog):
-    """A time computed at each start of the job is another one after a crash in the first
-    micro-batch, and the job must come through."""
+    """A time computed at each start of the job differs after a crash in the first micro-batch, and
+    the job must survive that.
+    """
     logs = Logs(t=[(0, 10)])
     kept = first(logs, checkpointLocation=str(tmp_path), startingOffsets="latest")
     logs.logs["t", 0] = (0, 99)

@@ -1,4 +1,4 @@
-"""Texts of durations and offsets, read and written."""
+"""Parsing and formatting durations and offsets."""
 
 import pytest
 

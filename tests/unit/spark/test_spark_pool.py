@@ -21,7 +21,7 @@ PLACE = ("a:1", {"client.id": "x"})
 
 @pytest.fixture
 def closed(monkeypatch):
-    """The clusters that were closed; none is ever connected."""
+    """The closed clusters; none is ever connected."""
     found = []
     monkeypatch.setattr(pool_module.Cluster, "close", lambda self: found.append(self))
     return found

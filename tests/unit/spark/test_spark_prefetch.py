@@ -1,4 +1,4 @@
-"""Small micro-batches read by the driver: which ones, and how Spark's runner is handed them."""
+"""Small micro-batches read by the driver: which ones, and how Spark's runner gets them."""
 
 import io
 import json
@@ -193,7 +193,7 @@ def test_an_error_while_reading_ahead_is_told_to_who_asks(source):
 
 @pytest.fixture
 def reader(source):
-    """A stream reader of one topic of two partitions, as Spark's runner has it."""
+    """A stream reader of one topic with two partitions, as in Spark's runner."""
     given = options(startingOffsets="earliest")
     made = StreamReader(given, OFFSETS)
     made._progress = Progress(FakeLogs(t=[(0, 100), (0, 100)]), given)
@@ -220,7 +220,7 @@ def ask_partitions(reader, start, end):
 
 
 def test_runner_gets_one_partition_and_its_rows(reader):
-    """The JVM wants exactly one; it is read by a task if the rows are lost meanwhile."""
+    """The JVM expects exactly one; a task reads it if the rows are lost meanwhile."""
     partitions, status, rows = ask_partitions(reader, {"0": 3, "1": 7}, {"0": 7, "1": 10})
 
     assert status == runner.NON_EMPTY_PYARROW_RECORD_BATCHES
@@ -231,7 +231,7 @@ def test_runner_gets_one_partition_and_its_rows(reader):
 
 
 def test_rows_are_read_between_the_end_and_the_partitions(reader, source):
-    """While Spark writes the offsets down; and nothing is where there is nothing to read."""
+    """While Spark writes the offsets; and nothing is read if there is nothing to read."""
     read = []
 
     def reading(given, wanted, *rest):
@@ -260,7 +260,7 @@ def test_runner_plans_tasks_of_large_batches_and_of_none(reader):
 
 
 def test_batch_without_rows_is_still_one_partition(reader, source):
-    """Such as the markers of transactions."""
+    """For example, transaction markers."""
     source(lambda *given: iter_closable([]))
 
     partitions, status, _ = ask_partitions(reader, {"0": 0, "1": 0}, {"0": 2, "1": 0})

@@ -1,4 +1,4 @@
-"""Filters that reach the batch reader: what is left to fetch, and what is left for Spark."""
+"""Filters of the batch reader: what is left to fetch, and what is left for Spark."""
 
 from datetime import UTC, datetime
 
@@ -104,7 +104,7 @@ def test_schema_of_other_columns_or_types_is_refused(ddl, says):
 
 
 def test_schema_that_has_no_place_for_nulls_is_refused():
-    """Spark would end the read in the generated code of its JVM, at the first null."""
+    """Spark would fail in the generated code of its JVM, at the first null."""
     with pytest.raises(OptionError, match="column value of the schema is NOT NULL"):
         check_projection(StructType().add("offset", "long").add("value", "binary", nullable=False))
 

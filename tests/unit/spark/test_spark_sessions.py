@@ -27,7 +27,7 @@ def test_large_read_through_tcp_says_what_makes_it_faster(
     told: str | None,
     is_said: bool,
 ) -> None:
-    """Spark tells its Python workers how they reach the JVM."""
+    """Spark tells its Python workers how to reach the JVM."""
     monkeypatch.delenv("PYTHON_UNIX_DOMAIN_ENABLED", raising=False)
     if told is not None:
         monkeypatch.setenv("PYTHON_UNIX_DOMAIN_ENABLED", told)

@@ -72,7 +72,7 @@ def test_settings_of_kafkas_producer_are_arguments_of_ours() -> None:
 
 
 def test_headers_in_another_order_are_not_told_to_be_cast() -> None:
-    """A cast goes by position: it would make values of the keys, without a word."""
+    """A cast goes by position: it would silently turn keys into values."""
     from kbroker.spark.sink import batch_writer
 
     header = types.StructType().add("value", types.BinaryType()).add("key", types.StringType())

@@ -138,7 +138,7 @@ OLD, NEW = {"t": b"1" * 16}, {"t": b"2" * 16}
 
 @pytest.fixture
 def run(tmp_path):
-    """A query's driver after a start of it: ``run(logs)``, as often as it is started."""
+    """A query's driver after a start: ``run(logs)``, once per start."""
 
     def start(logs, **given):
         given = {"checkpointLocation": str(tmp_path), "startingOffsets": "earliest", **given}
@@ -153,7 +153,7 @@ def made_anew(logs, *edges):
 
 
 def begun(run, *edges):
-    """Logs, of which a query has read the first half of each partition."""
+    """Logs of which a query has read the first half of each partition."""
     logs = FakeLogs(t=[(0, end // 2) for _, end in edges])
     logs.ids = OLD
     made = run(logs)
@@ -207,7 +207,7 @@ def test_query_that_goes_on_with_another_subscription_knows_its_topics(run, trig
 
 @pytest.mark.parametrize("logged", [False, True])
 def test_crash_while_the_query_goes_back_loses_nothing_of_the_new_topic(run, logged):
-    """logged: whether Spark had noted the offsets that go back."""
+    """logged: whether Spark had recorded the offsets that go back."""
     logs, at = begun(run, (0, 20), (0, 0))
     made_anew(logs, (0, 100), (0, 7), (0, 3))
     back = run(logs, failOnDataLoss="false").advance(at, limited=False)

@@ -42,7 +42,7 @@ def stored(magic: int, codec: int, rows: list[OldMessage]) -> bytes:
 
 
 def open_log(tmp_path: Path, *segments: tuple[int, bytes], end: int) -> PartitionLog:
-    """The segments, and after them an active one that is empty."""
+    """The segments, followed by an empty active one."""
     store = LogStore(tmp_path)
     adopted(store, {**dict(segments), end: b""})
     return store.open(**CONFIG)

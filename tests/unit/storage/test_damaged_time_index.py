@@ -1,4 +1,4 @@
-"""A time index that is not whole decides neither what is deleted nor what is found."""
+"""A damaged time index decides neither what is deleted nor what is found."""
 
 import os
 
@@ -15,7 +15,7 @@ LAST_MS = NOW_MS + RECORDS - 1
 
 @pytest.mark.parametrize("left", [None, 0, 12, 48])
 def test_records_in_time_are_found_without_the_end_of_the_time_index(tmp_path, left):
-    """A copy may also have given the log file any modification time, which would count without."""
+    """A copy may also have any modification time for the log file, which would count without it."""
     store = LogStore(tmp_path)
     log = store.open(**{"index.interval.bytes": 500})
     for number in range(RECORDS):

@@ -19,7 +19,7 @@ def test_entries_take_24_bytes():
 @pytest.mark.parametrize("load_factor", [0.3, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("keys_max", [0, 1, 2, 9, 10, 450, 10**12])
 def test_map_for_few_keys_is_small_and_holds_them(load_factor, keys_max):
-    """A small log does not pay for memory that only a large one needs."""
+    """A small log does not use memory that only a large one needs."""
     found = OffsetMap(24 * 500, load_factor, keys_max)
 
     keys = [str(number).encode() for number in range(min(keys_max, int(500 * load_factor) - 1))]

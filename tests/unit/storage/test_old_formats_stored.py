@@ -1,4 +1,4 @@
-"""Logs with messages of formats 0 and 1, of an older broker: opened, indexed, searched."""
+"""Logs with messages of formats 0 and 1, from an older broker: opened, indexed, searched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def messages(magic, count, first=0):
 
 
 def adopt(tmp_path, data, index=b""):
-    """A store that finds this log where a broker before it was stopped cleanly."""
+    """A store that finds this log of an earlier broker after a clean shutdown."""
     store = LogStore(tmp_path)
     store.stop(clean=True)
     path = store.path()
@@ -87,7 +87,7 @@ def test_new_batches_follow_old_messages(tmp_path, magic):
 
 
 def test_index_entry_for_all_of_one_append_is_trusted(tmp_path, caplog):
-    """Kafka names the place of the first message and the offset of the last."""
+    """Kafka stores the position of the first message and the offset of the last."""
     data = set_bytes(1, messages(1, 8))
     size = len(data) // 8
     index = struct.pack(">ii", 3, 2 * size) + struct.pack(">ii", 7, 4 * size)

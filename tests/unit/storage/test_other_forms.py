@@ -1,4 +1,4 @@
-"""Appending what is stored in another form than it was sent: message sets, and other codecs."""
+"""Appending in another form than sent: message sets, and other codecs."""
 
 import pytest
 from support.log_store import NOW_MS, append, append_error, batch

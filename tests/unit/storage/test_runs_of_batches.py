@@ -1,4 +1,4 @@
-"""Batches that come together for one log: one write, and stored as if each had come alone."""
+"""Batches that arrive together for one log: one write, and stored as if each had arrived alone."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(autouse=True)
 def all_are_for_logs(monkeypatch):
-    """A log is opened with the last descriptor, so that it may be the one that is missing."""
+    """A log is opened with the last descriptor, so that it may be the missing one."""
     monkeypatch.setattr(shortages, "RESERVED", 0)
 
 
@@ -85,7 +85,7 @@ def test_roll_that_runs_out_halfway_leaves_a_sound_log(store, left):
 
 
 def test_smaller_batch_after_a_rejected_roll_is_found_again(store):
-    """The segment that the roll had begun must not stand in the way of those that follow."""
+    """The segment that the roll had created must not block later ones."""
     log = store.open(**small())
     append(log, batch())
     with no_descriptors(1):
@@ -163,7 +163,7 @@ def test_flush_waits_where_a_sync_of_the_file_system_tells_nothing(store, monkey
 
 
 def test_sync_before_an_answer_does_without_descriptors(store):
-    """flush.messages=1, and the segment before is not synced yet."""
+    """flush.messages=1, and the previous segment is not synced yet."""
     log = store.open(**{"flush.messages": 1})
     append(log, batch())
     log.roll(NOW_MS)
@@ -234,7 +234,7 @@ def test_partition_that_cannot_be_opened_is_opened_later(store, caplog, left, cl
 
 
 def test_partition_that_waits_to_be_opened_holds_no_descriptors(store):
-    """Each try would take some more, and leave less for the next."""
+    """Each attempt would take some more, and leave less for the next."""
     log = store.open(**small())
     for _ in range(8):
         append(log, batch())

@@ -1,4 +1,4 @@
-"""The bytes of each file, written out by hand, and what must not be taken for one of them."""
+"""The bytes of each file, written by hand, and files that must not be mistaken for one."""
 
 import os
 import struct

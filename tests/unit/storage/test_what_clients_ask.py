@@ -33,7 +33,7 @@ def fail_with(monkeypatch, name: str, code: int) -> None:
 
 @contextmanager
 def file_size_limit(size: int):
-    """Files of this process grow no further."""
+    """Files of this process cannot grow beyond this."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

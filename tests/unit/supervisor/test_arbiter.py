@@ -1,4 +1,4 @@
-"""The arbiter's decisions, with processes and time that exist only here."""
+"""The arbiter's decisions, with fake processes and time."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_repeated_crashes_back_off_up_to_the_maximum(setup: Setup) -> None:
 def test_child_for_which_there_is_no_room_is_tried_again_while_the_others_go_on(
     setup: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A limit of processes, or memory: the supervisor ended, and all others with it."""
+    """A limit of processes, or memory: the supervisor exited, and all others with it."""
     setup.system.end(IO, -signal.SIGKILL)
     setup.system.spawn_error = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     setup.arbiter.reap()
@@ -201,7 +201,7 @@ def crash(setup: Setup, times: int) -> None:
 
 
 def rest_after_serving(setup: Setup, seconds: float) -> float:
-    """How long a child rests that dies after it served for so long."""
+    """The delay before the restart of a child that served for this long."""
     setup.beat()
     setup.arbiter.note_serving()
     setup.system.time += seconds
@@ -229,7 +229,7 @@ def test_child_that_only_recovered_for_long_is_in_a_crash_loop_all_the_same(setu
 
 
 def test_child_rests_no_longer_than_it_served(setup: Setup) -> None:
-    """Killed again and again, it was away for 12 seconds each time."""
+    """Killed repeatedly, it was away for 12 seconds each time."""
     crash(setup, times=20)
 
     rests = []
@@ -339,7 +339,7 @@ def test_shutdown_goes_from_acceptor_to_exporter(setup: Setup) -> None:
 
 
 def test_shutdown_lets_io_workers_finish_within_the_wait_for_the_killed(setup: Setup) -> None:
-    """Killed in the sync before the clean-shutdown marker they would not end sooner."""
+    """Killed in the sync before the clean shutdown marker, they would not end sooner."""
     system = setup.system
     system.stubborn = {IO}
     ends_at = system.time + 1.55
@@ -419,7 +419,7 @@ class Leaving(FakeSystem):
 
 
 def leaving(setup: Setup, system: Leaving) -> Setup:
-    """The same, with that system; told to stop."""
+    """The same, with that system; asked to stop."""
     system.alive, system._next_pid = setup.system.alive, setup.system._next_pid
     setup.system = setup.arbiter._system = system
 

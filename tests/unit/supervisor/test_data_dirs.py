@@ -53,7 +53,7 @@ def test_first_start_writes_identity_into_every_directory(tmp_path: Path) -> Non
 def test_new_directories_are_synced_down_from_the_first_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that is synced is nothing on a disk that has lost the name of its directory."""
+    """A synced file is lost on a disk that has lost the name of its directory."""
     synced: list[str] = []
     monkeypatch.setattr(files, "sync_directory", synced.append)
 
@@ -191,7 +191,7 @@ def test_directory_that_failed_is_not_marked_and_named(
 
 
 def test_start_that_fails_before_it_begins_changes_nothing(tmp_path: Path) -> None:
-    """A port that is taken cost a recovery of all logs at the next start."""
+    """An occupied port cost a recovery of all logs at the next start."""
     (tmp_path / "old" / "topic-0").mkdir(parents=True)
     first = begun(config(tmp_path / "old", broker_id="7"))
     first.mark_clean()
@@ -327,7 +327,7 @@ def test_adopted_directory_of_a_kafka_is_taken(tmp_path: Path) -> None:
 def test_clock_is_trusted_at_once_only_if_it_goes_on_where_the_last_run_left_it(
     tmp_path: Path, name: str, hours: float, trusted: bool
 ) -> None:
-    """A machine that starts with a wrong clock must not let tombstones go before their time."""
+    """A machine that starts with a wrong clock must not let tombstones expire early."""
     begun(config(tmp_path)).release()
     (tmp_path / name).write_text("0\n0\n")
     when = time.time() + 3600 * hours
@@ -360,7 +360,7 @@ def test_metadata_of_its_own_beside_a_zookeeper_is_refused_with_the_way_out(
 
 
 def test_known_broker_of_a_known_cluster_starts_without_zookeeper(tmp_path: Path) -> None:
-    """Directories of Apache Kafka are taken as they are."""
+    """Directories of Apache Kafka are accepted unchanged."""
     (tmp_path / "meta.properties").write_text("version=0\nbroker.id=5\ncluster.id=abc\n")
 
     dirs = begun(config(tmp_path, zookeeper_connect="127.0.0.1:1/kafka"))

@@ -1,4 +1,4 @@
-"""Binding: which address, and what is said when it cannot be had."""
+"""Binding: which address, and the error if it is not available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data directories that are gone: taken out of log.dirs, or empty if a disk is not mounted."""
+"""Missing data directories: removed from log.dirs, or empty because a disk is not mounted."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def start(*directories: Path, missing_begin_empty: bool = False) -> DataDirs:
 
 @pytest.fixture
 def a(tmp_path: Path) -> Path:
-    """Holds the metadata and partition 0 of topic t."""
+    """Contains the metadata and partition 0 of topic t."""
     return tmp_path / "a"
 
 
 @pytest.fixture
 def b(a: Path, tmp_path: Path) -> Path:
-    """Holds partition 1; both were in log.dirs at a start."""
+    """Contains partition 1; both were in log.dirs at a start."""
     b = tmp_path / "b"
     start(a, b)
     store = NodeFile(str(a))
@@ -116,7 +116,7 @@ def test_directory_that_is_called_otherwise_now_is_taken(a: Path, b: Path, tmp_p
 def test_directories_that_are_all_called_otherwise_miss_none(
     a: Path, b: Path, tmp_path: Path
 ) -> None:
-    """A partition whose folder no power failure left was in none of them."""
+    """A partition without a folder after a power failure was in none of them."""
     (b / "t-1").rmdir()
     swapped = [a.rename(tmp_path / "swap"), b.rename(a), (tmp_path / "swap").rename(b)]
 

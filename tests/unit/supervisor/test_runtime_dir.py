@@ -1,4 +1,4 @@
-"""Runtime directories: made, found again, swept; only where their supervisor is dead."""
+"""Runtime directories: created, found again, swept; only if their supervisor is dead."""
 
 from __future__ import annotations
 

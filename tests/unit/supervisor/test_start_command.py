@@ -85,7 +85,7 @@ def test_debug_takes_packages_and_modules(area: str) -> None:
 def test_debug_of_what_is_not_there_is_an_error(
     area: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The broker started, and nothing more was in its log."""
+    """The broker started, and there was nothing more in its log."""
     with pytest.raises(SystemExit) as raised:
         parse_arguments(["--debug", area])
 

@@ -1,4 +1,4 @@
-"""Connections between brokers that tests cut and heal."""
+"""Connections between brokers that tests cut and restore."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def request(client_id: str | None) -> bytes:
 
 
 class Echo:
-    """A server that sends back what it gets."""
+    """A server that echoes its input."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -78,7 +78,7 @@ def is_answered(connection: socket.socket, data: bytes) -> bool:
 
 
 def hears(connection: socket.socket, data: bytes) -> bool:
-    """Whether exactly these bytes come; they are waited for."""
+    """Whether exactly these bytes arrive; waits for them."""
     connection.settimeout(30)
     heard = b""
     while len(heard) < len(data) and (part := connection.recv(len(data) - len(heard))):

@@ -1,4 +1,4 @@
-"""The line at the end of a test run: what was left out, and what would bring it."""
+"""The line at the end of a test run: the tests left out, and what they need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster where ZooKeeper cannot run says what to install."""
+"""A cluster without ZooKeeper says what to install."""
 
 from __future__ import annotations
 

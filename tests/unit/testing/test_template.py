@@ -1,4 +1,4 @@
-"""A process that another one has forked."""
+"""A process forked by another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lint of the Cython sources finds what it is there for."""
+"""The lint of the Cython sources finds its targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USER = "from kbroker._ext.good import thing\n"
 
 
 def lint(root: Path, **sources: str) -> list[str]:
-    """Findings in these sources (``name_pyx``), beside a module that Python uses."""
+    """Findings in these sources (``name_pyx``), next to a module that Python uses."""
     folder = root / "ext" / "kbroker" / "_ext"
     folder.mkdir(parents=True)
     (root / "kbroker").mkdir()

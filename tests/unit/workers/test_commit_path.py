@@ -1,4 +1,4 @@
-"""The fast path of offset commits: when it is taken, what waits for what, and what goes wrong."""
+"""The fast path of offset commits: when it is used, what waits, and failures."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_timer_that_is_due_earlier_ends_the_turns_of_the_loop(bench: ShortBench)
 
 
 def test_commit_that_sets_a_timer_ends_the_turns_of_the_loop(real: LoopBench) -> None:
-    """The process would otherwise wait past the deadline that it did not know of."""
+    """Otherwise the process would wait beyond a deadline that it did not know."""
 
     class Timed(FakeGroup):
         def check_commit(self, *asked: Any, **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""The ways in which one leaves the queue of a log, by the letters of ``committed_queue``."""
+"""The ways to leave the queue of a log, by the letters of ``committed_queue``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT_MS = 100
 
 
 class Waiters:
-    """A sink that notes what becomes of its items."""
+    """A sink that records the outcome of its items."""
 
     def __init__(self) -> None:
         self.committed: list[Any] = []
@@ -284,7 +284,7 @@ def test_c_produce_whose_directory_fails_with_another_partition_is_not_acknowled
     tmp_path: Path, acks: int, synced: bool
 ) -> None:
     """Two partitions in one request. The sync of the first fails, and takes the log directory
-    offline with the second, whose batch is written and has nothing to wait for.
+    offline with the second, whose batch is written and need not wait.
     """
     bench = SharedDisk(tmp_path)
     for log in (bench.log, bench.other)[: 2 if synced else 1]:

@@ -1,4 +1,4 @@
-"""How a process takes what is in its mailbox."""
+"""How a process reads its mailbox."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ TURNS_MAX = 100
 
 
 class Reader(Worker):
-    """Handling a message takes a millisecond; ``turns`` has the messages that each turn took."""
+    """Handling a message takes a millisecond; ``turns`` has the messages of each turn."""
 
     kind = ProcessKind.IO_WORKER
 
@@ -55,7 +55,7 @@ class Reader(Worker):
 
 @pytest.fixture
 def reader(monkeypatch):
-    """One with 200 messages, without the process around it."""
+    """A reader with 200 messages, without its process."""
     made = Reader(200)
     here, there = socket.socketpair()
     mailbox = SimpleNamespace(fd=there.fileno(), receive=made.receive, close=lambda: None)
@@ -76,7 +76,7 @@ def reader(monkeypatch):
 
 
 def test_many_messages_are_taken_over_several_turns(reader):
-    """Between them the lanes and connections of the process are served, without a wait."""
+    """Between them the lanes and connections of the process are served, without waiting."""
     reader.run()
 
     assert [message for taken in reader.turns for message in taken] == list(range(200))

@@ -1,4 +1,4 @@
-"""The office of a broker on a store that takes its time, and whose connection is lost."""
+"""The office of a broker on a slow store, whose connection is lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ME = Registration(BrokerId(0), [["PLAINTEXT", "host", 9092, "PLAINTEXT"]], None)
 
 
 class OwnBroker:
-    """The way to the only broker there is."""
+    """The link to the only broker."""
 
     def __init__(self, hosting: Hosting) -> None:
         self.send = lambda broker_id, request: hosting.take(request)

@@ -1,4 +1,4 @@
-"""Waiting for processes that are no children."""
+"""Waiting for processes that are not children."""
 
 from __future__ import annotations
 

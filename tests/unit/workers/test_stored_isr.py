@@ -1,4 +1,4 @@
-"""In-sync replicas that a leader writes itself, on a store that loses connections and responses."""
+"""An ISR that a leader writes itself, on a store that loses connections and responses."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_state_that_the_controller_has_changed_is_not_written() -> None:
 
 
 def test_state_that_says_so_already_was_written_by_this_leader() -> None:
-    """By a process before this one, which did not live to hear of it."""
+    """Written by an earlier process, which died before it got the result."""
     bench = Bench()
     document = json.loads(state([1]))
     shuffled = json.dumps(dict(reversed(document.items()))).encode()

@@ -1,4 +1,4 @@
-"""EndTxn in both protocols, repeated and delayed."""
+"""EndTxn in both protocols, retried and delayed."""
 
 from __future__ import annotations
 

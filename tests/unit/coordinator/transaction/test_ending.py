@@ -1,4 +1,4 @@
-"""Markers that fail, are repeated, or have nowhere to go; and what a crash leaves behind."""
+"""Markers that fail, are retried, or have no target; and the state after a crash."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_unknown_state_in_the_log_frees_its_partitions(
 
 
 def test_record_of_an_old_broker_is_read(host: TransactionHost) -> None:
-    """Value version 0, as Kafka 2.7 wrote it; it has no previous producer id."""
+    """Value version 0, written by Kafka 2.7; it has no previous producer id."""
     host.producer()
     value = state.value_of(host.txn, State.COMPLETE_COMMIT, 5)
     value.producer_epoch, value.previous_producer_id = 3, -1

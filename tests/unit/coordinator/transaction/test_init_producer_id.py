@@ -221,7 +221,7 @@ def test_recovery_with_an_old_epoch_is_fenced(host: TransactionHost) -> None:
 def test_recovery_with_an_old_epoch_leaves_an_ongoing_transaction_alone(
     host: TransactionHost,
 ) -> None:
-    """Kafka aborts it, though the producer that asks was fenced long ago."""
+    """Kafka aborts it, although the producer was fenced long ago."""
     old = host.producer()
     new = host.producer()
     host.add(new, 0)

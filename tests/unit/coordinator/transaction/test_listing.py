@@ -65,7 +65,7 @@ def test_describe_answers_each_id(host: TransactionHost) -> None:
 
 @pytest.fixture
 def many(host: TransactionHost) -> TransactionHost:
-    """``empty``, ``done``, ``tx`` (prepared since 50 ms); all of one partition."""
+    """``empty``, ``done``, ``tx`` (prepared 50 ms ago); all in one partition."""
     host.producer(name="empty")
     done = host.producer(name="done")
     response = host.send_end(done, False, name="done").value

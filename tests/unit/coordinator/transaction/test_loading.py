@@ -1,4 +1,4 @@
-"""Loading transactions in bulk comes to what replaying each record comes to."""
+"""Loading transactions in bulk has the same result as replaying each record."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def log_of(rows: list[Row], rng: random.Random) -> bytes:
 
 
 def history(rng: random.Random, steps: int) -> list[Row]:
-    """Records of a few transactional ids, as a coordinator writes them."""
+    """Records of a few transactional ids, as written by a coordinator."""
     known: dict[str, Transaction] = {}
     rows = []
     for step in range(steps):
@@ -70,7 +70,7 @@ def history(rng: random.Random, steps: int) -> list[Row]:
 
 
 def seen(machine: TransactionMachine) -> Any:
-    """All that a machine knows once it is loaded."""
+    """The complete state of a loaded machine."""
     fields = set(Transaction.__slots__) - {"last_epoch", "deadline_ms"}
     transactions = {
         name: {field: getattr(txn, field) for field in fields}

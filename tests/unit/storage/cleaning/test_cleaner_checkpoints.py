@@ -22,7 +22,7 @@ def stored(directory: Path) -> dict[TopicPartition, int] | None:
 
 
 def test_later_lines_are_written_together(tmp_path, monkeypatch):
-    """Each write is one of the whole file; with 5,000 logs they took a third of a round."""
+    """Each write writes the whole file; with 5,000 logs that took a third of a round."""
     checkpoints = CleanerCheckpoints([str(tmp_path)])
     renamed = []
     rename = os.rename
@@ -42,7 +42,7 @@ def test_later_lines_are_written_together(tmp_path, monkeypatch):
 
 
 def test_line_put_for_later_is_written_when_it_must_be_there(tmp_path):
-    """The next compaction relies on it before ``write`` was due."""
+    """The next compaction relies on it before ``write`` is due."""
     checkpoints = CleanerCheckpoints([str(tmp_path)])
     checkpoints.put_later(str(tmp_path), A, 5)
 
@@ -52,7 +52,7 @@ def test_line_put_for_later_is_written_when_it_must_be_there(tmp_path):
 
 
 def test_removed_line_is_not_written_later(tmp_path):
-    """The partition of a topic that was made again would inherit it."""
+    """The partition of a recreated topic would inherit it."""
     checkpoints = CleanerCheckpoints([str(tmp_path)])
     checkpoints.put(str(tmp_path), A, 3)
     checkpoints.put_later(str(tmp_path), A, 5)

@@ -1,4 +1,4 @@
-"""Deletions that were asked for earlier."""
+"""Deletions requested earlier."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 def test_directory_that_another_worker_removes_at_the_same_time_is_no_failure(
     moment, tmp_path, monkeypatch, caplog
 ):
-    """A first worker that is restarted removes what is there, and others wait to remove it too."""
+    """A restarted first worker removes existing ones, and others wait to remove them too."""
     doomed, next_one = tmp_path / "t-0.x-delete", tmp_path / "t-1.x-delete"
     for path in (doomed, next_one):
         path.mkdir()

@@ -1,4 +1,4 @@
-"""A log directory: whose partitions are in it."""
+"""A log directory: which partitions are in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ID, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
 
 
 def test_directory_of_brokers_without_topic_ids_is_made_without_one(tmp_path: Path) -> None:
-    """A later Kafka 2.8 would take the partition for another topic's."""
+    """A later Kafka 2.8 would assign the partition to another topic."""
     log_dir = LogDir(0, str(tmp_path), keeps_topic_ids=False)
 
     log_dir.create(KEY, ID)

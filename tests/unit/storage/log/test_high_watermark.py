@@ -35,7 +35,7 @@ def log_of_batches(store: LogStore, count: int = 4) -> PartitionLog:
 
 
 def reopened(store: LogStore, line: int | None, *, clean: bool = True, **more: Any) -> PartitionLog:
-    """The log of a broker that is started again, whose checkpoint has that line."""
+    """The log of a restarted broker whose checkpoint has that line."""
     store.stop(clean=clean)
     path = Path(store.dirs[0]) / NAME
     if line is None:
@@ -124,7 +124,7 @@ def test_new_log_of_a_name_does_not_begin_where_an_earlier_one_was(store: LogSto
 
 
 def test_cut_below_the_high_watermark_takes_it_along(store: LogStore) -> None:
-    """A follower of a leader that was elected without having all that was committed."""
+    """A follower of a leader that was elected without having all committed records."""
     log_of_batches(store)
     log = reopened(store, 8)
 

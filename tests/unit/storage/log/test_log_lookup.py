@@ -1,4 +1,4 @@
-"""Offsets by timestamp, by leader epoch, and where segments begin."""
+"""Offsets by timestamp, by leader epoch, and segment boundaries."""
 
 import os
 
@@ -58,7 +58,7 @@ def test_list_offsets_looks_into_a_compressed_batch(store):
 
 
 def test_offsets_before_are_where_segments_begin(store):
-    """ListOffsets 0 goes by the times of files: here 1, 2, 3 s; the active one 9 s."""
+    """ListOffsets 0 uses the times of files: here 1, 2, 3 s; the active one 9 s."""
     log = store.open(**{"segment.bytes": 100})
     for _ in range(4):
         append(log, batch())

@@ -1,4 +1,6 @@
-"""``PartitionLog.restart_at``: a follower drops what it has and continues where its leader is."""
+"""``PartitionLog.restart_at``: a follower deletes its records and continues at its leader's
+offset.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ EPOCH = 7
 
 
 def at(offset: int, data: bytes, epoch: int = EPOCH) -> bytes:
-    """The batch as a leader has it there; no checksum covers offset and epoch."""
+    """The batch in the leader's log; no checksum covers offset and epoch."""
     return offset.to_bytes(8, "big") + data[8:12] + epoch.to_bytes(4, "big") + data[16:]
 
 

@@ -1,4 +1,4 @@
-"""Sync jobs run later than they are made, in another thread; the log may be gone by then."""
+"""Sync jobs run later than they are created, in another thread; the log may be gone by then."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Flushes of many logs at once, and what a failed one means for them."""
+"""Flushes of many logs at once, and the consequences of a failed one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNT = MANY + 1
 
 
 class LateDisk(BackgroundDisk):
-    """Runs its jobs when told to."""
+    """Runs its jobs on command."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,14 +93,14 @@ def make_due(store: LogStore) -> None:
 
 
 def open_log_files(store: LogStore) -> int:
-    """Descriptors of this process that are of its logs."""
+    """The open file descriptors of this process for its logs."""
     paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
     files = [os.readlink(path) for path in paths if os.path.lexists(path)]
     return sum(path.startswith(store.dirs[0]) and path.endswith(".log") for path in files)
 
 
 def test_many_logs_that_are_due_cost_one_sync(store, syncs):
-    """One for each log took 0.1 ms to 10 ms of each second, times their number."""
+    """One per log took 0.1 ms to 10 ms of each second, times their number."""
     logs = opened(store, MANY)
     before = open_log_files(store)
 
@@ -115,7 +115,7 @@ def test_many_logs_that_are_due_cost_one_sync(store, syncs):
 
 
 def test_fewer_logs_are_synced_one_by_one(store, syncs):
-    """A sync of the file system also writes what other programs have written."""
+    """A sync of the file system also writes data of other programs."""
     logs = opened(store, MANY - 1)
 
     make_due(store)

@@ -133,7 +133,7 @@ def test_file_kept_for_a_stop_is_removed_by_a_start_after_a_kill(store):
 
 
 class Backlog(BackgroundDisk):
-    """Runs its jobs when it is closed, as a slow disk does."""
+    """Runs its jobs when it is closed, like a slow disk."""
 
     def __init__(self):
         super().__init__()

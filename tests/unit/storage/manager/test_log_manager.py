@@ -134,7 +134,7 @@ def test_removed_partition_is_set_aside_and_deleted_later(store):
 
 
 def test_deleted_partitions_cost_one_write_of_each_checkpoint(store, monkeypatch):
-    """One for each partition held up the io worker of thousands until it was taken for stuck."""
+    """One for each partition blocked the io worker of thousands until it counted as stalled."""
     for partition in range(10):
         append(store.open("t", partition, slot=partition), batch())
     store.manager.checkpoint()
@@ -154,7 +154,7 @@ def test_deleted_partitions_cost_one_write_of_each_checkpoint(store, monkeypatch
 
 
 def test_deleted_partition_is_remembered_until_no_checkpoint_can_speak_of_it(store):
-    """A worker that remembers each grows with every topic that was ever made."""
+    """A worker that remembers each grows with every topic ever created."""
     store.open("t", 0, slot=0)
     store.open("other", 0, slot=1)
     log_dir = store.manager.dirs.at(store.dirs[0])

@@ -42,7 +42,7 @@ def test_partition_is_found_in_the_directory_that_has_it(tmp_path):
 
 
 def test_recreated_partitions_do_not_read_every_line_of_the_others(store, monkeypatch):
-    """A topic of thousands of partitions, deleted and made again, cost the square of them."""
+    """A topic of thousands of partitions, deleted and recreated, had quadratic cost."""
     for partition in range(10):
         append(store.open("t", partition, slot=partition), batch())
     append(store.open("other", 0, slot=10), batch())

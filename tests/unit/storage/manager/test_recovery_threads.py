@@ -1,4 +1,4 @@
-"""Logs that are recovered side by side come out as those recovered one after another."""
+"""Logs recovered in parallel equal those recovered one after another."""
 
 import shutil
 import threading
@@ -32,7 +32,7 @@ def open_all(store):
 
 
 def restarted(store, threads):
-    """Killed, and started again with that setting."""
+    """Killed, and started again with that config."""
     store.stop(clean=False)
     store.config["num.recovery.threads.per.data.dir"] = threads
     store.start()
@@ -40,7 +40,7 @@ def restarted(store, threads):
 
 @pytest.fixture
 def store(tmp_path):
-    """Eight logs of several segments, each with something of its own; a torn end in three."""
+    """Eight logs of several segments, each with different content; a torn end in three."""
     store = LogStore(tmp_path)
     for number, log in enumerate(open_all(store)):
         for _ in range(BATCHES - 1):
@@ -61,7 +61,9 @@ def state_of(log):
 
 
 def let_loads_meet(monkeypatch, count):
-    """Each load waits until so many are under way: with fewer at once none would ever come back."""
+    """Each load waits until this many are in progress: with fewer at once none would ever
+    return.
+    """
     together = threading.Barrier(count, timeout=60)
     load = recovery_threads.load_log
 
@@ -98,7 +100,7 @@ def test_as_many_logs_are_recovered_at_once_as_the_setting_says(store, monkeypat
 
 
 def test_logs_come_out_as_they_do_one_after_another(store, tmp_path):
-    """Ends, producers, every file; a torn end is cut in its own log alone."""
+    """Ends, producers, every file; a torn end is truncated only in its own log."""
     torn = {0, 3, 7}
     for number in torn:
         tear(store, number)

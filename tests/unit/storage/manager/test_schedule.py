@@ -1,4 +1,4 @@
-"""When retention, expiry and checkpoints are due, by the settings that say so."""
+"""When retention, expiry and checkpoints are due, according to the configs."""
 
 import os
 from pathlib import Path

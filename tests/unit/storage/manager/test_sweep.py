@@ -79,7 +79,7 @@ def test_retention_of_a_whole_log_syncs_nothing_of_what_goes(store, monkeypatch)
 
 
 def test_kill_in_the_middle_of_a_deletion_leaves_a_log_that_is_sound(store):
-    """The segment that goes is not sealed: its indexes are as long as they were allocated."""
+    """The removed segment is not sealed: its indexes have their allocated size."""
     log = store.open(**{"index.interval.bytes": 1})
     for step in range(5):
         append(log, batch(timestamp=NOW_MS + step))
@@ -182,7 +182,7 @@ def test_retention_waits_an_interval_after_a_clock_jump(store, jump):
 
 
 def test_clock_that_jumps_while_logs_are_looked_at_deletes_nothing(store, monkeypatch):
-    """Many logs take several turns; the time that was believed counts for all of them."""
+    """Many logs take several turns; the trusted time counts for all of them."""
     monkeypatch.setattr(sweep_module, "SLICE_MS", 0)
     logs = [store.open("t", number, number, **{"retention.ms": HOUR_MS}) for number in range(3)]
     for log in logs:

@@ -1,4 +1,4 @@
-"""A replica goes from one log directory to another: every step, and a crash after each of them."""
+"""A replica moves between log directories: every step, and a crash after each of them."""
 
 import errno
 import os
@@ -170,7 +170,7 @@ def test_every_file_is_synced_where_the_kernel_does_not_tell_of_failures(store, 
 
 
 def test_log_that_is_flushed_without_a_break_is_moved(store, monkeypatch):
-    """Each roll begins a flush; no new one begins once the move waits for the last."""
+    """Each roll starts a flush; no new one starts once the move waits for the last."""
     log = store.open(**small())
     append(log, batch())
     move(store, log)
@@ -254,7 +254,7 @@ def test_move_there_and_back(store):
 
 
 def prepared(store, log):
-    """Begin a move and let it come as far as it can without the switch."""
+    """Start a move and run it as far as possible without the switch."""
     store.manager.moves.is_held = lambda slot: True
     target = move(store, log)
     turns(store)
@@ -553,7 +553,7 @@ def copy_dirs(store, to):
 
 
 def crashed_copies(store, tmp_path, monkeypatch):
-    """The log directories as a crash leaves them after each change that a move makes to them."""
+    """The log directories as a crash leaves them after each change of a move."""
     copies = []
 
     def watch(name):

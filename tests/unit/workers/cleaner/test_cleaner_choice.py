@@ -1,4 +1,4 @@
-"""Which log the cleaner takes next, and what finding it costs."""
+"""Which log the cleaner takes next, and the cost of finding it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ RULES = CompactionRules(dirty_ratio_min=0.5, lag_ms_min=0, lag_ms_max=NO_LIMIT)
 
 
 class Bench:
-    """Compacted logs whose segments are numbers, their owner, and a clock that reading moves."""
+    """Compacted logs whose segments are numbers, their owner, and a clock that advances when
+    read.
+    """
 
     def __init__(self, directory: Path, count: int) -> None:
         self.directory = str(directory)

@@ -87,8 +87,8 @@ def restarting():
 )
 @pytest.mark.parametrize("error", [UncleanableError("damaged"), CorruptTxnIndexError("index")])
 def test_damage_counts_only_in_files_that_are_still_those_of_the_log(error, answer, outcome):
-    """A swap of the cleaner before this one, or a truncation, shortens a file that is being read;
-    the log was then left alone until the next restart.
+    """A swap of the previous cleaner, or a truncation, shortens a file that is being read; the log
+    was then ignored until the next restart.
     """
     ended = failed_pass(error, answer)
 

@@ -88,7 +88,7 @@ def test_request_for_a_slot_without_coordinator_is_rejected(
 def test_lists_leave_out_what_is_gone_with_its_log_directory(
     bench: Bench, slot: int, asked: Any, version: int
 ) -> None:
-    """One dead disk of several would else be all an operator gets to see."""
+    """Otherwise one dead disk of several would be all that an operator sees."""
     bench.on_storage_failure(slot)
 
     bench.ask(asked, version, slot)
@@ -163,7 +163,7 @@ def test_shards_are_loaded_one_after_the_other(
 
 @pytest.fixture
 def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """An io worker that has just been started; its logs are not open yet."""
+    """A newly started io worker; its logs are not open yet."""
     bench = Bench(tmp_path)
     bench.has_joined = False
     bench.coordinators = bench.make_coordinators()
@@ -320,7 +320,9 @@ class TestVerify:
     def test_coordinator_on_another_broker_is_not_asked(
         self, bench: Bench, version: int, verdict: int
     ) -> None:
-        """A producer that relies on the question to add its partition would never get a marker."""
+        """A producer that relies on the verification to add its partition would never get a
+        marker.
+        """
         bench.coordinators.close(1)
         bench.apply({TRANSACTIONS_TOPIC: topic_document(b"\2" * 16, [-1], leader=2)})
         bench.store.open(topic="t", slot=2)

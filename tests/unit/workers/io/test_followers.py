@@ -1,4 +1,4 @@
-"""Followers of an io worker, against a scripted leader: what they copy, and what they do not."""
+"""Followers of an io worker, with a scripted leader: what they replicate, and what they do not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def host(tmp_path: Path, leader: ScriptedLeader) -> Iterator[Make]:
 
 
 def in_step(host: FollowerHost, leader: ScriptedLeader, slot: int = 0) -> Callable[[], bool]:
-    """Whether the follower has all of the leader's log, and knows that it is committed."""
+    """Whether the follower has the leader's whole log, and knows that it is committed."""
     log = leader.log("t", slot)
     return lambda: host.log(slot).log_end_offset == log.end == host.log(slot).high_watermark
 
@@ -163,7 +163,7 @@ def test_response_in_pieces_is_appended_as_it_comes(
 
 
 def test_batch_larger_than_every_limit_is_copied(host: Make, leader: ScriptedLeader) -> None:
-    """A limit never holds up a partition: the first batch comes whole."""
+    """A limit never blocks a partition: the first batch is returned whole."""
     follower = host(
         replica_fetch_max_bytes=1000,
         replica_fetch_response_max_bytes=2000,
@@ -472,7 +472,7 @@ def test_leader_that_does_not_respond_is_connected_to_again(
 
 
 def test_gap_below_the_offset_asked_for_is_not_appended(host: Make, leader: ScriptedLeader) -> None:
-    """A batch that begins below the log's end."""
+    """A batch that begins below the log end offset."""
 
     def spoil(key: int, request: Any, response: Any, state: dict[str, Any]) -> Any:
         row = records_of(response) if key == ApiKey.FETCH else None

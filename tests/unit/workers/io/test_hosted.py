@@ -53,7 +53,7 @@ class Worker:
         )
 
     def restart(self) -> None:
-        """Stop cleanly; the next start waits for an image."""
+        """Shut down cleanly; the next start waits for an image."""
         self.store.stop(clean=True)
         self.store.start(clean=True)
         self.begin()
@@ -79,7 +79,7 @@ class Worker:
         self.publish(**{name: None})
 
     def stop(self, *replicas: tuple[str, int, int, int]) -> None:
-        """An order of the controller."""
+        """A StopReplica order of the controller."""
         outcome = run(self.hosted.stop([StoppedReplica(*replica) for replica in replicas]))
         assert outcome.done and outcome.error is None
 
@@ -269,7 +269,7 @@ def test_order_for_an_earlier_replica_of_the_slot_deletes_nothing(worker: Worker
 
 
 def test_log_that_was_ordered_away_is_not_made_again_by_an_image(worker: Worker) -> None:
-    """The image names a topic until all of its logs are gone everywhere."""
+    """The image names a topic until all of its logs are deleted everywhere."""
     worker.stop(("t", 0, 0, 1), ("t", 1, 1, 1))
     worker.publish()
 
@@ -316,7 +316,7 @@ def test_log_follows_a_changed_setting_of_its_topic(worker: Worker) -> None:
 
 
 class Sleeps:
-    """Sleeping ends when the test says so. ``turns``: pauses in which the loop runs."""
+    """Sleeps end on command. ``turns``: pauses in which the loop runs."""
 
     def __init__(self, worker: Worker) -> None:
         self.turns: list[Pending] = []

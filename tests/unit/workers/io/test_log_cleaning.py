@@ -60,8 +60,8 @@ def asked_for_a_swap(service, log):
 
 
 def test_swap_waits_until_readers_know_that_the_segment_has_ended(store, loop):
-    """After a roll whose append found no room, the published end is in the segment that was sealed:
-    they would read a cleaned one up to the size of the old, and break the connection off.
+    """After a roll whose append found no room, the published end is in the sealed segment: readers
+    would read a cleaned one up to the old size, and close the connection.
     """
     log = store.open()
     append(log, batch())
@@ -94,8 +94,8 @@ def test_swap_waits_for_a_coordinator_that_reads_the_log(store, loop):
 
 
 def test_log_is_not_described_while_an_earlier_swap_is_under_way(store, loop, monkeypatch):
-    """A cleaner that was killed after asking for it is back within the time it takes, and would
-    read files of other sizes than it was told.
+    """A cleaner that was killed after asking for it is back in the meantime, and would read files
+    of other sizes than expected.
     """
     log = store.open()
     append(log, batch())

@@ -43,7 +43,7 @@ def test_log_directories_are_described_with_the_logs_in_them(store: LogStore) ->
 
 
 def test_damage_of_an_earlier_log_of_the_slot_is_not_reported(store: LogStore) -> None:
-    """The reader still had a file of the one that was deleted."""
+    """The reader still had a file of the deleted log."""
     append(store.open(), batch())
     calls = service(store)
 

@@ -1,4 +1,4 @@
-"""Moves between log directories, as an io worker carries them on between its turns."""
+"""Moves between log directories, continued by an io worker between its turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markers for partitions that other brokers lead, over links to brokers of a few lines."""
+"""Markers for partitions led by other brokers, over links to minimal brokers."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_markers_are_answered_when_they_are_published(process):
 
 
 def test_markers_wait_for_the_replicas_of_every_log(process):
-    """A transaction that is called complete must stay so when another replica leads."""
+    """A completed transaction must stay complete when another replica leads."""
     process.led_log(1).set_high_watermark(0)
     call = process.transaction_log().write_markers(
         [Marker(0, 7, 0, True, 3, 1), Marker(1, 7, 0, True, 3, 1)]

@@ -1,4 +1,4 @@
-"""Connection limits: counts and rates at their borders."""
+"""Connection limits: counts and rates at their boundaries."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_exception_is_for_the_address_however_it_is_written() -> None:
 
 
 def test_exception_of_a_host_name_is_for_its_addresses() -> None:
-    """An address that is named itself keeps its own."""
+    """An address with a limit of its own keeps it."""
     settings = f"db.example:0,{OTHER}:9"
     made = limits(max_connections_per_ip_overrides=settings)
     assert list(made.named) == ["db.example"]
