@@ -159,6 +159,47 @@ def test_follower_is_fenced_by_the_leader_epoch(broker: Broker) -> None:
     assert Follower(broker).fetch(0, leader_epoch=2).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+def test_produce_with_acks_all_is_acknowledged_when_the_follower_has_asked_for_more(
+    broker: Broker,
+) -> None:
+    """The fetch behind its last record says that the follower has it."""
+    follower = Follower(broker)
+    follower.fetch(0)
+    acknowledged: list[ErrorCode] = []
+    producing = threading.Thread(
+        target=lambda: acknowledged.append(
+            produce(WireClient((broker.host, broker.port)), b"1", acks=-1)
+        )
+    )
+    producing.start()
+    assert values(follower.fetch(1, wait_ms=60_000)) == [b"1"]
+    assert acknowledged == []
+
+    follower.fetch(2)
+
+    producing.join(30)
+    assert acknowledged == [ErrorCode.NONE]
+    assert consumed(WireClient((broker.host, broker.port))) == [b"0", b"1"]
+
+
+def test_session_of_a_follower_commits_records_after_the_owner_was_restarted(
+    broker: Broker,
+) -> None:
+    follower = Follower(broker)
+    follower.fetch(0)
+    follower.fetch(1)
+    client = WireClient((broker.host, broker.port))
+    wait_until(lambda: consumed(client) == [b"0"], 30, "committed")
+
+    broker.kill("io")
+    wait_until(lambda: produced_anew(broker, b"1"), 30, "led again")
+    follower.fetch(None)
+    end = 1 + len(values(follower.fetch(1)))
+    follower.fetch(end)
+
+    wait_until(lambda: len(consumed(client)) == end, 30, "committed")
+
+
 def test_log_whose_last_epoch_is_an_old_one_is_compared_by_the_owner(broker: Broker) -> None:
     """The slot has the last two epochs; of the others only the io worker knows where they end."""
     for leader_epoch in (3, 4, 5):
