@@ -296,6 +296,14 @@ class SimulatedCluster(SimulatedEnsemble):
             if row.leader >= 0 or isinstance(request, LeaderAndIsr):
                 assert self.sent_leaders.setdefault(key, row.leader) == row.leader
 
+    def note_written(self, leader: Broker, key: PartitionKey, partition_epoch: int) -> None:
+        """The leader has written the state itself, and goes by it."""
+        topic = leader.hosting.replicas.topic(key[0])
+        replica = leader.hosting.replicas.replica(key)
+        if topic is not None and replica is not None:
+            place = topic.topic_id.hex(), key[1], replica.told.leader_epoch, partition_epoch
+            self.sent_leaders.setdefault(place, leader.number)
+
     def in_office(self) -> Broker | None:
         return next((broker for broker in self.brokers if broker.topics is not None), None)
 

@@ -8,11 +8,14 @@ each of its replicas and for nothing else. KBROKER_SIMULATION_SEEDS says how man
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.simulated_cluster import Broker, SimulatedCluster, ignore_rejected
 
+from kbroker.cluster.control_requests import PartitionKey
+from kbroker.controller import persistence
 from kbroker.controller.topic_nodes import StoredTopic, stored_topics
 from kbroker.ipc.calls import (
     CreatePartitions,
@@ -25,8 +28,10 @@ from kbroker.ipc.calls import (
 )
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
+from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults
 from kbroker.metastore.store import Operation
+from kbroker.workers.stored_isr import StoredIsr
 
 pytestmark = pytest.mark.unit
 
@@ -69,6 +74,7 @@ def want(cluster: SimulatedCluster) -> None:
         "other",
         "move",
         "move",
+        "write in-sync replicas",
     )
     match cluster.random.choice(kinds):
         case "create":
@@ -84,6 +90,8 @@ def want(cluster: SimulatedCluster) -> None:
             return
         case "shrink":
             work = shrink(cluster, broker, name)
+        case "write in-sync replicas":
+            work = write_isr(cluster)
         case "leave":
             work = leave(cluster, broker)
         case "move":
@@ -157,6 +165,26 @@ async def move(cluster: SimulatedCluster, broker: Broker, name: str) -> None:
     await broker.duties.reassigning.alter(wanted)
 
 
+async def write_isr(cluster: SimulatedCluster) -> None:
+    """Leaders without AlterIsr: one writes states itself, of all that it leads, and reports it."""
+    leader = cluster.random.choice(cluster.brokers)
+    store, changed = SettledStore(leader.store), list[PartitionKey]()
+    reports: Any = SimpleNamespace(note=changed.extend)
+    isr = StoredIsr(leader.number, leader.hosting.replicas, store, reports)
+    for told in [replica.told for replica in leader.hosting.replicas]:
+        wanted = cluster.random.choice(([leader.number], told.replicas))
+        if told.leader != leader.number or wanted == told.isr:
+            continue
+        one = WantedIsr(*told.key, told.leader_epoch, wanted, told.partition_epoch)
+        (answer,) = await isr.alter_isr([one])
+        if answer.state is not None:
+            cluster.note_written(leader, one.key, answer.state.partition_epoch)
+            leader.hosting.replicas.change_isr(one.key, answer.state)
+    await cluster.sleep(cluster.random.randint(0, 7_500))
+    if changed:
+        await persistence.report_isr_changes(store, changed)
+
+
 async def leave(cluster: SimulatedCluster, broker: Broker) -> None:
     """A broker shuts down, and is started again."""
     assert broker.duties is not None
@@ -205,8 +233,9 @@ def knows_all(broker: Broker, topics: dict[str, StoredTopic]) -> bool:
         known = broker.hosting.metadata.topic(name)
         if known is None or known.topic_id != topic.topic_id:
             return False
-        told = {n: (p.leader, p.leader_epoch) for n, p in known.partitions.items()}
-        if told != {n: (p.leader, p.leader_epoch) for n, p in enumerate(topic.partitions())}:
+        told = {n: (p.leader, p.leader_epoch, p.isr) for n, p in known.partitions.items()}
+        present = enumerate(topic.partitions())
+        if told != {n: (p.leader, p.leader_epoch, p.isr) for n, p in present}:
             return False
     return True
 
