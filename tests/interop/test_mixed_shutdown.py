@@ -120,7 +120,7 @@ def test_kafka_that_stops_hands_over_through_a_kbroker(cluster: Cluster) -> None
     assert found == [(FIRST, [FIRST], 1)] * PARTITIONS
 
 
-def in_sync(broker: Broker, topic: str) -> list[int]:
+def in_sync(broker: Broker | Kafka27, topic: str) -> list[int]:
     """The ISR of partition 0 in the broker's metadata."""
     with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
         (row,) = admin.describe_topics([topic])[0]["partitions"]
@@ -151,5 +151,30 @@ def test_leader_of_kafka_has_its_in_sync_replicas_known_to_a_kbroker(
     wait_until(lambda: cluster.states("t")[0]["isr"] == [KAFKA, SECOND], 60, "both are again")
     assert cluster.states("t")[0]["leader"] == KAFKA
     wait_until(lambda: in_sync(controller, "t") == [KAFKA, SECOND], 30, "the controller knows")
+    reports = "/mixed/isr_change_notification"
+    wait_until(lambda: not cluster.store.get_children(reports), 30, "no report is left")
+
+
+@pytest.mark.parametrize("protocol", ["2.7", "2.6"])
+def test_leader_of_kbroker_has_its_in_sync_replicas_known_to_a_kafka(
+    cluster: Cluster, protocol: str
+) -> None:
+    """The same with the roles exchanged."""
+    cluster.protocol = protocol
+    kafka = cluster.kafka()
+    leader, follower = cluster.kbroker(FIRST), cluster.kbroker(SECOND)
+    assert cluster.read("/controller")["brokerid"] == KAFKA
+    create(kafka, "t", {0: [FIRST, SECOND]})
+    wait_until(lambda: cluster.states("t")[0]["isr"] == [FIRST, SECOND], 30, "both are in sync")
+
+    follower.kill_all()
+    wait_until(lambda: cluster.states("t")[0]["isr"] == [FIRST], 30, "one is in sync")
+    with closing(KafkaProducer(bootstrap_servers=leader.bootstrap, acks="all")) as producer:
+        producer.send("t", b"x", partition=0).get(timeout=30)
+    follower.start()
+
+    wait_until(lambda: sorted(cluster.states("t")[0]["isr"]) == [FIRST, SECOND], 60, "both again")
+    assert cluster.states("t")[0]["leader"] == FIRST
+    wait_until(lambda: in_sync(kafka, "t") == [FIRST, SECOND], 30, "the controller knows")
     reports = "/mixed/isr_change_notification"
     wait_until(lambda: not cluster.store.get_children(reports), 30, "no report is left")
