@@ -1,0 +1,151 @@
+"""Coordinators whose records are on three brokers: another one takes over when one is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from itertools import count
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kbroker.coordinator.partitioner import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    coordinator_partition,
+)
+from kbroker.testing import Cluster, wait_until
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 6
+INTERNAL_PARTITIONS = 6
+PATIENCE_S = 90
+NAMES = (f"n-{number}" for number in count())
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    settings = {
+        "offsets.topic.replication.factor": 3,
+        "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
+        "transaction.state.log.replication.factor": 3,
+        "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
+        "transaction.state.log.min.isr": 2,
+        "default.replication.factor": 3,
+        "min.insync.replicas": 2,
+        "num.io.threads": 1,
+    }
+    with Cluster(3, settings) as started:
+        yield started
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    name = next(NAMES)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    (created,) = admin.create_topics([NewTopic(name, PARTITIONS, 3)]).values()
+    created.result(PATIENCE_S)
+    return name
+
+
+def leader(cluster: Cluster, topic: str, key: str) -> int:
+    """Of the partition that coordinates a key; -1 if nobody leads it."""
+    alive = ",".join(broker.bootstrap for broker in cluster.brokers if broker.running)
+    admin = AdminClient({"bootstrap.servers": alive})
+    found = admin.list_topics(topic, timeout=30).topics[topic].partitions
+    partition = found.get(coordinator_partition(key, INTERNAL_PARTITIONS))
+    return -1 if partition is None else int(partition.leader)
+
+
+def commit(cluster: Cluster, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    wanted = [TopicPartition(topic, number, offset) for number in range(PARTITIONS)]
+
+    def is_committed() -> bool:
+        with suppress(KafkaException):
+            consumer.commit(offsets=wanted, asynchronous=False)
+            return True
+        return False
+
+    with closing(consumer):
+        wait_until(is_committed, PATIENCE_S, f"offset {offset} of {group} is committed")
+
+
+def committed(cluster: Cluster, group: str, topic: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    found: list[int] = []
+
+    def are_fetched() -> bool:
+        with suppress(KafkaException):
+            found.extend(one.offset for one in consumer.committed(asked, 30))
+        return bool(found)
+
+    with closing(consumer):
+        wait_until(are_fetched, PATIENCE_S, f"the offsets of {group} are fetched")
+    return found
+
+
+def test_group_is_taken_over_with_its_offsets(cluster: Cluster, topic: str) -> None:
+    group = next(NAMES)
+    commit(cluster, group, topic, 5)
+    coordinator = leader(cluster, OFFSETS_TOPIC, group)
+    cluster.kill(coordinator)
+    try:
+        assert committed(cluster, group, topic) == [5] * PARTITIONS
+        assert leader(cluster, OFFSETS_TOPIC, group) not in (coordinator, -1)
+        commit(cluster, group, topic, 6)
+    finally:
+        cluster.restart(coordinator)
+    assert committed(cluster, group, topic) == [6] * PARTITIONS
+
+
+def transactional(cluster: Cluster, name: str) -> Any:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": name})
+    producer.init_transactions(PATIENCE_S)
+    return producer
+
+
+def read_committed(cluster: Cluster, topic: str, last: str) -> list[str]:
+    """All that is there up to a record that was written behind everything else."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": next(NAMES),
+            "isolation.level": "read_committed",
+        }
+    )
+    found: list[str] = []
+
+    def read() -> bool:
+        found.extend(
+            m.value().decode() for m in consumer.consume(100, timeout=0.5) if not m.error()
+        )
+        return found.count(last) == PARTITIONS
+
+    with closing(consumer):
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        wait_until(read, PATIENCE_S, "the last records are read")
+    return sorted(text for text in found if text != last)
+
+
+@pytest.mark.parametrize("distance", [0, 1], ids=["coordinator", "another"])
+def test_transaction_survives_the_death_of_a_broker(
+    cluster: Cluster, topic: str, distance: int
+) -> None:
+    name = next(NAMES)
+    producer = transactional(cluster, name)
+    killed = (leader(cluster, TRANSACTIONS_TOPIC, name) + distance) % 3
+    for text in (b"one", b"last"):
+        producer.begin_transaction()
+        for number in range(PARTITIONS):
+            producer.produce(topic, text, partition=number)
+        producer.flush(PATIENCE_S)
+        if text == b"one":
+            cluster.kill(killed)
+        producer.commit_transaction(PATIENCE_S)
+    cluster.restart(killed)
+    assert read_committed(cluster, topic, "last") == ["one"] * PARTITIONS
