@@ -93,8 +93,24 @@ class Asking:
         """Controlled shutdown; resolves when it has ended, whether others lead or not."""
         process = self._process
         process.hosting.is_leaving = True
-        leaving = Leaving(self._me, self._shutdown_link.ask, process.config, process.sleep, now_ms)
+        leaving = Leaving(
+            self._me,
+            self._shutdown_link.ask,
+            self._may_move,
+            process.config,
+            process.sleep,
+            now_ms,
+        )
         return run(leaving.hand_over(lambda: process.hosting.broker_epoch))
+
+    def _may_move(self, key: PartitionKey) -> bool:
+        """By the metadata, in which brokers that shut down are offline, too."""
+        topic = self._process.hosting.metadata.topic(key[0])
+        known = None if topic is None else topic.partitions.get(key[1])
+        if known is None:
+            return True
+        others = set(known.replicas) - {self._me}
+        return not others <= set(known.offline_replicas)
 
     def tick(self, now: int) -> None:
         """Called now and again."""

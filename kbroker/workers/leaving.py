@@ -7,9 +7,10 @@ Meanwhile all of its processes serve, so that clients find the new leaders at on
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from kbroker.cluster.control_requests import PartitionKey
 from kbroker.cluster.controller_requests import (
     ControlledShutdown,
     ControllerAnswer,
@@ -22,6 +23,9 @@ from kbroker.ipc.pending import Pending, TooLate, run, within
 from kbroker.peers.link import LinkFailed
 
 logger = logging.getLogger(__name__)
+
+# How often the metadata is looked at between attempts.
+LOOK_MS = 100
 
 Ask = Callable[[ControllerRequest], Coroutine[Any, Any, ControllerAnswer]]
 
@@ -42,22 +46,26 @@ def settings(config: BrokerConfig) -> tuple[int, int]:
 
 class Leaving:
     """The broker's controlled shutdown. ask: sends to the controller; fails with LinkFailed.
-    now_ms: a monotonic clock.
+    may_move: whether a partition has another replica that may come to lead it. now_ms: a monotonic
+    clock.
     """
 
     def __init__(
         self,
         me: int,
         ask: Ask,
+        may_move: Callable[[PartitionKey], bool],
         config: BrokerConfig,
         sleep: Callable[[int], Pending[None]],
         now_ms: Callable[[], int],
     ) -> None:
         self._me = me
         self._ask = ask
+        self._may_move = may_move
         self._config = config
         self._sleep = sleep
         self._now_ms = now_ms
+        self._remaining: Sequence[PartitionKey] = ()
 
     async def hand_over(self, broker_epoch: Callable[[], int]) -> bool:
         """Whether others lead all that they have replicas of. broker_epoch: the present one."""
@@ -70,17 +78,30 @@ class Leaving:
                 took_ms = self._now_ms() - begun
                 logger.info("controlled shutdown succeeded after %d ms", took_ms)
                 return True
-            if attempt < times:
-                text = "controlled shutdown, attempt %d of %d: %s; trying again in %d ms"
-                logger.warning(text, attempt, times, reason, backoff_ms)
-                await self._sleep(backoff_ms)
-            else:
-                text = "controlled shutdown, attempt %d of %d: %s; stopping all the same"
-                logger.warning(text, attempt, times, reason)
+            is_last = attempt == times
+            what = "stopping all the same" if is_last else f"trying again in {backoff_ms} ms"
+            text = "controlled shutdown, attempt %d of %d: %s; %s"
+            logger.warning(text, attempt, times, reason, what)
+            if not is_last and await self._is_hopeless(backoff_ms):
+                text = "no other replica of %d partitions is there; stopping all the same"
+                logger.warning(text, len(self._remaining))
+                return False
+        return False
+
+    async def _is_hopeless(self, backoff_ms: int) -> bool:
+        """Wait until the next attempt; whether nobody will lead what remains. A whole cluster is
+        stopped: the other brokers are gone, or shut down as well, as the metadata will say.
+        """
+        until = self._now_ms() + backoff_ms
+        while (left_ms := until - self._now_ms()) > 0:
+            if self._remaining and not any(map(self._may_move, self._remaining)):
+                return True
+            await self._sleep(min(left_ms, LOOK_MS))
         return False
 
     async def _try(self, request: ControlledShutdown) -> str:
         """The reason why partitions remain; empty if there are none."""
+        self._remaining = ()
         timer = self._sleep(self._config["controller.socket.timeout.ms"])
         try:
             answer = await within(run(self._ask(request)), timer)
@@ -92,6 +113,7 @@ class Leaving:
         if answer.error is not ErrorCode.NONE:
             return f"the controller answered {answer.error.name}"
         if answer.remaining:
+            self._remaining = answer.remaining
             (topic, number), count = answer.remaining[0], len(answer.remaining)
             return f"no other broker can lead {count} partitions, {topic}-{number} among them"
         return ""

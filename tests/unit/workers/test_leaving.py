@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -25,15 +26,26 @@ SILENCE = "silence"
 
 
 class Stop:
-    """One controlled shutdown. answers: of the controller, in order."""
+    """One controlled shutdown. answers: of the controller, in order. stuck: partitions that nobody
+    else will lead, from the time on that is given with each.
+    """
 
-    def __init__(self, *answers: Any, **settings: str) -> None:
+    def __init__(
+        self, *answers: Any, stuck: Mapping[tuple[str, int], int] = {}, **settings: str
+    ) -> None:
         self.now = 0
         self.asked: list[ControllerRequest] = []
         self._answers = list(answers)
         self._sleepers: list[tuple[int, Pending[None]]] = []
         names = {key.replace("_", "."): text for key, text in settings.items()}
-        leaving = Leaving(7, self._ask, BrokerConfig(names), self._sleep, lambda: self.now)
+        leaving = Leaving(
+            7,
+            self._ask,
+            lambda key: self.now < stuck.get(key, self.now + 1),
+            BrokerConfig(names),
+            self._sleep,
+            lambda: self.now,
+        )
         outcome = run(leaving.hand_over(lambda: 100 + len(self.asked)))
         while not outcome.done:
             self._sleepers.sort(key=lambda row: row[0])
@@ -91,6 +103,23 @@ def test_broker_stops_all_the_same_after_some_attempts(caplog: pytest.LogCapture
 
     assert not stop.succeeded and stop.now == 5000
     assert "attempt 2 of 2" in caplog.text and "stopping all the same" in caplog.text
+
+
+def test_broker_whose_replicas_are_all_there_is_does_not_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A cluster that was stopped as a whole took ten seconds to do so."""
+    stop = Stop(REMAINS, stuck={("t", 3): 0, ("t", 4): 300})
+
+    assert not stop.succeeded and stop.now == 300
+    assert len(stop.asked) == 1
+    assert "no other replica of 2 partitions is there" in caplog.text
+
+
+def test_broker_waits_for_those_that_somebody_may_lead() -> None:
+    stop = Stop(REMAINS, ShutdownAnswer(), stuck={("t", 3): 0})
+
+    assert stop.succeeded and stop.now == 5000
 
 
 def test_controller_that_is_silent_is_asked_again_after_the_timeout() -> None:

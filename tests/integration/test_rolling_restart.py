@@ -1,0 +1,103 @@
+"""All brokers of a cluster are restarted, one after the other, while a producer goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+
+from kbroker.testing import Cluster, wait_until
+
+pytestmark = pytest.mark.integration
+
+TOPIC, PARTITIONS = "rolling", 6
+
+
+class Load:
+    """Sends numbers in order, waits for each, and notes what it took."""
+
+    def __init__(self, bootstrap: list[str]) -> None:
+        self._producer = KafkaProducer(
+            bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, linger_ms=0
+        )
+        self.acknowledged: list[int] = []
+        self.longest_s = 0.0
+        self.error: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        number = 0
+        try:
+            while not self._stop.is_set():
+                began = time.monotonic()
+                sent = self._producer.send(TOPIC, b"%d" % number, partition=number % PARTITIONS)
+                sent.get(timeout=60)
+                self.longest_s = max(self.longest_s, time.monotonic() - began)
+                self.acknowledged.append(number)
+                number += 1
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.close()
+
+
+def partitions(cluster: Cluster) -> list[tuple[int, list[int]]]:
+    """Leader and in-sync replicas of each."""
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
+        found = admin.describe_topics([TOPIC])[0]["partitions"]
+    return [
+        (row.get("leader_id", row.get("leader")), row.get("isr_nodes", row.get("isr")))
+        for row in found
+    ]
+
+
+def all_in_sync(cluster: Cluster) -> bool:
+    found = partitions(cluster)
+    return len(found) == PARTITIONS and all(len(isr) == 3 for _, isr in found)
+
+
+def read(cluster: Cluster, count: int) -> list[int]:
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
+    with closing(consumer):
+        consumer.assign([TopicPartition(TOPIC, number) for number in range(PARTITIONS)])
+        found: list[int] = []
+
+        def read_all() -> bool:
+            for records in consumer.poll(timeout_ms=500).values():
+                found.extend(int(record.value) for record in records)
+            return len(found) >= count
+
+        wait_until(read_all, 60, f"{count} records are read")
+        return sorted(found)
+
+
+def test_producer_notices_nothing_of_brokers_that_are_restarted_in_order() -> None:
+    with Cluster(brokers=3) as cluster:
+        with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
+            settings = {"min.insync.replicas": "2"}
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, topic_configs=settings)])
+        wait_until(lambda: all_in_sync(cluster), 60, "all are in sync")
+        with Load(cluster.bootstrap) as load:
+            wait_until(lambda: load.acknowledged or load.error, 60, "it produces")
+            for broker in cluster.brokers:
+                before = len(load.acknowledged)
+                assert broker.stop() == 0
+                assert "controlled shutdown succeeded" in broker.log_text
+                wait_until(lambda: len(load.acknowledged) > before, 60, "it goes on without")  # noqa: B023
+                broker.start()
+                wait_until(lambda: all_in_sync(cluster), 60, "all are in sync again")
+        assert load.error is None
+        print(f"{len(load.acknowledged)} records; the longest wait took {load.longest_s:.3f} s")
+        assert read(cluster, len(load.acknowledged)) == load.acknowledged
