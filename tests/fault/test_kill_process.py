@@ -68,7 +68,7 @@ def done_since(history: History, began: float, kind: str, index: int) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_process_loses_nothing_and_others_go_on(
+def test_killed_process_loses_nothing_and_others_continue(
     kind: str, seed: int, scale: int, leftovers: Leftovers
 ) -> None:
     history = History()

@@ -153,7 +153,7 @@ def produces(broker: Broker) -> int:
     return sum(int(line.split()[-1]) for line in counts if 'api="Produce"' in line)
 
 
-def test_stop_waits_for_answers_as_long_as_it_has_time(leftovers: Leftovers) -> None:
+def test_stop_waits_for_responses_as_long_as_it_has_time(leftovers: Leftovers) -> None:
     """A disk that is slow for a second. An idempotent producer whose batches were written without a
     response would get OUT_OF_ORDER_SEQUENCE_NUMBER: only the last batch before the shutdown is
     known.

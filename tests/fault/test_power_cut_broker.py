@@ -324,7 +324,7 @@ def first_mark(change: Change) -> dict[str, Any]:
     return next(iter(marks([change])), {})
 
 
-def test_power_cut_of_a_broker_loses_nothing_acknowledged(
+def test_power_failure_of_a_broker_loses_nothing_acknowledged(
     work: Path, seed: int, scale: int
 ) -> None:
     recording = Recording(work, seed)

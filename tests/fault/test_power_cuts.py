@@ -226,7 +226,7 @@ def check_cuts(work: Path, run_seed: int, seed: int, rules: str, cuts: int, move
 
 @pytest.mark.parametrize("run", range(RUNS))
 @pytest.mark.parametrize("rules", [JOURNAL, STRICT])
-def test_power_cut_leaves_all_that_was_synced(
+def test_power_failure_leaves_all_that_was_synced(
     work: Path, rules: str, run: int, seed: int, scale: int
 ) -> None:
     check_cuts(work, seed + run, seed, rules, CUTS * scale, NO_MOVES)
@@ -234,7 +234,7 @@ def test_power_cut_leaves_all_that_was_synced(
 
 @pytest.mark.parametrize("moves", [SOME_MOVES, ONLY_MOVES])
 @pytest.mark.parametrize("rules", [JOURNAL, STRICT])
-def test_power_cut_while_replicas_move_leaves_all_that_was_synced(
+def test_power_failure_while_replicas_move_leaves_all_that_was_synced(
     work: Path, rules: str, moves: str, seed: int, scale: int
 ) -> None:
     """In the end the partition is in one directory, with every record, and stays there."""

@@ -181,7 +181,7 @@ def test_failed_background_flush_takes_the_directory_offline(tmp_path):
     store.stop(clean=False)
 
 
-def test_failed_directory_is_not_used_by_a_worker_that_starts_anew(tmp_path):
+def test_failed_directory_is_not_used_by_a_worker_that_starts_again(tmp_path):
     """A sync after a failed one reports success for lost data."""
     store = LogStore(tmp_path, dirs=2)
     store.stop(clean=True)

@@ -41,7 +41,7 @@ def repeats(done: Counter[str], kind: str) -> int:
     return sum(count for name, count in done.copy().items() if name.startswith(kind))
 
 
-def test_chain_is_exactly_once_when_requests_come_twice_and_answers_are_lost(
+def test_chain_is_exactly_once_when_requests_come_twice_and_responses_are_lost(
     seed: int, scale: int
 ) -> None:
     """librdkafka's transactions have one epoch: the duplicate arrives before its next request."""

@@ -104,7 +104,7 @@ def test_refused_creation_says_what_to_do(kbroker_broker, arguments, code, words
     assert words in text
 
 
-def test_recreated_topic_begins_anew(kbroker, admin):
+def test_recreated_topic_begins_again(kbroker, admin):
     for _ in range(3):
         create(admin, "t", 2)
         produce(kbroker, "t", 4)

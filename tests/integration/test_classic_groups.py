@@ -70,7 +70,7 @@ def generation(broker: Broker) -> int:
     return int(found[-1].split("generation ")[1].split()[0])
 
 
-def test_group_goes_on_when_its_coordinator_is_killed() -> None:
+def test_group_continues_when_its_coordinator_is_killed() -> None:
     with Broker(SETTINGS) as broker:
         create_topic(broker)
         members = [Member(broker), Member(broker)]

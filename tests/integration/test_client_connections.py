@@ -185,7 +185,7 @@ def test_coordinator_that_has_moved_is_asked_where_it_is_now():
     assert not places
 
 
-def test_connection_that_ends_before_the_answer_is_made_again():
+def test_connection_that_ends_before_the_response_is_made_again():
     def flaky(request: Any, state: dict[str, Any]) -> Any:
         calls.append(request)
         return broker.metadata(request, state) if len(calls) > 2 else None
@@ -396,7 +396,7 @@ def test_topic_that_is_gone_is_told_as_such():
     assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_topic_made_anew_is_read_where_the_old_one_was_heard_of_before():
+def test_topic_recreated_is_read_where_the_old_one_was_heard_of_before():
     old, new = b"o" * 16, b"n" * 16
     ids = [old]
 

@@ -135,7 +135,7 @@ def test_two_fetches_are_on_their_way_while_the_first_is_used(cluster):
     sets.close()
 
 
-def test_read_goes_on_when_the_broker_restarts():
+def test_read_continues_when_the_broker_restarts():
     with Broker() as broker, Cluster(broker.bootstrap, deadline=30) as cluster:
         topics.create(cluster, "restarted")
         topics.write(cluster, "restarted", 30_000, batch_bytes=2000)
@@ -204,7 +204,7 @@ def test_range_beyond_the_end_is_waited_for_no_longer_than_the_deadline(cluster)
     assert time.monotonic() - began < 15, "the cluster's own deadline is 20 s"
 
 
-def test_topic_made_anew_is_not_read_as_the_old_one(cluster):
+def test_topic_recreated_is_not_read_as_the_old_one(cluster):
     topics.create(cluster, "anew")
     topics.write(cluster, "anew", 1000, batch_bytes=1000)
     planned = cluster.topic("anew").id

@@ -194,7 +194,7 @@ def test_compaction_of_offsets_keeps_committed_offsets(broker):
         again.close()
 
 
-def test_compaction_sets_a_damaged_partition_aside_and_goes_on(broker):
+def test_compaction_sets_a_damaged_partition_aside_and_continues(broker):
     create(broker, "bad", **{"cleanup.policy": "delete", "segment.bytes": "4000"})
     create(broker, "good")
     produce(broker, 10, topic="bad")
@@ -216,7 +216,7 @@ def test_compaction_sets_a_damaged_partition_aside_and_goes_on(broker):
     assert {key: value for _, key, value in read_all(broker, "good")} == last
 
 
-def test_compaction_of_a_deleted_topic_starts_anew_with_the_next(broker):
+def test_compaction_of_a_deleted_topic_starts_again_with_the_next(broker):
     create(broker)
     produce(broker, 40)
     wait_for_end(broker)

@@ -102,7 +102,7 @@ def test_member_joins_again_when_its_network_process_dies(client: Client) -> Non
     second.wire.close()
 
 
-def test_deleted_offsets_topic_answers_who_waits_and_is_created_anew(client: Client) -> None:
+def test_deleted_offsets_topic_completes_who_waits_and_is_recreated(client: Client) -> None:
     assert client.commit(1) == 0
     waiting = Client(client.broker)
     first = Client(client.broker)

@@ -69,7 +69,7 @@ def test_load_from_a_commit_leaves_other_topics_of_the_destination_alone(
     assert places_in(tmp_path, one) == places_in(tmp_path, other) == all_places([200])
 
 
-def test_log_that_is_lost_is_made_from_the_files_and_the_load_goes_on(
+def test_log_that_is_lost_is_made_from_the_files_and_the_load_continues(
     kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_topic(kbroker_broker.bootstrap, "load-lost", 1)

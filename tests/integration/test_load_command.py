@@ -43,7 +43,7 @@ def run(broker: Broker, topic: str, dest: object, *more: str) -> int:
     return main(["run", *where, "--master", "none", *more])
 
 
-def test_load_goes_on_where_it_ended_and_tells_of_each_commit(
+def test_load_continues_where_it_ended_and_tells_of_each_commit(
     kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_topic(kbroker_broker, "load-on")
@@ -112,7 +112,7 @@ def test_load_from_a_time_begins_there_and_again_replaces(
     assert max(begun.values()) == 1
 
 
-def test_topic_made_anew_is_refused_by_its_id_until_loss_is_allowed(
+def test_topic_recreated_is_refused_by_its_id_until_loss_is_allowed(
     kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_topic(kbroker_broker, "load-anew", 1)

@@ -55,7 +55,7 @@ def places_in(url: str, table: str, topic: str) -> Counter[tuple[int, int]]:
     return Counter((partition, offset) for partition, offset, *_ in rows)
 
 
-def test_load_goes_on_where_it_ended_and_status_tells_where(
+def test_load_continues_where_it_ended_and_status_tells_where(
     kbroker_broker: Broker, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_topic(kbroker_broker.bootstrap, "load-pg", 2)

@@ -66,7 +66,7 @@ def test_replicas_are_moved_there_and_back_in_every_version(
         assert len(again.read_all(TOPIC, 3)) == 50
 
 
-def test_move_goes_on_while_clients_produce_and_fetch(
+def test_move_continues_while_clients_produce_and_fetch(
     broker: Broker, client: WireClient, dirs: list[str]
 ) -> None:
     client.create_topic(TOPIC, 2)
@@ -208,7 +208,7 @@ def test_deleted_topic_leaves_nothing_of_a_move(client: WireClient, dirs: list[s
     wait_until(lambda: not list(target.glob(f"{TOPIC}-0*")), 30, "it is gone")
 
 
-def test_internal_topic_is_moved_and_its_coordinator_goes_on(
+def test_internal_topic_is_moved_and_its_coordinator_continues(
     broker: Broker, client: WireClient, dirs: list[str]
 ) -> None:
     from confluent_kafka import Consumer, KafkaException, TopicPartition

@@ -40,7 +40,7 @@ def in_dir(directory: Path) -> set[int]:
     return {int(path.name[2:]) for path in directory.glob("t-*")}
 
 
-def test_emptied_directory_is_offline_and_nothing_of_it_begins_anew(
+def test_emptied_directory_is_offline_and_nothing_of_it_begins_again(
     broker: Broker, dirs: list[Path], tmp_path: Path
 ) -> None:
     """An unmounted disk: if its logs started at 0 again, nobody would notice the missing

@@ -184,7 +184,7 @@ def test_log_append_time_is_told_from_version_2_on(client: WireClient) -> None:
     assert min(stored) > TIME
 
 
-def test_produce_without_acks_is_stored_and_not_answered(client: WireClient, topic: str) -> None:
+def test_produce_without_acks_is_stored_without_a_response(client: WireClient, topic: str) -> None:
     client.send(produce_request(topic, {0: set_bytes(0, MESSAGES)}, 0), 0)
     assert produce(client, topic, set_bytes(0, MESSAGES), 0).base_offset == 4
 

@@ -32,9 +32,7 @@ def test_cell_at_toy_size_yields_every_figure_it_prints(broker, cell):
 
 @pytest.mark.parametrize("version", [3, 7, 8, 9])
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_saturate_with_every_version_and_acks_is_answered_without_error(
-    broker, capsys, version, acks
-):
+def test_saturate_with_every_version_and_acks_succeeds(broker, capsys, version, acks):
     arguments = [f"--api-version={version}", f"--acks={acks}", "--seconds=0.05", "--warmup=0"]
 
     code = saturate.main(["--bootstrap", broker.bootstrap, *arguments])

@@ -70,7 +70,7 @@ def test_logs_of_followers_are_those_of_their_leaders(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("victim", ["io", "network"])
-def test_followers_go_on_after_a_process_of_a_leader_has_died(
+def test_followers_continue_after_a_process_of_a_leader_has_died(
     cluster: Cluster, victim: str
 ) -> None:
     write(cluster, f"before {victim}", 60)

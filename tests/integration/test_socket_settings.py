@@ -65,7 +65,7 @@ def test_socket_buffers_have_the_sizes_that_are_set(broker: Broker, client: Wire
     assert "rb140000," in shown and "tb100000," in shown, shown
 
 
-def test_fetch_is_answered_with_fetch_max_bytes_at_most(client: WireClient) -> None:
+def test_fetch_returns_fetch_max_bytes_at_most(client: WireClient) -> None:
     for _ in range(3):
         client.produce("t", {0: batch_of([b"x" * 4000])})
 

@@ -112,7 +112,7 @@ def test_mirror_leaves_aborted_records_behind(kbroker_broker: Broker, target: Br
     assert [one[1] for one in read(target, "decided", 1)[0]] == [b"0", b"2", b"4"]
 
 
-def test_mirror_of_nothing_but_aborted_records_goes_on_behind_them(
+def test_mirror_of_nothing_but_aborted_records_continues_behind_them(
     kbroker_broker: Broker, target: Broker
 ) -> None:
     """A whole fetch without anything to copy: no transaction is open then."""
@@ -133,7 +133,7 @@ def test_mirror_of_nothing_but_aborted_records_goes_on_behind_them(
     assert [one[1] for one in read(target, "undone", 1)[0]] == [value_of(0, n) for n in range(3)]
 
 
-def test_mirror_into_a_topic_that_grew_goes_on_where_it_was(
+def test_mirror_into_a_topic_that_grew_continues_where_it_was(
     kbroker_broker: Broker, target: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_topic(kbroker_broker.bootstrap, "grows", 2)
@@ -301,7 +301,7 @@ def test_mirror_gives_damage_no_new_checksum(
     assert read(target, "damaged", 1) == [[]]
 
 
-def test_follower_refuses_a_topic_that_was_made_anew(
+def test_follower_refuses_a_topic_that_was_recreated(
     kbroker_broker: Broker, target: Broker
 ) -> None:
     for broker in (kbroker_broker, target):
@@ -343,7 +343,7 @@ def test_partition_that_the_target_does_not_take_leaves_the_others_to_be_copied(
 
 
 @pytest.mark.parametrize("count", [20, 50])
-def test_mirror_does_not_take_a_topic_made_anew_for_the_one_it_copied(
+def test_mirror_does_not_take_a_topic_recreated_for_the_one_it_copied(
     kbroker_broker: Broker, target: Broker, capsys: pytest.CaptureFixture[str], count: int
 ) -> None:
     """As long as before, or longer: its offsets do not reveal it."""

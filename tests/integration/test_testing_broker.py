@@ -19,7 +19,7 @@ def answers(broker: Broker) -> bool:
     return _answers(broker.host, broker.port, timeout=30)
 
 
-def test_fixture_gives_a_broker_that_answers(kbroker: Broker) -> None:
+def test_fixture_gives_a_broker_that_responds(kbroker: Broker) -> None:
     assert answers(kbroker)
     wait_until(lambda: http_get(kbroker, "/health")[0] == 200)
     assert 'kbroker_requests_total{process="network-' in wait_until(

@@ -130,7 +130,7 @@ def test_controller_process_that_dies_keeps_the_registration(
         assert nodes.created_id("/brokers/ids/0") == broker_epoch
 
 
-def test_service_goes_on_while_zookeeper_is_away(tmp_path: Path) -> None:
+def test_service_continues_while_zookeeper_is_away(tmp_path: Path) -> None:
     with ZooKeeperServer(tmp_path) as own:
         with Broker(zookeeper_connect=own.connect, zookeeper_session_timeout_ms=10_000) as one:
             produce(one, "t", b"1")

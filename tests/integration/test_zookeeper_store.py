@@ -266,7 +266,7 @@ def test_document_above_the_limit_is_rejected_with_its_size(bench: ZooKeeperBenc
     assert bench.states[-1] == CONNECTED
 
 
-def test_slow_server_delays_answers_and_keeps_the_session(tmp_path: Path) -> None:
+def test_slow_server_delays_responses_and_keeps_the_session(tmp_path: Path) -> None:
     with ZooKeeperServer(tmp_path / "server") as server:
         bench = ZooKeeperBench(server.connect, tmp_path, zookeeper_session_timeout_ms="10000")
         server.hold()

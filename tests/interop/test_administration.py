@@ -50,7 +50,7 @@ def test_creation_is_refused_with_the_reason(driver: AdminDriver, made: str) -> 
 
 
 @pytest.mark.parametrize("driver", ADMINS, indirect=True)
-def test_deleted_topic_is_gone_and_can_be_made_anew(driver: AdminDriver, topic: str) -> None:
+def test_deleted_topic_is_gone_and_can_be_recreated(driver: AdminDriver, topic: str) -> None:
     """The new topic of that name starts empty."""
     driver.create_topic(topic)
     driver.produce(topic, payloads(10))

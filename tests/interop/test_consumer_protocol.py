@@ -158,7 +158,7 @@ def test_pattern_takes_in_a_new_topic(broker: Broker, make_reader: Callable[...,
     assert ("other", 0) not in reader.owned
 
 
-def test_group_goes_on_after_the_broker_was_killed(
+def test_group_continues_after_the_broker_was_killed(
     broker: Broker, make_reader: Callable[..., Reader]
 ) -> None:
     create(broker, "t", 4)

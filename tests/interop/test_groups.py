@@ -105,7 +105,7 @@ def assert_offsets_rise(members: Iterable[Member]) -> None:
 
 
 @pytest.mark.parametrize(("name", "protocol", "assignor"), MODES)
-def test_member_commits_and_its_successor_goes_on_there(
+def test_member_commits_and_its_successor_continues_there(
     name: str,
     protocol: str,
     assignor: str,

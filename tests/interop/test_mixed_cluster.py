@@ -95,7 +95,7 @@ def test_kbroker_follows_a_partition_that_kafka_leads(
     cluster.wait_ready()
 
 
-def test_controllers_of_both_kinds_take_over_from_each_other_while_clients_go_on(
+def test_controllers_of_both_kinds_take_over_from_each_other_while_clients_continue(
     cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
 ) -> None:
     """Each reads what the other has written, and leads what it led before."""

@@ -101,7 +101,7 @@ def same_logs(short: Bench, long: Bench) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 10))
-def test_both_paths_answer_and_write_the_same(
+def test_both_paths_respond_and_write_the_same(
     benches: tuple[ShortBench, Bench], version: int
 ) -> None:
     random, (short, long) = seeded(version), benches

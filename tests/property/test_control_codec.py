@@ -174,7 +174,7 @@ def test_stop_replica_round_trips_in_as_many_requests_as_the_version_needs(data)
 
 @settings(max_examples=60)
 @given(st.data())
-def test_answers_round_trip(data):
+def test_responses_round_trip(data):
     kind = data.draw(st.sampled_from([LeaderAndIsr, UpdateMetadata, StopReplica]))
     version = data.draw(versions(API_OF[kind]))
     keys = data.draw(KEYS)
@@ -196,7 +196,7 @@ def test_answers_round_trip(data):
     assert answer_over_the_wire(answer, request, version) == answer
 
 
-def test_answers_name_what_succeeded():
+def test_responses_name_what_succeeded():
     """A controller takes a replica for deleted, or for online, if the response says so."""
     request = StopReplica(Sender(1, 2), [StoppedPartition("t", 0, -2, True)])
 
@@ -214,7 +214,7 @@ def test_code_of_a_later_kafka_is_an_unknown_error():
     assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_merged_answer_has_the_first_error_and_all_partitions():
+def test_merged_response_has_the_first_error_and_all_partitions():
     stale, down = ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR
     answers = [ControlAnswer(partitions={("a", 0): down}), ControlAnswer(stale)]
 

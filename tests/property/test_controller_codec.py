@@ -84,13 +84,13 @@ def test_alter_isr_round_trips(data: Any) -> None:
     assert answered(answer, request, 0) == answer
 
 
-def test_answer_to_the_whole_request_names_no_partitions() -> None:
+def test_response_to_the_whole_request_names_no_partitions() -> None:
     answer = AlterIsrAnswer(ErrorCode.NOT_CONTROLLER)
 
     assert answered(answer, WANTED, 0) == answer
 
 
-def test_answer_without_all_partitions_is_malformed() -> None:
+def test_response_without_all_partitions_is_malformed() -> None:
     """Its changes would be in flight forever."""
     partial = AlterIsrAnswer(partitions={("t", 0): IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)})
 

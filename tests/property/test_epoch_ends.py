@@ -22,7 +22,7 @@ RISING = st.lists(st.integers(0, 9), max_size=5, unique=True).map(sorted)
     start=st.integers(0, 20),
     asked=st.integers(-1, 10),
 )
-def test_slot_answers_as_the_owner_or_not_at_all(
+def test_slot_returns_the_owners_result_or_none(
     epochs: list[int], starts: list[int], start: int, asked: int
 ) -> None:
     known = LeaderEpochs("/nonexistent")

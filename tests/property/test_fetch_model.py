@@ -115,7 +115,7 @@ WANTS = st.lists(
     st.integers(100, 3000),
     st.sampled_from([8, 13]),
 )
-def test_session_answers_as_a_model_of_its_partitions(rounds, limit, version):
+def test_session_responds_as_a_model_of_its_partitions(rounds, limit, version):
     """The model: a dict in order of service, and the last response about each partition."""
     with tempfile.TemporaryDirectory() as folder:
         bench = FetchBench(Path(folder))

@@ -122,7 +122,7 @@ def random_requests(random: Random) -> Iterator[tuple[ApiKey, int, bytes]]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_handlers_random_requests_are_answered_or_closed_with_a_reason(
+def test_handlers_random_requests_get_responses_or_are_closed_with_a_reason(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     random = Random(seed)

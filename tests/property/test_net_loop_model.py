@@ -125,7 +125,7 @@ def answer_some(harness: Harness, random_: random.Random, waiting: list, chance:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_net_loop_random_load_answers_each_request_once_and_holds_nothing(seed, tmp_path):
+def test_net_loop_random_load_completes_each_request_once_and_holds_nothing(seed, tmp_path):
     print(f"seed {seed}")
     random_ = random.Random(seed)
     write_log(tmp_path)

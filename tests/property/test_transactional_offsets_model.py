@@ -195,6 +195,6 @@ def test_back_to_back_transactions_of_offsets_are_never_rejected(protocol: int) 
 
 
 @pytest.mark.parametrize("protocol", [1, 2])
-def test_transactions_of_offsets_go_on_over_crashes_of_both_coordinators(protocol: int) -> None:
+def test_transactions_of_offsets_continue_over_crashes_of_both_coordinators(protocol: int) -> None:
     for variant in range(30):
         run(100 + variant, protocol, True)

@@ -264,7 +264,7 @@ def test_offsets_lost_after_planning_fail_in_the_task_or_are_skipped(spark, boot
     assert offsets(loose) == [(0, n) for n in range(15, 20)]
 
 
-def test_topic_made_anew_after_planning_is_not_read(spark, bootstrap, topic):
+def test_topic_recreated_after_planning_is_not_read(spark, bootstrap, topic):
     create_topic(bootstrap, topic)
     fill(bootstrap, topic, mixed(10, 1))
     frame = reader(spark, bootstrap, topic).load()

@@ -289,7 +289,7 @@ def _offset_log(place: Path):
     return {int(file.name): json.loads(file.read_text().splitlines()[2]) for file in files}
 
 
-def test_stream_goes_on_from_a_checkpoint_of_the_connector(spark, both, kafka_broker, tmp_path):
+def test_stream_continues_from_a_checkpoint_of_the_connector(spark, both, kafka_broker, tmp_path):
     name = f"moved-{uuid.uuid4().hex[:8]}"
     create_topic(kafka_broker.bootstrap, name, 2)
     seen = []

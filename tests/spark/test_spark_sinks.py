@@ -271,7 +271,7 @@ def test_crash_between_intent_and_the_last_commit_is_completed_by_the_next_run(b
     assert not _task(again, query, 0, [b"d"], batch=1).repeated
 
 
-def test_crash_before_the_intent_is_written_anew(bootstrap, topic):
+def test_crash_before_the_intent_is_written_again(bootstrap, topic):
     create_topic(bootstrap, topic)
     options = parse_write(
         {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
@@ -341,7 +341,7 @@ class Crashed:
 
 
 @pytest.mark.parametrize("expired", [(0, 1), (1,)], ids=["all", "one"])
-def test_recorded_batch_that_expired_unseen_fails_and_is_written_anew(bootstrap, topic, expired):
+def test_recorded_batch_that_expired_unseen_fails_and_is_written_again(bootstrap, topic, expired):
     """Without a way out the query would fail forever."""
     crashed = Crashed(bootstrap, topic)
     for task in expired:

@@ -89,7 +89,7 @@ def numbered(count, partitions=1):
     return [Record(None, b"%d" % n, n % partitions) for n in range(count)]
 
 
-def test_available_now_reads_all_in_limited_batches_and_goes_on_later(stream):
+def test_available_now_reads_all_in_limited_batches_and_continues_later(stream):
     create_topic(stream.bootstrap, stream.topic, 2)
     fill(stream.bootstrap, stream.topic, numbered(100, 2))
 
@@ -232,7 +232,7 @@ def test_new_partitions_and_topics_are_read_from_their_start(stream):
 
 @pytest.mark.parametrize("count", [4, 20])
 @pytest.mark.parametrize("loses", ["true", "false"])
-def test_topic_made_anew_between_runs_fails_or_is_read_from_its_start(stream, loses, count):
+def test_topic_recreated_between_runs_fails_or_is_read_from_its_start(stream, loses, count):
     """Even if it is longer by then than the old one was."""
     create_topic(stream.bootstrap, stream.topic)
     fill(stream.bootstrap, stream.topic, numbered(9))

@@ -156,7 +156,7 @@ def test_elements_of_arrays_within_arrays_are_counted_together():
         codec.decode(ElectLeadersRequest, 1, encoded([half - 1, half]))
 
 
-def test_what_was_answered_or_stored_may_have_any_number_of_elements():
+def test_responses_and_stored_data_may_have_any_number_of_elements():
     """A log that was written must be readable."""
     topic = MetadataResponse.MetadataResponseTopic()
     partition = MetadataResponse.MetadataResponsePartition(replica_nodes=[0] * (ELEMENTS_MAX + 1))

@@ -61,7 +61,7 @@ def test_every_truncation_of_a_request_is_rejected(bench, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_flipped_bytes_are_answered_or_rejected(bench, version):
+def test_flipped_bytes_complete_or_are_rejected(bench, version):
     body = sample(bench, version)
 
     for position in range(len(body)):
@@ -120,7 +120,7 @@ def test_unknown_isolation_level_is_rejected(bench, level):
         bench.engine.handle_bytes(bench.request({("topic", 0): 0}, 12, isolation_level=level), 12)
 
 
-def test_extreme_numbers_are_answered(bench):
+def test_extreme_numbers_get_a_response(bench):
     top, low = 2**31 - 1, -(2**31)
     for offset in (-(2**63), -1, 2**63 - 1):
         for number in (low, -1, 0, top):

@@ -71,7 +71,7 @@ def test_fetch_reply_read_committed_has_a_list_of_aborted_transactions(tmp_path,
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_fetch_request_of_no_partition_is_answered_at_once(tmp_path, version):
+def test_fetch_request_of_no_partition_completes_at_once(tmp_path, version):
     bench = FetchBench(tmp_path)
 
     response = bench.fetch({}, version, max_wait_ms=500)

@@ -169,7 +169,7 @@ def test_second_run_says_nothing_to_do(tmp_path, capsys):
     assert all_files(directory) == before
 
 
-def test_run_after_kafka_went_on_is_refused(tmp_path, capsys):
+def test_run_after_kafka_continued_is_refused(tmp_path, capsys):
     """Topics created by Kafka meanwhile would be missing silently."""
     directory = kraft_dir(tmp_path)
     adopt(directory)

@@ -226,7 +226,7 @@ def test_stray_directory_is_refused_where_kafka_would_not_start(directory, capsy
     assert "does not start with a directory of that name" in text
 
 
-def test_zookeeper_that_does_not_answer_is_refused(directory, capsys, monkeypatch):
+def test_zookeeper_that_does_not_respond_is_refused(directory, capsys, monkeypatch):
     pytest.importorskip("kazoo")
     monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT_S", 0.2)
     text = refused(capsys, directory, "kafka-2.7", "--zookeeper", "127.0.0.1:1")
@@ -267,7 +267,7 @@ class MuteZooKeeper:
 
 @pytest.mark.parametrize("hangs_up", [False, True])
 @pytest.mark.parametrize("answers", [0, 1, 2])
-def test_zookeeper_that_stops_answering_is_refused(
+def test_zookeeper_that_stops_responding_is_refused(
     directory, capsys, monkeypatch, answers, hangs_up
 ):
     pytest.importorskip("kazoo")

@@ -164,7 +164,7 @@ def test_log_without_snapshot_is_read(tmp_path):
     assert image.end_offset == 4
 
 
-def test_log_goes_on_behind_the_newest_snapshot(tmp_path):
+def test_log_continues_behind_the_newest_snapshot(tmp_path):
     """The snapshot may end inside a segment: its records must not count twice."""
     path = write_metadata(tmp_path)
     (path / f"{2:020}-{1:010}.checkpoint").write_bytes(b"old")

@@ -191,7 +191,7 @@ def test_adopted_directory_of_kraft_starts(tmp_path):
     start(directory).release()
 
 
-def test_start_after_kafka_went_on_is_refused(tmp_path):
+def test_start_after_kafka_continued_is_refused(tmp_path):
     """Topics that Kafka has deleted would come back empty, and new ones would become stray."""
     directory = kraft_dir(tmp_path)
     assert main(["--log-dirs", str(directory)]) == 0
@@ -205,7 +205,7 @@ def test_start_after_kafka_went_on_is_refused(tmp_path):
     assert {name: data for name, data in all_files(directory).items() if name in before} == before
 
 
-def test_start_after_kafka_went_on_is_possible_without_its_metadata(tmp_path):
+def test_start_after_kafka_continued_is_possible_without_its_metadata(tmp_path):
     directory = kraft_dir(tmp_path / "data")
     assert main(["--log-dirs", str(directory)]) == 0
     (directory / "__cluster_metadata-0").rename(tmp_path / "away")
@@ -213,7 +213,7 @@ def test_start_after_kafka_went_on_is_possible_without_its_metadata(tmp_path):
     start(directory).release()
 
 
-def test_start_that_cannot_ask_whether_kafka_went_on_goes_on(tmp_path, monkeypatch, caplog):
+def test_start_that_cannot_ask_whether_kafka_continued_continues(tmp_path, monkeypatch, caplog):
     """A full disk must not prevent a start, and the check copies the store."""
     directory = kraft_dir(tmp_path)
     assert main(["--log-dirs", str(directory)]) == 0

@@ -36,7 +36,7 @@ def connect(broker: FakeBroker) -> Connection:
 
 
 @pytest.mark.parametrize("piece", [1000, 65_537, 262_143, 262_145, 700_001])
-def test_answer_in_pieces_is_received_whole(piece: int) -> None:
+def test_response_in_pieces_is_received_whole(piece: int) -> None:
     def in_pieces(request: Any, state: dict[str, Any]) -> Iterator[bytes]:
         frame = answer_of(state)
         return (frame[at : at + piece] for at in range(0, len(frame), piece))
@@ -48,7 +48,7 @@ def test_answer_in_pieces_is_received_whole(piece: int) -> None:
         connection.close()
 
 
-def test_large_answer_wakes_the_receiver_a_few_times() -> None:
+def test_large_response_wakes_the_receiver_a_few_times() -> None:
     def slowly(request: Any, state: dict[str, Any]) -> Iterator[bytes]:
         frame = answer_of(state)
         for at in range(0, len(frame), 32 << 10):
@@ -64,7 +64,7 @@ def test_large_answer_wakes_the_receiver_a_few_times() -> None:
     assert len(calls) <= 2 + -(-len(RECORDS) // (256 << 10)), calls
 
 
-def test_small_answer_behind_a_large_one_is_not_waited_for_longer() -> None:
+def test_small_response_behind_a_large_one_is_not_waited_for_longer() -> None:
     sizes = iter([RECORDS, b"x" * 100, b"y" * 70_000])
     with FakeBroker({ApiKey.FETCH: lambda _, state: answer_of(state, next(sizes))}) as broker:
         connection = connect(broker)
@@ -73,7 +73,7 @@ def test_small_answer_behind_a_large_one_is_not_waited_for_longer() -> None:
 
 
 @pytest.mark.parametrize("sent", [2, 1000, 300_000])
-def test_connection_that_ends_amid_an_answer_is_lost_at_once(sent: int) -> None:
+def test_connection_that_ends_amid_a_response_is_lost_at_once(sent: int) -> None:
     def cut(request: Any, state: dict[str, Any]) -> Iterator[bytes]:
         yield answer_of(state)[:sent]
         raise OSError  # the fake broker closes
@@ -82,7 +82,7 @@ def test_connection_that_ends_amid_an_answer_is_lost_at_once(sent: int) -> None:
         fetch(connect(broker), seconds=60.0)
 
 
-def test_answer_that_stops_amid_times_out() -> None:
+def test_response_that_stops_amid_times_out() -> None:
     done = threading.Event()
 
     def stop(request: Any, state: dict[str, Any]) -> Iterator[bytes]:

@@ -70,7 +70,7 @@ def test_deleted_topic_is_told_as_it_was(images: Images) -> None:
     assert changes.reassigned() == {"t"}
 
 
-def test_topic_that_is_created_anew_is_deleted_and_created(images: Images) -> None:
+def test_topic_that_is_recreated_is_deleted_and_created(images: Images) -> None:
     changes = images.apply(t=topic_document(B, [3]))
 
     assert [topic.topic_id for topic in changes.deleted()] == [A]

@@ -70,7 +70,7 @@ def test_in_sync_replicas_are_what_their_leader_says(cluster: Controlled) -> Non
     assert KEY in cluster.known(2)
 
 
-def test_change_that_is_asked_for_again_is_answered_with_what_holds(cluster: Controlled) -> None:
+def test_change_that_is_asked_for_again_returns_what_holds(cluster: Controlled) -> None:
     """The response was lost; the partition epoch is outdated by now."""
     wanted = WantedIsr("t", 0, 3, [0], 0)
     first, second = alter(cluster, wanted), alter(cluster, wanted)

@@ -94,7 +94,7 @@ def test_ids_are_left_for_an_outage_that_begins_at_any_time() -> None:
     assert store.first() == BLOCK
 
 
-def test_answer_does_not_wait_for_a_store_that_does_not_answer() -> None:
+def test_response_does_not_wait_for_a_store_that_does_not_respond() -> None:
     store = Store()
     store.answers = False
     waiting = [store.take() for _ in range(2)]

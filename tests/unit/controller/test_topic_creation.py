@@ -84,7 +84,7 @@ class Creator:
         return [result.error for result in outcome.value]
 
 
-def test_topic_is_written_and_led_when_it_is_answered(cluster: Controlled) -> None:
+def test_topic_is_written_and_led_when_it_gets_a_response(cluster: Controlled) -> None:
     assert Creator(cluster).codes("t") == [0]
     assert (cluster.stored("t", 0), cluster.stored("t", 1)) == ((0, 0, [0]), (1, 0, [1]))
     assert cluster.leaders(1) == {("t", 1): (1, [1], True)}
@@ -144,7 +144,7 @@ def test_one_that_cannot_be_created_does_not_hold_up_the_others(cluster: Control
     assert codes == [0, ErrorCode.INVALID_TOPIC_EXCEPTION, 0]
 
 
-def test_response_does_not_wait_for_a_leader_for_ever(cluster: Controlled) -> None:
+def test_response_does_not_wait_for_a_leader_forever(cluster: Controlled) -> None:
     creator = Creator(cluster)
     creator.is_led = lambda name: False  # type: ignore[method-assign]
     creator.creation._is_led = creator.is_led

@@ -162,7 +162,7 @@ def test_group_of_another_type_keeps_every_topic_until_it_is_empty() -> None:
 # -- loading -------------------------------------------------------------------------------------
 
 
-def test_stable_group_goes_on_after_a_load() -> None:
+def test_stable_group_continues_after_a_load() -> None:
     host = classic_host()
     a, b = form_group(host, Client(host, "a"), Client(host, "b", instance_id="i"))
     since = group(host).state_timestamp_ms

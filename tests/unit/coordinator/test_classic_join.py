@@ -160,7 +160,7 @@ def test_new_group_without_delay_starts_at_once() -> None:
     assert value_of(pending).generation_id == 1
 
 
-def test_group_that_was_left_by_all_waits_anew() -> None:
+def test_group_that_was_left_by_all_waits_again() -> None:
     host = classic_host()
     (client,) = form_group(host, Client(host))
     client.leave()
@@ -274,7 +274,7 @@ def test_follower_with_another_subscription_starts_a_rebalance() -> None:
     assert group(host).subscribes_to("u")
 
 
-def test_member_that_lost_the_answer_gets_it_again() -> None:
+def test_member_that_lost_the_response_gets_it_again() -> None:
     host = classic_host()
     a, b = Client(host, "a"), Client(host, "b")
     joins = [a.join(), b.join()]
@@ -289,7 +289,7 @@ def test_member_that_lost_the_answer_gets_it_again() -> None:
     assert group(host).state == "CompletingRebalance"
 
 
-def test_join_that_is_sent_twice_is_answered_twice() -> None:
+def test_join_that_is_sent_twice_gets_two_responses() -> None:
     host = classic_host()
     client = Client(host)
     first = client.join()

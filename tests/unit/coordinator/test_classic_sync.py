@@ -67,7 +67,7 @@ def test_sync_waits_for_the_leader_and_writes_the_group() -> None:
     assert host.counted[CLASSIC_REBALANCES.name] == 1
 
 
-def test_sync_is_answered_once_the_group_is_committed() -> None:
+def test_sync_completes_once_the_group_is_committed() -> None:
     host = classic_host()
     leader, follower = two_joined(host)
     waiting = follower.send_sync()
@@ -129,7 +129,7 @@ def test_late_sync_gets_the_assignment_of_the_stable_group() -> None:
     assert not group(host).pending_syncs
 
 
-def test_sync_that_is_sent_twice_is_answered_twice() -> None:
+def test_sync_that_is_sent_twice_gets_two_responses() -> None:
     host = classic_host()
     leader, follower = two_joined(host)
     first = follower.send_sync()
@@ -351,7 +351,7 @@ def test_leave_of_one_member_by_an_old_client(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_leave_of_several_members_answers_for_each(version: int) -> None:
+def test_leave_of_several_members_returns_results_for_each(version: int) -> None:
     host = classic_host()
     a, _, c = form_group(
         host, Client(host, "a"), Client(host, "b", instance_id="i"), Client(host, "c")
@@ -390,7 +390,7 @@ def test_leave_with_a_stale_id_of_a_static_member_is_fenced() -> None:
     assert len(group(host).members) == 1
 
 
-def test_leave_of_an_unknown_group_answers_for_each_member() -> None:
+def test_leave_of_an_unknown_group_returns_results_for_each_member() -> None:
     host = classic_host()
     client = Client(host)
     client.member_id = "m"
@@ -421,7 +421,7 @@ def test_leave_of_the_member_that_was_waited_for_ends_the_rebalance() -> None:
     assert a.joined(pending).generation_id == 2
 
 
-def test_leave_of_a_waiting_member_answers_its_join() -> None:
+def test_leave_of_a_waiting_member_completes_its_join() -> None:
     host = classic_host()
     client = Client(host)
     pending = client.join()

@@ -380,7 +380,7 @@ def test_load_brings_back_everything(host: CoordinatorHost, compacted: bool) -> 
     assert snapshot(host) == before
 
 
-def test_members_go_on_after_a_load(host: CoordinatorHost) -> None:
+def test_members_continue_after_a_load(host: CoordinatorHost) -> None:
     first, second = FakeConsumer(host, "m1", ["a"]), FakeConsumer(host, "m2", ["a"])
     first.join()
     first.lets_go = False
@@ -395,7 +395,7 @@ def test_members_go_on_after_a_load(host: CoordinatorHost) -> None:
     assert describe(host).group_epoch == 2
 
 
-def test_sessions_start_anew_with_a_load(host: CoordinatorHost) -> None:
+def test_sessions_start_again_with_a_load(host: CoordinatorHost) -> None:
     FakeConsumer(host, "m1", ["a"]).join()
     host.advance(44_000)
     host.reload()
@@ -406,7 +406,7 @@ def test_sessions_start_anew_with_a_load(host: CoordinatorHost) -> None:
     assert len(host.machine.groups["g"].members) == 0
 
 
-def test_time_to_let_go_starts_anew_with_a_load(host: CoordinatorHost) -> None:
+def test_time_to_let_go_starts_again_with_a_load(host: CoordinatorHost) -> None:
     first = FakeConsumer(host, "m1", ["a"], rebalance_timeout_ms=10_000)
     second = FakeConsumer(host, "m2", ["a"])
     first.join()

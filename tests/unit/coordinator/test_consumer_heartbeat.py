@@ -44,7 +44,7 @@ def keys_written(host: CoordinatorHost) -> list[str]:
 # -- joining --------------------------------------------------------------------------------------
 
 
-def test_first_member_gets_every_partition_in_its_first_answer(host: CoordinatorHost) -> None:
+def test_first_member_gets_every_partition_in_its_first_response(host: CoordinatorHost) -> None:
     member = FakeConsumer(host, "m1", ["a"])
 
     response = member.join()
@@ -77,7 +77,7 @@ def test_heartbeat_that_says_nothing_new_writes_nothing_and_has_no_assignment(
     assert len(host.written) == written
 
 
-def test_full_heartbeat_is_answered_with_the_assignment(host: CoordinatorHost) -> None:
+def test_full_heartbeat_returns_the_assignment(host: CoordinatorHost) -> None:
     member = FakeConsumer(host, "m1", ["a"])
     member.join()
 
@@ -147,7 +147,7 @@ def test_topic_that_does_not_exist_is_assigned_once_it_does(host: CoordinatorHos
     assert member.epoch == 2
 
 
-def test_join_that_is_repeated_is_answered_alike(host: CoordinatorHost) -> None:
+def test_join_that_is_repeated_gets_the_same_response(host: CoordinatorHost) -> None:
     """The response to a first join may be lost; since version 1 a member generates its own id."""
     member = FakeConsumer(host, "m1", ["a"])
     first = member.join()
@@ -470,7 +470,7 @@ def test_topic_unsubscribed_is_revoked_before_it_is_given_away(host: Coordinator
     assert second.owned == {(topic_id("b"), 0), (topic_id("b"), 1)}
 
 
-def test_topic_that_grows_is_assigned_anew(host: CoordinatorHost) -> None:
+def test_topic_that_grows_is_assigned_again(host: CoordinatorHost) -> None:
     first, second = FakeConsumer(host, "m1", ["a"]), FakeConsumer(host, "m2", ["a"])
     first.join()
     second.join()

@@ -57,7 +57,7 @@ def error_of(function: Any, *args: Any, **options: Any) -> ErrorCode:
 # -- up -------------------------------------------------------------------------------------------
 
 
-def test_consumer_joins_a_classic_group_and_all_go_on(host: CoordinatorHost) -> None:
+def test_consumer_joins_a_classic_group_and_all_continue(host: CoordinatorHost) -> None:
     first, second = classic_group(host, 2)
     generation = first.generation
 
@@ -575,7 +575,7 @@ def test_static_member_may_move_to_the_consumer_protocol(host: CoordinatorHost) 
 
 
 @pytest.mark.parametrize("codec", ["0", "2"])
-def test_group_too_large_for_one_batch_stays_classic_and_goes_on(codec: str) -> None:
+def test_group_too_large_for_one_batch_stays_classic_and_continues(codec: str) -> None:
     host = both_host(message_max_bytes="1700", offsets_topic_compression_codec=codec)
     host.add_topic("a", 6)
     members = classic_group(host, 6)

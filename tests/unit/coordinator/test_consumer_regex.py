@@ -79,7 +79,7 @@ def test_topic_that_is_deleted_matches_no_more(host: CoordinatorHost) -> None:
     assert resolved_in_log(host)[-1] == ("foo.*", ["foobar"])
 
 
-def test_topic_that_grows_is_assigned_anew(host: CoordinatorHost) -> None:
+def test_topic_that_grows_is_assigned_again(host: CoordinatorHost) -> None:
     member = subscriber(host, "m1", "foo")
     member.join()
     member.beat()

@@ -142,7 +142,7 @@ def test_list_filters_without_regard_to_case(filters: Any, found: set[str]) -> N
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_delete_answers_for_each_group(version: int) -> None:
+def test_delete_returns_results_for_each_group(version: int) -> None:
     host = host_with_groups()
 
     found = delete(host, "g", "empty", "simple", "none", "new", "empty", version=version)

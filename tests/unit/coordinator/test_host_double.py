@@ -69,7 +69,7 @@ def beat(host: CoordinatorHost, group_id: str = "g") -> Pending:
     return host.send(HeartbeatRequest(group_id=group_id), 4)
 
 
-def test_operation_writes_replays_and_answers_by_timer() -> None:
+def test_operation_writes_replays_and_responds_by_timer() -> None:
     host, parts = make_host()
 
     first, second = beat(host), beat(host, "h")
@@ -82,7 +82,7 @@ def test_operation_writes_replays_and_answers_by_timer() -> None:
     assert len(host.log) == 2
 
 
-def test_rejection_is_the_error_of_the_answer() -> None:
+def test_rejection_is_the_error_of_the_response() -> None:
     host, _ = make_host()
 
     with pytest.raises(WireError, match="INVALID_GROUP_ID"):
@@ -110,7 +110,7 @@ def test_failed_write_after_a_touch_costs_the_shard() -> None:
     assert parts[-1].generations == {"g": 1} and host.loads == 2
 
 
-def test_uncommitted_answer_waits_for_the_commit() -> None:
+def test_uncommitted_response_waits_for_the_commit() -> None:
     host, parts = make_host()
     host.is_holding = True
     outcome = beat(host)

@@ -72,7 +72,7 @@ def test_clock_that_jumps_expires_no_offset(jump: int) -> None:
     assert kept(host) == {("t", 0)}
 
 
-def test_new_commit_starts_the_time_anew() -> None:
+def test_new_commit_starts_the_time_again() -> None:
     host = make_host()
     host.commit_offset(1)
     host.advance(9 * MINUTE_MS)
@@ -230,7 +230,7 @@ def test_deleted_topic_takes_its_offsets_along() -> None:
     assert kept(host) == {("u", 0)}
 
 
-def test_topic_created_anew_starts_without_offsets() -> None:
+def test_topic_recreated_starts_without_offsets() -> None:
     host = make_host()
     host.commit_offset(1)
 
@@ -267,7 +267,7 @@ def test_large_topic_goes_in_steps_and_spares_what_is_committed_after() -> None:
     assert host.fetch_all() == {("t", 0): (78, -1, "", 0), ("t", 4999): (77, -1, "", 0)}
 
 
-def test_deletion_that_cannot_write_goes_on_later() -> None:
+def test_deletion_that_cannot_write_continues_later() -> None:
     host = make_host()
     host.commit_offset(1)
     host.commit_offset(1, topic="u")

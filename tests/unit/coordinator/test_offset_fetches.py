@@ -44,7 +44,7 @@ def test_null_topics_are_all_the_group_has(version: int) -> None:
     assert host.fetch_all("nobody", version=version) == {}
 
 
-def test_several_groups_are_answered_each_by_itself() -> None:
+def test_several_groups_get_separate_results() -> None:
     host = OffsetsHost()
     host.commit_offset(7)
     host.put_group(FakeGroup("bad", reject=ErrorCode.UNKNOWN_MEMBER_ID))
@@ -64,7 +64,7 @@ def test_several_groups_are_answered_each_by_itself() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 7, 9, 10])
-def test_partition_that_is_named_again_is_answered_once(version: int) -> None:
+def test_partition_that_is_named_again_is_in_the_response_once(version: int) -> None:
     """Four bytes for its number, and up to 4,096 for the metadata committed with its offset."""
     host = OffsetsHost()
     host.commit_offset(7, metadata="m")

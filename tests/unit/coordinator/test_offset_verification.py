@@ -91,7 +91,7 @@ def test_rejected_commit_writes_nothing(
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_marker_that_overtakes_the_answer_has_the_question_asked_again(
+def test_marker_that_overtakes_the_response_has_the_question_asked_again(
     host: CoordinatorHost, version: int
 ) -> None:
     """The result was for the previous transaction, and the commit belongs to the open one."""
@@ -146,7 +146,7 @@ def test_late_request_beside_the_present_one_does_not_spoil_it(
     assert code(present.value) == ErrorCode.NONE
 
 
-def test_answer_for_a_machine_that_was_replaced_writes_nothing(host: CoordinatorHost) -> None:
+def test_response_for_a_machine_that_was_replaced_writes_nothing(host: CoordinatorHost) -> None:
     """Only the new machine knows a marker after the reload."""
     host.verdict = None
     outcome = host.send(commit(), 4)

@@ -246,14 +246,14 @@ class TestReplicas:
 
 
 class TestOperations:
-    def test_answer_waits_until_the_record_is_published(self, process: Process) -> None:
+    def test_response_waits_until_the_record_is_published(self, process: Process) -> None:
         outcome = process.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
         assert process.machine.values == {"a": 1}
         assert not outcome.done
         process.end_turn()
         assert result(outcome) == "a was None"
 
-    def test_answer_of_a_reader_waits_for_what_it_has_read(self, process: Process) -> None:
+    def test_response_of_a_reader_waits_for_what_it_has_read(self, process: Process) -> None:
         process.shard.execute(process.machine.set, "a", 1)
         read = process.shard.execute(lambda op: dict(process.machine.values))
         assert not read.done
@@ -261,7 +261,7 @@ class TestOperations:
         assert result(read) == {"a": 1}
         assert process.shard.execute(lambda op: 5).done, "nothing is unpublished"
 
-    def test_pending_answered_by_another_operation(self, process: Process) -> None:
+    def test_pending_completed_by_another_operation(self, process: Process) -> None:
         waits = process.shard.handle(call(ApiKey.SYNC_GROUP, "a"))
         process.end_turn()
         assert not waits.done
@@ -350,7 +350,7 @@ class TestFailure:
         process.end_turn()
         assert process.machine.values == {"a": 1}
 
-    def test_failure_after_soft_state_changed_loads_the_shard_anew(self, tmp_path: Path) -> None:
+    def test_failure_after_soft_state_changed_loads_the_shard_again(self, tmp_path: Path) -> None:
         process = Process(tmp_path, max_message_bytes=200)
         process.load()
         process.shard.execute(process.machine.set, "a", 1)
@@ -380,7 +380,7 @@ class TestFailure:
         assert process.shard.state == CLOSED
         assert not process.rpc.sleepers
 
-    def test_shard_that_cannot_be_loaded_anew_is_closed(
+    def test_shard_that_cannot_be_loaded_again_is_closed(
         self, process: Process, caplog: pytest.LogCaptureFixture
     ) -> None:
         process.shard.execute(process.machine.set, "a", 666)
@@ -396,12 +396,12 @@ class TestFailure:
         assert code(outcome) == ErrorCode.UNKNOWN_SERVER_ERROR
         assert process.shard.state == ACTIVE
 
-    def test_bug_in_a_replay_loads_the_shard_anew(self, process: Process) -> None:
+    def test_bug_in_a_replay_loads_the_shard_again(self, process: Process) -> None:
         outcome = process.shard.execute(process.machine.set, "a", 666)
         assert code(outcome) == ErrorCode.UNKNOWN_SERVER_ERROR
         assert process.shard.state == LOADING
 
-    def test_close_answers_everyone(self, process: Process) -> None:
+    def test_close_completes_everything(self, process: Process) -> None:
         written = process.shard.execute(process.machine.set, "a", 1)
         waits = process.shard.handle(call(ApiKey.SYNC_GROUP, "b"))
         process.shard.close()
@@ -431,7 +431,7 @@ class TestLoad:
         assert len(process.log.segments) > 5
         assert process.reload().values == {"k": 39}
 
-    def test_load_gives_way_and_then_goes_on(self, process: Process, monkeypatch: Any) -> None:
+    def test_load_gives_way_and_then_continues(self, process: Process, monkeypatch: Any) -> None:
         monkeypatch.setattr("kbroker.coordinator.loader.CHUNK_BYTES_MIN", 200)
         process.load_bytes = 200
         monkeypatch.setattr("kbroker.coordinator.shard.LOAD_STEP_MS", 0)

@@ -383,7 +383,7 @@ def test_init_producer_id_is_for_whoever_may_write_to_any_topic(process: Network
     assert process.ask(request_of(ApiKey.INIT_PRODUCER_ID, 4), 4).producer_id == 7
 
 
-def test_delete_topics_by_an_id_whose_name_is_secret_is_answered_without_it(
+def test_delete_topics_by_an_id_whose_name_is_secret_does_not_reveal_it(
     process: NetworkProcess,
 ) -> None:
     request = request_of(ApiKey.DELETE_TOPICS, 6)
@@ -509,7 +509,7 @@ def test_offset_fetch_of_all_topics_leaves_out_what_may_not_be_described(
     assert list(by_topic(response)) == [TOPIC_NAME if version < 10 else TOPIC_ID]
 
 
-def test_offset_fetch_of_several_groups_answers_each_by_itself(process: NetworkProcess) -> None:
+def test_offset_fetch_of_several_groups_returns_separate_results(process: NetworkProcess) -> None:
     request = request_of(ApiKey.OFFSET_FETCH, 8)
     group = type(request).OffsetFetchRequestGroup
     request.groups.append(group(group_id="other", topics=[]))

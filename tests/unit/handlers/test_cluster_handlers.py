@@ -119,7 +119,7 @@ class TestDescribeTopicPartitions:
             ("no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ]
 
-    def test_describe_topic_partitions_cursor_at_a_deleted_topic_goes_on_behind_it(
+    def test_describe_topic_partitions_cursor_at_a_deleted_topic_continues_behind_it(
         self, process: NetworkProcess
     ) -> None:
         response = process.ask(self.request(cursor=("aa", 5)), 0)

@@ -85,7 +85,7 @@ def test_request_that_nobody_serves_closes_the_connection(code: ErrorCode) -> No
     assert process.connection.close_reason == "UPDATE_METADATA: restarting"
 
 
-def test_request_that_the_controller_process_rejects_is_answered() -> None:
+def test_request_that_the_controller_process_rejects_gets_a_response() -> None:
     process = NetworkProcess()
 
     def reject(to: Any, **args: Any) -> Any:

@@ -92,7 +92,7 @@ class TestFindCoordinator:
         assert (response.host, response.port) == ("192.0.2.7", 9092)
 
     @pytest.mark.parametrize("version", range(4, 7))
-    def test_find_coordinator_of_several_keys_answers_each(
+    def test_find_coordinator_of_several_keys_returns_each(
         self, coordinated: NetworkProcess, version: int
     ) -> None:
         request = FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b"])

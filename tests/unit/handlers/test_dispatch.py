@@ -62,14 +62,14 @@ def test_handler_modules_without_an_api_are_in_support() -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
-def test_dispatch_every_announced_version_is_answered(
+def test_dispatch_every_announced_version_gets_a_response(
     process: NetworkProcess, key: ApiKey, version: int
 ) -> None:
     assert process.ask(minimal_request(key), version) is not None
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
-def test_dispatch_answer_to_a_muted_connection_says_how_long_to_wait(
+def test_dispatch_response_to_a_muted_connection_says_how_long_to_wait(
     process: NetworkProcess, key: ApiKey, version: int
 ) -> None:
     process.connection.throttle_time_ms = 1234
@@ -84,7 +84,7 @@ def test_dispatch_answer_to_a_muted_connection_says_how_long_to_wait(
 
 
 @pytest.mark.parametrize("key", [ApiKey.HEARTBEAT, ApiKey.OFFSET_DELETE])
-def test_dispatch_answer_that_was_forwarded_says_how_long_to_wait(
+def test_dispatch_response_that_was_forwarded_says_how_long_to_wait(
     process: NetworkProcess, key: ApiKey
 ) -> None:
     """The coordinator has encoded it. In one response another field comes first."""
@@ -150,9 +150,7 @@ def test_dispatch_random_bytes_after_a_header_never_raise(process: NetworkProces
 
 
 @pytest.mark.parametrize("version", [5, 9, 0x7FFF])
-def test_api_versions_newer_than_ours_is_answered_in_version_0(
-    process: NetworkProcess, version: int
-) -> None:
+def test_api_versions_newer_than_ours_gets_version_0(process: NetworkProcess, version: int) -> None:
     header = struct.pack(">hhih", 18, version, CORRELATION_ID, -1) + b"\0"
     data = process.send_bytes(header + b"\x05name\x02v\0new fields").value
     response = decode(ApiKey.API_VERSIONS, 0, data)
@@ -204,7 +202,7 @@ def test_api_versions_checks_the_name_of_the_client(
     assert bool(response.api_keys) == (code == 0)
 
 
-def test_dispatch_handler_that_raises_answers_unknown_server_error_with_one_traceback(
+def test_dispatch_handler_that_raises_returns_unknown_server_error_with_one_traceback(
     process: NetworkProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     def break_down(to: Any, **args: Any) -> Any:
@@ -225,7 +223,7 @@ def test_dispatch_error_that_the_version_cannot_carry_closes(process: NetworkPro
     assert "io-0 is restarting" in process.connection.close_reason
 
 
-def test_dispatch_request_that_awaits_is_answered_when_its_call_ends(
+def test_dispatch_request_that_awaits_completes_when_its_call_ends(
     process: NetworkProcess,
 ) -> None:
     result = {"name": "t", "topic_id": None, "error": 0, "message": None}

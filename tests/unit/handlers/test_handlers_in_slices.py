@@ -156,7 +156,7 @@ def test_owner_of_many_partitions_is_asked_a_few_parts_at_a_time(process: Networ
     assert [p.low_watermark for p in answered] == [n % 10 for n in range(MANY)]
 
 
-def test_owner_that_does_not_answer_is_waited_for_once(process: NetworkProcess) -> None:
+def test_owner_that_does_not_respond_is_waited_for_once(process: NetworkProcess) -> None:
     process.add_topic("t", b"t" * 16, [0])
     process.put_log(0, 0, 10)
 
@@ -281,7 +281,7 @@ def test_requests_that_wait_for_others_take_only_so_much_memory(process: Network
     assert len(process.lightened) == 2
 
 
-def test_request_that_was_answered_makes_room_for_others(process: NetworkProcess) -> None:
+def test_request_that_completed_makes_room_for_others(process: NetworkProcess) -> None:
     process.add_topic(OFFSETS_TOPIC, b"o" * 16, [0], internal=True)
     process.coordinators.answer = lambda *args: b"\0" * 4
 

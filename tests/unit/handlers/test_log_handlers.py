@@ -49,7 +49,7 @@ class TestDeleteRecords:
         return [(p.error_code, p.low_watermark) for p in answered.partitions]
 
     @pytest.mark.parametrize("version", range(3))
-    def test_delete_records_tells_the_owner_and_answers_the_low_watermark(
+    def test_delete_records_tells_the_owner_and_returns_the_low_watermark(
         self, process: NetworkProcess, version: int
     ) -> None:
         process.answers_each(
@@ -129,7 +129,7 @@ class TestOffsetForLeaderEpoch:
         return partition
 
     @pytest.mark.parametrize("version", range(5))
-    def test_offset_for_leader_epoch_is_the_owners_answer(
+    def test_offset_for_leader_epoch_is_the_owners_result(
         self, process: NetworkProcess, version: int
     ) -> None:
         answer = {"leader_epoch": 2, "end_offset": 13}
@@ -297,7 +297,7 @@ class TestDescribeProducers:
         sizes = [len(call["asked"]) for call in process.calls("describe_producers")]
         assert sizes == [10, 10, 5, 10, 10, 5]
 
-    def test_describe_producers_of_a_partition_that_is_named_again_answers_once(
+    def test_describe_producers_of_a_partition_that_is_named_again_is_in_the_response_once(
         self, process: NetworkProcess
     ) -> None:
         """Naming a partition takes four bytes, and the response has thousands of producers."""

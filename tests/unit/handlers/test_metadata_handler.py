@@ -110,7 +110,7 @@ class TestAutoCreation:
         process.answers("create_topics", create_topics)
 
     @pytest.mark.parametrize("version", range(14))
-    def test_metadata_missing_topic_is_created_and_answered_finished(
+    def test_metadata_missing_topic_is_created_and_returned_finished(
         self, process: NetworkProcess, version: int
     ) -> None:
         self.create(process)
@@ -128,7 +128,7 @@ class TestAutoCreation:
         topic = process.ask(by_name("new"), 9).topics[0]
         assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
-    def test_metadata_topic_that_was_just_deleted_is_gone_and_made_anew_later(
+    def test_metadata_topic_that_was_just_deleted_is_gone_and_recreated_later(
         self, process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """kafka-go's tests delete a topic and request it at once; it existed again."""
@@ -209,7 +209,7 @@ class TestTopicIds:
         assert topic.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_metadata_topic_named_twice_is_answered_once(process: NetworkProcess) -> None:
+def test_metadata_topic_named_twice_is_in_the_response_once(process: NetworkProcess) -> None:
     assert names(process.ask(by_name("t", "t"), 9)) == ["t"]
 
 
@@ -242,7 +242,7 @@ def test_metadata_of_many_partitions_is_encoded_once_until_the_image_changes(
     assert len(process.ask(by_name("big"), 12).topics[0].partitions) == 501
 
 
-def test_metadata_answers_that_are_kept_are_bounded(process: NetworkProcess) -> None:
+def test_metadata_responses_that_are_kept_are_bounded(process: NetworkProcess) -> None:
     for number in range(20):
         process.add_topic(f"big-{number}", bytes([number]) * 16, list(range(10, 310)))
     for number in range(20):

@@ -82,7 +82,7 @@ class TestCreateTopics:
         assert found == ["1000"] * 7 + ["7"] + ["1000"] * 12
 
     @pytest.mark.parametrize("version", range(8))
-    def test_create_topics_is_told_to_the_controller_and_answered(
+    def test_create_topics_is_told_to_the_controller_and_completed(
         self, process: NetworkProcess, version: int
     ) -> None:
         process.answers("create_topics", lambda to, **args: [result("t")])
@@ -129,7 +129,9 @@ class TestCreateTopics:
         if version >= 1:
             assert topic.error_message == "Topic 't' already exists."
 
-    def test_create_topics_named_twice_is_answered_once(self, process: NetworkProcess) -> None:
+    def test_create_topics_named_twice_is_in_the_response_once(
+        self, process: NetworkProcess
+    ) -> None:
         rejected = result("t", error=42, message="twice", topic_id=None)
         process.answers("create_topics", lambda to, **args: [rejected, rejected])
         assert [t.name for t in process.ask(self.request("t", "t"), 4).topics] == ["t"]
@@ -143,7 +145,7 @@ class TestCreateTopics:
         assert [(t.name, t.error_code) for t in topics] == [("a", 7), ("b", 7)]
 
     @pytest.mark.parametrize("timeout_ms", [0, -1, 0x7FFFFFFF])
-    def test_create_topics_any_timeout_leaves_time_to_answer(
+    def test_create_topics_any_timeout_leaves_time_to_respond(
         self, process: NetworkProcess, timeout_ms: int
     ) -> None:
         process.answers("create_topics", lambda to, **args: [result("t")])
@@ -255,7 +257,7 @@ class TestCreatePartitions:
         )
 
     @pytest.mark.parametrize("version", range(4))
-    def test_create_partitions_is_told_to_the_controller_and_answered(
+    def test_create_partitions_is_told_to_the_controller_and_completed(
         self, process: NetworkProcess, version: int
     ) -> None:
         rejected = result("b", error=37, message="too few")

@@ -91,7 +91,7 @@ def test_request_reaches_hosting_as_the_controller_meant_it(request_, version):
     assert hosts.taken == [request_]
 
 
-def test_answer_of_hosting_reaches_the_controller():
+def test_response_of_hosting_reaches_the_controller():
     answer = ControlAnswer(partitions={("t", 0): ErrorCode.KAFKA_STORAGE_ERROR})
 
     assert answer_of(Hosts(answer), LeaderAndIsr(SENDER, [LED], IDS), 4) == answer

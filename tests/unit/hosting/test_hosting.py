@@ -168,7 +168,7 @@ def test_partition_without_a_slot_is_a_storage_error(tmp_path: Any) -> None:
     assert broker.role(("u", 0)) is None
 
 
-def test_log_that_cannot_be_opened_is_in_the_answer(broker: Broker) -> None:
+def test_log_that_cannot_be_opened_is_in_the_response(broker: Broker) -> None:
     broker.processes.unavailable = {"t-0": int(ErrorCode.KAFKA_STORAGE_ERROR), "u-0": 1}
     assert broker.ask(led(1)).partitions == {KEY: ErrorCode.KAFKA_STORAGE_ERROR}
 

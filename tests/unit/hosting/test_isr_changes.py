@@ -89,7 +89,7 @@ def test_changes_asked_for_together_are_one_request() -> None:
     assert bench.sleeping == []  # nothing is left to do
 
 
-def test_second_request_waits_for_the_answer_to_the_first() -> None:
+def test_second_request_waits_for_the_response_to_the_first() -> None:
     bench = Bench()
     bench.desk.ask(wanted([1, 2]))
     bench.wake()
@@ -104,7 +104,7 @@ def test_second_request_waits_for_the_answer_to_the_first() -> None:
     assert late.value == done([1, 3])
 
 
-def test_request_that_nobody_answered_is_repeated() -> None:
+def test_request_without_a_response_is_repeated() -> None:
     """The controller may have made the change: only a response tells."""
     bench = Bench()
     outcome = bench.desk.ask(wanted([1, 2]))
@@ -135,7 +135,7 @@ def test_process_that_starts_is_told_what_the_controller_has_changed() -> None:
     assert bench.held(1) == ([1, 2, 3], 7)
 
 
-def test_answer_of_an_earlier_leader_epoch_changes_nothing() -> None:
+def test_response_of_an_earlier_leader_epoch_changes_nothing() -> None:
     bench = Bench()
     bench.desk.ask(wanted([1, 2]))
     bench.wake()

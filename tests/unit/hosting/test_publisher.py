@@ -90,7 +90,7 @@ def changed(*names):
     return Changes(names, names)
 
 
-def test_network_is_told_once_io_workers_have_answered(parts):
+def test_network_is_told_once_io_workers_have_replied(parts):
     image, rpc, _, publisher = parts
     add(image, "a")
     done = publisher.publish(changed("a"))

@@ -51,7 +51,7 @@ def test_request_of_an_anonymous_client_carries_no_principal() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_answer_of_any_size_comes_out_as_it_went_in(size: int) -> None:
+def test_response_of_any_size_comes_out_as_it_went_in(size: int) -> None:
     assembler = Assembler()
     found = [assembler.response(part) for part in response_parts(Response(9, 0, bytes(size)))]
     assert found[-1] == Response(9, 0, bytes(size))

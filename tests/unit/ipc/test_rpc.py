@@ -158,7 +158,7 @@ def test_operation_that_nobody_serves_is_rejected_by_name() -> None:
         {"id": 1, "error": 31_000, "message": "?"},
     ],
 )
-def test_answer_of_another_build_ends_the_call(reply: dict[str, Any]) -> None:
+def test_response_of_another_build_ends_the_call(reply: dict[str, Any]) -> None:
     rpc = rpc_of(FakeMailbox(FakeProcesses()))
     call = rpc.call(CALLEE, calls.WRITE_MARKERS, calls.WriteMarkers([]))
     rpc.on_message(message(CALLEE, MSG_REPLY, json.dumps(reply).encode()))

@@ -95,7 +95,7 @@ def test_slow_one_waits_for_quick_ones_only_so_long() -> None:
     assert took_ns <= (PATIENCE + 2) * SLICE_NS
 
 
-def test_answer_that_was_waited_for_does_not_jump_the_queue() -> None:
+def test_response_that_was_waited_for_does_not_jump_the_queue() -> None:
     work = Work()
     answer = Pending()
 

@@ -59,7 +59,7 @@ def test_long_loss_ends_the_session_before_its_owner_knows() -> None:
     assert store.session_id > session_id
 
 
-def test_crash_ends_the_session_after_its_timeout_and_nothing_is_answered() -> None:
+def test_crash_ends_the_session_after_its_timeout_and_nothing_gets_a_response() -> None:
     ensemble = SimulatedEnsemble(1)
     store, other = connected(ensemble), connected(ensemble)
     outcome(ensemble, store.create("/a", ephemeral=True))

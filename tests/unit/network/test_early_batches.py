@@ -51,7 +51,7 @@ def test_batches_wait_for_their_log_and_keep_their_order(bench):
     assert bench.results() == [(4, 0, 4)]
 
 
-def test_what_is_in_the_log_already_is_recognised_and_answered_with_its_place(bench):
+def test_what_is_in_the_log_already_is_recognised_and_returned_with_its_place(bench):
     bench.loop.put(bench.log.appender)
     for number in range(5):
         bench.produce(number, numbered(number))
@@ -87,7 +87,7 @@ def test_topic_that_was_deleted_meanwhile_is_unknown(bench):
     assert bench.results() == [(1, UNKNOWN_TOPIC, -1)]
 
 
-def test_topic_that_was_made_anew_meanwhile_does_not_get_them(bench):
+def test_topic_that_was_recreated_meanwhile_does_not_get_them(bench):
     bench.produce(1, numbered(0), incarnation=0)
     assert bench.results() == [(1, UNKNOWN_TOPIC, -1)]
 
@@ -171,7 +171,7 @@ def test_region_that_is_mapped_for_reading_ends_who_writes_to_it():
     region[:4] = b"mine"
 
 
-def test_what_was_appended_and_not_synced_is_synced_before_it_is_answered(tmp_path):
+def test_what_was_appended_and_not_synced_is_synced_before_it_gets_a_response(tmp_path):
     """With flush.messages=1 a response promises durability, and the worker that appended it died
     before the sync.
     """
@@ -193,7 +193,7 @@ def test_what_was_appended_and_not_synced_is_synced_before_it_is_answered(tmp_pa
     bench.store.stop(clean=False)
 
 
-def test_duplicate_in_the_page_cache_is_answered_as_the_topic_answers(tmp_path):
+def test_duplicate_in_the_page_cache_returns_what_the_topic_returns(tmp_path):
     bench = Bench(tmp_path)
     append(bench.log, numbered(0))
     bench.log = bench.store.restart(clean=False)

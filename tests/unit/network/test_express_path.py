@@ -234,7 +234,9 @@ def test_error_of_a_coordinator_is_put_by_the_handler(bench: Bench) -> None:
     assert client.recv(100) == b"\0\0\0\x07\0\0\0\x07put"
 
 
-def test_restarted_io_worker_is_asked_again_what_the_last_one_did_not_answer(bench: Bench) -> None:
+def test_restarted_io_worker_is_asked_again_what_the_last_one_did_not_complete(
+    bench: Bench,
+) -> None:
     client = bench.connect()
     client.send(frame(heartbeat("one"), 3))
     bench.turn()
@@ -283,7 +285,7 @@ def test_coordinator_that_is_silent_is_given_up(bench: Bench) -> None:
     assert [code for _, _, code, _ in bench.rejected] == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_answer_that_comes_after_all_is_over_reaches_nobody(bench: Bench) -> None:
+def test_late_response_reaches_nobody(bench: Bench) -> None:
     client = bench.connect()
     client.send(frame(heartbeat(), 3))
     bench.turn()
@@ -316,7 +318,7 @@ def test_connection_that_is_closed_leaves_nothing_behind(bench: Bench) -> None:
     assert is_express(next(response_parts(Response(request.token, 0, b""))))
 
 
-def test_answers_to_handlers_go_on_to_them(bench: Bench) -> None:
+def test_responses_to_handlers_continue_to_them(bench: Bench) -> None:
     bench.connect().send(frame(heartbeat(), 3))
     bench.turn()
     (request,) = bench.asked()
@@ -366,7 +368,7 @@ def test_damaged_requests_are_handed_on_or_dispatched_never_lost() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_answer_says_how_long_a_muted_client_should_wait(bench: Bench, version: int) -> None:
+def test_response_says_how_long_a_muted_client_should_wait(bench: Bench, version: int) -> None:
     """The coordinator, which wrote the response, does not know."""
     client = bench.connect()
     client.send(frame(heartbeat(), version))

@@ -74,7 +74,7 @@ def starved_harness(clients: int):
     return harness, sockets
 
 
-def test_full_arena_goes_on_at_once_when_an_answer_frees_it():
+def test_full_arena_continues_at_once_when_a_response_frees_it():
     harness, _clients = starved_harness(4)
     taken = harness.descriptors()
     assert len(taken) < 4

@@ -149,7 +149,7 @@ def test_index_is_read_once_until_it_grows(bench):
     assert bench.reads() == 2
 
 
-def test_search_goes_on_in_later_segments_until_everything_was_decided(tmp_path):
+def test_search_continues_in_later_segments_until_everything_was_decided(tmp_path):
     bench = Bench(tmp_path, **{"segment.bytes": 400})
     append(bench.log, sent(1, 0))
     for sequence in range(1, 10):

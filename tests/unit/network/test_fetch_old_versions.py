@@ -72,7 +72,7 @@ def test_old_fetch_at_the_end_waits_for_a_message(bench, version):
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_old_fetch_that_waits_in_vain_is_answered_empty(bench, version):
+def test_old_fetch_that_waits_in_vain_returns_nothing(bench, version):
     log = bench.log()
     fill(log)
     assert bench.start({("t", 0): 3}, version, max_wait_ms=500) is None
@@ -100,7 +100,7 @@ def test_markers_are_passed_over_even_at_the_end_of_a_segment(bench, version):
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_markers_at_the_end_of_the_log_give_an_empty_answer(bench, version):
+def test_markers_at_the_end_of_the_log_give_an_empty_response(bench, version):
     log = bench.log()
     fill(log)
     mark(log)
@@ -209,7 +209,7 @@ def test_budget_is_shared_so_that_no_partition_starves(bench):
     assert max(found) <= 7  # a quarter of 4 MiB, and a batch more
 
 
-def test_response_is_bounded_and_no_partition_waits_for_ever(bench):
+def test_response_is_bounded_and_no_partition_waits_forever(bench):
     logs = bench.topic("t", 40)
     for log in logs:
         fill(log, 1, value=b"v" * MIB)

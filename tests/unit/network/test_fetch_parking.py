@@ -100,7 +100,7 @@ def test_partition_limit_caps_what_is_counted(bench):
     assert bench.completed() == {}
 
 
-def test_deadline_answers_with_what_is_there(bench):
+def test_deadline_returns_what_is_there(bench):
     log = bench.log()
     token = park(bench, {("t", 0): 0}, min_bytes=1000, max_wait_ms=300)
     log.append(1, 200)
@@ -130,13 +130,13 @@ def test_deadlines_come_in_order_whatever_order_requests_came_in(bench):
 
 
 @pytest.mark.parametrize("fields", [{"max_wait_ms": 0}, {"max_wait_ms": -1}, {"min_bytes": 0}])
-def test_fetch_that_need_not_wait_is_answered_at_once(bench, fields):
+def test_fetch_that_need_not_wait_completes_at_once(bench, fields):
     bench.log()
 
     assert bench.start({("t", 0): 0}, **{"max_wait_ms": 500, **fields}) is not None
 
 
-def test_fetch_with_an_error_is_answered_at_once(bench):
+def test_fetch_with_an_error_completes_at_once(bench):
     bench.topic("t", 2)
 
     response = bench.fetch({("t", 0): 0, ("t", 1): 99}, max_wait_ms=500)
@@ -278,7 +278,7 @@ def test_topic_put_again_unchanged_leaves_waiting_requests_alone(bench):
     assert bench.engine.counts()["parked"] == 1
 
 
-def test_cancelled_request_is_never_answered(bench):
+def test_cancelled_request_never_gets_a_response(bench):
     log = bench.log()
     token = park(bench, {("t", 0): 0})
 
@@ -292,7 +292,7 @@ def test_cancelled_request_is_never_answered(bench):
     assert bench.engine.counts()["parked"] == 0
 
 
-def test_partition_named_twice_waits_and_is_answered_twice(bench):
+def test_partition_named_twice_waits_and_is_in_the_response_twice(bench):
     log = bench.log()
     body = bench.request([(("t", 0), 0), (("t", 0), 0)], max_wait_ms=500, session_epoch=0)
     assert bench.engine.handle_bytes(body, 12, 7012, 77, bench.now_ms) is None
@@ -304,7 +304,7 @@ def test_partition_named_twice_waits_and_is_answered_twice(bench):
     assert [len(p.records) for p in response.responses[0].partitions] == [100, 100]
 
 
-def test_session_waits_and_is_answered_with_news_only(bench):
+def test_session_waits_and_returns_news_only(bench):
     logs = bench.topic("t", 3)
     opened = bench.fetch({("t", i): 0 for i in range(3)}, session_epoch=0)
     token = park(bench, {}, session_id=opened.session_id, session_epoch=1)
@@ -332,7 +332,7 @@ def test_request_overtaken_in_its_session_gets_invalid_epoch(bench):
     assert bench.engine.counts()["parked"] == 1
 
 
-def test_session_closed_while_a_request_waits_still_answers_it(bench):
+def test_session_closed_while_a_request_waits_still_completes_it(bench):
     log = bench.log()
     session = bench.fetch({("t", 0): 0}, session_epoch=0).session_id
     token = park(bench, {}, session_id=session, session_epoch=1)
@@ -344,7 +344,7 @@ def test_session_closed_while_a_request_waits_still_answers_it(bench):
     assert len(bench.only(bench.completed()[token]).records) == 100
 
 
-def test_full_request_that_waited_gets_its_session_when_it_is_answered(bench):
+def test_full_request_that_waited_gets_its_session_when_it_gets_a_response(bench):
     log = bench.log()
     token = park(bench, {("t", 0): 0}, session_epoch=0)
     log.append()

@@ -102,7 +102,7 @@ def test_fetch_ends_at_the_byte_limit_inside_a_batch(bench):
     assert records(bench, 0, max_bytes=10000) == whole
 
 
-def test_fetch_total_limit_is_shared_and_every_partition_is_answered(bench):
+def test_fetch_total_limit_is_shared_and_every_partition_gets_a_response(bench):
     logs = bench.topic("t", 4)
     for log in logs:
         log.append_many(10, size=1000)
@@ -183,7 +183,7 @@ def test_fetch_searches_an_index_of_many_blocks(bench):
         assert records(bench, offset)[:8] == offset.to_bytes(8, "big")
 
 
-def test_fetch_goes_on_in_the_next_segment(bench):
+def test_fetch_continues_in_the_next_segment(bench):
     log = bench.log()
     for _ in range(3):
         log.append_many(5, records=2)
@@ -230,7 +230,7 @@ def test_fetch_after_a_roll_without_data_waits_at_the_end(bench):
     assert records(bench, 4) == log.batches[4].data
 
 
-def test_fetch_below_a_deleted_segment_is_out_of_range_and_above_it_goes_on(bench):
+def test_fetch_below_a_deleted_segment_is_out_of_range_and_above_it_continues(bench):
     log = bench.log()
     log.append_many(5)
     log.roll()
@@ -268,7 +268,7 @@ def test_segment_that_vanished_before_the_slot_says_so_is_a_storage_error(bench)
     assert error(bench, 0) == STORAGE
 
 
-def test_log_that_was_replaced_under_its_name_is_read_anew(bench):
+def test_log_that_was_replaced_under_its_name_is_read_again(bench):
     log = bench.log()
     log.append_many(5)
     records(bench, 0)
@@ -364,7 +364,7 @@ def test_idle_files_are_closed(bench):
 @pytest.mark.parametrize(
     ("state", "code"), [("OFFLINE", STORAGE), ("LOADING", NOT_LEADER), ("CLOSED", NOT_LEADER)]
 )
-def test_slot_that_is_not_online_answers_its_error(bench, state, code):
+def test_slot_that_is_not_online_returns_its_error(bench, state, code):
     from kbroker._ext.shared import partition_table
 
     log = bench.log()
@@ -374,7 +374,7 @@ def test_slot_that_is_not_online_answers_its_error(bench, state, code):
     assert error(bench, 0) == code
 
 
-def test_slot_that_was_freed_answers_unknown_partition(bench):
+def test_slot_that_was_freed_returns_unknown_partition(bench):
     from kbroker._ext.shared import partition_table
 
     log = bench.log()
@@ -384,7 +384,7 @@ def test_slot_that_was_freed_answers_unknown_partition(bench):
     assert error(bench, 0) == UNKNOWN
 
 
-def test_slot_whose_owner_died_while_writing_answers_a_retriable_error(tmp_path):
+def test_slot_whose_owner_died_while_writing_returns_a_retriable_error(tmp_path):
     from kbroker._ext.fetch import fetch_engine
     from kbroker._ext.shared import partition_table
 
@@ -408,7 +408,7 @@ def test_current_leader_epoch_is_checked(bench, asked, code):
     assert partition.error_code == code
 
 
-def test_slot_that_its_owner_has_not_taken_yet_answers_a_retriable_error(bench):
+def test_slot_that_its_owner_has_not_taken_yet_returns_a_retriable_error(bench):
     """The topic is known before its log is opened at a start; clients must not take it for
     deleted.
     """
@@ -433,7 +433,7 @@ def test_slot_given_to_another_replica_is_not_read(bench, incarnation, code):
     assert bench.only(bench.fetch({("t", 0): 0})).error_code == code
 
 
-def test_partition_led_elsewhere_answers_not_leader(bench):
+def test_partition_led_elsewhere_returns_not_leader(bench):
     bench.log()
     bench.engine.put_topic("t", bench.ids["t"], [0, -1])
 
@@ -442,7 +442,7 @@ def test_partition_led_elsewhere_answers_not_leader(bench):
     assert bench.only(bench.fetch({("t", -1): 0})).error_code == UNKNOWN
 
 
-def test_topic_removed_answers_unknown_and_lets_go_of_its_files(bench):
+def test_topic_removed_returns_unknown_and_lets_go_of_its_files(bench):
     bench.log().append()
     records(bench, 0)
     bench.engine.remove_topic("t")

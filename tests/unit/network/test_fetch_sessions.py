@@ -136,7 +136,7 @@ def test_session_emptied_by_its_client_is_closed(bench):
     assert bench.engine.counts()["sessions"] == 0
 
 
-def test_partitions_that_were_answered_move_to_the_end(bench):
+def test_partitions_in_the_response_move_to_the_end(bench):
     logs = bench.topic("t", 4)
     session = open_session(bench, {("t", i): 0 for i in range(4)})
     for log in logs:
@@ -227,7 +227,7 @@ def test_session_used_last_is_not_the_one_evicted(tmp_path):
     assert go_on(bench, second, 1).error_code == NOT_FOUND
 
 
-def test_cache_of_no_sessions_answers_without_one(tmp_path):
+def test_cache_of_no_sessions_responds_without_one(tmp_path):
     bench = FetchBench(tmp_path, max_sessions=0)
     bench.log()
 
@@ -255,7 +255,7 @@ def test_session_sees_a_topic_that_is_created_later(bench, version):
 
 
 @pytest.mark.parametrize(("version", "code"), [(12, 0), (13, 103)])
-def test_session_on_a_topic_created_anew_answers_by_name_but_not_by_id(bench, version, code):
+def test_session_on_a_topic_recreated_responds_by_name_but_not_by_id(bench, version, code):
     bench.log()
     session = open_session(bench, {("t", 0): 0}, version)
     old = bench.ids["t"]

@@ -253,7 +253,7 @@ def test_owner_is_asked_for_an_older_epoch_while_the_fetch_waits(bench):
     assert reports(bench) == []
 
 
-def test_answer_of_the_owner_is_kept(bench):
+def test_response_of_the_owner_is_kept(bench):
     log = led(bench)
     follower = Follower(bench)
     follower.start({("t", 0): 4}, last_fetched_epoch=2, max_wait_ms=500)
@@ -269,7 +269,7 @@ def test_answer_of_the_owner_is_kept(bench):
     assert bench.engine.take_epoch_questions() == []
 
 
-def test_answer_for_another_leader_epoch_is_not_used(bench):
+def test_response_for_another_leader_epoch_is_not_used(bench):
     led(bench)
     follower = Follower(bench)
     follower.start({("t", 0): 4}, last_fetched_epoch=2, max_wait_ms=500)
@@ -283,7 +283,7 @@ def test_answer_for_another_leader_epoch_is_not_used(bench):
     assert [asked[2] for asked in bench.engine.take_epoch_questions()] == [6]
 
 
-def test_question_without_an_answer_ends_the_wait_and_is_asked_again(bench):
+def test_question_without_a_response_ends_the_wait_and_is_asked_again(bench):
     led(bench)
     follower = Follower(bench)
     follower.start({("t", 0): 4}, last_fetched_epoch=2, max_wait_ms=500)
@@ -328,7 +328,7 @@ def test_fetch_waits_for_all_the_epochs_it_has_asked_for(bench):
     assert ends == [None, (0, 0), None]
 
 
-def test_owner_that_does_not_answer_ends_with_the_deadline(bench):
+def test_owner_that_does_not_respond_ends_with_the_deadline(bench):
     led(bench)
     Follower(bench).start({("t", 0): 4}, last_fetched_epoch=2, max_wait_ms=300)
 

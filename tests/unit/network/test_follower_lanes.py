@@ -337,7 +337,7 @@ def test_follower_that_lost_its_right_has_left(harness: Harness) -> None:
 # ---- old epochs --------------------------------------------------------------------------------
 
 
-def test_loop_asks_for_epochs_and_answers_when_it_knows(harness: Harness) -> None:
+def test_loop_asks_for_epochs_and_responds_when_it_knows(harness: Harness) -> None:
     asked: list[Any] = []
     harness.loop.on_epoch_questions = lambda: asked.extend(harness.fetch.take_epoch_questions())
     harness.table.set_role(0, LEADER, 5, 0)

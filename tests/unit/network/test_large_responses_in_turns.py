@@ -68,7 +68,7 @@ def drain(client: socket.socket) -> int:
             return size
 
 
-def test_large_answer_goes_out_in_pieces(harness):
+def test_large_response_goes_out_in_pieces(harness):
     client = connect(harness)
     client.send(fetch(0))
 
@@ -81,7 +81,7 @@ def test_large_answer_goes_out_in_pieces(harness):
     assert sum(sent) == received
 
 
-def test_small_request_is_answered_between_the_pieces(harness):
+def test_small_request_is_served_between_the_pieces(harness):
     serving(harness)
     large, small = connect(harness), connect(harness)
     large.send(fetch(0))
@@ -102,7 +102,7 @@ def ask(harness: Harness, client: socket.socket) -> float:
     return begun
 
 
-def test_large_answers_share_a_small_piece_while_short_ones_are_expected(harness):
+def test_large_responses_share_a_small_piece_while_short_ones_are_expected(harness):
     serving(harness)
     small, *large = (connect(harness) for _ in range(3))
     for client in large:
@@ -120,7 +120,7 @@ def test_large_answers_share_a_small_piece_while_short_ones_are_expected(harness
     assert min(received) >= BATCH_BYTES // 4, "they take turns"
 
 
-def test_large_answer_has_the_whole_turn_again_when_nobody_asks_for_long(harness):
+def test_large_response_has_the_whole_turn_again_when_nobody_asks_for_long(harness):
     serving(harness)
     small, large = connect(harness), connect(harness)
     ask(harness, small)

@@ -37,9 +37,7 @@ def expire(harness, after_s, since=None):
 @pytest.mark.parametrize(
     ("timeout_ms", "patience_s"), [(5000, 5), (1, 1), (-1, 1), (2**31 - 1, 60)]
 )
-def test_produce_that_nobody_answers_is_answered_at_its_own_timeout(
-    harness, timeout_ms, patience_s
-):
+def test_produce_without_a_result_completes_at_its_own_timeout(harness, timeout_ms, patience_s):
     """Within a second and a minute."""
     client = harness.connect()
     before = time.monotonic_ns()
@@ -53,7 +51,7 @@ def test_produce_that_nobody_answers_is_answered_at_its_own_timeout(
     assert errors(client) == [(1, [REQUEST_TIMED_OUT])]
 
 
-def test_partition_that_was_answered_keeps_its_answer_when_another_times_out(harness):
+def test_partition_with_a_result_keeps_it_when_another_times_out(harness):
     client = harness.connect()
     client.send(produce(9, records={0: b"a" * 70, 1: b"b" * 70}))
     harness.turn()
@@ -69,7 +67,7 @@ def test_partition_that_was_answered_keeps_its_answer_when_another_times_out(har
     assert one.error_code == REQUEST_TIMED_OUT
 
 
-def test_result_after_the_timeout_frees_the_bytes_and_answers_nobody(harness):
+def test_result_after_the_timeout_frees_the_bytes_and_completes_nothing(harness):
     client = harness.connect()
     client.send(produce(9))
     harness.turn()
@@ -110,7 +108,7 @@ def test_result_that_comes_twice_does_not_touch_the_next_request_in_its_place(ha
     assert harness.arena.allocated == 0
 
 
-def test_connection_goes_on_after_a_timeout_while_its_worker_stands_still(harness):
+def test_connection_continues_after_a_timeout_while_its_worker_stands_still(harness):
     client = harness.connect()
     client.send(produce(9, correlation_id=1))
     harness.turn()

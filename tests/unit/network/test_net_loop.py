@@ -36,7 +36,7 @@ def harness():
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-def test_produce_every_version_reaches_the_owner_and_is_answered(harness, version):
+def test_produce_every_version_reaches_the_owner_and_gets_a_response(harness, version):
     client = harness.connect()
 
     client.send(produce(version, correlation_id=77, records={0: ZERO, 1: ONE}))
@@ -56,7 +56,7 @@ def test_produce_every_version_reaches_the_owner_and_is_answered(harness, versio
 
 @pytest.mark.parametrize("version", [8, 9, 13])
 @pytest.mark.parametrize("more", [[], [4, 700, 70000]])
-def test_produce_rejected_records_are_named_in_the_answer(harness, version, more):
+def test_produce_rejected_records_are_named_in_the_response(harness, version, more):
     client = harness.connect()
 
     client.send(produce(version))
@@ -76,7 +76,7 @@ def test_produce_rejected_records_are_named_in_the_answer(harness, version, more
     assert {e.batch_index_error_message for e in part.record_errors} == {text.decode()}
 
 
-def test_produce_pipelined_is_answered_in_order_though_results_come_in_reverse(harness):
+def test_produce_pipelined_gets_responses_in_order_though_results_come_in_reverse(harness):
     client = harness.connect()
 
     client.send(b"".join(produce(9, correlation_id=i) for i in range(4)))
@@ -112,7 +112,7 @@ def test_other_request_waits_for_produces_before_it_and_holds_those_behind(harne
     assert len(harness.descriptors()) == 1
 
 
-def test_produce_without_acks_has_no_answer(harness):
+def test_produce_without_acks_has_no_response(harness):
     client = harness.connect()
 
     client.send(produce(9, acks=0))
@@ -148,7 +148,7 @@ def test_produce_without_acks_that_fails_closes_the_connection(harness):
         ({"records": {0: SMALLEST_BATCH[:-1]}}, CORRUPT_MESSAGE),
     ],
 )
-def test_produce_that_cannot_be_placed_is_answered_at_once(harness, arguments, error):
+def test_produce_that_cannot_be_placed_completes_at_once(harness, arguments, error):
     client = harness.connect()
 
     client.send(produce(9, **arguments))
@@ -159,7 +159,7 @@ def test_produce_that_cannot_be_placed_is_answered_at_once(harness, arguments, e
     assert harness.descriptors() == []
 
 
-def test_produce_unknown_topic_id_is_answered_at_once(harness):
+def test_produce_unknown_topic_id_completes_at_once(harness):
     client = harness.connect()
 
     client.send(produce(13, topic_id=b"\xff" * 16))
@@ -169,7 +169,7 @@ def test_produce_unknown_topic_id_is_answered_at_once(harness):
     assert [p.error_code for p in partitions_of(response)] == [UNKNOWN_TOPIC_ID]
 
 
-def test_restarted_worker_fails_what_it_had_not_answered(harness):
+def test_restarted_worker_fails_what_it_had_not_completed(harness):
     client = harness.connect()
 
     client.send(produce(9))
@@ -315,7 +315,7 @@ def test_requests_of_any_sizes_arrive_whole_however_they_are_cut(harness, sizes)
     assert harness.arena.allocated == 0
 
 
-def test_full_arena_stops_reading_and_goes_on_when_bytes_are_freed():
+def test_full_arena_stops_reading_and_continues_when_bytes_are_freed():
     harness = Harness(arena_bytes=1 << 17, frame_max=(1 << 16) - 4)
     clients = [harness.connect() for _ in range(4)]
     frame = produce(9, records={0: b"x" * 50_000})

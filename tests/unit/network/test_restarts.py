@@ -48,7 +48,7 @@ def test_wake_up_that_died_with_its_worker_is_made_up_for():
     assert harness.table.waiters(0) == 1, "the next advance wakes it"
 
 
-def test_answers_held_back_do_not_reach_the_next_network_process():
+def test_responses_held_back_do_not_reach_the_next_network_process():
     ours, network = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     network.setblocking(False)
     cells = memoryview(mmap.mmap(-1, 4096)).cast("q")

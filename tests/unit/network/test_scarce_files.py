@@ -96,7 +96,7 @@ def test_client_that_lacks_files_because_of_its_own_is_not_closed(harness):
     assert relieve(harness, 1) == []
 
 
-def test_client_whose_answer_has_just_begun_keeps_its_files(harness):
+def test_client_whose_response_has_just_begun_keeps_its_files(harness):
     reads, reads_too, late = (harness.connect() for _ in range(3))
     ask(harness, reads, 0, 0)
     ask(harness, reads_too, 1, 0)

@@ -66,7 +66,7 @@ def test_muted_connection_is_not_received_from(harness: Harness) -> None:
     assert harness.loop.bytes_received == 0, "the kernel keeps it, and stops the client at last"
 
 
-def test_muted_connection_goes_on_by_itself_when_its_time_is_over(harness: Harness) -> None:
+def test_muted_connection_continues_by_itself_when_its_time_is_over(harness: Harness) -> None:
     """There is no socket event then; the loop wakes up for it."""
     client = harness.connect()
     harness.turn()
@@ -141,7 +141,7 @@ def test_muted_in_the_middle_of_what_it_pipelined_it_stops_there(harness: Harnes
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_produce_answer_says_how_long_to_wait(harness: Harness, version: int) -> None:
+def test_produce_response_says_how_long_to_wait(harness: Harness, version: int) -> None:
     client = harness.connect()
     client.send(produce(version))
     harness.turn()
@@ -157,7 +157,7 @@ def test_produce_answer_says_how_long_to_wait(harness: Harness, version: int) ->
 
 
 @pytest.mark.parametrize("version", range(19))
-def test_fetch_answer_says_how_long_to_wait(harness: Harness, version: int) -> None:
+def test_fetch_response_says_how_long_to_wait(harness: Harness, version: int) -> None:
     """For a parked fetch: the throttle time is known only when it completes."""
     client = harness.connect()
     partition = FetchRequest.FetchPartition(partition=0, partition_max_bytes=1000)
@@ -183,7 +183,7 @@ def test_fetch_answer_says_how_long_to_wait(harness: Harness, version: int) -> N
         assert waits_about(response.throttle_time_ms, LONG_MS)
 
 
-def test_answers_without_a_throttle_say_zero(harness: Harness) -> None:
+def test_responses_without_a_throttle_say_zero(harness: Harness) -> None:
     client = harness.connect()
     client.send(produce(9))
     harness.turn()
@@ -228,7 +228,7 @@ def test_muted_connection_that_is_closed_leaves_nothing_behind(harness: Harness)
     assert len(harness.dispatched) == 1
 
 
-def test_fetch_that_waits_is_answered_though_its_connection_is_muted(harness: Harness) -> None:
+def test_fetch_that_waits_completes_though_its_connection_is_muted(harness: Harness) -> None:
     client = harness.connect()
     client.send(fetch(SHORT_MS))
     harness.turn()

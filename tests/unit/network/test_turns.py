@@ -50,7 +50,7 @@ def fetch_waiting(wait_ms: int) -> bytes:
     return framed(head + codec.encode(request, 4))
 
 
-def test_network_turns_answer_a_parked_fetch_on_its_way():
+def test_network_turns_complete_a_parked_fetch_on_its_way():
     harness = Harness()
     harness.table.reset(0, state=ONLINE, role=LEADER, slot_incarnation=7)
     client = harness.connect()
@@ -119,7 +119,7 @@ def io_side(io_table):
         )
 
 
-def test_io_turns_answer_a_lane_and_wait_for_the_rest_of_their_time(io_side):
+def test_io_turns_serve_a_lane_and_wait_for_the_rest_of_their_time(io_side):
     loop, epoll, network = io_side
     descriptor = DESCRIPTOR.pack(9, 0, 0, 1, 1000, 0, 8, 1, 9, 0, 0)
     network.send(ENVELOPE.pack(MSG_PRODUCE, NETWORK, 0, 3, 5, 1) + descriptor)

@@ -74,7 +74,7 @@ def test_transactions_of_two_producers_are_asked_for_one_by_one(bench):
     assert bench.results() == [(2, 0, 0), (1, 0, 1)]
 
 
-def test_answer_may_come_at_once(bench):
+def test_response_may_come_at_once(bench):
     bench.loop.verification.set_verifier(lambda *question: bench.loop.verified(question[5], 0))
 
     bench.produce(1, sent(7, 0))
@@ -82,7 +82,7 @@ def test_answer_may_come_at_once(bench):
     assert bench.results() == [(1, 0, 0)]
 
 
-def test_marker_in_between_makes_the_answer_void_and_it_is_asked_for_again(bench):
+def test_marker_in_between_makes_the_response_void_and_it_is_asked_for_again(bench):
     bench.produce(1, sent(7, 0))
     end_transaction(bench.log, 7, commit=False)
     bench.answer()
@@ -279,7 +279,7 @@ def test_without_a_verifier_nobody_is_asked(bench):
     assert bench.results() == [(1, 0, 0)]
 
 
-def test_verifier_that_fails_rejects_and_goes_on(bench, caplog):
+def test_verifier_that_fails_rejects_and_continues(bench, caplog):
     def fail(*question: object) -> None:
         raise RuntimeError("no")
 
@@ -291,7 +291,7 @@ def test_verifier_that_fails_rejects_and_goes_on(bench, caplog):
     assert bench.loop.verification.held_count == 0
 
 
-def test_answer_to_nothing_is_ignored(bench):
+def test_response_to_nothing_is_ignored(bench):
     bench.loop.verified(99, 0)
     bench.produce(1, sent(7, 0))
     bench.answer()

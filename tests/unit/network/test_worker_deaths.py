@@ -51,7 +51,7 @@ def is_over(client: socket.socket) -> bool:
         return False
 
 
-def test_next_worker_is_asked_first_what_the_last_one_did_not_answer():
+def test_next_worker_is_asked_first_what_the_last_one_did_not_complete():
     harness = Harness()
     client = harness.connect()
     for number in range(3):
@@ -149,7 +149,7 @@ def test_batch_without_a_number_is_rejected_and_nothing_behind_it_starts():
     assert (harness.arena.allocated, harness.loop.requests_in_flight) == (0, 0)
 
 
-def test_connection_that_ends_is_answered_what_it_has_started():
+def test_connection_that_ends_completes_what_it_has_started():
     harness = Harness()
     client = harness.connect()
     send(client, 1)
@@ -189,7 +189,7 @@ def test_connection_that_ends_is_closed_if_its_peer_does_not(monkeypatch):
     assert 4 < time.monotonic() - began < 30
 
 
-def test_other_connections_go_on():
+def test_other_connections_continue():
     harness = Harness()
     ending, other = harness.connect(), harness.connect()
     send(ending, 1)
@@ -209,7 +209,7 @@ def test_other_connections_go_on():
     assert codes(received(other)) == [(1, 0), (2, 0)]
 
 
-def test_request_of_both_kinds_is_answered_for_each():
+def test_request_of_both_kinds_is_served_for_each():
     harness = Harness()
     client = harness.connect()
     client.send(produce(9, correlation_id=1, records={0: numbered(0), 1: b"x" * 61}))
@@ -266,7 +266,7 @@ def test_what_was_given_up_at_its_timeout_is_not_asked_again():
     assert (harness.arena.allocated, harness.loop.requests_in_flight) == (0, 0)
 
 
-def test_time_goes_on_while_there_is_no_worker():
+def test_time_continues_while_there_is_no_worker():
     harness = Harness()
     client = harness.connect()
     send(client, 1, numbered(0))

@@ -97,7 +97,7 @@ def test_requests_of_different_epochs_are_not_merged(make):
     assert len(put(make(0), make(1, sender=LATER))) == 2
 
 
-def test_each_gets_the_answer_for_its_own_partitions():
+def test_each_gets_the_response_for_its_own_partitions():
     queue = ControlQueue()
     first, second = queue.put(lead(0)), queue.put(lead(1))
     down = ErrorCode.KAFKA_STORAGE_ERROR

@@ -161,7 +161,7 @@ def test_lost_connection_has_the_controller_looked_up_again(asking: Asking) -> N
         assert asking.answer(SHUTDOWN) == ShutdownAnswer()
 
 
-def test_answer_that_lacks_partitions_is_none(asking: Asking) -> None:
+def test_response_that_lacks_partitions_is_none(asking: Asking) -> None:
     with Answers(AlterPartitionResponse(), FENCED) as other:
         asking.controller = 2, other.port
         with pytest.raises(LinkFailed, match="malformed: AlterIsr is not answered for t-0"):

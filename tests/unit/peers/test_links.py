@@ -124,7 +124,7 @@ def test_own_broker_is_told_by_a_call(controller: Controller) -> None:
     assert controller.own.taken == [LEAD]
 
 
-def test_request_reaches_another_broker_and_its_answer_comes_back(controller: Controller) -> None:
+def test_request_reaches_another_broker_and_its_response_comes_back(controller: Controller) -> None:
     def refuse(frame: bytes) -> Any:
         entry = LeaderAndIsrResponse.LeaderAndIsrPartitionError
         row = entry(topic_name="t", partition_index=0, error_code=56)
@@ -184,7 +184,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_request_is_repeated_until_it_is_answered(
+def test_request_is_repeated_until_it_gets_a_response(
     controller: Controller, fault: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Broker27(fault, fault) as other, caplog.at_level(logging.WARNING):
@@ -198,7 +198,7 @@ def test_request_is_repeated_until_it_is_answered(
     assert record.getMessage().startswith("cannot send LeaderAndIsr to broker 1 (1 times): ")
 
 
-def test_broker_that_does_not_answer_in_time_is_asked_again() -> None:
+def test_broker_that_does_not_respond_in_time_is_asked_again() -> None:
     controller = Controller(controller_socket_timeout_ms="50")
     release = threading.Event()
 
@@ -215,7 +215,7 @@ def test_broker_that_does_not_answer_in_time_is_asked_again() -> None:
     controller.close()
 
 
-def test_answer_in_pieces_is_put_together(controller: Controller) -> None:
+def test_response_in_pieces_is_put_together(controller: Controller) -> None:
     with Broker27(lambda frame: (frame[n : n + 1] for n in range(len(frame)))) as other:
         controller.links.set_live(at(other.port))
 
@@ -252,7 +252,7 @@ def test_broker_that_is_down_is_told_when_it_is_up(controller: Controller) -> No
 
 
 @pytest.mark.parametrize("now", [{}, at(1, epoch=101)], ids=["gone", "registered again"])
-def test_requests_of_a_registration_that_ended_are_answered_so(
+def test_requests_to_an_ended_registration_complete_as_stale(
     controller: Controller, now: dict[int, Broker]
 ) -> None:
     release = threading.Event()

@@ -46,7 +46,7 @@ def test_count_of_failed_records_has_no_latency_and_keeps_the_last_error(counter
     assert (delivered, failed, last_error, sum_us, sum(histogram)) == (1, 2, 10, 5, 1)
 
 
-def test_take_window_begins_anew_and_leaves_the_totals(counter):
+def test_take_window_begins_again_and_leaves_the_totals(counter):
     count(counter, (0, 5), (0, 7))
 
     assert counter.take_window() == (2, 12, 7)

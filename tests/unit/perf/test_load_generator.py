@@ -101,14 +101,14 @@ def test_run_counts_each_error_code(run_against):
     assert sum(result["codes"].values()) == result["requests"]
 
 
-def test_run_without_answers_counts_what_was_sent(run_against):
+def test_run_without_responses_counts_what_was_sent(run_against):
     result, peer = run_against(lambda number: b"", expects_responses=False)
 
     assert result["requests"] == len(peer.requests) > 0
     assert result["codes"] == {}
 
 
-def test_run_with_answers_in_pieces_and_together_reads_all(run_against):
+def test_run_with_responses_in_pieces_and_together_reads_all(run_against):
     held = bytearray()
 
     def piecewise(number):
@@ -136,12 +136,12 @@ def test_run_with_answers_in_pieces_and_together_reads_all(run_against):
         (lambda number: struct.pack(">i", 4) + b"\0\0\0\0", "not the response"),
     ],
 )
-def test_run_against_a_bad_answer_raises(run_against, answer, reason):
+def test_run_against_a_bad_response_raises(run_against, answer, reason):
     with pytest.raises(LoadError, match=reason):
         run_against(answer, in_flight=1)
 
 
-def test_run_without_an_answer_to_the_last_request_raises(run_against):
+def test_run_without_a_response_to_the_last_request_raises(run_against):
     with pytest.raises(LoadError, match="1 requests got no response"):
         run_against(lambda number: b"", in_flight=1, seconds=0.01, drain_seconds=0.05)
 

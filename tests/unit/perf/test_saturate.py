@@ -39,7 +39,7 @@ def test_summarize_counts_every_code_but_zero_as_error():
     assert figures["error_codes"] == {"3": 2, "-1": 1}
 
 
-def test_summarize_without_answers_has_no_latency():
+def test_summarize_without_responses_has_no_latency():
     figures = summarize(run_result(latencies_ns=()), 100, 1)
 
     assert (figures["mean_us"], figures["p99_us"], figures["max_us"]) == (0, 0, 0)
@@ -51,7 +51,7 @@ def test_check_stored_of_a_lost_or_repeated_record_raises(stored):
         check_stored(stored, accepted=100, acks=1)
 
 
-def test_check_stored_without_answers_proves_nothing():
+def test_check_stored_without_responses_proves_nothing():
     check_stored(100, accepted=0, acks=0)
 
 

@@ -136,7 +136,7 @@ def test_cut_below_the_log_start_drops_everything() -> None:
     assert log.restarts == [30]
 
 
-def test_answer_for_a_later_epoch_than_asked_cuts_nothing() -> None:
+def test_response_for_a_later_epoch_than_asked_cuts_nothing() -> None:
     log = Log([(5, 0)], 100)
     partition = following(log)
     partition.on_epoch_end(0, EpochEnd(6, 10), 50)

@@ -62,7 +62,7 @@ def test_lead_that_goes_to_another_is_lost(partition: Partition) -> None:
     assert partition.take(told(ME, 2)) == Change(began=True, gained=True, lost=False)
 
 
-def test_leader_of_a_new_epoch_begins_that_and_goes_on_leading(partition: Partition) -> None:
+def test_leader_of_a_new_epoch_begins_that_and_continues_leading(partition: Partition) -> None:
     partition.take(told(ME, 0))
     assert partition.take(told(ME, 1)) == Change(began=True, gained=False, lost=False)
 
@@ -114,7 +114,7 @@ def test_replica_that_was_asked_for_may_be_in_sync(partition: Partition) -> None
     assert not partition.is_maximal_under_min_isr
 
 
-def test_what_the_controller_answers_is_in_sync_from_then_on(partition: Partition) -> None:
+def test_what_the_controller_returns_is_in_sync_from_then_on(partition: Partition) -> None:
     partition.take(told(isr=[ME], partition_epoch=3))
     partition.wanted_isr = (ME, OTHER)
 

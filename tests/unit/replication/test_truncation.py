@@ -79,17 +79,17 @@ def test_leader_that_knows_no_epochs_leaves_what_is_committed(tmp_path):
     assert cut(tmp_path, [(0, 0)], 10, (UNDEFINED, UNDEFINED)) == Cut(1, True)
 
 
-def test_answer_without_an_epoch_is_taken_at_its_word(tmp_path):
+def test_response_without_an_epoch_is_taken_at_its_word(tmp_path):
     assert cut(tmp_path, [(0, 0)], 10, (UNDEFINED, 7)) == Cut(7, True)
     assert cut(tmp_path, [(0, 0)], 10, (UNDEFINED, 70)) == Cut(10, True)
 
 
-def test_answer_about_a_later_epoch_than_asked_cuts_nothing(tmp_path):
+def test_response_about_a_later_epoch_than_asked_cuts_nothing(tmp_path):
     with pytest.raises(WrongAnswerError, match="asked where epoch 2 ended"):
         cut(tmp_path, [(0, 0), (2, 5)], 10, (3, 8))
 
 
-def test_answer_about_an_epoch_after_all_that_is_known_is_taken_at_its_word(tmp_path):
+def test_response_about_an_epoch_after_all_that_is_known_is_taken_at_its_word(tmp_path):
     """A fetch may name an epoch that this log has lost since."""
     assert cut_for(EpochEnd(4, 6), 5, history(tmp_path, (2, 0)), 10, 1) == Cut(6, True)
 

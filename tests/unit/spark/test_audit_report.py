@@ -91,7 +91,7 @@ def test_counter_that_nobody_takes_from_drops_and_says_so(
     assert [json.loads(one)["count"] for one in counter.take()] == [1, 2]
 
 
-def test_counter_tells_each_bucket_once_and_begins_anew() -> None:
+def test_counter_tells_each_bucket_once_and_begins_again() -> None:
     counter = AuditCounter("producer", "shop", clock=lambda: 5.0)
     for time_ms in (0, 1, BUCKET - 1, BUCKET):
         counter.add("t", time_ms)

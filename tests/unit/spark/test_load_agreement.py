@@ -105,7 +105,7 @@ def test_log_without_its_newest_commit_stops_a_run_and_is_told(tmp_path: Path, k
     assert "Restore _kbroker/commits from commit 3 on" in first
 
 
-def test_lost_commit_is_found_by_recover_and_the_load_goes_on(tmp_path: Path, kind: str) -> None:
+def test_lost_commit_is_found_by_recover_and_the_load_continues(tmp_path: Path, kind: str) -> None:
     """As the message of the refusal says."""
     loaded(tmp_path, kind)
     newest_of(tmp_path / "_kbroker/commits").unlink()
@@ -309,7 +309,7 @@ def test_verify_of_a_database_counts_what_the_log_lists(
     assert all(line.startswith(one) for line, one in zip(lines, finds, strict=True))
 
 
-def test_topic_made_anew_is_not_loaded_into_the_table_of_the_older_one(tmp_path: Path) -> None:
+def test_topic_recreated_is_not_loaded_into_the_table_of_the_older_one(tmp_path: Path) -> None:
     """Its offsets exist already: the database would reject the commit after all the work."""
     load(MadeUp.of({"a": [20]}, ids={"a": "A" * 22}), database(tmp_path))
     anew = MadeUp.of({"a": [50]}, ids={"a": "B" * 22})

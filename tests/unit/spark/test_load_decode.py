@@ -216,7 +216,7 @@ def test_rewind_replaces_the_error_files_of_its_range(tmp_path: Path, sink: str)
     assert Directory(tmp_path).log.state().bad_rows == 2
 
 
-def test_log_made_anew_has_the_error_files_that_are_left(tmp_path: Path) -> None:
+def test_log_recreated_has_the_error_files_that_are_left(tmp_path: Path) -> None:
     """A reload replaces them, and a range of bad values alone is not loaded again."""
     bad = {("t", 0): dict.fromkeys(range(10), b"{")}
     source = MadeUp({"t": [(0, 10), (0, 10)]}, bad, {"t": "id"})

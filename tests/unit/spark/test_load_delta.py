@@ -182,7 +182,7 @@ def test_expire_of_a_load_without_a_row_has_no_table_to_clean(
     assert "0 replaced files removed" in capsys.readouterr().out
 
 
-def test_table_whose_log_was_made_anew_takes_new_commits(tmp_path: Path) -> None:
+def test_table_whose_log_was_recreated_takes_new_commits(tmp_path: Path) -> None:
     """The table has the numbers of the lost log, and would take new commits for old ones."""
     for end in (300, 500, 700):
         load(MadeUp.of({"a": [end]}), Delta(tmp_path))

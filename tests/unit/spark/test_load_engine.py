@@ -54,7 +54,7 @@ def test_second_load_brings_only_what_is_new(tmp_path: Path) -> None:
     assert load(MadeUp.of({"a": [700, 5]}), Directory(tmp_path)) == []
 
 
-def test_limits_stop_a_run_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_limits_stop_a_run_and_the_next_continues(tmp_path: Path) -> None:
     source = MadeUp.of({"a": [1000, 10]})
 
     first = load(source, Directory(tmp_path), records_max=300)
@@ -135,7 +135,7 @@ def test_group_gets_offsets_of_what_this_run_is_about(tmp_path: Path) -> None:
     assert Directory(tmp_path).log.state().ends == {"gone": {0: 10}, "a": {0: 20, 1: 30}}
 
 
-def test_refused_offsets_of_a_group_are_told_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_refused_offsets_of_a_group_are_told_and_the_run_continues(tmp_path: Path) -> None:
     """The records are loaded: a failed run would be repeated for nothing."""
 
     class Refusing(MadeUp):
@@ -336,7 +336,7 @@ def test_rewind_to_before_all_that_was_ever_loaded_begins_with_what_there_is(
     assert rows_in(tmp_path) == expected(source)
 
 
-def test_topic_made_anew_is_refused_however_long_it_is(tmp_path: Path) -> None:
+def test_topic_recreated_is_refused_however_long_it_is(tmp_path: Path) -> None:
     load(OLD, Directory(tmp_path))
 
     with pytest.raises(
@@ -347,7 +347,7 @@ def test_topic_made_anew_is_refused_however_long_it_is(tmp_path: Path) -> None:
     assert rows_in(tmp_path) == expected(OLD)
 
 
-def test_topic_made_anew_without_a_partition_that_is_loaded_is_refused(tmp_path: Path) -> None:
+def test_topic_recreated_without_a_partition_that_is_loaded_is_refused(tmp_path: Path) -> None:
     """Even if it lacks all of them: records written to those since are lost."""
     load(MadeUp({"a": [(0, 0), (0, 30)]}, ids={"a": "old"}), Directory(tmp_path))
     made = MadeUp.of({"a": [20]}, ids={"a": "new"})
@@ -374,7 +374,7 @@ def test_loss_that_is_allowed_is_kept_also_when_nothing_is_loaded_then(tmp_path:
     assert rows_in(tmp_path) == expected(OLD) + expected(NEW)
 
 
-def test_topic_made_anew_is_loaded_beside_the_old_one_where_loss_is_allowed(
+def test_topic_recreated_is_loaded_beside_the_old_one_where_loss_is_allowed(
     tmp_path: Path,
 ) -> None:
     """In several commits: a partition missing in the first of them starts over as well."""
@@ -396,7 +396,7 @@ def test_topic_made_anew_is_loaded_beside_the_old_one_where_loss_is_allowed(
     assert load(NEW, destination) == []
 
 
-def test_rewind_of_a_topic_made_anew_replaces_nothing_of_the_old_one(tmp_path: Path) -> None:
+def test_rewind_of_a_topic_recreated_replaces_nothing_of_the_old_one(tmp_path: Path) -> None:
     load(OLD, Directory(tmp_path))
     settings = Settings(load="test", allow_loss=True)
     job = Load(NEW, Directory(tmp_path), InlineRunner(), settings)
@@ -473,7 +473,7 @@ def test_folders_deleted_by_hand_do_not_stop_a_load(tmp_path: Path) -> None:
         load(MadeUp.of({"a": [600]}), Directory(tmp_path))
 
 
-def test_log_made_anew_does_not_take_its_commits_for_published(tmp_path: Path) -> None:
+def test_log_recreated_does_not_take_its_commits_for_published(tmp_path: Path) -> None:
     """Numbers start again; the publications of an old log are irrelevant to them."""
     load(MadeUp.of({"a": [100]}), Directory(tmp_path))
     load(MadeUp.of({"a": [200]}), Directory(tmp_path))

@@ -84,7 +84,7 @@ def test_vanished_topic_fails_or_is_left_out(caplog):
     assert "u-0" in caplog.text
 
 
-def test_topic_made_anew_fails_or_is_read_from_its_start():
+def test_topic_recreated_fails_or_is_read_from_its_start():
     logs = FakeLogs(t=[(0, 4)])
 
     with pytest.raises(DataLossError, match=r"t-0: requested \[9, ...\)"):
@@ -96,7 +96,7 @@ def test_topic_made_anew_fails_or_is_read_from_its_start():
     assert planned(loose, back, ends) == [("t", 0, 0, 4)]
 
 
-def test_log_that_was_cut_goes_on_at_its_end_and_reads_nothing_twice():
+def test_log_that_was_cut_continues_at_its_end_and_reads_nothing_twice():
     logs = FakeLogs(t=[(0, 9)])
     logs.ids = {"t": b"1" * 16}
     strict, loose = progress(logs), progress(logs, failOnDataLoss="false")
@@ -115,7 +115,7 @@ def test_log_that_was_cut_goes_on_at_its_end_and_reads_nothing_twice():
     assert planned(loose, ends, loose.advance(ends, limited=False)) == [("t", 0, 4, 6)]
 
 
-def test_topic_made_anew_is_told_by_its_id_where_its_offsets_do_not(caplog):
+def test_topic_recreated_is_told_by_its_id_where_its_offsets_do_not(caplog):
     logs = FakeLogs(t=[(0, 10)])
     logs.ids = {"t": b"1" * 16}
     strict, loose = progress(logs), progress(logs, failOnDataLoss="false")
@@ -163,7 +163,7 @@ def begun(run, *edges):
 
 
 @pytest.mark.parametrize("triggers", [1, 3])
-def test_topic_made_anew_while_the_query_was_down_is_told_by_its_id(run, triggers, caplog):
+def test_topic_recreated_while_the_query_was_down_is_told_by_its_id(run, triggers, caplog):
     """Also if it was down since its first trigger, or a topic was added later."""
     logs, at = begun(run, (0, 20))
     for _ in range(triggers - 1):
@@ -186,7 +186,7 @@ def test_topic_made_anew_while_the_query_was_down_is_told_by_its_id(run, trigger
 
 
 @pytest.mark.parametrize("triggers", [0, 2])
-def test_query_that_goes_on_with_another_subscription_knows_its_topics(run, triggers):
+def test_query_that_continues_with_another_subscription_knows_its_topics(run, triggers):
     """Its state is kept under the subscription it had; triggers: the number of runs at that
     time.
     """
@@ -238,7 +238,7 @@ def test_batch_that_was_planned_of_the_older_topic_reads_nothing_of_the_new_one(
     assert loose.advance(ends, limited=False) == {A: 0}
 
 
-def test_topic_made_anew_is_not_forgotten_while_there_are_too_few_offsets(run, caplog):
+def test_topic_recreated_is_not_forgotten_while_there_are_too_few_offsets(run, caplog):
     logs, at = begun(run, (0, 20))
     made = run(logs, failOnDataLoss="false", minOffsetsPerTrigger="1000")
     made.advance(at, limited=True)
@@ -250,7 +250,7 @@ def test_topic_made_anew_is_not_forgotten_while_there_are_too_few_offsets(run, c
     assert sum("skipped" in one for one in caplog.messages) == 1
 
 
-def test_topic_of_which_nothing_was_read_is_read_when_made_anew(run):
+def test_topic_of_which_nothing_was_read_is_read_when_recreated(run):
     logs, at = begun(run, (0, 0))
     made_anew(logs, (0, 5))
 
@@ -260,7 +260,7 @@ def test_topic_of_which_nothing_was_read_is_read_when_made_anew(run):
         run(logs).advance({A: 5}, limited=False)
 
 
-def test_log_that_was_cut_while_the_query_was_down_goes_on_at_its_end(run):
+def test_log_that_was_cut_while_the_query_was_down_continues_at_its_end(run):
     logs, at = begun(run, (0, 20))
     at = run(logs).advance(at, limited=False)
     logs.logs[A] = (0, 4)
@@ -383,7 +383,7 @@ def test_start_beyond_the_end_is_a_loss_in_available_now_too():
         made.advance(made.initial(), limited=True)
 
 
-def test_few_offsets_are_waited_for_but_not_for_ever(monkeypatch):
+def test_few_offsets_are_waited_for_but_not_forever(monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(stream_module.time, "monotonic", lambda: now[0])
     logs = FakeLogs(t=[(0, 10)])

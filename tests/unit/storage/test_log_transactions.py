@@ -130,7 +130,7 @@ def test_transactional_batch_without_a_producer_is_rejected(store):
     assert append_error(log, batch(transactional=True))[0] == INVALID_RECORD
 
 
-def test_batch_of_the_next_epoch_goes_on_with_the_open_transaction(store):
+def test_batch_of_the_next_epoch_continues_with_the_open_transaction(store):
     log = store.open()
     append(log, sent(1, 0))
 
@@ -142,7 +142,7 @@ def test_batch_of_the_next_epoch_goes_on_with_the_open_transaction(store):
     assert entries(log) == [AbortedTransaction(1, 0, 2, 3)]
 
 
-def test_duplicate_of_a_transactional_batch_is_answered_with_its_offset(store):
+def test_duplicate_of_a_transactional_batch_gets_its_offset(store):
     log = store.open()
     append(log, batch(4))
 
@@ -503,7 +503,7 @@ def test_verification_holds_back_a_later_batch_than_the_first_asked_for(store):
     assert log.appender.append_batch(sent(1, 3), NOW_MS, number)[0] == 0
 
 
-def test_verification_of_a_new_epoch_starts_its_sequences_anew(store):
+def test_verification_of_a_new_epoch_starts_its_sequences_again(store):
     log = store.open()
     log.appender.verify(1, 0, 3, NOW_MS)
     number = log.appender.verify(1, 1, 7, NOW_MS)

@@ -78,7 +78,7 @@ def anything(draw: random.Random) -> bytes:
     ],
     ids=lambda config: next(iter(config), "defaults"),
 )
-def test_batches_together_are_answered_and_stored_as_one_by_one(tmp_path, seed, config):
+def test_batches_together_get_the_same_results_as_one_by_one(tmp_path, seed, config):
     draw = random.Random(seed)
     names = {key.replace(".", "_"): value for key, value in config.items()}
     together, alone = Bench(tmp_path / "together", **names), Bench(tmp_path / "alone", **names)

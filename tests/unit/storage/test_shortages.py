@@ -162,7 +162,7 @@ def test_flush_waits_where_a_sync_of_the_file_system_tells_nothing(store, monkey
     assert log.recovery_point == 2
 
 
-def test_sync_before_an_answer_does_without_descriptors(store):
+def test_sync_before_a_response_does_without_descriptors(store):
     """flush.messages=1, and the previous segment is not synced yet."""
     log = store.open(**{"flush.messages": 1})
     append(log, batch())
@@ -278,7 +278,7 @@ def test_partition_that_cannot_be_created_is_created_later(store, left):
     assert store.restart(clean=False).log_end_offset == 1
 
 
-def test_deletion_of_records_without_descriptors_goes_on(store):
+def test_deletion_of_records_without_descriptors_continues(store):
     log = store.open(**small(), leader_epoch=3)
     for _ in range(6):
         append(log, batch())
@@ -337,7 +337,7 @@ def test_checkpoints_without_descriptors_are_written_later(store, caplog):
     assert text == "0\n1\nt 0 1\n"
 
 
-def test_deletion_of_partitions_without_descriptors_goes_on(store):
+def test_deletion_of_partitions_without_descriptors_continues(store):
     append(store.open(), batch())
     store.open("u", slot=1)
 

@@ -98,7 +98,7 @@ def test_partition_whose_name_a_file_has_is_rejected_alone(store):
     assert append(other, batch()) == 0
 
 
-def test_batch_above_the_limit_of_file_sizes_is_rejected_and_reading_goes_on(store):
+def test_batch_above_the_limit_of_file_sizes_is_rejected_and_reading_continues(store):
     log = store.open()
     append(log, batch([b"v" * 3000]))
 

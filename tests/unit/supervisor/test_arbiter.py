@@ -168,7 +168,7 @@ def test_repeated_crashes_back_off_up_to_the_maximum(setup: Setup) -> None:
     assert delays == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
 
 
-def test_child_for_which_there_is_no_room_is_tried_again_while_the_others_go_on(
+def test_child_for_which_there_is_no_room_is_tried_again_while_the_others_continue(
     setup: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A limit of processes, or memory: the supervisor exited, and all others with it."""
@@ -266,7 +266,7 @@ def test_child_that_cannot_start_stops_the_broker_after_some_tries(setup: Setup)
     assert setup.arbiter._exit_code == 3
 
 
-def test_other_exit_in_between_starts_the_count_anew(setup: Setup) -> None:
+def test_other_exit_in_between_starts_the_count_again(setup: Setup) -> None:
     for code in (3, 3, 3, 3, 1, 3, 3, 3, 3):
         setup.system.end(IO, code)
         setup.arbiter.reap()
@@ -441,7 +441,7 @@ def test_broker_hands_over_while_all_serve_and_then_stops() -> None:
     assert 107 <= setup.system.time < 107.1
 
 
-def test_shutdown_does_not_wait_for_a_controlled_one_for_ever(
+def test_shutdown_does_not_wait_for_a_controlled_one_forever(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     setup = leaving(Setup(leave_s=60), Leaving(takes_s=1000))

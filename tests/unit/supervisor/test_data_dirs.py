@@ -324,7 +324,7 @@ def test_adopted_directory_of_a_kafka_is_taken(tmp_path: Path) -> None:
     ("hours", "trusted"), [(0, True), (-0.9, True), (-2, False), (0.9, True), (2, False)]
 )
 @pytest.mark.parametrize("name", [".kafka_cleanshutdown", "recovery-point-offset-checkpoint"])
-def test_clock_is_trusted_at_once_only_if_it_goes_on_where_the_last_run_left_it(
+def test_clock_is_trusted_at_once_only_if_it_continues_where_the_last_run_left_it(
     tmp_path: Path, name: str, hours: float, trusted: bool
 ) -> None:
     """A machine that starts with a wrong clock must not let tombstones expire early."""

@@ -84,7 +84,7 @@ def test_partitions_of_an_emptied_directory_begin_empty_when_told_so(a: Path, b:
     assert start(a, b).lost == []
 
 
-def test_emptied_directory_that_had_the_metadata_is_not_begun_anew(a: Path, b: Path) -> None:
+def test_emptied_directory_that_had_the_metadata_is_not_begun_again(a: Path, b: Path) -> None:
     empty(a)
 
     with pytest.raises(ConfigError, match=r"kbroker-metadata\.db.*no other directory does"):

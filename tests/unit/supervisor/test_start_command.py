@@ -28,7 +28,7 @@ def test_config_named_twice_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
     assert "twice" in capsys.readouterr().err
 
 
-def test_version_and_help_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_and_help_respond(capsys: pytest.CaptureFixture[str]) -> None:
     for argument in ("--version", "--help"):
         with pytest.raises(SystemExit) as raised:
             parse_arguments([argument])

@@ -59,7 +59,7 @@ def records(bench: Bench) -> int:
     return len(stored_values(log))
 
 
-def test_commit_is_answered_when_its_record_is_published(bench: ShortBench) -> None:
+def test_commit_completes_when_its_record_is_published(bench: ShortBench) -> None:
     token = bench.ask(commit(), 6)
     assert bench.answers() == [] and records(bench) == 1
     assert waiting(bench) == 1
@@ -114,7 +114,7 @@ def test_damaged_message_is_an_error_of_the_long_way(real: LoopBench) -> None:
         real.read()
 
 
-def test_fetch_behind_a_commit_is_answered_once_that_is_published(bench: ShortBench) -> None:
+def test_fetch_behind_a_commit_completes_once_that_is_published(bench: ShortBench) -> None:
     """It has seen an offset that is not published yet."""
     bench.ask(commit(offset=9), 6)
     fetch = OffsetFetchRequest(
@@ -300,7 +300,7 @@ def test_record_that_cannot_be_replayed_has_the_shard_loaded_again(bench: ShortB
     assert bench.left == 0 and store.get("g", "t", 0)[0] == 6
 
 
-def test_answers_wait_for_room_on_the_lane(bench: ShortBench) -> None:
+def test_responses_wait_for_room_on_the_lane(bench: ShortBench) -> None:
     for n in range(3000):
         bench.ask(commit(f"group-{n}-" + "x" * 200), 6)
     found: list[int] = []
@@ -310,7 +310,7 @@ def test_answers_wait_for_room_on_the_lane(bench: ShortBench) -> None:
     assert found == list(range(1, 3001)) and bench.left == 0
 
 
-def test_commit_of_a_network_process_that_is_gone_is_not_answered(real: LoopBench) -> None:
+def test_commit_of_a_network_process_that_is_gone_gets_no_response(real: LoopBench) -> None:
     real.ask(commit(), 6)
     real.read()
     real.cells[0] = 6
@@ -318,7 +318,7 @@ def test_commit_of_a_network_process_that_is_gone_is_not_answered(real: LoopBenc
     assert real.answers() == [] and records(real) == 1
 
 
-def test_answers_wait_for_the_high_watermark(bench: ShortBench) -> None:
+def test_responses_wait_for_the_high_watermark(bench: ShortBench) -> None:
     """Some of a shard's responses are sent, the others wait."""
     log = bench.logs.log(0)
     assert log is not None

@@ -83,7 +83,7 @@ def test_end_below_that_of_the_one_before_does_not_leave_first(queue, waiters):
     assert waiters.committed == ["later", "repeated"]
 
 
-def test_one_that_waits_anew_when_it_is_let_go_is_behind_the_others(queue):
+def test_one_that_waits_again_when_it_is_let_go_is_behind_the_others(queue):
     seen: list[str] = []
 
     def again(item: str) -> None:
@@ -197,7 +197,7 @@ def test_random_use_agrees_with_a_list():
 # ---- produce -----------------------------------------------------------------------------------
 
 
-def test_a_repeated_batch_that_is_committed_is_answered_in_its_turn(bench):
+def test_a_repeated_batch_that_is_committed_completes_in_its_turn(bench):
     bench.produce(1, numbered(0))
     assert bench.results() == [(1, 0, 0)]
     bench.log.set_high_watermark(1)
@@ -207,7 +207,7 @@ def test_a_repeated_batch_that_is_committed_is_answered_in_its_turn(bench):
     assert bench.results() == [(3, 0, 0)]
 
 
-def test_b1_produce_with_acks_all_is_answered_when_its_last_record_is_committed(bench):
+def test_b1_produce_with_acks_all_completes_when_its_last_record_is_committed(bench):
     bench.log.set_high_watermark(0)
     bench.produce(1, batch(3))
     bench.produce(2, batch(2))
@@ -300,7 +300,7 @@ def test_c_produce_whose_directory_fails_with_another_partition_is_not_acknowled
     bench.store.stop(clean=False)
 
 
-def test_produce_of_a_network_process_that_is_gone_is_not_answered(bench):
+def test_produce_of_a_network_process_that_is_gone_gets_no_response(bench):
     bench.log.set_high_watermark(0)
     bench.produce(1, batch())
     assert bench.results() == []

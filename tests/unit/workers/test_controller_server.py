@@ -73,7 +73,7 @@ def test_controller_says_what_remains_of_a_broker_that_shuts_down(version: int, 
     assert duties.asked == [(2, epoch)]
 
 
-def test_each_partition_is_answered_for() -> None:
+def test_each_partition_is_in_the_response() -> None:
     answer = served(Duties(), ALTER, 0)
 
     assert answer.partitions == {

@@ -160,7 +160,7 @@ def test_partition_that_is_deleted_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_write_whose_answer_was_lost_has_happened_once(seed: int) -> None:
+def test_write_whose_response_was_lost_has_happened_once(seed: int) -> None:
     bench = Bench(seed, Faults(loss_per_request=0.3, outage_max_ms=500))
 
     answers = bench.alter(*[wanted([1], number) for number in range(PARTITIONS)])

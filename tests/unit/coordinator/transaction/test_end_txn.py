@@ -64,7 +64,7 @@ def test_two_records_end_a_transaction(host: TransactionHost, producer: tuple[in
     assert [len(batch) for batch in host.written] == [1, 1]
 
 
-def test_client_is_answered_before_the_markers_are_written(
+def test_client_gets_its_response_before_the_markers_are_written(
     host: TransactionHost, producer: tuple[int, int]
 ) -> None:
     host.add(producer, 0)
@@ -73,7 +73,7 @@ def test_client_is_answered_before_the_markers_are_written(
     assert host.txn.state == State.PREPARE_COMMIT
 
 
-def test_nothing_is_answered_or_sent_before_the_decision_is_committed(
+def test_nothing_completes_or_is_sent_before_the_decision_is_committed(
     host: TransactionHost, producer: tuple[int, int]
 ) -> None:
     host.add(producer, 0)

@@ -157,7 +157,7 @@ def test_marker_names_the_leader_epoch_of_its_coordinator(
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", [4, 5])
-def test_reload_goes_on_with_the_markers(
+def test_reload_continues_with_the_markers(
     host: TransactionHost, producer: tuple[int, int], version: int, commit: bool
 ) -> None:
     host.add(producer, 0, 1)
@@ -322,7 +322,7 @@ def test_write_txn_markers_writes_each(host: TransactionHost, version: int) -> N
     } == {5: [("t", 0, 0), ("t", 1, 0)], 6: [("t", 1, 0), ("nowhere", 0, 3)]}
 
 
-def test_write_txn_markers_answers_failures_by_partition(host: TransactionHost) -> None:
+def test_write_txn_markers_returns_failures_by_partition(host: TransactionHost) -> None:
     def fail_worker_1(to: Address, markers: list[list[Any]]) -> list[int]:
         if to.index == 1:
             raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

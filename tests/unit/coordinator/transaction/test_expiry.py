@@ -67,7 +67,7 @@ def test_commit_after_the_timeout_is_rejected(
     assert host.end(producer, True, version).error_code == code
 
 
-def test_abort_after_the_timeout_lets_the_producer_go_on(host: TransactionHost) -> None:
+def test_abort_after_the_timeout_lets_the_producer_continue(host: TransactionHost) -> None:
     """In the second protocol it gets the epoch that the abort bumped."""
     producer = begin(host)
     host.advance(2 * INTERVAL_MS)
@@ -75,7 +75,7 @@ def test_abort_after_the_timeout_lets_the_producer_go_on(host: TransactionHost) 
     assert (response.error_code, response.producer_epoch) == (0, 1)
 
 
-def test_each_partition_does_not_start_the_time_anew(host: TransactionHost) -> None:
+def test_each_partition_does_not_start_the_time_again(host: TransactionHost) -> None:
     producer = begin(host)
     host.advance(9_000)
     host.add(producer, 1)
@@ -94,7 +94,7 @@ def test_next_transaction_has_its_own_time(host: TransactionHost) -> None:
     assert host.txn.state == State.COMPLETE_ABORT
 
 
-def test_time_goes_on_over_a_reload(host: TransactionHost) -> None:
+def test_time_continues_over_a_reload(host: TransactionHost) -> None:
     begin(host)
     host.advance(9_000)
     host.reload()
@@ -185,7 +185,7 @@ def test_used_id_is_kept(host: TransactionHost) -> None:
     assert host.txn.epoch == 1
 
 
-def test_expired_producer_has_to_start_anew(host: TransactionHost) -> None:
+def test_expired_producer_has_to_start_again(host: TransactionHost) -> None:
     producer = host.producer()
     host.advance(WEEK_MS + HOUR_MS)
     assert host.add(producer, 0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]

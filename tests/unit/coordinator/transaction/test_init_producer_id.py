@@ -104,7 +104,7 @@ def test_two_producers_that_start_at_once_get_different_epochs(host: Transaction
     assert [given(pending.value)[2] for pending in both] == [0, 1]
 
 
-def test_close_while_waiting_for_a_producer_id_answers(host: TransactionHost) -> None:
+def test_close_while_waiting_for_a_producer_id_completes(host: TransactionHost) -> None:
     host.rpc.is_holding = True
     pending = host.send_init()
     host.reload()
@@ -200,7 +200,7 @@ def test_recovery_repeated_after_another_producer_started_is_fenced(host: Transa
     assert given(recover(host, old)) == (ErrorCode.PRODUCER_FENCED, -1, -1)
 
 
-def test_recovery_of_an_unknown_id_starts_anew(host: TransactionHost) -> None:
+def test_recovery_of_an_unknown_id_starts_again(host: TransactionHost) -> None:
     assert given(recover(host, (5, 17))) == (0, FIRST_ID, 0)
 
 

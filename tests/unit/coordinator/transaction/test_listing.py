@@ -52,7 +52,7 @@ def test_describe_tells_all_of_a_transaction(host: TransactionHost) -> None:
     assert len(topics["__consumer_offsets"]) == 1
 
 
-def test_describe_answers_each_id(host: TransactionHost) -> None:
+def test_describe_returns_each_id(host: TransactionHost) -> None:
     host.producer()
     found = describe(host, "unknown", ID, "")
     assert [(each.error_code, each.transactional_id) for each in found] == [

@@ -135,7 +135,7 @@ def test_only_so_many_wait(host: TransactionHost, producer: tuple[int, int]) -> 
     assert [pending.done for pending in waits] == [False] * 16 + [True]
 
 
-def test_reload_answers_who_waits(host: TransactionHost, producer: tuple[int, int]) -> None:
+def test_reload_completes_who_waits(host: TransactionHost, producer: tuple[int, int]) -> None:
     host.add(producer, 0)
     host.marker_code = AWAY
     producer = producer[0], host.end(producer).producer_epoch

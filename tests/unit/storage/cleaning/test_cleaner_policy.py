@@ -90,7 +90,7 @@ def test_dirty_range_is_due_when_a_record_has_waited_too_long():
 
 
 @pytest.mark.parametrize("checkpoint", [4, 2000])
-def test_dirty_range_with_a_checkpoint_outside_the_log_starts_anew(checkpoint):
+def test_dirty_range_with_a_checkpoint_outside_the_log_starts_again(checkpoint):
     found = section(segments(0, 10, 20), checkpoint, start=5)
 
     assert found.is_reset and found.first_dirty == 5

@@ -37,7 +37,7 @@ def test_throttle_does_not_save_up_idle_time():
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0])
-def test_throttle_without_a_rate_goes_on_slowly(rate):
+def test_throttle_without_a_rate_continues_slowly(rate):
     time = Time()
     Throttle(rate, time.pause, lambda: time.now).take(5)
 

@@ -11,7 +11,7 @@ from kbroker.storage.log.log_lookup import end_offset_for_epoch, list_offsets, o
 pytestmark = pytest.mark.unit
 
 
-def test_end_offset_for_epoch_answers_from_the_epochs(store):
+def test_end_offset_for_epoch_uses_the_epochs(store):
     log = store.open(leader_epoch=2)
     append(log, batch(3))
     log.take_role(LEADER, 5, 0)

@@ -165,7 +165,7 @@ def test_append_control_batch_from_client_is_rejected(store):
 # ---- idempotence ----
 
 
-def test_idempotent_duplicate_is_answered_with_its_original_offset(store):
+def test_idempotent_duplicate_gets_its_original_offset(store):
     log = store.open()
     for sequence in range(6):
         assert produce(log, sequence) == (0, sequence)
@@ -313,7 +313,7 @@ def test_segment_version_rises_with_each_roll(store):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_log_reopened_goes_on_where_it_ended(store, clean):
+def test_log_reopened_continues_where_it_ended(store, clean):
     log = store.open(**{"segment.bytes": 500, "index.interval.bytes": 100})
     for i in range(20):
         append(log, batch([b"%d" % i]))

@@ -123,7 +123,7 @@ def test_directory_without_a_topic_id_is_adopted(store):
 
 
 @pytest.mark.parametrize("left", [b"", bytes(43), b"version: 0\ntopic_id: AAEC"])
-def test_new_partition_whose_id_a_power_cut_has_torn_keeps_its_records(store, left):
+def test_new_partition_whose_id_a_power_failure_has_torn_keeps_its_records(store, left):
     """The file is not synced; its records may be, before it is known that it was ever opened."""
     append(store.open(), batch([b"kept"]))
     store.stop(clean=False)

@@ -117,7 +117,7 @@ def test_start_that_retention_raised_is_found_again_without_the_checkpoint(tmp_p
     store.stop(clean=False)
 
 
-def test_retention_goes_on_between_ticks(store, monkeypatch):
+def test_retention_continues_between_ticks(store, monkeypatch):
     """With one slice per tick, an idle broker deleted from 30 logs a second."""
     logs = [store.open("t", n, slot=n, **{"retention.ms": HOUR_MS}) for n in range(3)]
     for log in logs:

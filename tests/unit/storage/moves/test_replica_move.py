@@ -67,7 +67,7 @@ def move(store, log, **more):
     return target
 
 
-def test_move_takes_every_segment_along_and_the_log_goes_on(store):
+def test_move_takes_every_segment_along_and_the_log_continues(store):
     log = store.open(**small())
     old = log.log_dir
     for _ in range(5):
@@ -318,7 +318,7 @@ def test_loop_has_a_turn_between_two_switches(store):
 # ---- answers ----
 
 
-def test_request_answers_as_kafka_does(store):
+def test_request_responds_as_kafka_does(store):
     moves = store.manager.moves
     log = store.open()
     elsewhere = other_dir(store, log)
@@ -353,7 +353,7 @@ def test_nothing_new_goes_to_a_cordoned_directory(store):
     assert [entry["cordoned"] for entry in store.manager.describe()] == [True, False]
 
 
-def test_known_partition_is_not_made_anew_while_its_directory_may_be_offline(store):
+def test_known_partition_is_not_recreated_while_its_directory_may_be_offline(store):
     store.manager.fail_log_dir(store.dirs[1], "broken")
 
     opened = store.try_open(topic_id=bytes(16), is_new=False)
@@ -612,7 +612,7 @@ def test_crash_after_every_change_of_the_disk_keeps_the_log_and_ends_the_move(
         again.stop(clean=False)
 
 
-def test_move_goes_on_from_what_an_earlier_run_copied(tmp_path, monkeypatch):
+def test_move_continues_from_what_an_earlier_run_copied(tmp_path, monkeypatch):
     monkeypatch.setattr(replica_move, "SLICE_SEGMENTS", 1)
     store = LogStore(tmp_path, dirs=2)
     log = store.open(**small())

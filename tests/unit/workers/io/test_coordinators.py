@@ -35,7 +35,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_commit_is_answered_when_its_record_is_published(bench: Bench) -> None:
+def test_commit_completes_when_its_record_is_published(bench: Bench) -> None:
     token = bench.ask(commit(), 6)
     assert bench.answers() == []
     bench.end_turn()
@@ -56,7 +56,7 @@ def test_machine_is_told_who_asks(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     assert [call.principal for call in calls] == [Principal("User", "alice")]
 
 
-def test_answers_of_one_turn_share_a_message(bench: Bench) -> None:
+def test_responses_of_one_turn_share_a_message(bench: Bench) -> None:
     for n in range(20):
         bench.ask(commit(f"g{n}"), 6)
     bench.end_turn()
@@ -64,7 +64,7 @@ def test_answers_of_one_turn_share_a_message(bench: Bench) -> None:
     assert len(list(unpack(data[ENVELOPE_BYTES:]))) == 20
 
 
-def test_request_for_a_group_unknown_here_is_answered_by_its_machine(bench: Bench) -> None:
+def test_request_for_a_group_unknown_here_is_served_by_its_machine(bench: Bench) -> None:
     bench.ask(HeartbeatRequest(group_id="none", generation_id=1, member_id="m"), 3)
     bench.end_turn()
     (answer,) = bench.answers()
@@ -101,7 +101,7 @@ def test_lists_leave_out_what_is_gone_with_its_log_directory(
     assert response.error_code == 0
 
 
-def test_request_of_a_network_process_that_is_gone_is_not_answered(bench: Bench) -> None:
+def test_request_of_a_network_process_that_is_gone_gets_no_response(bench: Bench) -> None:
     bench.ask(commit(), 6)
     bench.cells[0] = 6
     assert bench.lane.look()
@@ -112,7 +112,7 @@ def test_request_of_a_network_process_that_is_gone_is_not_answered(bench: Bench)
     assert len(bench.answers()) == 1
 
 
-def test_answers_wait_for_room_on_the_lane(bench: Bench) -> None:
+def test_responses_wait_for_room_on_the_lane(bench: Bench) -> None:
     wanted = 3000
     for n in range(wanted):
         bench.ask(commit(f"group-{n}-" + "x" * 200), 6)
@@ -212,7 +212,7 @@ def test_request_that_waits_until_its_coordinator_is_loaded(
     assert answer.error not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 
 
-def test_request_does_not_wait_for_ever(starting: Bench) -> None:
+def test_request_does_not_wait_forever(starting: Bench) -> None:
     starting.ask(commit(), 6)
     starting.clock.advance(4_999)
     starting.end_turn()

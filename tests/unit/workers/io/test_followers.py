@@ -526,7 +526,7 @@ def test_batch_that_a_limit_cuts_short_is_fetched_later(host: Make, leader: Scri
     assert follower.bytes_of() == leader.log().data()
 
 
-def test_question_that_gets_no_answer_is_asked_again(host: Make, leader: ScriptedLeader) -> None:
+def test_question_that_gets_no_response_is_asked_again(host: Make, leader: ScriptedLeader) -> None:
     left_out = 2
 
     def spoil(key: int, request: Any, response: Any, state: dict[str, Any]) -> Any:

@@ -235,7 +235,7 @@ def test_topic_that_the_image_forgets_keeps_its_logs_and_is_not_served(worker: W
     assert worker.lost == [0, 1]
 
 
-def test_topic_that_comes_back_goes_on_with_its_logs(worker: Worker) -> None:
+def test_topic_that_comes_back_continues_with_its_logs(worker: Worker) -> None:
     append(worker.log(), batch(3))
     worker.forget("t")
     worker.publish()
@@ -332,7 +332,7 @@ class Sleeps:
         return pending
 
 
-def test_answer_in_a_cluster_does_not_wait_for_all_logs(worker: Worker) -> None:
+def test_response_in_a_cluster_does_not_wait_for_all_logs(worker: Worker) -> None:
     """Changes of other partitions would wait for it, and so would the controller."""
     sleeps = Sleeps(worker)
     worker.config = BrokerConfig({"zookeeper.connect": "host:2181"})
@@ -350,7 +350,7 @@ def test_answer_in_a_cluster_does_not_wait_for_all_logs(worker: Worker) -> None:
     assert opening.done and len(worker.store.manager.logs()) == 16
 
 
-def test_answer_of_a_single_broker_waits_for_all_logs(worker: Worker) -> None:
+def test_response_of_a_single_broker_waits_for_all_logs(worker: Worker) -> None:
     sleeps = Sleeps(worker)
     worker.document = topic_document(b"t" * 16, list(range(16)))
     answer = run(worker.hosted.errors_so_far(worker.publish()))
@@ -361,7 +361,7 @@ def test_answer_of_a_single_broker_waits_for_all_logs(worker: Worker) -> None:
     assert answer.value == {} and len(worker.store.manager.logs()) == 16
 
 
-def test_errors_of_logs_that_are_opened_in_time_are_answered(worker: Worker) -> None:
+def test_errors_of_logs_opened_in_time_are_returned(worker: Worker) -> None:
     Sleeps(worker)
     worker.config = BrokerConfig({"zookeeper.connect": "host:2181"})
     opening: Pending = Pending()

@@ -274,7 +274,7 @@ def test_call_that_failed_is_made_again(host: Make) -> None:
     assert leader.asked().wanted == first.wanted
 
 
-def test_answer_that_comes_after_the_next_role_changes_nothing(host: Make) -> None:
+def test_response_that_comes_after_the_next_role_changes_nothing(host: Make) -> None:
     leader = host([ME, 2])
     leader.fetch(2, 0)
     leader.fetch(3, 0)

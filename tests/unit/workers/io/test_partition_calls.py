@@ -76,7 +76,7 @@ def codes(outcome: Pending[Answers[Any]]) -> list[int]:
     return [failed.get(number, 0) for number in range(len(outcome.value.answers))]
 
 
-def test_partitions_are_answered_in_the_order_asked(process: Process) -> None:
+def test_partitions_get_results_in_request_order(process: Process) -> None:
     found = process.call(calls.LIST_OFFSETS, (2, -1, 1), (0, -1, 1), (1, NOW_MS, 1)).value.answers
 
     assert [answer.offset for answer in found] == [4, 2, 0]

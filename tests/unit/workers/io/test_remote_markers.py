@@ -134,7 +134,7 @@ def test_producer_is_named_once_in_a_request(worker: IoWorker, other: OtherBroke
     assert all(len(set(ids)) == len(ids) for ids in sent)
 
 
-def test_partition_without_an_answer_is_to_be_tried_again(
+def test_partition_without_a_response_is_to_be_tried_again(
     worker: IoWorker, other: OtherBroker
 ) -> None:
     other.left_out.add(("t", 1))

@@ -66,7 +66,7 @@ def process(tmp_path: Path) -> Iterator[Process]:
     made.store.stop(clean=False)
 
 
-def test_markers_are_answered_when_they_are_published(process):
+def test_markers_complete_when_they_are_published(process):
     transactions = process.transaction_log()
     append(process.led_log(0), batch(2))
     append(process.led_log(0), sent(7, 0))

@@ -69,7 +69,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_call_is_sent_at_the_end_of_the_turn_and_answered(bench: Bench) -> None:
+def test_call_is_sent_at_the_end_of_the_turn_and_completed(bench: Bench) -> None:
     outcome = bench.call()
     assert bench.received() == []
     assert not bench.link.flush()
@@ -90,7 +90,7 @@ def test_error_of_a_coordinator_has_its_text(bench: Bench) -> None:
     assert (outcome.error.code, outcome.error.message) == (ErrorCode.NOT_COORDINATOR, "why")
 
 
-def test_call_without_answer_ends_at_its_deadline(
+def test_call_without_a_response_ends_at_its_deadline(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator_link, "now_ms", lambda: 10_000)
@@ -104,7 +104,7 @@ def test_call_without_answer_ends_at_its_deadline(
     bench.answer(Response(token, 0, b"late"))
 
 
-def test_deadlines_of_answered_calls_are_not_kept(
+def test_deadlines_of_completed_calls_are_not_kept(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thousands of heartbeats a second would be a hundred megabytes of deadlines."""
