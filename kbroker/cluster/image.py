@@ -7,7 +7,7 @@ and partition objects are never changed in place: a delta replaces them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
@@ -44,6 +44,7 @@ class PartitionImage(NamedTuple):
     slot_incarnation: int  # distinguishes the slot's current replica from earlier ones
     partition_epoch: int = 0  # version of leader, leader epoch and isr: of their node in the store
     is_new: bool = False  # for io workers: the controller has created it, so it has no log anywhere
+    offline: Sequence[BrokerId] = ()  # the offline replicas that the controller knows
 
 
 class TopicImage(NamedTuple):
@@ -117,6 +118,11 @@ class ClusterImage:
             topics[name] = TopicChange(old, new)
         self._note_gone(name for name, (old, new) in topics.items() if old and not new)
         return ImageChanges(topics, settings="broker_config" in delta)
+
+    def offline_replicas(self, partition: PartitionImage) -> list[BrokerId]:
+        """The replicas of brokers that are not live, and in log directories that have failed."""
+        offline, live = partition.offline, self.brokers
+        return [b for b in partition.replicas if b not in live or b in offline]
 
     def _note_gone(self, names: Iterable[str]) -> None:
         for name in names:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from kbroker.cluster.control_requests import PartitionKey
-from kbroker.controller.leader_elections import LeaderElections
+from kbroker.controller.leader_elections import LeaderElections, is_needless
 from kbroker.controller.partition_writes import PartitionWrites
 from kbroker.controller.state import ClusterState
 from kbroker.controller.store_watch import StoreWatch
@@ -73,7 +73,7 @@ class LeaderBalance:
             logger.error("ignoring %s, which cannot be read: %r", node.path, error)
             keys = []
         for key, failed in (await self._elections.run(keys, unclean=False)).items():
-            if failed is not None:
+            if failed is not None and not is_needless(failed):
                 logger.warning("no preferred election of %s-%d: %s", *key, failed)
         with suppress(NoNode):
             await store.multi().delete(node.path).commit()

@@ -107,7 +107,7 @@ def describe(ctx: RequestContext, topic: TopicImage, first: int, room: int) -> A
                 isr_nodes=partition.isr,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=[b for b in partition.replicas if b not in brokers],
+                offline_replicas=ctx.image.offline_replicas(partition),
             )
             for number, partition in enumerate(topic.partitions[first : first + room], first)
         ],

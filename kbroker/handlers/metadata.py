@@ -264,7 +264,6 @@ def with_brokers(ctx: RequestContext) -> MetadataResponse:
 
 def describe(ctx: RequestContext, topic: TopicImage, reachable: frozenset[int]) -> Any:
     """A topic with all its partitions."""
-    brokers = ctx.image.brokers
     entry = MetadataResponse.MetadataResponsePartition
     return MetadataResponse.MetadataResponseTopic(
         name=topic.name,
@@ -278,7 +277,7 @@ def describe(ctx: RequestContext, topic: TopicImage, reachable: frozenset[int]) 
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,
-                offline_replicas=[b for b in partition.replicas if b not in brokers],
+                offline_replicas=ctx.image.offline_replicas(partition),
             )
             for number, partition in enumerate(topic.partitions)
         ],

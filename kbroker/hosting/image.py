@@ -139,11 +139,13 @@ class HostImage:
 
 def _partition(known: KnownPartition, replica: Replica | None, for_io_worker: bool) -> Document:
     told: KnownPartition | LedPartition = known
-    is_new = {}
+    more: Document = {}
     if for_io_worker and replica is not None:
         told = replica.told
         if replica.told.is_new:
-            is_new = {"is_new": True}
+            more = {"is_new": True}
+    elif known.offline_replicas:
+        more = {"offline": list(known.offline_replicas)}
     return {
         "leader": told.leader,
         "leader_epoch": told.leader_epoch,
@@ -152,7 +154,7 @@ def _partition(known: KnownPartition, replica: Replica | None, for_io_worker: bo
         "slot": NO_SLOT if replica is None else replica.slot,
         "slot_incarnation": 0 if replica is None else replica.slot_incarnation,
         "partition_epoch": told.partition_epoch,
-        **is_new,
+        **more,
     }
 
 

@@ -84,6 +84,19 @@ def test_metadata_partition_without_leader_is_leader_not_available(process: Netw
         assert topic.partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
+def test_metadata_offline_replicas_are_on_dead_brokers_and_in_failed_directories(
+    process: NetworkProcess,
+) -> None:
+    """Broker 0 lives, but the controller knows that its log directory has failed."""
+    document = topic_document(b"o" * 16, [5, 6])
+    for partition in document["partitions"]:
+        partition["replicas"] = [0, 9]
+    document["partitions"][1]["offline"] = [0, 9]
+    process.apply(topics={"off": document})
+    partitions = process.ask(by_name("off"), 12).topics[0].partitions
+    assert [partition.offline_replicas for partition in partitions] == [[9], [0, 9]]
+
+
 def test_metadata_operations_only_when_asked(process: NetworkProcess) -> None:
     silent = process.ask(by_name("t"), 10)
     assert silent.topics[0].topic_authorized_operations == NO_OPERATIONS

@@ -335,6 +335,16 @@ def test_settings_wait_for_their_topic(broker: Broker) -> None:
     assert (delta["topics"]["t"]["config"], delta["group_config"]) == ({}, {"g": None})
 
 
+def test_offline_replicas_are_told_to_whoever_serves_metadata(broker: Broker) -> None:
+    broker.ask(led(0))
+    request = known(0)
+    row = request.partitions[0]._replace(offline_replicas=[1])
+    broker.ask(request._replace(partitions=[row]))
+    image = broker.hosting.image
+    assert image.snapshot(for_io_worker=False)["topics"]["t"]["partitions"][0]["offline"] == [1]
+    assert "offline" not in image.snapshot(for_io_worker=True)["topics"]["t"]["partitions"][0]
+
+
 def test_two_topics_of_one_name_are_not_mixed(broker: Broker) -> None:
     """One was deleted and recreated while this broker was disconnected from the controller."""
     broker.ask(known(7, number=1))
