@@ -103,6 +103,59 @@ def test_group_is_taken_over_with_its_offsets(cluster: Cluster, topic: str) -> N
     assert committed(cluster, group, topic) == [6] * PARTITIONS
 
 
+def write(cluster: Cluster, topic: str, texts: list[str]) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    for number, text in enumerate(texts):
+        producer.produce(topic, text.encode(), partition=number % PARTITIONS)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize("ends", ["killed", "stopped"])
+def test_members_of_a_group_join_again_at_the_next_coordinator(
+    cluster: Cluster, topic: str, ends: str
+) -> None:
+    group, found = next(NAMES), list[str]()
+    members = [
+        Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 10_000,
+            }
+        )
+        for _ in range(2)
+    ]
+
+    def read(count: int) -> None:
+        def are_read() -> bool:
+            for member in members:
+                messages = member.consume(100, timeout=0.2)
+                found.extend(str(m.value(), "ascii") for m in messages if not m.error())
+            return len(set(found)) >= count
+
+        wait_until(are_read, PATIENCE_S, f"{count} records are read")
+
+    texts = [f"{number:03}" for number in range(120)]
+    for member in members:
+        member.subscribe([topic])
+    try:
+        write(cluster, topic, texts[:60])
+        read(60)
+        coordinator = leader(cluster, OFFSETS_TOPIC, group)
+        if ends == "killed":
+            cluster.kill(coordinator)
+        else:
+            cluster.brokers[coordinator].stop()
+        write(cluster, topic, texts[60:])
+        read(120)
+    finally:
+        for member in members:
+            member.close()
+        cluster.restart(coordinator)
+    assert set(found) == set(texts)
+
+
 def transactional(cluster: Cluster, name: str) -> Any:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": name})
     producer.init_transactions(PATIENCE_S)
