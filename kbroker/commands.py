@@ -48,7 +48,7 @@ def _run(program: str, *, is_job: bool = False) -> int:
     is_job: SIGTERM, with which systemd, Kubernetes and Airflow stop a process, ends it in the same
     way as Ctrl-C, except for the exit code.
     """
-    # Some shells start what runs in the background with SIGINT ignored: that stays.
+    # Some shells start background jobs with SIGINT ignored: it stays ignored.
     is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     is_job = is_job and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     try:

@@ -258,7 +258,7 @@ class ErrorCode(int, metaclass=_Table):
     )
 
 
-# BOUND: characters of a text for a client. It may repeat what the client sent, and a string of the
+# BOUND: characters of a text for a client. It may repeat the client's data, and a string on the
 # wire has at most 32,767 bytes.
 MESSAGE_CHARS_MAX = 2_000
 
@@ -320,7 +320,7 @@ class ShortageError(OSError):
         return type(self), (self.errno, self.filename)
 
 
-# No room: of the disk, of a quota, or of a limit on the size of files (``ulimit -f``).
+# No space: on the disk, in a quota, or by a limit on the size of files (``ulimit -f``).
 FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

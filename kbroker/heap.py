@@ -44,8 +44,8 @@ def keep_freed_memory() -> None:
     mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
-# Rounds of the collector's second generation, each for some 7,000 objects more, after which all
-# objects are looked at. Where it is never quiet, this comes once in a while anyway.
+# Rounds of the collector's second generation, each for some 7,000 new objects, after which all
+# objects are scanned. A process that is never quiet does this occasionally anyway.
 _ROUNDS = 10
 _BUSY_INTERVAL_MS = 30_000
 _NEVER = 2**31 - 1

@@ -15,12 +15,12 @@ from kbroker.wording import shown, shown_lines
 ROOT = "kbroker"
 ALL_AREAS = "all"
 
-# BOUND: kinds of message a limiter remembers; past it the oldest is forgotten and may be logged
+# BOUND: kinds of message a limiter remembers; above it the oldest is dropped and may be logged
 # again early.
 LIMITER_KEYS_MAX = 256
 
 
-# BOUND: characters of what is no plain text: an exception, a list.
+# BOUND: characters of an argument that is not plain text: an exception, a list.
 OBJECT_CHARS_MAX = 2_000
 
 

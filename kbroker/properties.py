@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-# BOUND: what is read of a file, which may be one without end.
+# BOUND: bytes read from a file, which may be endless.
 BYTES_MAX = 1 << 20
 _WHITE_SPACE = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# BOUND: characters of a name, an id or a value from a client that a line shows.
+# BOUND: characters of a name, an id or a value from a client in a log line.
 SHOWN_CHARS_MAX = 256
 # Characters that move the cursor, start a line or reverse the direction of text: C0 and C1
 # controls, line separators, direction marks; and surrogates, which cannot be written to a terminal.

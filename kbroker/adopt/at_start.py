@@ -70,8 +70,7 @@ def refuse_what_kafka_changed(log_dirs: Sequence[str]) -> None:
         metadata = os.path.join(having[0], METADATA_DIRECTORY)
         end = end_offset(metadata)
     except (Refusal, StoreError, StoreFailed, ValueError, KeyError, OSError) as error:
-        # A damaged store is the controller's to tell about; a full or failing disk is no reason
-        # not to start.
+        # The controller reports a damaged store; a full or failing disk must not prevent a start.
         logger.warning("cannot tell whether Kafka has run here since the adoption: %s", error)
         return
     if offset is None or end <= offset:

@@ -88,7 +88,7 @@ class LogDirectory:
         self.is_clean = was_clean
         self.recovery_points = _checkpoint(path, RECOVERY_POINT_CHECKPOINT)
         self.log_starts = _checkpoint(path, LOG_START_CHECKPOINT)
-        # Partitions that were compacted here: their offsets may have gaps.
+        # Partitions that were compacted by kbroker: their offsets may have gaps.
         self.cleaned = _checkpoint(path, CLEANER_CHECKPOINT)
         self.partitions: dict[TopicPartition, str] = {}
         # Directories that mean nothing to a broker, with the reason.
@@ -281,7 +281,7 @@ def _held(path: str) -> Iterator[None]:
             return
         made = True
     try:
-        # flock keeps out kbrokers, lockf is what a JVM takes.
+        # flock locks out kbrokers, lockf is the lock of a JVM.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

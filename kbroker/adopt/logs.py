@@ -61,7 +61,7 @@ def look_at(
         for name in names
         if (base := base_offset_of(name)) is not None and name == segment_name(base, LOG_SUFFIX)
     )
-    # A cleaning that was interrupted: the broker finishes it, and only then the files fit.
+    # An interrupted cleaning: the files match only after the broker has finished it.
     in_between = any(name.endswith(SWAP_SUFFIX) for name in names)
     if not bases and recovery_point > 0 and not in_between:
         raise Refusal(
@@ -206,7 +206,7 @@ def _walk_end(path: str, base: int, length: int) -> Scan:
     try:
         scan = scan_segment(fd, base, length, position=position, verify=False)
         if scan.stop == DAMAGED and scan.end_position == position > 0:
-            # The index named a place where no batch is.
+            # The index pointed to a position without a batch.
             scan = scan_segment(fd, base, length, verify=False)
         return scan
     finally:

@@ -51,7 +51,7 @@ class TopicImage:
     def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
         self.topic_id = topic_id
-        # From a ZooKeeper that knows no ids: that of its directories counts, if they have one.
+        # From a ZooKeeper without topic ids: the directories' id is used, if they have one.
         self.id_is_made_up = False
         self.partitions: dict[int, PartitionImage] = {}
 

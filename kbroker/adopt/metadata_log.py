@@ -22,7 +22,7 @@ from kbroker.record.control import control_type
 from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
 
 DIRECTORY = "__cluster_metadata-0"
-# A snapshot holds what the log says below an offset: <20 digits offset>-<10 digits epoch>.
+# A snapshot has the state of the log below an offset: <20 digits offset>-<10 digits epoch>.
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4
 

@@ -44,7 +44,7 @@ class TopicPlan:
         self.topic_id = topic_id
         self.config = config
         self.logs: dict[int, logs.FoundLog] = {}
-        # Partitions that have no directory here: they begin empty.
+        # Partitions without a directory: they start empty.
         self.empty: list[int] = []
         self.leader_epochs: dict[int, int] = {}
         # Partitions that the metadata store has already.
@@ -258,7 +258,7 @@ def _add_topic(
             continue
         topic.logs[number] = log
         if log.leader_epoch is not None:
-            # A new leader has a new epoch; it must be above all that wrote to the log.
+            # A new leader has a new epoch; it must be above all epochs in the log.
             topic.leader_epochs[number] = log.leader_epoch + 1
     plan.topics.append(topic)
     return topic

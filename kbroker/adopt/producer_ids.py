@@ -14,7 +14,7 @@ from kbroker.coordinator.records.transaction_topic import RECORDS
 from kbroker.protocol.codec import DecodeError
 from kbroker.storage.formats import LOG_SUFFIX
 
-# Brokers take ids in blocks of this size.
+# Brokers allocate ids in blocks of this size.
 BLOCK = 1000
 # BOUND: producer ids that may be allocated but unused, in the blocks of all brokers of a cluster.
 # There are 2**63 ids.

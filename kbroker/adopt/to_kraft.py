@@ -35,7 +35,7 @@ DIRECTORIES_LEVEL = 17
 NO_LEADER = -1
 _RECORDS_IN_BATCH = 1000
 _CONTROL_KEY = struct.Struct(">hh")
-# Header: version, time of the last record that the snapshot holds. Footer: version. Flexible.
+# Header: version, time of the last record in the snapshot. Footer: version. Flexible.
 _HEADER_BODY = struct.pack(">hqb", 0, 0, 0)
 _FOOTER_BODY = struct.pack(">hb", 0, 0)
 
@@ -92,7 +92,8 @@ def steps(holdings: Holdings, metadata_log_dir: str | None = None) -> Iterator[s
     yield "Start Kafka with these settings (without kafka-storage format, which is done):"
     yield "  process.roles=broker,controller"
     yield f"  node.id={holdings.broker_id}"
-    # A quorum whose voters are in its log (KIP-853) has none after a move, and could not elect one.
+    # A quorum whose voters are in its log (KIP-853) has none after a move, and could not elect a
+    # leader.
     yield f"  controller.quorum.voters={holdings.broker_id}@HOST:PORT (of its CONTROLLER listener)"
     yield f"  log.dirs={directories}"
     if metadata_log_dir is not None and metadata_log_dir not in holdings.log_dirs:
@@ -185,8 +186,8 @@ def set_metadata_log_aside(log_dir: str, say: Say) -> None:
         os.close(fd)
     give_to_owner(made)
     os.rename(made, archive)
-    # Half removed under its own name, it would replace the archive when this is done again. Brokers
-    # remove what has this name.
+    # Half removed under its own name, it would replace the archive when this is repeated. Brokers
+    # remove directories with this name.
     doomed = f"{path}.{os.urandom(16).hex()}{DELETE_DIR_SUFFIX}"
     os.rename(path, doomed)
     sync_directory(log_dir)

@@ -20,7 +20,7 @@ from kbroker.client.produce import BatchProducer
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.record.compression import CODEC_NAMES
 
-# The row of Spark's own connector. A list's item is named as Spark names it.
+# The row schema of Spark's own connector. List items are named as in Spark.
 FIELDS = {
     "key": pa.field("key", pa.binary()),
     "value": pa.field("value", pa.binary()),
@@ -41,7 +41,7 @@ FIELDS = {
 }
 COLUMNS = tuple(name for name in FIELDS if name != "headers")
 
-# Batches of this size are still in a core's cache when their consumer reads the rows.
+# Batches of this size are still in a core's cache when their rows are read.
 ROWS_MAX = 16_384
 BYTES_MAX = 1 << 20
 # BOUND: decompressed size of the records of one batch.
@@ -109,7 +109,7 @@ def read_arrow(
         offset, why = error.args
         raise CorruptRecords(topic, partition, offset, why) from error
     except ClientError:
-        # A caller that continues after the missing offsets must not lose what came before them.
+        # A caller that continues after the missing offsets must not lose the records before them.
         if (rows := reader.finish()) is not None:
             yield pa.record_batch(rows)
         raise

@@ -39,7 +39,7 @@ _IDLE_S = 240.0
 _IDLE_MAX = 4
 # Metadata of a topic is refreshed after this time, to find added partitions.
 _METADATA_AGE_S = 300.0
-# How long a topic that is written to may take to be created.
+# The time that a topic may take to be created before a write.
 _CREATION_S = 5.0
 _NOT_THERE = frozenset({3, 17})  # UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
 _MOVED = frozenset({15, 16})  # COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR

@@ -46,16 +46,16 @@ _FIRST_FRAME_BYTES_MAX = 1 << 20
 # WIRE: the response of a TLS listener to a plaintext request: an alert of TLS 1.x.
 _TLS_ALERT = b"\x15\x03"
 _TLS_SPOKEN = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
-# BOUND: what is allocated for a frame before any byte of it has come.
+# BOUND: the allocation for a frame before any of its bytes have arrived.
 _PIECE_BYTES = 16 << 20
 # The size of one read; a fetched frame is read in pieces as they arrive.
 _RECEIVE_BUFFER_BYTES = 4 << 20
 # The part of a frame that must have arrived before the receiver is woken.
 _WAKE_BYTES = 256 << 10
-# Raw requests, once encoded, are sent as this many views at most with one call.
+# Encoded raw requests are sent as this many views at most per call.
 _SEND_PARTS_MAX = 64
 
-# The newest version that this client sends, where it is not the newest that the codec knows.
+# The newest version that this client sends, if it is not the codec's newest.
 _VERSION_MAX = {
     ApiKey.INIT_PRODUCER_ID: 5,
     ApiKey.ADD_PARTITIONS_TO_TXN: 3,  # from 4 on it is for brokers
@@ -108,7 +108,7 @@ class Connection:
         try:
             if security is not None:
                 self._socket = security.wrap(self._socket, host, self.address, deadline)
-            # Below TLS, how many bytes a record of it has is unknown here.
+            # The size of a TLS record on the wire is unknown here.
             self._wakes_at = None if isinstance(self._socket, ssl.SSLSocket) else 1
             self._negotiate(deadline)
             if security is not None and security.mechanism is not None:
@@ -315,7 +315,7 @@ class Connection:
     ) -> memoryview:
         buffer = bytearray() if into is None else into
         received = 0
-        # BOUND: a length is believed for one piece at a time, or a false one would cost 2 GB.
+        # BOUND: memory is allocated for one piece at a time, or a false length would cost 2 GB.
         while received < size:
             end = min(size, max(len(buffer), received + _PIECE_BYTES))
             if len(buffer) < end:

@@ -23,7 +23,8 @@ from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
 
-# BOUND: what a fetch may grow to for one batch of a broker that cuts even the first one.
+# BOUND: the size that a fetch may grow to for one batch of a broker that truncates even the first
+# one.
 _BATCH_BYTES_MAX = 1 << 30
 # A range may end in a gap that compaction left at the end of a log. A gap is assumed after so many
 # empty fetches in a row, over so many seconds, although the log continues.
@@ -31,10 +32,11 @@ _GAP_FETCHES = 3
 _GAP_S = 1.0
 # The rest of the deadline is too short for another fetch.
 _ENDING_S = 0.05
-# A topic that no broker has known for so long is gone; before, the news of it may be under way.
+# A topic unknown to all brokers for this long is deleted; before that, news of it may be on the
+# way.
 _GONE_S = 30.0
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-# From this version on a fetch names its topic by id alone.
+# From this version on a fetch names topics by id alone.
 _FIRST_BY_ID = 13
 _FINAL_EPOCH = -1  # no fetch session
 
@@ -212,7 +214,7 @@ class RangeFetch:
             self._connection = self.cluster.borrow(leader, retry)
             self._leader = leader
         by_name = self._topic_id in (None, NO_TOPIC_ID)
-        # The response comes before the deadline, if only to say where the log ends.
+        # The response arrives before the deadline, even if it only has the log end offset.
         wait_ms = min(self._max_wait_ms, int(max(retry.left(), 0) * 500))
         self._pending = self._connection.send(
             self._request(wait_ms),
@@ -302,7 +304,7 @@ class RangeFetch:
             start, end = self._log_bound(EARLIEST, retry), self._log_bound(LATEST, retry)
             if not start <= self.next_offset <= end:
                 raise OffsetOutOfRange(self.topic, self.partition, self.next_offset, start, end)
-            # A replica that was behind, or has just become the leader.
+            # A replica that was behind, or has just become leader.
             raise RejectedError(ErrorCode.OFFSET_NOT_AVAILABLE, retry.what)
         raise RejectedError(row.error_code, retry.what)
 

@@ -122,8 +122,8 @@ def _list_once(
             if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 error.retriable = False
             listed.errors[topic, partition] = error
-    # All are connected before the first is asked: to connect may take a question over another's
-    # connection, where no response must be on its way.
+    # All connections are opened before the first request: connecting may send a request over
+    # another connection, which must not have a response in flight.
     connected: list[tuple[Connection, dict[TopicPartition, int]]] = []
     for leader, rows in by_leader.items():
         try:

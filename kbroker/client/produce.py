@@ -33,15 +33,16 @@ from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.record.compression import ZSTD
 
-# BOUND: a broker remembers the last five batches of a producer, and so knows again no more than
-# five that are sent twice.
+# BOUND: a broker remembers the last five batches of a producer, so it recognises at most five
+# duplicates.
 IN_FLIGHT_MAX = 5
-# From these versions on a request names topics by id; adds a partition to a transaction on its own.
+# From these versions on a request names topics by id; adds a partition to the transaction without
+# AddPartitionsToTxn.
 _FIRST_BY_ID = 13
 _FIRST_IMPLICIT = 12
 # The first that may have zstd.
 _FIRST_ZSTD = 7
-# WIRE: the low byte of a batch's attributes, and the bits of it that are the codec.
+# WIRE: the low byte of a batch's attributes, and its bits for the codec.
 _ATTRIBUTES, _CODEC_MASK = 22, 7
 _NOBODY = ProducerIdentity(None, -1, -1)
 _SEQUENCES = 1 << 31
@@ -244,7 +245,7 @@ class BatchProducer:
             if sure or before.implicit:
                 return after
         except RejectedError as error:
-            # INVALID_TXN_STATE: none of it has arrived yet.
+            # INVALID_TXN_STATE: no record has arrived yet.
             if sure or error.code != ErrorCode.INVALID_TXN_STATE:
                 raise
         return transactions.init_producer(
@@ -405,7 +406,7 @@ class BatchProducer:
             return False
         chosen: list[tuple[_Partition, _Batch]] = []
         size = 0
-        # The longest wait goes first, so that no partition starves behind full requests.
+        # The longest wait goes first, so that no partition starves when requests are full.
         for state in sorted(ready, key=lambda one: one.waiting[0].deadline):
             batch = state.waiting[0]
             if chosen and size + len(batch.data) > self._request_bytes:
@@ -488,7 +489,7 @@ class BatchProducer:
         )
         request = node.requests.popleft()
         try:
-            # The broker itself waits for replicas up to the request's timeout.
+            # The broker itself waits for replicas until the request's timeout.
             deadline = time.monotonic() + 2 * self.cluster.request_timeout
             deadline = min(deadline, max(batch.deadline for _, batch in request.batches))
             response = node.connection.receive(request.pending, deadline)
@@ -514,7 +515,7 @@ class BatchProducer:
             return
         topic, partition = state.key
         error = RejectedError(code, f"produce to {topic}-{partition}", _told(row))
-        # An older batch is still on its way, to another leader, or waits to be sent again.
+        # An older batch is still in flight to another leader, or waits to be sent again.
         behind = state.in_flight[0] is not batch or self._was_put_back(state)
         out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         error.retriable = error.retriable or (out_of_order and behind)

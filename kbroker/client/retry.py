@@ -60,7 +60,8 @@ class Retry:
             raise error
         self.attempts += 1
         earlier, self._last = self._last, error
-        # An attempt that the deadline ended may only say so: the error before it is reported, too.
+        # An attempt ended by the deadline may only report that: the error before it is reported,
+        # too.
         if time.monotonic() < self.deadline or str(earlier) == str(error):
             earlier = None
         pause_s = self._pause_s * random.uniform(0.7, 1.3)

@@ -17,7 +17,7 @@ from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 if TYPE_CHECKING:
     from kbroker.client.connection import Connection
 
-# BOUND: Kafka's brokers have 4096 to 16384 iterations. With fewer, passwords would be cheap to
+# BOUND: Kafka's brokers use 4096 to 16384 iterations. With fewer, passwords would be cheap to
 # guess; with more, a server could keep this process busy.
 _ITERATIONS_MIN = 4096
 _ITERATIONS_MAX = 1_000_000

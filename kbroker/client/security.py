@@ -301,7 +301,7 @@ def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
     key_place = settings.get("ssl.key.location")
     try:
         if chain:
-            # OpenSSL reads keys from files alone, so this one lives for a moment.
+            # OpenSSL reads keys only from files, so this one exists for a moment.
             with tempfile.NamedTemporaryFile("w", prefix="kbroker-key-") as file:
                 file.write(f"{chain}\n{key}\n")
                 file.flush()

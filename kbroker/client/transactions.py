@@ -26,10 +26,11 @@ from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from kbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-# The newest versions that belong to the first protocol.
+# The newest versions of the first protocol.
 _END_TXN_1 = 4
 _TXN_OFFSET_COMMIT_1 = 4
-# From this version of EndTxn on a broker speaks the second one, when its feature says so, too.
+# From this version of EndTxn on a broker uses the second protocol, if its feature level says so,
+# too.
 _END_TXN_2 = 5
 _FEATURE = "transaction.version"
 # The code alone is ambiguous (KIP-679): a principal without Write on any topic gets it, too.
@@ -225,7 +226,7 @@ def outcome(
     (found,) = response.transaction_states
     if found.producer_id != identity.producer_id:
         return Outcome.UNKNOWN
-    # A broker that ends a transaction raises the epoch, and so does the second protocol's end.
+    # A broker that ends a transaction bumps the epoch, and so does EndTxn of the second protocol.
     raised = found.producer_epoch - identity.producer_epoch
     last = _OUTCOMES.get(found.transaction_state, Outcome.UNKNOWN)
     return last if raised in ((0,) if last is Outcome.OPEN else (0, 1, 2)) else Outcome.UNKNOWN

@@ -15,8 +15,8 @@ from kbroker.errors import ErrorCode
 NO_LEADER = -1
 # In UpdateMetadata: the partition is deleted.
 LEADER_DURING_DELETE = -2
-# In StopReplica: whatever the leader epoch; the first of a topic that is deleted, the second of a
-# controller that does not say.
+# In StopReplica: any leader epoch; the first for a topic that is being deleted, the second from a
+# controller that does not send one.
 EPOCH_DURING_DELETE = -2
 NO_LEADER_EPOCH = -1
 # From a controller that does not know the broker epoch.

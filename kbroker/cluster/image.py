@@ -16,7 +16,7 @@ from kbroker.ipc.documents import DocumentError
 from kbroker.types import BrokerId, SlotId
 
 NO_SLOT = SlotId(-1)
-# BOUND: topics of which it is known when they were deleted.
+# BOUND: topics whose deletion time is remembered.
 GONE_MAX = 1000
 
 
@@ -70,7 +70,7 @@ class ClusterImage:
         # Values that readers have computed from the image, cached until it changes. BOUND: each
         # reader limits its own entries.
         self.derived: dict[Any, Any] = {}
-        # When topics went away, on the monotonic clock: the last GONE_MAX of them.
+        # The deletion times of topics, on the monotonic clock: the last GONE_MAX of them.
         self._gone_s: dict[str, float] = {}
 
     def apply(self, delta: ImageDocument) -> ImageChanges:

@@ -35,7 +35,7 @@ BROKER_KEYS: dict[str, Key] = {key.name: key for _, keys in SECTIONS for key in 
 
 ALIASES: dict[str, str] = {alias: key.name for key in BROKER_KEYS.values() for alias in key.aliases}
 
-# Kafka puts a listener's own settings behind this prefix and its name.
+# Kafka's prefix for a listener's own configs, before its name.
 LISTENER_PREFIX = "listener.name."
 
 # Prefixes of configs of plug-ins and config providers; they are known but have no effect.

@@ -44,8 +44,8 @@ def _check_identity(config: BrokerConfig) -> None:
     elif broker_id < -1:
         _refuse(config, "broker.id", "at least -1")
     elif not config.is_set("node.id") and broker_id > config["reserved.broker.max.id"]:
-        # Numbers above belong to brokers that were given theirs. KRaft has no such numbers, so
-        # a node.id may be any.
+        # Higher numbers belong to brokers with configured ids. KRaft does not generate ids, so a
+        # node.id may be any.
         limit = config["reserved.broker.max.id"]
         _refuse(config, "broker.id", f"at most reserved.broker.max.id ({limit})")
 
@@ -60,7 +60,7 @@ def _check_times(config: BrokerConfig) -> None:
             _refuse(config, name, f"at least {low}")
     if config["connections.max.idle.ms"] == 0:
         _refuse(config, "connections.max.idle.ms", "at least 1, or -1 for never")
-    # The second is the ceiling of what the first grows to.
+    # The second is the upper limit of the first.
     backoff_max = config["worker.restart.backoff.max.ms"]
     if config["worker.restart.backoff.ms"] > backoff_max:
         allowed = f"at most worker.restart.backoff.max.ms ({backoff_max})"
@@ -111,10 +111,10 @@ def _check_connections(config: BrokerConfig) -> None:
 
 
 def _check_replication(config: BrokerConfig) -> None:
-    # A broker that stands alone takes the files of later Kafkas, too.
+    # A standalone broker accepts the files of later Kafkas, too.
     if config.uses_zookeeper and find_version(config[PROTOCOL]) is None:
         _refuse(config, PROTOCOL, ALLOWED)
-    # The wait would outlive the connection, so that every idle fetch failed.
+    # The wait would exceed the connection's lifetime, so that every idle fetch failed.
     wait_ms, timeout_ms = config["replica.fetch.wait.max.ms"], config["replica.socket.timeout.ms"]
     if wait_ms > timeout_ms:
         allowed = f"at most replica.socket.timeout.ms ({timeout_ms})"
@@ -124,7 +124,7 @@ def _check_replication(config: BrokerConfig) -> None:
     if wait_ms > lag_ms:
         allowed = f"at most replica.lag.time.max.ms ({lag_ms})"
         _refuse(config, "replica.fetch.wait.max.ms", allowed)
-    # More acknowledgements than replicas never come.
+    # More acknowledgements than replicas never arrive.
     replicas = config["offsets.topic.replication.factor"]
     acks = config["offsets.commit.required.acks"]
     if not -1 <= acks <= replicas:
@@ -144,7 +144,7 @@ def advice(config: BrokerConfig) -> list[str]:
     cores = core_count()
     for name, kind in (("num.network.threads", "network"), ("num.io.threads", "io")):
         count = config[name]
-        # Kafka's samples ask for 3 and 8 threads; here these are processes.
+        # Kafka's samples have 3 and 8 threads; here these are processes.
         if config.is_set(name) and count > max(2, cores):
             warnings.append(
                 f"{name}={count} starts {count} {kind} processes on {cores} cores; when unset, "
@@ -156,7 +156,7 @@ def advice(config: BrokerConfig) -> list[str]:
             "boot"
         )
     if not config["log.cleaner.enable"]:
-        # The sample files of Kafka 0.8 set it so, when few kept offsets in a topic.
+        # The sample files of Kafka 0.8 had it like this, when few kept offsets in a topic.
         warnings.append(
             "log.cleaner.enable=false: topics with cleanup.policy=compact, including "
             "__consumer_offsets and __transaction_state, are not compacted and grow without limit"

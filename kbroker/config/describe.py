@@ -76,7 +76,7 @@ def describe_topic(
             synonyms += _topic_synonyms(key.server_keys[0][0], broker)
         source = synonyms[0].source if synonyms else Source.DEFAULT
         entry = ConfigEntry(key, key.format(config[name]), source, synonyms, read_only=False)
-        # Version 0 takes every setting that is not a default for one of the topic's own.
+        # Version 0 marks every non-default config as one of the topic's own.
         entry.is_default = not config.is_set(name)
         entries.append(entry)
     return entries
@@ -112,7 +112,7 @@ def describe_broker(
         if names and name not in names:
             continue
         synonyms = _broker_synonyms(name, config)
-        # COMPAT: the list begins with the setting itself, not with a stronger one.
+        # COMPAT: the list begins with the config itself, not with one of higher precedence.
         while synonyms and synonyms[0].name != name:
             del synonyms[0]
         source = synonyms[0].source if synonyms else Source.DEFAULT

@@ -17,7 +17,7 @@ from kbroker.config.topic_config import TopicConfig, unknown_name, validate_topi
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError
 
-# Operations as IncrementalAlterConfigs numbers them.
+# Operations, numbered as in IncrementalAlterConfigs.
 SET = 0
 DELETE = 1
 APPEND = 2

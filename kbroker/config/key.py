@@ -14,7 +14,7 @@ from typing import Any
 
 from kbroker.errors import ConfigError
 
-# Types, numbered as DescribeConfigs numbers them on the wire.
+# Types, numbered as in DescribeConfigs.
 BOOLEAN = 1
 STRING = 2
 INT = 3
@@ -41,7 +41,7 @@ HIGH = "HIGH"
 MEDIUM = "MEDIUM"
 LOW = "LOW"
 
-# When a setting may change while the broker runs.
+# When a config may change while the broker is running.
 READ_ONLY = "read-only"
 PER_BROKER = "per-broker"  # for one broker
 CLUSTER_WIDE = "cluster-wide"  # for one broker or for all

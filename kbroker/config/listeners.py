@@ -113,7 +113,7 @@ def _parse_all(key: str, text: str, values: Mapping[str, Any]) -> list[Listener]
         if protocol is None:
             allowed = f"names in listener.security.protocol.map ({', '.join(sorted(protocols))})"
             raise ConfigError(key, text, allowed)
-        # A listener meant to be encrypted must not be opened in the clear.
+        # A listener meant to be encrypted must not be opened in plaintext.
         if protocol != "PLAINTEXT":
             raise ConfigError(key, text, "PLAINTEXT listeners; TLS and SASL are not supported yet")
         listeners.append(Listener(name, protocol, host, port))

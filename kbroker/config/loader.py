@@ -102,8 +102,8 @@ class BrokerConfig:
         self._sources: dict[str, int] = {}
         for source, layer in self._layers:
             for name in layer:
-                # A stronger layer replaces a setting in all its units: a dynamic
-                # log.retention.hours also wins over log.retention.ms of the file.
+                # A layer of higher precedence replaces a config in all its units: a dynamic
+                # log.retention.hours overrides log.retention.ms of the file.
                 if source != Source.STATIC_BROKER:
                     for synonym in BROKER_KEYS[name].synonyms:
                         if synonym not in layer:
@@ -224,7 +224,7 @@ class BrokerConfig:
         configured: str | None = self._values["runtime.dir"]
         if configured:
             return os.path.abspath(configured)
-        # A data directory belongs to one broker at a time, so its path tells brokers apart.
+        # A data directory belongs to one broker at a time, so its path identifies the broker.
         # BOUND: a Unix socket's path has 108 bytes, hence a number and not the path itself.
         mark = f"{zlib.crc32(os.fsencode(self.log_dirs[0])):08x}"
         base = os.environ.get("XDG_RUNTIME_DIR", "")

@@ -39,7 +39,7 @@ class ProtocolVersion(IntEnum):
         return f"{numbers.replace('_', '.')}-{step}"
 
 
-# A later step of a version takes the place of an earlier one.
+# A later step of a version replaces an earlier one.
 _BY_TEXT = {
     text: version
     for version in ProtocolVersion

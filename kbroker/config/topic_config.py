@@ -12,10 +12,10 @@ from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError
 
 # BOUND: searches for the nearest name, each of which takes a quarter to eight milliseconds. A
-# request may have 100,000 unknown settings, and the controller serves no other in the meantime.
+# request may have 100,000 unknown configs, and the controller serves no other in the meantime.
 HINTS_PER_SECOND_MAX = 20
 
-# COMPAT: what Kafka 0.8 called it in its text, and nowhere in its table.
+# COMPAT: the name in the text of Kafka 0.8's documentation, but not in its table.
 _OTHER_NAMES = {"log.cleanup.policy": "cleanup.policy"}
 
 
@@ -72,7 +72,7 @@ class TopicConfig:
         return self._timestamp_bound("message.timestamp.after.max.ms")
 
     def _timestamp_bound(self, name: str) -> int:
-        # COMPAT: the older setting counts where the newer one sets no bound (Kafka 3.6, KIP-937).
+        # COMPAT: the older config applies if the newer one sets no bound (Kafka 3.6, KIP-937).
         bound = int(self[name])
         return bound if bound != LONG_MAX else int(self["message.timestamp.difference.max.ms"])
 

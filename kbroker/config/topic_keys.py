@@ -71,7 +71,7 @@ def _key(
 _KEYS = (
     _key("cleanup.policy", LIST, ("delete",), one_of=("compact", "delete"),
          server_keys="log.cleanup.policy",
-         # COMPAT: clients' tests match how Kafka's text begins.
+         # COMPAT: clients' tests match the beginning of Kafka's text.
          doc='This config designates the retention policy to use on log segments. "delete" drops '
              'whole segments by age and size, "compact" keeps the newest value of each key, '
              '"delete,compact" does both.'),

@@ -16,7 +16,8 @@ from kbroker.metastore import paths
 from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store import WrongCluster
 
-# More than could be given in the seconds between two copies of the store: a block costs a sync.
+# More ids than can be allocated in the seconds between two copies of the store: a block costs a
+# sync.
 PRODUCER_IDS_SKIPPED = 100_000_000
 # For states that no controller has written.
 NO_CONTROLLER_EPOCH = 0

@@ -16,7 +16,7 @@ from kbroker.ipc.pending import Pending, run
 T = TypeVar("T")
 
 Work = Callable[[], Coroutine[Any, Any, T]]
-# BOUND: events that wait. Each is a request that a process of this broker made.
+# BOUND: queued events. Each is a request of a process of this broker.
 EVENTS_MAX = 10_000
 
 

@@ -22,7 +22,7 @@ from kbroker.ipc.pending import Pending
 
 logger = logging.getLogger(__name__)
 
-# How long the in-sync replicas stay frozen where a broker is to join that is shutting down.
+# How long the ISR stays frozen after a broker that is shutting down was proposed for it.
 LEAVING_MS = 2_000
 
 
@@ -129,7 +129,7 @@ class IsrRequests:
         present = self._state.partition(one.key)
         error = errors.get(one.key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if error is ErrorCode.NONE and present is not None and not is_written:
-            # Others changed it all the time, or it is so already.
+            # Other clients kept changing it, or it is unchanged.
             error = ErrorCode.NONE if present.isr == one.isr else ErrorCode.INVALID_UPDATE_VERSION
         if error is not ErrorCode.NONE or present is None:
             return IsrAnswer(error)

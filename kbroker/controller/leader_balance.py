@@ -25,7 +25,7 @@ ENABLE = "auto.leader.rebalance.enable"
 INTERVAL = "leader.imbalance.check.interval.seconds"
 PERCENTAGE = "leader.imbalance.per.broker.percentage"
 FIRST_CHECK_MS = 5_000
-# BOUND: leaders that are moved before the brokers have responded.
+# BOUND: leaders moved before the brokers have responded.
 MOVED_AT_ONCE = 500
 
 

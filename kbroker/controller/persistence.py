@@ -30,7 +30,7 @@ from kbroker.metastore.store import BadVersion, Node, NodeExists, NoNode
 logger = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK_SIZE = 1000
-# Others write to a store that is shared: what they changed in between is looked at again.
+# A shared store has other writers: their changes in between are read again.
 ATTEMPTS = 3
 
 
@@ -110,7 +110,7 @@ def _differences(known: TopicState, found: TopicState) -> list[Change]:
     changed = {}
     for number, partition in enumerate(found.partitions[:count]):
         present = known.partitions[number]
-        # As in Kafka: replicas change by reassignment only.
+        # As in Kafka: replicas only change by reassignment.
         partition = partition._replace(
             replicas=present.replicas, adding=present.adding, removing=present.removing
         )

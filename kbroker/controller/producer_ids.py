@@ -17,7 +17,7 @@ from kbroker.ipc.calls import ProducerIdBlock
 from kbroker.ipc.pending import Pending, TooLate, within
 from kbroker.metastore.store import StoreError, StoreFailed
 
-# What a process of this broker gets at once from a shared store.
+# The ids that a process of this broker gets at once from a shared store.
 PART_SIZE = 100
 FETCHED_AT = PRODUCER_ID_BLOCK_SIZE // 10
 WAIT_MS = 2_000

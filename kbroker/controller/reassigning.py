@@ -83,7 +83,7 @@ class Reassigning:
             present = self._state.partition(key)
             if errors[key] is None and present is not None:
                 accepted[key] = reassignments.origin(present) if replicas is None else replicas
-        # A request takes the place of what a tool has written for the partition.
+        # A request replaces the state that a tool has written for the partition.
         await self._remove_from_node(lambda key, _: key in accepted)
         return errors | await self._carry_out(accepted)
 

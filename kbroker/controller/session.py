@@ -28,7 +28,7 @@ from kbroker.metastore.store import ConnectionLoss, NoNode, SessionState, Store,
 
 logger = logging.getLogger(__name__)
 
-# How long until a registration that another session holds is looked at again.
+# The time until a registration held by another session is checked again.
 RETRY_MS = 500
 
 
@@ -93,7 +93,7 @@ class Session:
         self._turns.put(self._turn).then(self._ended)
 
     def _ended(self, outcome: Pending[None]) -> None:
-        # After a lost connection or session there is another turn.
+        # There is another turn after a lost connection or session.
         if outcome.error is not None and not isinstance(outcome.error, (Fenced, ConnectionLoss)):
             self._host.failed(outcome.error)
 

@@ -32,7 +32,7 @@ class PartitionState(NamedTuple):
     isr: list[int]
     replicas: list[int]
     partition_epoch: int = 0
-    # While the partition is being reassigned: those of ``replicas`` that are new, and that will go.
+    # During a reassignment: those of ``replicas`` that are being added, and removed.
     adding: Sequence[int] = ()
     removing: Sequence[int] = ()
 
@@ -72,7 +72,7 @@ class TopicState:
         self.partitions = partitions
         self.deleting = False
         self.stopped = False  # its logs are deleted
-        # Of the topic's node in the store, which this was read from or written to.
+        # The version of the topic's node in the store, as last read or written.
         self.document_version = document_version
         self.rest: Mapping[str, Any] = {}  # of its document, which others may have added to
 
@@ -161,15 +161,15 @@ class ClusterState:
         self.controller_epoch = controller_epoch
         self.brokers: dict[int, Broker] = {}
         self.version = 0  # changes with topics, partitions, settings and brokers
-        # Of the brokers that are there: those that have asked to have their leaderships taken.
+        # Live brokers that have requested a controlled shutdown.
         self.shutting_down: set[int] = set()
-        # Replicas in log directories that failed, by broker.
+        # Replicas in failed log directories, by broker.
         self.offline_replicas: dict[int, set[PartitionKey]] = {}
         self.configs = configs or Configs()
         self._topics: dict[str, TopicState] = {}
         self._names_by_id: dict[bytes, str] = {}
         self._names_by_metric: dict[str, str] = {}
-        # Topics of an older store may collide: those whose metric name another one has.
+        # Topics of an older store may collide: those whose metric name is in use.
         self._collided: dict[str, list[str]] = {}
 
     def enter(self, change: Change) -> None:

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 # As in Kafka. A broker whose connection was lost for longer reads all configs anyway.
 NOTICE_KEPT_MS = 15 * 60 * 1000
-# How long a control request waits until the configs of its topics are read.
+# How long a control request waits for the configs of its topics.
 READ_MS = 2_000
 # BOUND: config nodes read in parallel.
 READ_AT_ONCE = 1_000

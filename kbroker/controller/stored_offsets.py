@@ -20,7 +20,7 @@ from kbroker.metastore.store import BadVersion, NodeExists, NoNode, StoreFailed,
 
 logger = logging.getLogger(__name__)
 
-# BOUND: what fits a topic's name fits here; node paths in ZooKeeper are no place for novels.
+# BOUND: as for topic names; node paths in ZooKeeper must stay short.
 GROUP_ID_MAX = 249
 
 

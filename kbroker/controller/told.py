@@ -24,7 +24,7 @@ class Told:
 
     def __init__(self) -> None:
         self._last = 0
-        # By order, the open requests of each broker. BOUND: by the requests of clients.
+        # By order, the requests in flight of each broker. BOUND: by the requests of clients.
         self._open: dict[int, Counter[int]] = {}
         self._waiting: list[Waiting] = []
 

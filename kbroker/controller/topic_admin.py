@@ -45,10 +45,10 @@ from kbroker.wording import counted
 logger = logging.getLogger(__name__)
 
 FAILURES = (StoreFailed, StoreError, Fenced)
-# How long until what a broker or the store did not take is tried again.
+# The time until a failed request to a broker or the store is retried.
 RETRY_MS = 5_000
-# How long other brokers are waited for until they know what has changed. Kafka's controllers do not
-# wait for them at all.
+# How long to wait until other brokers know the changes. Kafka's controllers do not wait for them at
+# all.
 OTHERS_MS = 2_000
 
 Told = Pending[list[Answered]]
@@ -216,7 +216,7 @@ class TopicAdmin:
         try:
             decision = await self._controller.write(decide, lambda: self._reread([name]))
         except FAILURES as error:
-            # The slots stay assigned to the partitions, which get them when it works.
+            # The slots stay assigned to the partitions, which use them after a retry.
             raise store_failure(error) from error
         told = self._controller.enter(decision.changes)
         count = len(self._state.existing(name).partitions)

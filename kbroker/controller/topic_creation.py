@@ -33,7 +33,7 @@ from kbroker.wording import counted
 
 logger = logging.getLogger(__name__)
 
-# How long a response waits for the controller to have the partitions led, and how often it looks.
+# How long a response waits until the controller has elected leaders, and how often it checks.
 LED_WITHIN_MS = 3_000
 LOOK_MS = 20
 RACES = (BadVersion, NodeExists, NoNode)

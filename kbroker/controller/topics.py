@@ -123,7 +123,7 @@ def usable_brokers(state: ClusterState, factor: int, cordoned: Collection[int]) 
         )
     usable = sorted(set(state.brokers) - set(cordoned))
     if factor > len(usable):
-        # COMPAT: KIP-1066. As in Kafka 4.3, an assignment that names the broker is taken.
+        # COMPAT: KIP-1066. As in Kafka 4.3, an assignment that names the broker is accepted.
         raise WireError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor {factor} is larger than the number of brokers with a log directory"
@@ -222,7 +222,8 @@ def plan_partitions(
     """
     topic = existing_topic(state, name)
     if name in INTERNAL_TOPICS:
-        # Their number says which partition has a group's offsets, or a transactional id's state.
+        # Their number determines which partition has a group's offsets, or a transactional id's
+        # state.
         raise WireError(
             ErrorCode.INVALID_PARTITIONS,
             f"The number of partitions of '{name}' cannot be changed: coordinators would no "

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from kbroker.protocol.messages.list_groups import ListGroupsRequest
 from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
 
-# BOUND: what each of 50 coordinators reads: states, types and producer ids.
+# BOUND: filters read by each of 50 coordinators: states, types and producer ids.
 FILTERS_MAX = 100
 
 

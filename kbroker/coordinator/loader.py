@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Read at a time whatever the setting is: below this, system calls would be most of a load.
+# Minimum read size, whatever the config: below this, system calls would dominate a load.
 CHUNK_BYTES_MIN = 4096
-# BOUND: a chunk grows to this for a batch that is larger; beyond it a length is damage.
+# BOUND: a chunk grows to this for a larger batch; a length above it is damage.
 CHUNK_BYTES_MAX = 128 << 20
 _LENGTH = struct.Struct(">i")
 _CONTROL = struct.Struct(">hh")

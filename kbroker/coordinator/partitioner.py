@@ -24,7 +24,7 @@ def java_hash(text: str) -> int:
 
 def coordinator_partition(key: str, partitions: int) -> int:
     """The partition that coordinates ``key``, a group id or a transactional id."""
-    # COMPAT: Utils.abs of Kafka, for which the smallest number has the absolute value 0. A log that
-    # moves between the two brokers is looked for in the partition where the other one put it.
+    # COMPAT: Kafka's Utils.abs, where the smallest number has the absolute value 0. Logs that move
+    # between the two brokers must have groups in the same partition.
     number = java_hash(key)
     return 0 if number == SMALLEST_INT else abs(number) % partitions

@@ -36,9 +36,9 @@ class ProducerIds:
             return
         error = outcome.error
         if isinstance(error, WireError):
-            # COMPAT: of all that the controller's absence could be called, this alone has clients
-            # just ask again. Others have a producer give up for good, or look for a coordinator
-            # that an idempotent one does not have.
+            # COMPAT: of all error codes for an absent controller, only this one makes clients
+            # simply retry. Others make a producer fail permanently, or look up a coordinator that
+            # an idempotent one does not have.
             error = WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message)
         waiting, self._waiting = self._waiting, []
         for pending in waiting:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOADING, ACTIVE, CLOSED = "loading", "active", "closed"
-# A load gives way to the rest of its process this often.
+# A load yields to the rest of its process this often.
 LOAD_STEP_MS = 10
-# How long a shard that could not write waits before it is loaded again.
+# The delay before a shard that could not write is reloaded.
 RELOAD_DELAY_MS = 1_000
 
 # How long records may wait for the replicas before clients get a retriable error.
@@ -63,7 +63,7 @@ APPEND_ERRORS = {
 }
 
 
-# A load that waits until what it has read is committed, however long that takes.
+# A load that waits until everything it has read is committed, however long that takes.
 LOADED = CallSink(
     lambda pending: pending.resolve(), lambda pending, error: pending.resolve(error=error)
 )
@@ -136,10 +136,10 @@ class Shard:
         self._codec = codec
         self._load_bytes = load_bytes
         self._make_machine = make_machine
-        # Operations wait there until what they have written or seen is committed.
+        # Operations wait there until the records that they have written or seen are committed.
         self._committed = log.appender.committed
         self._sink = CallSink(finish, self._fail, self._expire, lambda: self.wait_max_ms)
-        # Operations asked for while another runs; each is whole before the next one starts.
+        # Operations requested while another one runs; each is complete before the next one starts.
         self._queue: deque[tuple[Pending[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
         self._is_running = False
         # Offset commits on the fast path; their responses wait there.

@@ -36,10 +36,10 @@ FEATURES = {
 FEATURES_EPOCH = 1
 
 # COMPAT: versions that Kafka 4.3 has not released. They are announced if
-# unstable.api.versions.enable says so, and served anyway.
+# unstable.api.versions.enable is set, and served anyway.
 UNSTABLE = {int(ApiKey.INIT_PRODUCER_ID): 6}
 
-# COMPAT: what Kafka takes for a client's name and version; clients fall back to version 0 or close.
+# COMPAT: Kafka's rules for a client's name and version; clients fall back to version 0 or close.
 SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -76,7 +76,7 @@ def add_features(
     response: ApiVersionsResponse, version: int, features: Mapping[str, Feature]
 ) -> None:
     """Announce features."""
-    # COMPAT: clients that send version 3 reject a lowest level of 0 (KIP-1022).
+    # COMPAT: clients that send version 3 reject a minimum level of 0 (KIP-1022).
     lowest = 1 if version == 3 else 0
     supported = ApiVersionsResponse.SupportedFeatureKey
     finalized = ApiVersionsResponse.FinalizedFeatureKey

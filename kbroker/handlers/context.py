@@ -56,17 +56,17 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-# A change gets this long even if the client allows less: with a timeout of 0 it is started all the
-# same, and nearly always done long before this is over.
+# A change gets this long even if the client allows less: with a timeout of 0 it is started anyway,
+# and nearly always completed long before this is over.
 CHANGE_MIN_MS = 1_000
 # The allowance of a call on top of the timeout of the process that serves it.
 CALL_MARGIN_MS = 2_000
-# For topics that are created automatically: a client named them, or a coordinator needs them.
+# For auto-created topics: a client named them, or a coordinator needs them.
 CREATION_TIMEOUT_MS = 10_000
-# BOUND: topics in one call to the controller. It and all processes that learn of the topics serve
-# others between two calls.
+# BOUND: topics per call to the controller. It and all processes that learn of the topics serve
+# other requests between two calls.
 CALL_TOPICS_MAX = 200
-# BOUND: bytes of the requests that others of the broker are at work on, or that wait there.
+# BOUND: bytes of the requests that other processes of the broker are serving or have queued.
 GIVEN_AWAY_BYTES_MAX = 64 << 20
 
 

@@ -122,7 +122,7 @@ def entry(
     ctx: RequestContext, name: str | None, topic_id: bytes, code: int, message: str | None
 ) -> Any:
     """The response's entry of one topic."""
-    # COMPAT: version 3 brought the code of its own.
+    # COMPAT: version 3 introduced the specific error code.
     if code == ErrorCode.TOPIC_DELETION_DISABLED and ctx.api_version < 3:
         code = ErrorCode.INVALID_REQUEST
     return DeleteTopicsResponse.DeletableTopicResult(

@@ -106,8 +106,8 @@ async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
         return await answer(ctx, handler, ctx.body)
     cls, version, frame = request_class(handler.key), ctx.api_version, ctx.frame
     try:
-        # COMPAT: bytes after the request are ignored, as in Kafka. librdkafka (2.16, say) asks
-        # for all topics with a null array of four bytes where flexible versions have one.
+        # COMPAT: bytes after the request are ignored, as in Kafka. librdkafka (such as 2.16)
+        # requests all topics with a null array of four bytes where flexible versions have one.
         if len(frame) <= ONE_GO_BYTES:
             request, _ = codec.decode(cls, version, frame, ctx.body_offset)
         else:

@@ -25,7 +25,7 @@ from kbroker.protocol.messages.find_coordinator import (
 from kbroker.security.operations import AclOperation, Kind
 
 NOWHERE = {"node_id": -1, "host": "", "port": -1}
-# COMPAT: Kafka's message of no error, up to version 3. kafkajs rejects an empty one.
+# COMPAT: Kafka's message without an error, up to version 3. kafkajs rejects an empty one.
 NO_ERROR = "NONE"
 
 
@@ -111,7 +111,7 @@ async def ensure_topic(ctx: RequestContext, topic: str) -> None:
     try:
         results = await ctx.create_automatically([topic])
     except WireError as error:
-        # The controller is being restarted or is slow; the client asks again.
+        # The controller is restarting or slow; the client retries.
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
     if results[0].error:
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, results[0].message or "")

@@ -28,8 +28,8 @@ from kbroker.protocol.messages.txn_offset_commit import (
 )
 from kbroker.security.operations import AclOperation, Kind
 
-# A member waits for the others as long as they are allowed to take, which members choose; this only
-# ends what a coordinator has forgotten.
+# A member waits for the others as long as their timeouts allow; this only ends requests that a
+# coordinator has forgotten.
 REBALANCE_MS = 3_600_000
 # BOUND: members per call; the coordinator serves other requests between two calls.
 CALL_MEMBERS_MAX = 500

@@ -28,7 +28,7 @@ from kbroker.security.operations import AclOperation, Kind
 
 # BOUND: encoded responses cached until the image changes, each of at least this many partitions.
 KEPT_ANSWERS_MAX = 8
-# How long a topic counts as deleted just before.
+# How long a topic counts as recently deleted.
 JUST_DELETED_S = 1.0
 KEPT_PARTITIONS_MIN = 200
 
@@ -188,7 +188,7 @@ async def create_missing(
     creatable = ctx.creatable(names)
     denied = {name: int(Kind.TOPIC.error) for name in names if name not in creatable}
     names = [name for name in names if name in creatable]
-    # COMPAT: Kafka waits for no creation; its topic is there some 30 ms later.
+    # COMPAT: Kafka does not wait for the creation; its topic exists some 30 ms later.
     gone = {name for name in names if ctx.image.went_away(name, JUST_DELETED_S)}
     if gone:
         run(ctx.create_automatically(sorted(gone)))
@@ -198,7 +198,7 @@ async def create_missing(
     try:
         results = await ctx.create_automatically(names)
     except WireError:
-        # The controller is being restarted or is slow; the client asks again.
+        # The controller is restarting or slow; the client retries.
         return denied | dict.fromkeys(names, int(ErrorCode.LEADER_NOT_AVAILABLE))
     # If another broker is the controller, a topic may exist that this broker does not know yet.
     absent = int(ErrorCode.LEADER_NOT_AVAILABLE)

@@ -106,7 +106,7 @@ def end_by_slot(slot: Slot, leader_epoch: int) -> EpochEnd | None:
     if leader_epoch == latest:
         return EpochEnd(latest, slot["log_end"][0])
     if previous < 0:
-        # Older than all that the log has: they begin where the oldest begins.
+        # Older than all epochs in the log: they begin where the oldest one begins.
         return EpochEnd(leader_epoch, slot["latest_epoch_start"])
     if leader_epoch >= previous:
         return EpochEnd(previous, slot["latest_epoch_start"])

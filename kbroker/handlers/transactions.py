@@ -29,7 +29,7 @@ from kbroker.protocol.messages.list_transactions import (
 )
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
 
-# Brokers use the versions from 4 on, about transactions of others.
+# Brokers use version 4 and later, for transactions of others.
 ADDING: Requirements = (
     Requirement(
         AclOperation.WRITE,

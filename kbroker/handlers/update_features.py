@@ -13,7 +13,7 @@ from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kbroker.security.operations import AclOperation
 
-# From this version on one error stands for the whole request.
+# From this version on there is one error for the whole request.
 ALL_OR_NOTHING = 2
 
 

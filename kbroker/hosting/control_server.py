@@ -24,7 +24,7 @@ from kbroker.protocol.primitives import DecodeError
 
 logger = logging.getLogger(__name__)
 
-# How long a request is decoded before the process does its other work.
+# The time for which a request is decoded before the process does its other work.
 SLICE_NS = 20_000_000
 # BOUND: elements of a request are thrice as many: a partition has several lists of replicas.
 ELEMENTS_PARTITIONS = 3 * CLUSTER_PARTITIONS_MAX

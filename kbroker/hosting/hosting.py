@@ -61,8 +61,8 @@ class Hosting:
         self._deletions = Deletions()
         self._processes: Processes
         self._offline: OfflineReplicas | None = None
-        # This broker will stop. It follows nobody any more: a leader would take it for in sync, and
-        # wait for it when it is gone.
+        # This broker will stop. It stops following: a leader would count it as in sync, and wait
+        # for it when it has stopped.
         self.is_leaving = False
 
     def ask_of_offline(self, offline: OfflineReplicas) -> None:
@@ -119,8 +119,8 @@ class Hosting:
         slots = {told.key: self._slot(told.key) for told in request.partitions}
         refused = self.replicas.take(request)
         for key, code in refused.items():
-            # COMPAT: as in Kafka, offline is said before stale: a controller repeats what holds to
-            # hear which replicas are offline.
+            # COMPAT: as in Kafka, offline takes precedence over stale: a controller repeats its
+            # state to learn which replicas are offline.
             if code is ErrorCode.STALE_CONTROLLER_EPOCH and self._is_offline(key):
                 refused[key] = ErrorCode.KAFKA_STORAGE_ERROR
         accepted = [key for key in slots if key not in refused]

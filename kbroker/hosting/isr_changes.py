@@ -68,7 +68,7 @@ class IsrChanges:
         self._replicas = replicas
         self._controllers = controllers
         self._sleep = sleep
-        # BOUND: one for each partition that this broker leads.
+        # BOUND: one per partition that this broker leads.
         self._asked: dict[PartitionKey, Asked] = {}
         self._is_working = False
         self._failures = RateLimit()

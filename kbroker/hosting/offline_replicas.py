@@ -18,7 +18,7 @@ from kbroker.storage.dirs.log_dirs import FAILED
 
 logger = logging.getLogger(__name__)
 
-# Replicas that are looked at in one tick while no log directory fails.
+# Replicas checked in one tick while no log directory fails.
 STEP = 100
 
 

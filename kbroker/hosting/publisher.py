@@ -20,7 +20,7 @@ from kbroker.ipc.rpc import Rpc
 
 logger = logging.getLogger(__name__)
 
-# How long a process may take over an image that has no logs to open for it.
+# How long a process may take for an image without logs to open.
 OTHER_TIMEOUT_MS = 10_000
 RETRY_MS = 200
 NOTHING = Changes()

@@ -103,7 +103,7 @@ class HostedReplicas:
             # The logs of the old topic must be deleted first.
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if present is not None and told.leader_epoch <= present.told.leader_epoch:
-            # COMPAT: the code is Kafka's, for an equal epoch, too: a request that is repeated.
+            # COMPAT: Kafka's error code, for an equal epoch, too: a repeated request.
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if self._broker_id not in told.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -154,7 +154,7 @@ class HostedReplicas:
             ):
                 stopped.append(asked)
             else:
-                # COMPAT: of an equal epoch, too, as in Kafka 2.7; later ones take that.
+                # COMPAT: for an equal epoch, too, as in Kafka 2.7; later versions accept that.
                 refused[asked.key] = ErrorCode.FENCED_LEADER_EPOCH
         return stopped, refused
 

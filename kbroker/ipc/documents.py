@@ -141,7 +141,7 @@ class _Values:
         self._name_set = frozenset(shapes)
         self._shapes = list(shapes.values())
         self._nested = [(n, shape.read) for n, shape in enumerate(self._shapes) if shape.read]
-        # BOUND: types that values had and may have; a field has two at most.
+        # BOUND: types of values; a field has two at most.
         self._known: set[tuple[type, ...]] = set()
 
     def read_object(self, document: dict[str, Any]) -> Any:

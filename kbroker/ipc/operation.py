@@ -11,7 +11,7 @@ from kbroker.ipc.process_table import ProcessKind
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-# A caller may have its own idea of how long it waits; a row says what is usual.
+# A caller may choose another timeout; this is the default of the row.
 DEADLINE_MS = 10_000
 
 

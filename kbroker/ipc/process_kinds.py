@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig
 
-# BOUND: a partition-table slot has one bit for each network process that waits for it.
+# BOUND: a partition-table slot has one bit for each network process that waits on it.
 NETWORK_PROCESSES_MAX = 64
 
 

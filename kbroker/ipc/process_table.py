@@ -15,11 +15,11 @@ from typing import NamedTuple
 from kbroker.ipc.process_kinds import ProcessKind as ProcessKind
 
 FIELDS = 8
-# HANDED_OVER: of the controller process, that the controlled shutdown of the broker has ended.
+# HANDED_OVER: from the controller process, when the broker's controlled shutdown has ended.
 PID, INCARNATION, STATE, HEARTBEAT_NS, CONNECTIONS, HANDED_OVER = range(6)
 
 STARTING, READY, STOPPING = 0, 1, 2
-# From the supervisor to the controller process: have others lead what this broker leads.
+# From the supervisor to the controller process: hand over leadership.
 LEAVE = signal.SIGUSR1
 
 

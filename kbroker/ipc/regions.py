@@ -78,10 +78,10 @@ class SharedRegions:
             create_region(f"kbroker-arena-{index}", arena_bytes) for index in range(arena_count)
         ]
         self.counters = create_region("kbroker-counters", counters_bytes)
-        # When each session of a follower has sent its last request.
+        # The time of the last request of each follower's session.
         self.follower_sessions = create_region(
             "kbroker-follower-sessions", session_times.region_size(max(arena_count, 1))
         )
-        # A byte for each log directory, not 0 for one that was left out at the start, or in which a
-        # write or sync has failed.
+        # A byte for each log directory, not 0 if it was left out at the start, or a write or sync
+        # in it has failed.
         self.failed_log_dirs = create_region("kbroker-log-dirs", log_dir_count)

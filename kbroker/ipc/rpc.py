@@ -55,7 +55,7 @@ class Rpc:
         self._now_ms = now_ms
         self._ids = count(1)
         self._calls: dict[int, Call] = {}
-        # How many of them each incarnation of a callee has. There may be thousands for a handful.
+        # The number of calls to each incarnation of a callee. There may be thousands for a handful.
         self._callees: Counter[tuple[Address, int]] = Counter()
         self._deadlines: list[tuple[int, int]] = []
         self._sleepers: list[tuple[int, int, Pending[None]]] = []

@@ -33,7 +33,7 @@ class Turn:
     __slots__ = ("_before_ns", "_last_ns", "_ns", "is_gone")
 
     def __init__(self) -> None:
-        # How long its last two coroutines went on, and the one that does.
+        # The run times of its last two coroutines, and of the current one.
         self._before_ns = self._last_ns = self._ns = 0
         self.is_gone = False
 
@@ -72,7 +72,7 @@ class Slices:
         self._queue: list[tuple[int, int, Turn, Callable[[], bool]]] = []
         self._numbers = count()
         self._over_at_ns = 0
-        # Waits are counted in it: where other processes have the core, all wait longer alike.
+        # Waits are counted in it: if other processes have the core, all wait longer.
         self._worked_ns = 0
 
     @property

@@ -36,7 +36,7 @@ OFFSET_CHECKPOINTS = (
     HIGH_WATERMARK_CHECKPOINT,
     CLEANER_CHECKPOINT,
 )
-# A file on its way in or out is of the kind that its name had before.
+# A renamed file, such as .deleted or .swap, has the type of its original name.
 _PASSING_SUFFIXES = (SWAP_SUFFIX, CLEANED_SUFFIX, DELETED_SUFFIX)
 _KIND_OF_SUFFIX = {
     LOG_SUFFIX: "log",

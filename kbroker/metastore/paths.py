@@ -30,7 +30,7 @@ CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE = "/config/changes/config_change_"  # with a number after it
 ADMIN = "/admin"
 DELETE_TOPICS = "/admin/delete_topics"
-# What brokers report to the controller, in sequential nodes that it deletes.
+# Notifications of brokers to the controller, in sequential nodes that it deletes.
 ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
@@ -41,7 +41,7 @@ CONSUMERS = "/consumers"
 GONE_TOPICS = "/kbroker-gone"
 DEFAULT_ENTITY = "<default>"
 
-# Made once per cluster, parents first; the set Kafka makes, so that a Kafka finds its way here.
+# Created once per cluster, parents first; the same set as in Kafka, so that a Kafka can use it.
 PERSISTENT_PATHS = (
     BROKERS,
     BROKER_IDS,

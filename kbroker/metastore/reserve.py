@@ -14,7 +14,7 @@ FILE_NAME = "kbroker-metadata.reserve"
 # BOUND: a start writes some pages of 4 KiB to the store's log, a change of a large topic some
 # dozens.
 RESERVE_BYTES = 256 * 1024
-# Room there must be on the disk before the reserve is set aside again.
+# Free space required on the disk before the reserve is set aside again.
 PLENTY_BYTES = 4 * RESERVE_BYTES
 
 

@@ -248,7 +248,7 @@ class SimulatedStore(Store):
         self._replying = []
         del self._arriving[ensemble.random.randint(0, len(self._arriving)) :]
         ensemble.after(SESSION_TIMEOUT_MS, partial(self._time_out, session_id, self._connection))
-        # Whatever arrives still has arrived by then.
+        # Whatever is in flight has arrived by then.
         wait_ms = max(outage_ms, self._last_arrival_ms - ensemble.now_ms + 1)
         ensemble.after(wait_ms, self._reconnect)
         self._become(SessionState.SUSPENDED)

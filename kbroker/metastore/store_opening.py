@@ -40,7 +40,7 @@ CREATE TABLE nodes (
 CREATE INDEX nodes_by_parent ON nodes (parent);
 INSERT INTO nodes VALUES ('/', '', x'', 0, 0, 0, 0, 0);
 """
-# Counts what is done to nodes, by whatever version of kbroker. Files of before have none.
+# Counts changes of nodes, in all versions of kbroker. Older files have none.
 COUNT_OF_CHANGES = """
 CREATE TABLE IF NOT EXISTS changes (count INTEGER NOT NULL);
 INSERT INTO changes SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM changes);
@@ -165,7 +165,7 @@ def open_file(path: str) -> sqlite3.Connection:
     """Open and lock the file. Raises sqlite3.Error, StoreFailed, ValueError."""
     db = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None)
     try:
-        # Exclusive before WAL: the index of the log then lives in our memory, not in a -shm file.
+        # Exclusive before WAL: the index of the log is in our memory then, not in a -shm file.
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
@@ -179,7 +179,7 @@ def open_file(path: str) -> sqlite3.Connection:
                 "away"
             )
     except BaseException:
-        # Closed late, it would take the log of changes of its successor away.
+        # Closed late, it would remove the write-ahead log of its successor.
         db.close()
         raise
     return db

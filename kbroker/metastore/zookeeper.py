@@ -71,9 +71,9 @@ from kbroker.metastore.zookeeper_watches import WatchedNode
 logger = logging.getLogger(__name__)
 
 # BOUND: requests with kazoo. It is woken through a pipe that holds some 270 of them; a write to a
-# full one would have the owner's thread wait.
+# full one would block the owner's thread.
 WINDOW_MAX = 128
-# BOUND: reports taken in a turn of the owner's loop: about 10 ms.
+# BOUND: reports handled in a turn of the owner's loop: about 10 ms.
 REPORTS_PER_TURN = 256
 # BOUND: ZooKeeper's jute.maxbuffer is 1 MiB by default: it closes the connection on a larger
 # request without an error.
@@ -81,7 +81,7 @@ REQUEST_BYTES_MAX = 1_048_575
 _OVERHEAD_BYTES = 100  # of an operation, with its access list
 RESTART_MS = 5_000
 REMIND_MS = 60_000
-# How long a start is silent about it: it waits for the first connection.
+# The time before a start logs that it waits for the first connection.
 FIRST_REMIND_MS = 5_000
 
 _KINDS = {
@@ -313,7 +313,7 @@ class ZooKeeperStore(Store):
             if error is not None and not isinstance(error, NoNodeError):
                 done(_error(error, node.path))
                 return
-            # Without the node there are no children, as the other watch knows or will tell.
+            # Without the node there are no children, as the other watch knows or will report.
             if error is None:
                 stat = value[1] if isinstance(value, tuple) and len(value) == 2 else value
                 for found in node.on_stat(_stat_or_none(stat)):

@@ -63,8 +63,8 @@ Report = Result | StateChange | Closed | Callable[[], None]
 class Reports:
     """A queue with a file descriptor that is readable while the queue is not empty."""
 
-    # BOUND: what is in it was asked for (a window of requests, a watch for each path), or is one
-    # of the few changes of state.
+    # BOUND: everything in it was requested (a window of requests, a watch for each path), or is one
+    # of the few state changes.
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -90,7 +90,7 @@ def settings_of(config: BrokerConfig) -> ZooKeeperSettings:
     tls, digest = _tls(config), _digest(config)
     protects_nodes = config["zookeeper.set.acl"]
     if protects_nodes and digest is None and (tls is None or tls.key_store is None):
-        # ZooKeeper would not know whom to give the nodes to.
+        # ZooKeeper would not know the owner of the nodes.
         raise ConfigError(
             "zookeeper.set.acl",
             "true",

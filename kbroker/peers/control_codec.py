@@ -38,14 +38,14 @@ from kbroker.protocol.messages.update_metadata import UpdateMetadataRequest, Upd
 P = TypeVar("P", LedPartition, KnownPartition, StoppedPartition)
 
 PORT_MAX = 65_535
-# BOUND: partitions of a cluster, those before a named one included: an image lists them all.
+# BOUND: partitions of a cluster, including those before a named one: an image lists them all.
 CLUSTER_PARTITIONS_MAX = 200_000
 API_OF: dict[type[ControlRequest], ApiKey] = {
     LeaderAndIsr: ApiKey.LEADER_AND_ISR,
     StopReplica: ApiKey.STOP_REPLICA,
     UpdateMetadata: ApiKey.UPDATE_METADATA,
 }
-# From which versions on partitions are grouped by topic, topics have ids, and so on.
+# The first versions in which partitions are grouped by topic, topics have ids, and so on.
 LEADER_GROUPED, LEADER_IDS = 2, 5
 METADATA_GROUPED, METADATA_IDS = 5, 7
 METADATA_LISTENERS, METADATA_RACKS, METADATA_ENDPOINTS = 3, 2, 1

@@ -20,11 +20,11 @@ from kbroker.protocol.message import Message
 from kbroker.protocol.primitives import DecodeError
 
 _SIZE = struct.Struct(">i")
-# BOUND: what a response may have; one about 200,000 partitions has 4 MB.
+# BOUND: size of a response; one about 200,000 partitions has 4 MB.
 RESPONSE_BYTES_MAX = 32 << 20
 _READ_BYTES = 64 << 10
 ANY_SIZE = -1  # of the receive buffer: the system's
-# BOUND: what is read in one turn of the loop.
+# BOUND: bytes read in one turn of the loop.
 _TURN_BYTES = 1 << 20
 CORRELATION_ID_MAX = 0x7FFF_FFFF
 
@@ -132,7 +132,7 @@ class Link:
     def _connect(self, endpoint: Endpoint) -> None:
         self._attempt += 1
         attempt, connect_ms = self._attempt, self._times.connect_ms
-        # All addresses of a host are tried, each for so long.
+        # All addresses of a host are tried, each for this long.
         self._deadline_ms = self._now_ms() + connect_ms + self._times.response_ms
 
         def on_connected(outcome: socket.socket | OSError) -> None:

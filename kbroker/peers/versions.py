@@ -9,7 +9,7 @@ from __future__ import annotations
 from kbroker.config.protocol_version import ProtocolVersion as V
 from kbroker.protocol.api import ApiKey
 
-# By API, the newest first: from which protocol on which version is sent.
+# By API, the newest first: the first protocol version and the version that it sends.
 SENT: dict[ApiKey, tuple[tuple[V, int], ...]] = {
     ApiKey.FETCH: (
         (V.V2_7_IV1, 12),
@@ -45,7 +45,7 @@ SENT: dict[ApiKey, tuple[tuple[V, int], ...]] = {
         (V.V1_1_IV0, 0),
     ),
     ApiKey.WRITE_TXN_MARKERS: ((V.V1_1_IV0, 0),),
-    # Before that, a leader writes its in-sync replicas into the store itself.
+    # Before that, a leader writes its ISR into the store itself.
     ApiKey.ALTER_PARTITION: ((V.V2_7_IV2, 0),),
 }
 

@@ -32,7 +32,7 @@ class Bounds:
 
 
 bounds = Bounds()
-# Elements of an array between two yields of a decoder or encoder that works in steps: about 0.1 ms.
+# Elements of an array between two yields of a stepwise decoder or encoder: about 0.1 ms.
 STEP_ELEMENTS = 64
 
 BASE_NAMES = {

@@ -113,7 +113,7 @@ class _EncoderWriter:
         if field.is_array:
             return f"{value} is None or len({value})"
         if field.is_struct:
-            # An absent struct and one of defaults mean the same, unless null is a value of its own.
+            # An absent struct and one of defaults mean the same, unless null is a separate value.
             if field.nullable is not None:
                 return f"{value} is not None"
             name = f"default_{field.type}"

@@ -14,7 +14,7 @@ Buffer = bytes | memoryview
 
 MAX_INT16 = 0x7FFF
 NO_UUID = bytes(16)
-# COMPAT: how to decode bytes that are no UTF-8. Clients send other encodings in their client id, in
+# COMPAT: how to decode bytes that are not UTF-8. Clients use other encodings in their client id, in
 # group ids and in the metadata of commits; Kafka reads U+FFFD there and serves them.
 FOREIGN_TEXT = "kbroker.foreign_text"
 

@@ -146,7 +146,7 @@ def parse(name: str, text: str) -> Schema:
     """Parse the definition ``text`` of the message called ``name``."""
     root = Struct(name)
     structs: dict[str, Struct] = {}
-    # The structs whose lines we are inside of, outermost first, with their indentation.
+    # The structs that contain the current line, outermost first, with their indentation.
     open_structs: list[tuple[int, Struct]] = [(-1, root)]
     arrives: Struct | None = root
     for line in text.splitlines():

@@ -119,7 +119,7 @@ class RecordBatch:
         )
         base = header.base_offset
         if self.is_append_time:
-            # All records of such a batch have the time at which it was appended.
+            # All records of such a batch have the append time.
             stamp = header.max_timestamp
             return [Record(base + row[0], stamp, row[2], row[3], row[4]) for row in decoded]
         return [Record(base + row[0], *row[1:]) for row in decoded]

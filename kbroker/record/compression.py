@@ -101,13 +101,12 @@ def _inflate() -> Any:
 
 
 def _gunzip(data: Buffer, limit: int) -> bytes:
-    # Several members one after another are one stream (RFC 1952 section 2.2), and Java reads them
-    # so.
+    # Consecutive members are one stream (RFC 1952 section 2.2), and Java reads them like that.
     source = memoryview(data)
     parts: list[bytes] = []
     total = position = 0
     inflate = _inflate()
-    # Producers write one member: a single step spares joining what many make.
+    # Producers write one member: a single step saves joining several.
     step_bytes = len(source)
     for _ in range(_PIECES_MAX):
         decoder = inflate.decompressobj(wbits=31)

@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 
 # Timestamps of ListOffsets that stand for an end of the log.
 LATEST, EARLIEST = -1, -2
-# A corrupt batch is fetched this often before the partition is given up for a while: the leader's
-# disk, or the way from it, may be bad for good.
+# A corrupt batch is fetched this often before the partition is paused: the leader's disk, or the
+# network, may be permanently damaged.
 TRIES = 3
-# How long until a partition that was given up is tried again without a word of the controller.
+# The time until a paused partition is retried without a change by the controller.
 FAILED_RETRY_MS = 60_000
 
 
@@ -197,7 +197,8 @@ class FollowedPartition:
             self.log.restart_at(offset)
             self._enter(State.FETCHING)
         else:
-            # In range by what the leader says now. It said otherwise, so not at once.
+            # The offset is in range according to the leader now, but was not before: wait before
+            # fetching.
             self._back_off(now_ms, None, State.FETCHING)
 
     def on_fetch_error(self, error: int, now_ms: int) -> None:
@@ -218,7 +219,7 @@ class FollowedPartition:
         elif fault is Fault.CLOSED:
             self._enter(State.WAITING)
         elif fault is Fault.EPOCH_AHEAD:
-            # The controller's word for that epoch is on its way here.
+            # The controller's state for that epoch is on its way.
             self._back_off(now_ms, text, State.TRUNCATING)
         elif fault is Fault.EPOCH_BACK or fault.is_corrupt:
             self._try_again(

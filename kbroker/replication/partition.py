@@ -70,7 +70,7 @@ class Partition:
         self.partition_epoch = NO_EPOCH
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
-        # What the controller has been asked for, and may have done already.
+        # The ISR proposed to the controller, which may already be in effect.
         self.wanted_isr: tuple[int, ...] | None = None
 
     @property

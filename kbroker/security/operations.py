@@ -46,7 +46,7 @@ class Kind(IntEnum):
         return _OPERATIONS[self]
 
 
-# The name of the one resource of kind CLUSTER.
+# The name of the only resource of kind CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
 
 _ERRORS = {

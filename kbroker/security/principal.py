@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-# BOUND: principals of messages between processes that are kept made.
+# BOUND: cached principals of messages between processes.
 KEPT_PRINCIPALS_MAX = 1_000
 
 

@@ -19,7 +19,7 @@ from kbroker.spark.options.option_values import OptionError
 
 logger = logging.getLogger(__name__)
 
-# A text that is to take the place of another one, where that cannot be done at once.
+# A text that replaces another one, where that cannot be done atomically.
 _NEW = ".new"
 
 

@@ -40,12 +40,12 @@ APP_DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Over TCP a worker that is used again gets its task 40 ms late: Nagle, delayed acknowledgement.
+    # Over TCP a reused worker gets its task 40 ms late: Nagle, delayed acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
     # Tasks hold no JVM memory to speak of.
     "spark.driver.memory": "1g",
 }
-# A JVM that only schedules tasks is not worth optimising: compiling took it longer than its work.
+# A JVM that only schedules tasks need not optimise: compiling took longer than its work.
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 # Spark removes its files and stops its workers.
@@ -220,7 +220,7 @@ def _end_jvm(jvm: subprocess.Popen[bytes]) -> None:
 
     try:
         if SparkContext._active_spark_context is not None:
-            # PySpark tells with a traceback when the JVM leaves it first.
+            # PySpark prints a traceback when the JVM exits first.
             with suppress(Exception):
                 SparkContext._active_spark_context.stop()
         if jvm.stdin is not None:
@@ -269,7 +269,7 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
     if master is not None or not submitted:
         builder = builder.master(master or "local[*,4]")
     if not submitted:
-        # Workers are this interpreter, which has kbroker; not the first "python3" of the path.
+        # Workers use this interpreter, which has kbroker; not the first "python3" on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         provide_java()
         for name, value in APP_DEFAULTS.items():

@@ -145,8 +145,8 @@ class FileKeeper:
                 "the whole checkpoint to start over"
             ) from error
         if document["starting"] != self._start:
-            # A micro-batch that is repeated begins where it began, as Spark's connector has it: a
-            # time that is computed at each start differs each time.
+            # A repeated micro-batch begins where it began before, as in Spark's connector: a time
+            # computed at each start would differ.
             if has_planned(self._location):
                 logger.warning(
                     "%s was recorded for a start at %s and stays in effect; %s has no effect on "

@@ -32,7 +32,7 @@ from kbroker.protocol.messages.metadata import MetadataRequest
 
 FORMAT = 1
 _DONE = " done"
-# BOUND: brokers take 4096 bytes of metadata. No task is so many attempts late.
+# BOUND: brokers accept 4096 bytes of metadata. No task has so many attempts.
 _ABORTED_MAX = 32
 _REPLICAS_OF_BROKER = -1
 _REPLICAS = "default.replication.factor"

@@ -15,7 +15,7 @@ from kbroker.client.errors import ClientError
 from kbroker.spark.offsets import DataLossError
 from kbroker.spark.options.option_values import OptionError
 
-# Looked at by PySpark when it writes the error down, in the process that raised it.
+# Used by PySpark when it writes the error, in the process that raised it.
 _HIDE = "SPARK_HIDE_TRACEBACK"
 
 

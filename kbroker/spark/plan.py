@@ -142,7 +142,7 @@ def pack_ranges(
     count = max(1, -(-total // limit))
     tasks: list[list[OffsetRange]] = [[] for _ in range(count)]
     sizes = [0] * count
-    # Largest first into the emptiest task: close to even.
+    # Largest first into the emptiest task: nearly even.
     emptiest = [(0, index) for index in range(count)]
     for one in sorted(ranges, key=_largest_first):
         size, index = heappop(emptiest)

@@ -38,7 +38,7 @@ class ClusterPool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # When it is too old, of what, the cluster.
+        # Its expiry, its key, the cluster.
         self._idle: list[tuple[float, _Key, Cluster]] = []
         self._pid = os.getpid()
 

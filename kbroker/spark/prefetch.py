@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# BOUND: the driver's Python, its socket to the JVM and a block of the JVM hold so much.
+# BOUND: memory in the driver's Python, its socket to the JVM and a block of the JVM.
 PREFETCH_BYTES_MAX = 1 << 20
-# BOUND: ranges are read one after the other, a round trip each; a task costs several milliseconds.
+# BOUND: ranges are read one after another, with a round trip each; a task costs several
+# milliseconds.
 PREFETCH_RANGES_MAX = 256
 # Reads that take longer than this are left to tasks, which are retried and may run elsewhere.
 PREFETCH_DEADLINE_MS = 5_000

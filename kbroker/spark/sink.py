@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from kbroker.client.arrow import ArrowProducer
     from kbroker.client.cluster import Cluster
 
-# As long as brokers allow by default: a micro-batch may take long.
+# The maximum that brokers allow by default: a micro-batch may take long.
 TRANSACTION_TIMEOUT_MS = 900_000
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 
-# Settings that are arguments of the producer, and what these may be at least and at most.
+# Configs that are arguments of the producer, with their minimum and maximum.
 _LIMITS = (
     ("batch.size", "batch_bytes", 1, 1 << 30),
     ("buffer.memory", "buffer_bytes", 1, 1 << 40),
@@ -137,7 +137,7 @@ def written_columns(options: WriteOptions, schema: StructType) -> list[str]:
         if name in given and given[name] not in kinds:
             how = f"cast it to {' or '.join(kinds)} in the query"
             if name == "headers":
-                # A cast goes by the order of the fields, and would swap keys and values.
+                # A cast follows the order of the fields, and would swap keys and values.
                 how = (
                     f"make it {_HEADERS}, such as"
                     " transform(headers, h -> named_struct('key', h.key, 'value', h.value))"

@@ -232,7 +232,7 @@ class Progress:
 
     def _ends(self) -> dict[TopicPartition, int]:
         def ask() -> dict[TopicPartition, int]:
-            # A deleted topic is reported as lost data where its offsets are missing.
+            # A deleted topic is reported as lost data if its offsets are missing.
             partitions = assigned_partitions(self.view, self._options.subscription, all_there=False)
             found = dict(self.view.list_offsets(dict.fromkeys(partitions, LATEST)))
             if set(found) != partitions:

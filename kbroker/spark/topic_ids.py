@@ -76,7 +76,7 @@ class TopicIds:
         self._file = file
         self._ids = file.load() if file is not None else {}
         self._kept = dict(self._ids)
-        # topic -> the id it will have, and the offsets that say so
+        # topic -> the id it will have, and the offsets that determine it
         self._back: dict[str, tuple[bytes | None, Mapping[TopicPartition, int]]] = {}
 
     def known(self) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-# Long enough for an interpreter that begins on a busy machine.
+# Long enough for an interpreter to start on a busy machine.
 _REPLY_TIMEOUT_S = 60.0
 
 

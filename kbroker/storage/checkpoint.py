@@ -22,7 +22,7 @@ TopicPartition = tuple[str, int]
 VERSION = 0
 # With more keys than this, reading every line of a file is cheaper than looking for each key.
 FEW_KEYS = 8
-# A file of which every line is one. Whether they are as many as it says is for the caller.
+# A file whose lines are all valid. The caller checks that their number is as stated.
 _SOUND = re.compile(rb"%d\n\d{1,9}+\n(?:[!-~]++ \d{1,9}+ -?\d{1,18}+\n)*+" % VERSION)
 # At most 18 digits: any number in a file fits into 64 bits.
 _NUMBER = re.compile(r"-?[0-9]{1,18}")

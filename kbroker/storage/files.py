@@ -16,7 +16,7 @@ from kbroker.storage.formats import TEMPORARY_SUFFIX
 # Above this number, one sync of the whole file system replaces a sync of each file: each may take
 # the disk as long.
 FILES_SYNCED_SINGLY = 8
-# From this version on syncfs tells of failed writes.
+# From this version on syncfs reports failed writes.
 SYNCFS_TELLS = (5, 8)
 # A name that the file system rejects, too many entries in a directory, or a name in use: caused by
 # clients' names and counts, not by the disk.

@@ -11,8 +11,7 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
-# A file that is about to go, a file that the cleaner is writing, a cleaned file that replaces
-# others.
+# A file to be deleted, a file being written by the cleaner, a cleaned file that replaces others.
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
@@ -25,7 +24,7 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFI
 DELETE_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
 FUTURE_DIR_SUFFIX = "-future"
-# BOUND: bytes of a name, of all file systems that brokers are run on.
+# BOUND: bytes of a name, on all common file systems.
 NAME_BYTES_MAX = 255
 # kbroker's own: marks a partition's directory that has replaced one in another log directory, until
 # that one is gone.
@@ -35,14 +34,14 @@ PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 # kbroker's own: checksums of the partition's .txnindex files.
 TXN_INDEX_CHECKPOINT = "txn-index-checkpoint"
-# Present while a partition is held offline because its files are damaged below the recovery point.
+# Present while a partition is offline because its files are damaged below the recovery point.
 QUARANTINE_MARKER = "quarantine.txt"
 
 # Files of a data directory: its owner, a clean shutdown, a running broker.
 META_NAME = "meta.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 LOCK_NAME = ".lock"
-# kbroker's own: the data directories of the last start, where there was more than one.
+# kbroker's own: the data directories of the last start, if there were several.
 LOG_DIRS_NAME = "kbroker-log-dirs.txt"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"

@@ -19,7 +19,7 @@ from kbroker.wording import counted
 
 logger = logging.getLogger(__name__)
 
-# How long a partition that could not be opened waits for the next try.
+# The delay before a partition that could not be opened is retried.
 RETRY_MS = 5_000
 # Descriptors that no log is opened with.
 RESERVED = 64

@@ -6,7 +6,7 @@ import os
 from typing import Any, Protocol
 
 NO_LIMIT = (1 << 63) - 1
-# Numbers of codecs are those of a batch's attributes (``record.compression``).
+# Codec numbers are those in a batch's attributes (``record.compression``).
 AS_PRODUCED = -1
 UNCOMPRESSED, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {"uncompressed": UNCOMPRESSED, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
@@ -128,6 +128,6 @@ def _limit(value: int) -> int | None:
 
 
 def _bound(config: TopicConfig, key: str) -> int:
-    # COMPAT: the older setting counts where the newer one sets no bound (KIP-937).
+    # COMPAT: the older config applies if the newer one sets no bound (KIP-937).
     bound = int(config[key])
     return bound if bound != NO_LIMIT else int(config["message.timestamp.difference.max.ms"])

@@ -308,7 +308,7 @@ class Arbiter:
                 continue
             step_started_at = self._system.now()
             steps_left = len(STOP_ORDER) - 1 - position
-            # Whatever the steps before took, each has its reserve.
+            # Whatever earlier steps took, each has its reserve.
             due = max(deadline - STOP_RESERVE_S * steps_left, step_started_at + STOP_RESERVE_S)
             self._stop_group(group, due, LOGS_GRACE_S if kind is ProcessKind.IO_WORKER else 0.0)
             elapsed_ms = (self._system.now() - step_started_at) * 1000

@@ -14,7 +14,7 @@ from kbroker.errors import EXIT_BAD_CONFIG, EXIT_CANNOT_START
 from kbroker.ipc.process_table import Address
 
 RESTART_JITTER = 0.2
-# A child that served for so long was not part of a crash loop: its next restart is immediate again.
+# A child that served for this long was not in a crash loop: its next restart is immediate again.
 STABLE_AFTER_S = 30.0
 # After a shorter run, the delay is no longer than that run, so that clients miss it less, or than
 # this if that was shorter.

@@ -36,7 +36,7 @@ def find_lost(configured: Sequence[str], metas: Mapping[str, Mapping[str, str]])
 
     known = remembered(metas)
     if set(configured) != set(metas) or not known:
-        # While one cannot be used, no partition is recreated that may be in there.
+        # While one is offline, no partition that may be in it is recreated.
         return []
     emptied = [p for p in configured if p in known and not metas[p] and not scan_partitions(p)]
     removed = sorted(known - set(configured))

@@ -29,7 +29,7 @@ _NEW_PREFIX = ".new-"  # until the lock is held; never swept while young
 _LOCK_NAME = "lock"
 STATUS_NAME = "broker.json"
 _ENDPOINT_NAME_MAX = 30  # "controller-0." and a long incarnation
-# BOUND: sun_path is 108 bytes with its terminator, and ZeroMQ keeps some for itself.
+# BOUND: sun_path is 108 bytes with its terminator, and ZeroMQ needs some of them.
 SOCKET_PATH_BYTES_MAX = 100
 
 

@@ -30,18 +30,18 @@ from kbroker.testing import processes, template
 from kbroker.testing.ports import HeldPort
 from kbroker.testing.waiting import wait_until
 
-# Small, so that a start is fast, but two of each kind that there can be several of.
+# Small, so that a start is fast, but two of each kind that can have several.
 DEFAULTS = {
     "broker.id": "0",
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "metrics.port": "0",
     "num.io.threads": "2",
     "num.network.threads": "2",
-    # A stop takes a tenth of a second; a machine that stands still for two makes none disorderly.
+    # A stop takes a tenth of a second; a machine stalled for two seconds must not make it unclean.
     "shutdown.timeout.ms": "20000",
 }
 
-# Kinds of its processes, as their titles begin.
+# Kinds of processes: the prefixes of their titles.
 KINDS = sorted(row.title for row in WORKERS.values())
 
 COMMAND = (sys.executable, "-m", "kbroker.cli.start")

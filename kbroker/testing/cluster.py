@@ -28,7 +28,7 @@ from kbroker.testing.cables import Cables
 from kbroker.testing.ports import LOCALHOST, HeldPort
 from kbroker.testing.waiting import wait_until
 
-# A broker that was killed is missed after this, and a busy machine is not mistaken for a dead one.
+# A killed broker is detected after this time, and a busy machine is not mistaken for a dead one.
 DEFAULTS = {
     "zookeeper.session.timeout.ms": "6000",
     "controlled.shutdown.retry.backoff.ms": "500",

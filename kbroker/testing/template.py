@@ -29,11 +29,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-# BOUND: of a request, which is one datagram.
+# BOUND: size of a request, which is one datagram.
 REQUEST_BYTES_MAX = 200_000
-# BOUND: each holds the memory of an idle process. Brokers beyond are started as usual.
+# BOUND: each uses the memory of an idle process. Further brokers are started as usual.
 TEMPLATES_MAX = 3
-# The end of the process that started a template closes its socket, unless a fork still has it.
+# When the process that started a template exits, its socket closes, unless a fork still has it.
 PARENT_CHECK_S = 1.0
 CONTROL_FD = 0
 EXIT_CRASH = 1

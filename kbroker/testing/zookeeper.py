@@ -28,7 +28,7 @@ from kbroker.spark.java import java_home
 from kbroker.testing.ports import LOCALHOST, HeldPort
 from kbroker.testing.waiting import wait_until
 
-# Without a logging back-end, which takes longer to start than the server does.
+# Without a logging back-end, which takes longer to start than the server.
 _JARS = re.compile(
     r"(zookeeper|slf4j-api|metrics-core|snappy-java|netty-(common|buffer|codec|codec-base|handler|"
     r"resolver|transport|transport-native-unix-common|transport-classes-epoll|"
@@ -36,9 +36,9 @@ _JARS = re.compile(
 )
 _JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
-# The shell becomes Java. A child of it waits for the end of standard input, which is the end of the
-# process that started them, and kills Java then; a line means that Java has ended before. Ctrl-C is
-# for that process: brokers that it stops in order still need ZooKeeper.
+# The shell becomes Java. Its child waits for the end of standard input, that is, of the process
+# that started them, and then kills Java; a line means that Java has exited before. Ctrl-C is for
+# that process: brokers that it shuts down still need ZooKeeper.
 _SHELL = """trap '' INT
 exec 3<&0 0</dev/null
 (read -r _ <&3 || kill -KILL $$) &

@@ -281,7 +281,7 @@ class AcceptorWorker(Worker):
         before = self._limits.named
         self._limits.configure(self.config)
         if self._limits.named.keys() - before.keys():
-            # A name server may take longer than the supervisor lets a process stand still.
+            # A name server may take longer than the supervisor's stall timeout.
             names = list(self._limits.named)
             threading.Thread(target=self._look_up, args=(names,), daemon=True).start()
 

@@ -46,7 +46,7 @@ A = TypeVar("A")
 # An idle tick costs 0.15 ms of Python with cold caches: every 100 ms, they took a fifth of the CPU
 # time of a broker that serves a consumer as fast as it can read.
 TICK_MS = 250
-# BOUND: how long a turn takes messages. One request may have made thousands of calls.
+# BOUND: the time for which a turn handles messages. One request may have made thousands of calls.
 MAIL_MS = 5
 PR_SET_PDEATHSIG = 1
 
@@ -299,7 +299,7 @@ def signal_socket() -> socket.socket:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP, LEAVE):
         signal.signal(number, _noticed)
-    # Blocked since the fork, so that a stop before this line was not lost and did not kill.
+    # Blocked since the fork, so that SIGTERM before this line was neither lost nor fatal.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGHUP))
     return reader
 

@@ -58,7 +58,7 @@ from kbroker.workers.store_start import has_all_directories, open_store
 logger = logging.getLogger(__name__)
 
 CLOSE_MS = 1000  # how long a stop waits for the store to end the session
-# BOUND: seconds that this process survives its supervisor.
+# BOUND: seconds that this process outlives its supervisor.
 ORPHAN_S = 10
 START_FAILURES = (StoreFailed, WrongCluster, NoFreeSlot, Refusal, OSError)
 # The exceptions raised by malformed documents.
@@ -361,7 +361,7 @@ class ControllerWorker(Worker):
         if context.incarnation > 1 and not os.path.exists(journal):
             table = PartitionTable(region, capacity)
             if any(table.count_by_log_dir(len(self.config.log_dirs))):
-                # Slots given anew would have two io workers write to one log.
+                # Slots assigned again would have two io workers write to one log.
                 raise FileNotFoundError(f"{journal} was removed while the broker was running")
         return SlotAssignments(context.runtime_dir, capacity, self.config["num.io.threads"])
 

@@ -7,8 +7,8 @@ import resource
 
 logger = logging.getLogger(__name__)
 
-# An open log keeps its active segment open. More are needed for links to other processes, and now
-# and then: for what is synced, looked up, or a transaction's.
+# An open log has its active segment open. More are needed for links to other processes, and
+# occasionally for syncs, lookups, or transactions.
 OTHERS_MIN = 200
 # Headroom for the log, so that it need not ask again soon.
 PER_LOG, SPARE = 2, 1000

@@ -24,7 +24,7 @@ from kbroker.peers.link import LinkFailed
 
 logger = logging.getLogger(__name__)
 
-# How often the metadata is looked at between attempts.
+# How often the metadata is checked between attempts.
 LOOK_MS = 100
 
 Ask = Callable[[ControllerRequest], Coroutine[Any, Any, ControllerAnswer]]

@@ -97,6 +97,6 @@ def _look_at_unknown(context: ProcessContext, file: NodeFile) -> UnknownLogs | N
     except Refusal as refusal:
         if context.incarnation == 1:
             raise
-        # The others serve what they have; this is no moment to stop them.
+        # The others continue to serve; this is no reason to stop them.
         logger.error("left unchanged: %s", refusal)
         return None

@@ -56,8 +56,8 @@ class StoredIsr:
         told = replica.told
         if (told.leader, told.leader_epoch) != (self._broker_id, one.leader_epoch):
             return DEPOSED
-        # The epoch of the controller that made this broker the leader: only a later one may write
-        # over it, and Kafka's compare it.
+        # The epoch of the controller that made this broker the leader: only a later one may
+        # overwrite it, and Kafka's controllers compare it.
         says = (self._broker_id, one.leader_epoch, one.isr, told.controller_epoch)
         path, version = paths.partition_state(*one.key), one.partition_epoch + 1
         try:

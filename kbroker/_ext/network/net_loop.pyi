@@ -12,7 +12,7 @@ from kbroker._ext.sockets.requests import RequestTable
 class NetLoop(ConnectionLoop):
     # A message with responses from an io worker: its index, the message.
     on_response: Callable[[int, bytes], None] | None
-    # a coordinator's error for a request that was handed on undecoded: token, frame, code, text
+    # a coordinator's error for a request that was forwarded undecoded: token, frame, code, text
     on_rejected: Callable[[Connection, int, bytes, int, bytes], None] | None
     # the fetch engine has questions about epochs
     on_epoch_questions: Callable[[], None] | None

@@ -118,7 +118,7 @@ class GroupAdministration:
             group.check_deletion()
         elif not self._machine.offsets.has_group(group_id):
             raise WireError(ErrorCode.GROUP_ID_NOT_FOUND)
-        # Offsets first: their replay may ask whether the group is still there.
+        # Offsets first: their replay may check whether the group still exists.
         self._machine.offsets.delete_group(op, group_id)
         if group is not None:
             group.delete(op)

@@ -7,7 +7,7 @@ from kbroker.coordinator.machine import Host, Operation
 
 # The maximum overhead of a batch besides its records, and of a record besides its key and value.
 BATCH_OVERHEAD, RECORD_OVERHEAD = 61, 32
-# BOUND: a batch up to this fits whatever max.message.bytes there is; the setting is not looked up.
+# BOUND: a batch up to this size fits any max.message.bytes; the config is not looked up.
 SURELY_FITS_BYTES = 16 * 1024
 # BOUND: bytes of keys in one operation of tombstones. Their batch stays far below the default of
 # max.message.bytes, and takes a millisecond or two to write.

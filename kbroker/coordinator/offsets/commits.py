@@ -57,7 +57,7 @@ class Commits:
         now_ms = host.wall_ms()
         expires_ms = NO_TIMESTAMP
         if request.retention_time_ms != -1:
-            # COMPAT: an expiry of its own counts from now, whatever the broker's retention is.
+            # COMPAT: an explicit expiry starts now, whatever the broker's retention.
             expires_ms = min(now_ms + request.retention_time_ms, TIMESTAMP_MAX)
         topics = []
         for topic in request.topics:
@@ -207,7 +207,7 @@ class Commits:
             # Without a member id, any client may commit to a group without members of its own type.
             if self._offsets.store.has_group(request.group_id):
                 raise WireError(ErrorCode.UNKNOWN_MEMBER_ID)
-            # COMPAT: version 9 brought the code that says what is wrong.
+            # COMPAT: version 9 introduced the specific error code.
             raise WireError(
                 ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
             )

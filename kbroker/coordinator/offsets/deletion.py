@@ -155,7 +155,7 @@ class Deletion:
 
     @staticmethod
     def _append(tombstones: Tombstones, keys: Iterable[tuple[str, str, int]]) -> None:
-        # An offset that is committed and held back by transactions is found several times.
+        # An offset that is committed and also pending in transactions is found several times.
         for key in dict.fromkeys(keys):
             if not tombstones.add(*key):
                 return

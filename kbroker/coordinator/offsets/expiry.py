@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TIMER = "offsets.expiry"
-# BOUND: groups looked at in one operation, which takes a millisecond or two.
+# BOUND: groups per operation, which takes a millisecond or two.
 GROUPS_PER_STEP = 200
 STEP_DELAY_MS, RETRY_MS = 1, 1_000
 MINUTE_MS = 60_000

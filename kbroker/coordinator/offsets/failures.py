@@ -17,7 +17,7 @@ from kbroker.protocol.messages.txn_offset_commit import (
 )
 
 NO_OFFSET = -1
-# OffsetFetch: from here on the response, or each group in it, has an error code of its own.
+# OffsetFetch: from here on the response, or each group in it, has its own error code.
 FETCH_ERROR_VERSION, FETCH_GROUPS_VERSION = 2, 8
 
 
@@ -68,7 +68,8 @@ def txn_commit_failure(
 
 def txn_commit_code(code: ErrorCode, version: int) -> int:
     """The code of an error in a response to TxnOffsetCommit of this version."""
-    # COMPAT: clients before 2.0 stop for good at the first; the others came with later versions.
+    # COMPAT: clients before 2.0 fail permanently on the first; the others were added in later
+    # versions.
     if version < 2 and code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if version < 3 and code == ErrorCode.PRODUCER_FENCED:

@@ -121,7 +121,7 @@ class Fetches:
         try:
             group.check_fetch(member_id, member_epoch)
         except WireError as error:
-            # COMPAT: a group that is no more has no offsets, which is no error.
+            # COMPAT: a deleted group has no offsets, which is not an error.
             if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.offsets.commits import Commits
     from kbroker.coordinator.offsets.offsets import Offsets
 
-# The commit that adds its partition to the transaction on its own.
+# The commit that adds its partition to the transaction without AddOffsetsToTxn.
 FIRST_ADDING = 5
 # The client has to retry. COMPAT: it gets COORDINATOR_LOAD_IN_PROGRESS, which clients of all
 # versions retry; after CONCURRENT_TRANSACTIONS (the previous transaction is still being completed)
@@ -47,8 +47,8 @@ class Verification:
     def __init__(self, offsets: Offsets, commits: Commits) -> None:
         self._host = offsets.host
         self._commits = commits
-        # producer id -> the questions that no marker has come behind. A late request of a past
-        # transaction may ask beside one of the present.
+        # producer id -> requests without a later marker. A late request of an earlier transaction
+        # may be next to a current one.
         self._guards: dict[int, set[object]] = {}
         self._asked: set[Pending[int]] = set()
         self._closed: Exception | None = None

@@ -31,7 +31,7 @@ class TransactionLogValue(Message, versions=(0, 1), flexible=1):
 RECORDS = RecordTypes(
     (0, TransactionLogKey, TransactionLogValue, 1),
 )
-# COMPAT: of a cluster, where a Kafka 2.7 may be the next to read them.
+# COMPAT: in a cluster, where Kafka 2.7 may be the next to read them.
 CLUSTER_RECORDS = RecordTypes(
     (0, TransactionLogKey, TransactionLogValue, 0),
 )

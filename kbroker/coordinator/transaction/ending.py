@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_MS, RETRY_MS_MAX = 20, 1_000
-# A transaction that waits this long for its markers is reported, and again after each such time.
+# A transaction that waits this long for its markers is reported, and again after each such
+# interval.
 HANGING_MS = 10_000
 
-# A newer epoch of the producer is there already: what this marker would end has ended.
+# The producer already has a newer epoch: the transaction of this marker has ended.
 _SUPERSEDED = ErrorCode.INVALID_PRODUCER_EPOCH
 _WRITTEN = (ErrorCode.NONE, GONE, _SUPERSEDED, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 

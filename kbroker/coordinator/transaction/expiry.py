@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 ABORT_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 EXPIRE_INTERVAL = "transaction.remove.expired.transaction.cleanup.interval.ms"
 # BOUND: tombstones in one batch, and characters of the ids in them, which clients choose. A batch
-# that does not fit would be tried, and cost its shard, again and again.
+# that does not fit would be retried, and fail its shard, again and again.
 EXPIRED_MAX, EXPIRED_CHARACTERS_MAX = 500, 100_000
 
 

@@ -102,5 +102,6 @@ def unknown_states(request: ListTransactionsRequest) -> list[str]:
 
 
 def _runs_longer(txn: Transaction, duration_ms: int, now_ms: int) -> bool:
-    # COMPAT: Kafka also lists what does not run at all, by the start time of the last run.
+    # COMPAT: Kafka also lists transactional ids without a transaction, by the start time of the
+    # last one.
     return txn.state in OPEN and txn.start_ms != NO_TIME and now_ms - txn.start_ms > duration_ms

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# As many of the last records of an id as it takes to know the epoch before a raised one: the
+# As many of the last records of an id as are needed to know the epoch before a bumped one: the
 # transaction, its end decided, and complete.
 RECORDS_KEPT = 3
 
@@ -136,7 +136,7 @@ class TransactionMachine:
                 for offset, value in last
             ]
         except (UnknownRecordError, DecodeError, ValueError):
-            # The loader says which record it is, and leaves that one out.
+            # The loader reports which record it is, and skips it.
             self._damaged_chunk = data
             return position, 0, -1
         for offset, key, value in rows:
@@ -223,7 +223,7 @@ class TransactionMachine:
         if txn.state == State.ONGOING:
             if txn.is_exhausted and new_id is None:
                 return None
-            # COMPAT: Kafka has the client come again, which takes librdkafka half a second.
+            # COMPAT: Kafka makes the client retry, which takes librdkafka half a second.
             rejection = requests.init_failed(ErrorCode.CONCURRENT_TRANSACTIONS, call.version)
             waits = self.waiting.enter_once_written(op, txn, rejection, self._init, call, None)
             self.fence(op, txn, new_id, "another producer starts")
@@ -319,7 +319,7 @@ class TransactionMachine:
     def _add_offsets_to_txn(self, op: Operation, call: Call) -> Any:
         request = call.request
         topic = self.host.image.topics.get(OFFSETS_TOPIC)
-        # A producer may ask before anyone has made the topic.
+        # A producer may send a request before the topic exists.
         count = len(topic.partitions) if topic else self.host.config["offsets.topic.num.partitions"]
         code = self._add(
             op,

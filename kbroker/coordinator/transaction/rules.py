@@ -106,7 +106,7 @@ def _judge_end_2(txn: Transaction, producer_id: int, epoch: int, commit: bool) -
     COMPAT: an abort of a transaction that never began is carried out, it raises the epoch.
     """
     if producer_id != txn.producer_id:
-        # The transaction used up the epochs, and the producer did not hear of its new id.
+        # The transaction used up the epochs, and the producer did not receive its new id.
         is_repeated = (
             txn.state in COMPLETE
             and producer_id == txn.previous_producer_id

@@ -22,7 +22,7 @@ NO_TIMEOUT_MS = 2**31 - 1
 EPOCH_MAX = 32767
 # The last epoch a client gets; the one above is kept for fencing it.
 CLIENT_EPOCH_MAX = EPOCH_MAX - 1
-# transaction.version: what a client of the first and of the second protocol is recorded as.
+# transaction.version: recorded for clients of the first and of the second protocol.
 VERSION_1, VERSION_2 = 0, 2
 
 Partition = tuple[str, int]

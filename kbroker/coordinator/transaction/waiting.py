@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.machine import Host, Operation
     from kbroker.coordinator.transaction.state import Transaction
 
-# As long as Kafka's brokers try again on behalf of a producer.
+# As long as Kafka's brokers retry on behalf of a producer.
 WAIT_MS = 100
 # BOUND: a producer sends one request at a time; more need not be queued.
 WAITING_MAX = 16

@@ -29,7 +29,7 @@ R = TypeVar("R")
 REQUIREMENTS = tuple(
     each(AclOperation.ALTER_CONFIGS, kind) for kind in (Kind.TOPIC, Kind.CLUSTER, Kind.GROUP)
 )
-# BOUND: resources in one call, so that a large request does not hold up the controller.
+# BOUND: resources per call, so that a large request does not block the controller.
 CALL_RESOURCES_MAX = 100
 
 

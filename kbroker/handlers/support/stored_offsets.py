@@ -23,7 +23,7 @@ from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFet
 from kbroker.security.operations import AclOperation, Kind
 
 NO_OFFSET = -1
-# BOUND: partitions in one call, so that a large request does not hold up the controller.
+# BOUND: partitions per call, so that a large request does not block the controller.
 CALL_MAX = 500
 
 NONE, UNKNOWN = int(ErrorCode.NONE), int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

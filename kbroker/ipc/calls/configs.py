@@ -42,7 +42,7 @@ class IncrementalAlterConfigs:
     asked_by: str = NOBODY
 
 
-# Changes that clients ask for, and were found to be allowed to; ``asked_by`` is the principal.
+# Changes requested by clients and authorized; ``asked_by`` is the principal.
 OfClient = CreateTopics | CreatePartitions | DeleteTopics | AlterConfigs | IncrementalAlterConfigs
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kbroker.ipc.calls.base import CONTROLLER
 from kbroker.ipc.operation import Operation
 
-# A controller waits for 30 s before it asks again.
+# A controller retries after 30 s.
 CONTROL_DEADLINE_MS = 20_000
 
 

@@ -59,7 +59,7 @@ class StopReplicas:
     replicas: list[StoppedReplica]
 
 
-# A process asks for the image, and for all changes from now on.
+# Returns the image to a process, which gets all changes from now on.
 HELLO = Operation("hello", Nothing, ImageDocument, (CONTROLLER,), HELLO_DEADLINE_MS)
 # The processes that have an image. Others do not get changes.
 IMAGE = Operation(

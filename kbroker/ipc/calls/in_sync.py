@@ -46,10 +46,10 @@ class AlterIsr:
     wanted: list[WantedIsr]
 
 
-# The controller is asked until it answers; after this the leader asks its own broker again.
+# The controller is asked until it responds; after this time the leader asks its own broker again.
 ALTER_ISR_DEADLINE_MS = 30_000
 
-# An answer to each, in order. After an error a LeaderAndIsr is on its way.
+# The results, in request order. After an error a LeaderAndIsr is on its way.
 ALTER_ISR = Operation("alter_isr", AlterIsr, list[IsrAnswer], (CONTROLLER,), ALTER_ISR_DEADLINE_MS)
-# What nobody has answered yet; an io worker that starts asks before it asks for the image.
+# Changes without a result; a starting io worker requests them before the image.
 PENDING_ISR = Operation("pending_isr", Nothing, list[WantedIsr], (CONTROLLER,), HELLO_DEADLINE_MS)

@@ -8,7 +8,7 @@ log (-4, -5, -6).
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
 
-# Timestamps that stand for a place in the log.
+# Timestamps that stand for an offset of the log.
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
 

@@ -235,7 +235,7 @@ def _report(given: argparse.Namespace) -> int:
         try:
             _send_alerts(given, settings, alerts, now_ms)
         except ClientError as err:
-            # The exit code tells of them anyway: it is what is missing that matters.
+            # The exit code reports them anyway: missing records matter most.
             why = str(err).rstrip(".")
             print(
                 f"kbroker-audit: cannot write alerts to {given.alert_topic}: {why}. Use another "
@@ -258,7 +258,7 @@ def _references(
         )
     found = dict.fromkeys(topics, reference)
     if given.reference is None and BROKER_TIER in tiers:
-        # Producers of other topics count no record of this one.
+        # Producers of other topics do not count for this one.
         found |= {one: BROKER_TIER for one in topics if one not in tiers[reference]}
     return found
 
@@ -425,7 +425,7 @@ def _send_alerts(
 
 
 if __name__ == "__main__":
-    # By spark-submit: with the signals of the installed command.
+    # With spark-submit: with the signals of the installed command.
     from kbroker.commands import audit
 
     sys.exit(audit())

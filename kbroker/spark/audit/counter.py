@@ -23,7 +23,7 @@ BUCKET_MS = 600_000
 # BOUND: a day. Readers ignore messages with a larger bucket.
 BUCKET_MS_MAX = 86_400_000
 AUDIT_TOPIC = "kbroker-audit"
-# BOUND: of topics times buckets that wait to be taken.
+# BOUND: topics times buckets that wait to be taken.
 COUNTS_MAX = 10_000
 
 logger = logging.getLogger(__name__)

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from kbroker.spark.direct import Result, Runner
 
 LOAD_TIER = "load"
-# BOUND: of the numbers in a message, as of times and counts anywhere else.
+# BOUND: numbers in a message, as for times and counts elsewhere.
 _NUMBER_MAX = 1 << 63
-# A load keeps times as microseconds in 64 bits: later ones are the last of them.
+# A load stores times as microseconds in 64 bits: later ones are limited to the last of them.
 _TIME_MS_MAX = ((1 << 63) - 1) // 1000
 
 
@@ -221,7 +221,7 @@ def told(
             once[one["guid"]] = one
         else:
             misfits[one["guid"]] = Misfit(one["tier"], one["topic"], one["bucket"], one["end"])
-    # Applications may count by smaller buckets: theirs are parts of the report's.
+    # Applications may count by smaller buckets, which are parts of the report's.
     counts = [
         Count(
             one["topic"],

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kbroker.spark.load.writer import FileOptions
 
 EXIT_FAILED, EXIT_USAGE, EXIT_FOUND = 1, 2, 3
-# A follower looks for new records this often when there were none.
+# A follower checks for new records this often when there were none.
 _IDLE_S = 1.0
 _FOLLOW_S = 10.0  # between commits, unless --follow-seconds is given
 
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"kbroker-load: {err}", sys.stderr)
         return EXIT_FAILED
     except OSError as err:
-        # A full disk has no name. The place of a database may hold a password.
+        # A full disk has no name. The location of a database may contain a password.
         named = err.filename is not None or given.sink == "jdbc"
         _say(f"kbroker-load: {err}" + ("" if named else f": {given.dest}"), sys.stderr)
         return EXIT_FAILED
@@ -110,7 +110,7 @@ def _run(given: argparse.Namespace) -> int:
 
     source = _source(given)
     destination = destination_of(given)
-    # Whatever is wrong with topics or cluster shows before Spark starts.
+    # Errors of topics or the cluster are found before Spark starts.
     present = source.bounds()
     if not present:
         tell_no_match("kbroker-load", given, given.bootstrap, given.follow)
@@ -422,7 +422,7 @@ def _expire(given: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    # By spark-submit: with the signals of the installed command.
+    # With spark-submit: with the signals of the installed command.
     from kbroker.commands import load
 
     sys.exit(load())

@@ -15,7 +15,7 @@ _SAMPLE_BYTES_MIN = 4 << 10
 # already.
 _DENSE = 0.95
 LEVEL = 1
-# Passes over what does not compress almost twice as fast. Text it leaves larger by half.
+# Skips incompressible data almost twice as fast. The result for text is larger by half.
 QUICK_LEVEL = -3
 _QUICK_SIZE = 1.03
 

@@ -18,7 +18,7 @@ FORMAT = 1
 LOAD = "load"
 RELOAD = "reload"
 COMPACT = "compact"
-# Made from the files of a destination that has lost its log.
+# Rebuilt from the files of a destination that has lost its log.
 RECOVER = "recover"
 # Written by a run that found another's staged files: it takes the number that the other run would
 # need, so that those files can never be committed.

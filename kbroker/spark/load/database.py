@@ -107,7 +107,7 @@ class Database:
         its rows in another.
         """
         self._dialect.make_tables(self._table)
-        # SQLite takes a name alone that it does not know for a text.
+        # SQLite takes an unknown unquoted name for a string.
         names = ", ".join(f'{self._table}."{name}"' for name, _ in COLUMNS)
         try:
             self._dialect.query(f"SELECT {names} FROM {self._table} LIMIT 0")

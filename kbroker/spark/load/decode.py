@@ -19,7 +19,7 @@ from kbroker.spark.load.commits import LoadError
 
 # A block must hold the longest value; Arrow's reader rejects a longer one.
 _BLOCK_BYTES_MIN = 1 << 20
-# BOUND: of what is said of a bad value, which may quote it.
+# BOUND: size of the error of a bad value, which may quote it.
 _REASON_MAX = 500
 
 
@@ -67,14 +67,14 @@ class JsonDecoder:
         present = values.drop_null()
         texts = present.to_pylist()
         if not (_are_utf8(present) and all(map(_is_closed, texts))):
-            # Objects would be counted for values that they are not from. And Arrow's reader (26.0)
-            # reads through a null pointer at a bare null, and takes strings that are not UTF-8, of
-            # which it would make a file that other readers reject.
+            # Objects would be attributed to the wrong values. And Arrow's reader (26.0) reads
+            # through a null pointer at a bare null, and accepts strings that are not UTF-8, whose
+            # files other readers reject.
             return None
         if any(b"\n" in text for text in texts):
             # The reader takes one object for each line.
             texts = [_in_one_line(text) for text in texts]
-        # COPY: the values once, with the line ends that the reader wants.
+        # COPY: the values once, with the line ends that the reader needs.
         joined = b"\n".join(texts)
         options = pj.ParseOptions(explicit_schema=self.schema, unexpected_field_behavior="ignore")
         blocks = pj.ReadOptions(

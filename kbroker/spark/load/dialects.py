@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from kbroker.spark.load.commits import LoadError
 
-# Name and kind of each column that a loaded table has. ``timestamp`` is in milliseconds since 1970;
-# ``value`` of a decoding load is JSON; ``error`` is null except for records that were rejected.
+# Name and type of each column of a loaded table. ``timestamp`` is in milliseconds since 1970;
+# ``value`` of a decoding load is JSON; ``error`` is null except for rejected records.
 COLUMNS = (
     ("topic", "text"),
     ("partition", "int"),
@@ -94,7 +94,7 @@ def dialect_of(url: str) -> Dialect:
         return Sqlite(rest.removeprefix("//") if rest.startswith("///") else rest)
     if separator and kind in ("postgresql", "postgres"):
         return Postgresql(f"postgresql:{rest}")
-    # No more of it than its kind: a password may be anywhere in what is no URL of ours.
+    # Only its kind: a malformed URL may contain a password anywhere.
     named = f"{kind} is" if separator and kind.isalpha() else "that is"
     raise LoadError(
         f"{named} not a supported database: write sqlite:PATH or "
@@ -230,7 +230,7 @@ class Postgresql:
             raise LoadError("PostgreSQL needs psycopg: pip install 'kbroker[postgresql]'") from err
         try:
             where = psycopg.conninfo.conninfo_to_dict(url)
-            # A password with an @ or / as it is ends early, and its rest is taken for these.
+            # A password with an unescaped @ or / ends early, and its rest is taken for these.
             named = f"{where.get('host', '')}{where.get('dbname', '')}"
             if "@" in named or re.search(r"[^\d,]", str(where.get("port", ""))):
                 raise psycopg.ProgrammingError("neither host nor port")
@@ -309,7 +309,7 @@ class Postgresql:
     def make_tables(self, table: str) -> None:
         kinds = {"text": "text", "int": "integer", "long": "bigint", "bytes": "bytea"}
         with self.transaction() as run:
-            # Two runs that make the same table at once would collide in the catalogue.
+            # Two runs that create the same table at once would collide in the catalogue.
             run("SELECT pg_advisory_xact_lock(7236841)", ())
             for statement in _table_statements(table, kinds):
                 run(statement, ())
@@ -325,7 +325,7 @@ class Postgresql:
         try:
             yield
         finally:
-            # A connection that is gone has let go of it.
+            # A closed connection has released it.
             with contextlib.suppress(Exception):
                 self.query("SELECT pg_advisory_unlock(4867, ?)", (key - (1 << 31),))
 

@@ -31,7 +31,7 @@ from kbroker.spark.load.log import CommitLog, DirectoryStore, sync_directory, te
 from kbroker.spark.load.writer import FileOptions, RangeWriter
 from kbroker.spark.plan import OffsetRange
 
-# Sinks of tables, and what only theirs have.
+# Sinks of tables, and their specific functions.
 TABLES = (
     ("delta", "_delta_log", "a Delta table"),
     ("iceberg", "metadata/version-hint.text", "an Iceberg table"),
@@ -71,7 +71,7 @@ class Directory:
     """See the module."""
 
     name = "dir"
-    # Whether readers go by a log of the table's own.
+    # Whether readers use the table's own log.
     is_table = False
 
     def __init__(self, root: str | Path, files: FileOptions | None = None) -> None:
@@ -147,7 +147,7 @@ class Directory:
         newest = self.publish_newest()
         leftovers = self._leftovers()
         unfinished = self._store.leftovers()
-        # Also for an empty folder: its run may be about to stage files in it.
+        # For an empty folder, too: its run may be about to stage files in it.
         if leftovers or unfinished:
             newest = fence(newest)
         for one in leftovers:
@@ -176,7 +176,7 @@ class Directory:
 
     def _check(self, commit: Commit) -> None:
         """Whether the staged files can be committed."""
-        # Columns of a run's loads are the same: a topic is looked at once.
+        # Columns of a run's loads are the same: each topic is checked once.
         new = {(commit.run, commit.kind, one.topic) for one in commit.added}
         try:
             for folder in {os.path.dirname(one.staged) for one in (*commit.added, *commit.errors)}:
@@ -229,7 +229,7 @@ class Directory:
         }
 
     def disagreement(self) -> str | None:
-        # A run publishes what it has committed: what was published is looked at first.
+        # A run publishes its commits: published ones are checked first.
         published = self._published()
         newest = self.log.newest()
         if newest is None:

@@ -72,7 +72,7 @@ class Step:
     seconds: float
     # topic -> records that are on the broker and not loaded yet
     lag: dict[str, int]
-    # a text for each partition that did not continue where it was
+    # a text for each partition that did not continue at its offset
     lost: tuple[str, ...] = ()
     # why the group's offsets were not stored; empty if they were, or if there is no group
     not_stored: str = ""
@@ -166,7 +166,7 @@ class Load:
         chosen = within(sized, records=records, size_bytes=limit)
         if not chosen and not gaps and ends == known:
             return None
-        # May start Spark, which is not the commit's time.
+        # May start Spark, whose start time does not count for the commit.
         parallelism = self._runner.parallelism if chosen else 1
         begun = self._clock()
         planned = plan_ranges(

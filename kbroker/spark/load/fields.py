@@ -69,7 +69,7 @@ class _Reader:
             name = self.take().strip("`")
             if nested and self.peek() == ":":
                 self.take(":")
-            # Spark and DuckDB do not tell upper from lower case.
+            # Spark and DuckDB are case-insensitive.
             if any(one.name.lower() == name.lower() for one in found):
                 raise LoadError(f"--value-schema: {name} appears twice")
             found.append(pa.field(name, self.type()))

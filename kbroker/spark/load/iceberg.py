@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _MISSING = "the sink iceberg needs pyiceberg: pip install 'kbroker[iceberg]'"
-# Before the name of a load, of the property that has the number of its newest commit.
+# Prefix of the property with the number of a load's newest commit; the load's name follows.
 _NUMBER = "kbroker.commit."
-# And the offsets up to which it is loaded: of the newest alone, as each version repeats them.
+# And the end offsets of the newest commit only, because each version repeats them.
 _ENDS = "kbroker.ends."
-# Attempts to commit, when another writer is faster each time.
+# Attempts to commit, if another writer is faster each time.
 _TURNS = 20
-# Each version names all snapshots that it has: beyond so many, the older ones are forgotten.
+# Each version names all its snapshots: above this number, older ones are dropped.
 SNAPSHOTS_MAX, SNAPSHOTS_KEPT = 200, 100
 # Files newer than this may be about to be committed by another writer.
 _BEING_WRITTEN_S = 3600.0

@@ -192,7 +192,7 @@ class FolderCatalog(NoopCatalog):
 
 PROPERTIES = {
     "write.format.default": "parquet",
-    # Older ones go: each is as large as the newest.
+    # Older ones are removed: each is as large as the newest.
     "write.metadata.previous-versions-max": "20",
     "write.metadata.delete-after-commit.enabled": "true",
     # Otherwise each commit adds a list that readers have to open.

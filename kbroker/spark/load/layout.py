@@ -25,10 +25,10 @@ PUBLISHED = f"{PRIVATE}/published"
 # Of an Iceberg table.
 ICEBERG_METADATA = "metadata"
 
-# BOUND: names of files have 255 bytes, those of topics up to 249 characters, all ASCII. A longer
-# topic is cut in the names of its files; the folder has it whole.
+# BOUND: file names have 255 bytes, topic names up to 249 ASCII characters. A longer topic is
+# truncated in file names; the folder has the whole name.
 TOPIC_MAX = 150
-# Readers of tables take files for hidden that begin with one of these, as topics may.
+# Table readers treat files that begin with one of these as hidden; topic names may.
 _HIDING = "_."
 
 # In the name of a file: partition, start and end.

@@ -52,7 +52,7 @@ def verify(destination: Directory, *, deep: bool = True) -> Iterator[str]:
         path.relative_to(destination.root).as_posix()
         for path in (destination.root / layout.DATA).rglob("*.parquet")
     }
-    # A run may have replaced files since ``before``: what is odd is looked at again.
+    # A run may have replaced files since ``before``: differences are checked again.
     state = log.state()
     moving = destination.moving()
     for _, line in _verify_files(destination, state, deep, suspects - moving):
@@ -288,7 +288,7 @@ def _alike(
     def kind(one: LoadedFile) -> str:
         if older_than_ms is not None and one.max_ms >= older_than_ms:
             return ""
-        # Files of other columns (headers switched on in between) do not mix.
+        # Files with different columns (headers switched on in between) are not merged.
         return str(schema_of_file(root / one.path))
 
     ordered = sorted(files, key=lambda one: one.first_offset)

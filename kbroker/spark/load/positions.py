@@ -208,7 +208,7 @@ def reloaded(
         if end is None or wanted >= end:
             continue
         start = wanted
-        # From the last to the first: a file that begins lower can only widen what came before it.
+        # From the last to the first: a file that begins lower can only widen the previous range.
         for one in sorted(by_partition.get((topic, partition), []), key=lambda f: -f.end):
             if one.end <= start:
                 break

@@ -29,7 +29,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
     """See the module. T: the table as its library opens it."""
 
     is_table = True
-    # In words, and the folder of its own log.
+    # As text, and the folder of its own log.
     kind = "table"
     own_log = ""
 
@@ -129,7 +129,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
         return None
 
     def disagreement(self) -> str | None:
-        # A run brings to the table what it has committed: the table is looked at first.
+        # A run adds its commits to the table: the table is checked first.
         table = self.table()
         if (said := super().disagreement()) is not None:
             return said

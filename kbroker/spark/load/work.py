@@ -64,7 +64,7 @@ class LoadWork:
         gaps: list[Gap] = []
         batches = self._read(one, gaps)
         first = next(batches, None)
-        # Files say where they begin, so that a reload from there requests offsets that exist.
+        # File names contain their start, so that a reload from there requests existing offsets.
         held = replace(one, start=gaps[-1].end if gaps else one.start)
         writer = self.sink.open(held, attempt)
         errors = None

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 OPEN_FILES_MAX = 32
 ROW_GROUP_BYTES = 16 << 20
 ROW_GROUP_ROWS = 256 << 10
-# Values that Parquet's encoders take at once; at 1024, its default, a load costs a twentieth more.
+# Values that Parquet's encoders take at once; with 1024, its default, a load costs a twentieth
+# more.
 _WRITE_ROWS = 16 << 10
 # Encoded and compressed while it is in the processor's cache; the size of files is the same.
 _PAGE_BYTES = 256 << 10
-# Before each footer entry in which a file says what it holds (``footers``).
+# Prefix of footer entries that describe a file's content (``footers``).
 FOOTER = "kbroker."
-# Numbers that grow by little: differences are a fraction of the values.
+# Slowly increasing numbers: differences are a fraction of the values.
 _DELTA = ("offset", "timestamp")
 _DICTIONARY = ("topic", "partition", "timestampType")
 

@@ -32,7 +32,7 @@ from kbroker.wording import counted
 
 # How often a follower checks whether offsets of idle partitions must be renewed at the target.
 _LOOK_S = 600.0
-# Partitions that cannot be copied, of which the error names the reason.
+# Partitions that cannot be copied; the error names the reason.
 _TOLD_MAX = 5
 
 _ABOUT = """\
@@ -119,7 +119,7 @@ def _run(given: argparse.Namespace) -> int:
     source = BrokerSource(
         given.source, dict(given.from_setting), tuple(given.topics), given.pattern
     )
-    # Whatever is wrong with topics or clusters shows before Spark starts.
+    # Errors of topics or clusters are found before Spark starts.
     present = source.bounds()
     if not present:
         tell_no_match("kbroker-spark-mirror", given, given.source, given.follow)
@@ -255,7 +255,7 @@ def _at_target(
 
 
 if __name__ == "__main__":
-    # By spark-submit: with the signals of the installed command.
+    # With spark-submit: with the signals of the installed command.
     from kbroker.commands import mirror
 
     sys.exit(mirror())

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from kbroker.client.arrow import ArrowProducer
     from kbroker.spark.direct import Result
 
-# BOUND: of the source in one transaction, and how long it takes up more: what is buffered by then
-# must arrive before the transaction's timeout, which is a minute.
+# BOUND: records of the source in one transaction, and the time for which it accepts more: buffered
+# records must arrive before the transaction's timeout, which is a minute.
 TRANSACTION_BYTES = 64 << 20
 TRANSACTION_S = 15.0
 # A target's error for one partition's records; a retry would get the same.
@@ -179,7 +179,7 @@ class PartitionCopy:
         self._target = target
         self._range = one
         counts = self._target_count()
-        # As it is now: what was heard before may be of an older topic of the name.
+        # The current one: earlier metadata may belong to an older topic with this name.
         now = source.topics([one.topic]).get(one.topic) or source.topic(one.topic)
         self._topic = now
         self._same_partition = len(now.partitions) == counts
@@ -217,8 +217,8 @@ class PartitionCopy:
         )
         self._arrow = ArrowProducer(self._target, topic=one.topic, producer=self._producer)
         try:
-            # Fences any other copier of this partition and aborts what it has open; only then is
-            # the group's offset the one to continue from.
+            # Fences any other copier of this partition and aborts its open transaction; only then
+            # is the group's offset the one to continue from.
             _ = self._producer.identity
             start = self._start()
             position = start
@@ -320,7 +320,7 @@ class PartitionCopy:
                 self.records += batch.records
                 self.unchanged += 1
             else:
-                # A message of the old formats may hold others, which begin below its own offset.
+                # A message of the old formats may contain others, which begin below its own offset.
                 begins = handled if batch.magic < 2 else max(batch.base_offset, handled)
                 low = span[0] if span else begins
                 span = (low, min(batch.next_offset, one.end))

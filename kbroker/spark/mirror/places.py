@@ -22,8 +22,8 @@ from kbroker.client.offsets import Committed, committed, retention_of
 from kbroker.spark.load.commits import TopicPartition
 from kbroker.spark.load.positions import Bounds
 
-# Offsets of this age are renewed, or of a share of what the target keeps them for, where that is
-# less: brokers before Kafka 2.0 keep them for a day, and not all tell.
+# Offsets of this age are renewed, or of a share of the target's retention, if that is less: brokers
+# before Kafka 2.0 retain them for a day, and not all report it.
 RENEW_S = 6 * 3600.0
 _RENEW_SHARE = 0.25
 _ABOUT = re.compile(r"(?: at=(\d{1,18}))?(?: topic=(\S+))?\Z")

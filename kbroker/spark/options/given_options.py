@@ -126,7 +126,7 @@ class GivenOptions:
         for lower, (name, value) in self._given.items():
             if not lower.startswith(KAFKA_PREFIX):
                 continue
-            # Spark may have lowered the name; Kafka's own names are lower case.
+            # Spark may have lower-cased the name; Kafka's own names are lower case.
             setting = lower[len(KAFKA_PREFIX) :]
             if setting in refused:
                 raise OptionError(f"{name} is not supported: {refused[setting]}")

@@ -71,7 +71,7 @@ def doubt(name: str, prefix: str = "") -> str | None:
     return f"unknown client setting {prefix}{name}{hint}"
 
 
-# Endings of names whose values are whole numbers.
+# Suffixes of names whose values are integers.
 _WHOLE = (
     *(".ms", ".bytes", ".records", ".size", ".memory", ".seconds", "num.samples"),
     *("max.in.flight.requests.per.connection", "retries", "batch.num.messages"),

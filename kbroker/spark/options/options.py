@@ -142,7 +142,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     given = GivenOptions(options)
     kafka = given.kafka_settings(_REFUSED_WRITE)
     if "max.block.ms" in kafka:
-        # Until a topic is known; the client has one deadline for all that it asks.
+        # Until a topic is known; the client has one deadline for all its requests.
         kafka.setdefault("default.api.timeout.ms", kafka["max.block.ms"])
     topic = given.named("topic")
     delivery = given.choice("delivery", "at-least-once", "exactly-once")

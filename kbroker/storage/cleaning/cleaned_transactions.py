@@ -29,7 +29,7 @@ class CleanedTransactions:
         """aborted: every aborted transaction with records or a marker in the cleaned segments."""
         self._waiting = sorted(aborted, key=lambda entry: entry.first_offset)
         self._next = 0
-        # Aborted transactions by producer, and whether a batch of theirs was met.
+        # Aborted transactions by producer, and whether one of their batches was found.
         self._open: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._committed: set[int] = set()
         # Entries for the index of the segment that is being written; the caller clears it.

@@ -55,7 +55,7 @@ SEGMENT_BYTES_MAX = (1 << 31) - 1
 
 NS_PER_MS = 1_000_000
 
-# Codecs keep state of their own and are not for several threads at once.
+# Codecs have state and must not be shared by threads.
 codec_lock = threading.Lock()
 
 
@@ -223,7 +223,7 @@ class LogCleaning:
         return True
 
     def _grow(self, path: str, position: int, needed: int, size: int, got: int) -> None:
-        # BOUND: a batch is no larger than what is left of its segment.
+        # BOUND: a batch is no larger than the rest of its segment.
         if needed > size - position or needed <= got:
             raise UncleanableError(f"{path}: no complete batch at position {position}")
         if needed > len(self._buffer):

@@ -23,7 +23,7 @@ class CleanerCheckpoints:
     def __init__(self, log_dirs: Iterable[str]) -> None:
         """Raises nothing: an unreadable checkpoint means cleaning from the start."""
         self._files = {path: OffsetCheckpoint(path, CLEANER_CHECKPOINT) for path in log_dirs}
-        # As of now; what of it the file does not say yet.
+        # The current lines; and those that the file does not have yet.
         self._offsets: dict[str, dict[TopicPartition, Offset]] = {}
         self._unwritten: dict[str, set[TopicPartition]] = {path: set() for path in self._files}
         for path, file in self._files.items():

@@ -14,7 +14,7 @@ from kbroker.storage.topic_settings import NO_LIMIT
 from kbroker.types import FIRST_OFFSET, Offset
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
-# BOUND: segments put together at a time; the owner of the log renames the files of all in one turn.
+# BOUND: segments merged at a time; the owner of the log renames the files of all in one turn.
 GROUP_SEGMENTS_MAX = 64
 
 

@@ -142,7 +142,7 @@ class LogDir:
         self.error: object = None
         # Replicas of this worker that are on their way here.
         self.arriving = 0
-        # Future replicas that an earlier run left, until their partition is opened.
+        # Future replicas of an earlier run, until their partition is opened.
         self.futures: dict[TopicPartition, list[str]] = {}
         # The checkpoints at start. None: the recovery points cannot be read.
         self._recovery_points: dict[TopicPartition, Offset] | None = None
@@ -150,12 +150,12 @@ class LogDir:
         self._gaps_known: frozenset[TopicPartition] = frozenset()
         # None until it is needed, which it never is if this broker has the only replica.
         self._high_watermarks: dict[TopicPartition, Offset] | None = None
-        # Partitions that were here and are gone: no checkpoint of this worker under way may bring
-        # their lines back. They may be here again, as another worker's.
+        # Partitions that were removed: no checkpoint of this worker in progress may restore their
+        # lines. They may exist again, in another worker.
         self._dead: set[TopicPartition] = set()
         # Replicas whose lines may still be in the checkpoint.
         self._lines_left: set[TopicPartition] = set()
-        # Open for as long as the directory is in use: syncfs tells of what has failed since.
+        # Open while the directory is in use: syncfs reports failures since then.
         self._sync_fd = -1
         try:
             self._sync_fd = open_directory(path)
@@ -322,7 +322,7 @@ class LogDir:
         except OSError as error:
             if blames_disk(error):
                 raise
-            # Before a partition of that name is made again, its lines are dropped.
+            # Before a partition with that name is recreated, its lines are dropped.
             self._lines_left.update(keys)
             logger.warning(
                 "%s: cannot remove the lines of deleted partitions: %s", self.path, error

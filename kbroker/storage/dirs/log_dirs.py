@@ -16,11 +16,12 @@ from kbroker.storage.dirs.log_dir import LogDir
 
 logger = logging.getLogger(__name__)
 
-# In the shared flags: a directory has failed; a sync has failed, of which the loop of the worker
-# does not know yet.
+# In the shared flags: a directory has failed; a sync has failed, which the worker's loop does not
+# know yet.
 FAILED = 1
 FAILING = 2
-# Why a directory is offline that failed in another io worker, or in an earlier life of this one.
+# The reason for a directory that failed in another io worker, or in an earlier incarnation of this
+# one.
 FAILED_ELSEWHERE = "it could not be used at the start, or a write or sync failed later"
 
 

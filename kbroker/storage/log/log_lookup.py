@@ -80,7 +80,7 @@ def offsets_before(log: PartitionLog, timestamp: int, bound: int, now_ms: int) -
 
     bound: larger offsets are left out. Raises OSError.
     """
-    # COMPAT: Kafka goes by the time of a segment's file, not by those of its records.
+    # COMPAT: Kafka uses the time of a segment's file, not those of its records.
     found: list[int] = []
     if timestamp == LATEST or timestamp >= now_ms:
         found.append(log.log_end_offset)

@@ -15,8 +15,8 @@ from kbroker.storage.segments import producer_snapshots
 from kbroker.storage.segments.segment import Segment
 from kbroker.types import Offset
 
-# BOUND: how much of a log's end is walked for batches that are sent again after a start. A client
-# has five at most in flight, of 1 MB as a rule, and others write to the partition too.
+# BOUND: the end of a log that is searched for duplicates after a start. A client has at most five
+# batches in flight, of 1 MB as a rule, and others write to the partition too.
 RECALLED_BYTES = 8 << 20
 
 

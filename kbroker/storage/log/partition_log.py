@@ -95,7 +95,7 @@ class PartitionLog:
         self.failure: object = None
         # Counts truncations: data read before one may not be in the log any more.
         self.cuts = 0
-        # How often segments were exchanged for cleaned ones.
+        # Counts swaps of cleaned segments.
         self.exchanges = 0
         self._host = host
         self._table = table
@@ -284,7 +284,7 @@ class PartitionLog:
             raise self.fail(error) from error
         return offset, segment.base_offset, position
 
-    # Indexes of the records that make a batch unacceptable, and the batch of a marker.
+    # Indexes of the records that make a batch invalid, and the batch of a marker.
     records_without_key = staticmethod(record_faults.keyless)
     records_outside = staticmethod(record_faults.outside)
     marker = staticmethod(marker_batch)

@@ -41,10 +41,10 @@ class FlushJob:
         self.end_offset = end_offset
         self.messages = messages
         self.names_version = names_version
-        # Closed when the job is done; those lent to it are their owner's to close.
+        # Closed when the job is done; borrowed ones are closed by their owner.
         self.fds: list[int] = []
         self.lent_fds: list[int] = []
-        # The partition's directory when a spare file is wanted there (``producer_snapshots``).
+        # The partition's directory if a spare file is needed there (``producer_snapshots``).
         self.spare_in: str | None = None
         # There were no file descriptors for the job, or it is one of many: only a sync of
         # everything covers it.
@@ -126,8 +126,8 @@ class Unsynced:
         self._path = path
         self._log_dir = log_dir
         self._sealed: list[tuple[int, Segment]] = []
-        # How often files were made, renamed or removed, and up to which time that is synced. Two
-        # jobs may be under way: what one has taken on is not done for the other.
+        # Counts files created, renamed or removed, and the count up to which that is synced. Two
+        # jobs may be in progress: what one has taken on is not done for the other.
         self._names_version = 0
         self._names_synced = 0
         self._path_is_new = False

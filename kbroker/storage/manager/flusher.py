@@ -18,8 +18,8 @@ from kbroker.storage.files import syncfs_tells_failures
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.log.unsynced import FlushJob
 
-# From so many logs on the file system is synced. With fewer it would cost less than it may have to
-# write of other programs' files; one by one, even a slow disk is done with them within a second.
+# With this many logs or more the file system is synced. With fewer it might write more of other
+# programs' files than it saves; one by one, even a slow disk completes them within a second.
 FLUSH_AT_ONCE_MIN = 64
 
 Flush = tuple[PartitionLog, FlushJob]
@@ -51,7 +51,7 @@ class Flusher:
         self._on_shortage = on_shortage
         # Logs with unflushed data, by the age of the oldest of it.
         self._unflushed: deque[PartitionLog] = deque()
-        # By directory: what the next job of it takes. The loop appends, the thread takes away.
+        # By directory: the input of its next job. The loop appends, the thread removes.
         self._waiting: dict[str, deque[Flush]] = {}
         # Set by a clean shutdown, which syncs everything itself: queued flushes can be skipped.
         self.is_closing = False

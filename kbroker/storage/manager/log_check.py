@@ -132,10 +132,10 @@ class LogCheck:
         self._is_running = False
         # State of the check in progress: segment, position and offset at which to continue.
         self._at = NOWHERE
-        # Whether a newer segment than the one being checked is damaged: the slot cannot follow.
+        # Whether a segment newer than the one being checked is damaged: the slot cannot follow.
         self._is_held = False
         self._began_ms = monotonic_ms()
-        # Segments by slot; a log that is reopened begins without.
+        # Segments by slot; a reopened log starts without.
         self._damaged: dict[int, tuple[PartitionLog, set[int]]] = {}
 
     # ---- what is damaged ----

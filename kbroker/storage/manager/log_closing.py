@@ -17,7 +17,7 @@ from kbroker.storage.manager.open_logs import OpenLogs
 
 logger = logging.getLogger(__name__)
 
-# From so many logs on it is faster to sync the whole file system first.
+# With this many logs or more it is faster to sync the whole file system first.
 SYNC_AT_ONCE_MIN = 16
 
 
@@ -62,6 +62,6 @@ def _sync_at_once(
 
 
 def _not_closed(dirs: LogDirs, log: PartitionLog, error: OSError) -> None:
-    # Also of a full disk: what is not written now is recovered at the next start.
+    # Also on a full disk: what is not written now is recovered at the next start.
     dirs.at(log.log_dir).error = error
     logger.error("%s was not closed cleanly: %s", log.name, error)

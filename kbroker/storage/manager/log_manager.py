@@ -368,7 +368,7 @@ class LogManager:
         self._checkpoints.start_was_raised = True
 
     def before_cut(self, log: PartitionLog, end: Offset) -> None:
-        # A flush or a checkpoint under way may still speak of what is about to go.
+        # A flush or a checkpoint in progress may still contain removed partitions.
         self._background.wait()
         if end < log.recovery_point:
             self.dirs.at(log.log_dir).lower_recovery_point(log.key, end)

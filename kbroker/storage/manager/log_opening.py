@@ -170,7 +170,7 @@ class LogOpening:
                 return False
             log_dir.set_stray_aside(key)
         if log_dir.died(key):
-            # A checkpoint under way may still hold the deleted log's lines.
+            # A checkpoint in progress may still have the deleted log's lines.
             self._checkpoints.wait()
         log_dir.create(key, request.topic_id)
         # Lines of an earlier log of this name were dropped from the files.

@@ -38,7 +38,7 @@ class OpenLogs:
         self._slots: dict[TopicPartition, int] = {}  # of the open logs
         # Why a slot cannot be served: the directory failed, or the log is damaged.
         self._reasons: dict[int, str] = {}
-        # The high watermarks that slots had when their logs began to be loaded.
+        # The high watermarks of slots when the loading of their logs began.
         self._shown: dict[int, Offset] = {}
 
     def offline_reason(self, slot: int) -> str | None:

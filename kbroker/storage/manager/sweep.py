@@ -18,7 +18,7 @@ from kbroker.storage.topic_settings import Settings
 
 logger = logging.getLogger(__name__)
 
-# BOUND: how long a slice takes, except for its last log; and the time from one to the next.
+# BOUND: the length of a slice, except for its last log; and the time between slices.
 SLICE_MS = 5
 SLICE_EVERY_MS = 10 * SLICE_MS
 

@@ -58,19 +58,18 @@ if TYPE_CHECKING:
     from kbroker.storage.dirs.log_dir import LogDir
     from kbroker.storage.log.partition_log import PartitionLog
 
-# BOUND: what is copied and synced at a time, in bytes and in segments. The thread is done with it
-# well within the time that a stop may take.
+# BOUND: data copied and synced at a time, in bytes and in segments. The thread completes it well
+# within the time that a stop may take.
 SLICE_BYTES = 8 << 20
 SLICE_SEGMENTS = 64
-# BOUND: what may be left to copy in the turn of the switch. While a busy producer keeps more than
-# that ahead it grows, each time after so many slices, up to what costs that producer a pause of
-# about a tenth of a second.
+# BOUND: data left to copy in the turn of the switch. While a busy producer stays ahead it grows,
+# after a number of slices, up to a pause of about a tenth of a second for that producer.
 PASSES = 4
 SWITCH_BYTES = 256 << 10
 SWITCH_BYTES_MAX = 32 << 20
-# A sealed segment is as much to do as this many bytes more: its indexes are copied with it.
+# A sealed segment costs as much as this many extra bytes: its indexes are copied with it.
 SEALED_BYTES = 1 << 20
-# Files beside the segments that the copy needs.
+# Files besides the segments that the copy needs.
 _PARTITION_FILES = (LEADER_EPOCH_CHECKPOINT, TXN_INDEX_CHECKPOINT)
 
 
@@ -89,7 +88,7 @@ class ReplicaMove:
         self.path = path or os.path.join(target.path, future_dir_name(*log.key))
         self._files = FutureFiles(self.path, target.sync_everything)
         self.end_offset = log.log_start_offset
-        # Whether the future directory is complete but for the log's newest bytes.
+        # Whether the future directory is complete except for the log's newest bytes.
         self.is_prepared = False
         self.waits_for_room = False
         # No flush of the log starts until then: only a running one delays the switch.

@@ -35,10 +35,10 @@ RATE_KEY = "replica.alter.log.dirs.io.max.bytes.per.second"
 # thread.
 SLICE_MS = 200
 POLL_MS = 5
-# How long a move waits for room on a full disk, or for a log that may not change right now.
+# How long a move waits for space on a full disk, or for a log that may not change right now.
 FULL_DISK_PAUSE_MS = 5_000
 BUSY_PAUSE_MS = 5
-# How long no new flush of a log begins, so that the move does not meet one each time it looks.
+# How long no new flush of a log starts, so that the move does not meet one each time it checks.
 FLUSH_HOLD_MS = 10_000
 
 
@@ -292,7 +292,7 @@ class ReplicaMoves:
         try:
             doomed = source.leave(log.key)
         except OSError as error:
-            # The next start finds it in both, and knows which is the newer.
+            # The next start finds it in both, and knows which one is newer.
             self.on_failed_dir(source, error)
             return
         self._manager.delete_later([doomed], log.settings.file_delete_delay_ms)

@@ -33,7 +33,7 @@ from kbroker.types import Offset
 
 logger = logging.getLogger(__name__)
 
-# Larger than any index a broker writes: reading an old file must not depend on today's
+# Larger than any index written by a broker: reading an old file must not depend on the current
 # segment.index.bytes.
 INDEX_BYTES_ANY = (1 << 31) - 8
 T = TypeVar("T")

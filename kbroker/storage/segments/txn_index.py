@@ -118,7 +118,7 @@ class TxnIndexWriter:
             while done < len(data):
                 done += os.pwrite(self._fd, data[done:], self._size + done)
         except OSError:
-            # A reader takes whole entries only, so what is cut here was never used.
+            # A reader takes only whole entries, so the truncated part was never used.
             os.ftruncate(self._fd, self._size)
             raise
         self._size += len(data)

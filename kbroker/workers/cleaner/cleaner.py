@@ -38,10 +38,10 @@ from kbroker.workers.cleaner.cleaner_views import LogViews
 
 logger = logging.getLogger(__name__)
 
-# A log that was busy or changed under the cleaner is looked at again after this long.
+# A log that was busy or changed under the cleaner is checked again after this time.
 POSTPONED_MS = 1000
 STOP_TIMEOUT_S = 0.5
-# The ends of passes are written together, this often; a log whose end is lost is compacted again.
+# The ends of passes are written together, this often; a log whose line is lost is compacted again.
 CHECKPOINT_MS = 1000
 
 
@@ -55,7 +55,7 @@ class CleanerWorker(Worker):
         self.table = PartitionTable(context.partition_table, self.config["partition.table.slots"])
         self.image = ClusterImage()
         self.clock = SystemClock()
-        # The age of tombstones and the times written into batches are of the wall clock.
+        # The age of tombstones and the times written into batches use the wall clock.
         self._clock_guard = ClockGuard(
             self.clock.now_ms, self.clock.monotonic_ms, trust_start=context.trusts_clock
         )
@@ -83,7 +83,7 @@ class CleanerWorker(Worker):
         self._compacted: list[CompactedLog] | None = None
         self._passes: dict[TopicPartition, CleanerPass] = {}
         self._loops: set[int] = set()  # numbers of the threads that have a cleaning loop
-        # Logs set aside, with the dirty bytes in each; logs to be looked at again, with the time.
+        # Logs set aside, with the dirty bytes in each; logs to be checked again, with the time.
         self._uncleanable: dict[TopicPartition, int] = {}
         self._postponed: dict[TopicPartition, int] = {}
         self._last_stats: dict[int, CleaningStats] = {}

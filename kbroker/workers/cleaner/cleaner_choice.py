@@ -89,8 +89,8 @@ class LogChooser:
         self._sleep = sleep
         self.dirtiest = 0.0
         self.delay_ms = 0
-        # Logs that are due, a heap of (-dirty share, number, log). BOUND: one entry a log, and one
-        # for each loop.
+        # Logs that are due, a heap of (-dirty share, number, log). BOUND: one entry per log, and
+        # one per loop.
         self._order: list[tuple[float, int, CompactedLog]] = []
         self._numbers = count()
         # The order, and the time until which it is valid.

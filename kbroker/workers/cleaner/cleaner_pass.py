@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A coordinator that reads the log is waited for this often, and so many times.
+# How long, and how often, to wait for a coordinator that is loading the log.
 BUSY_PAUSE_MS = 500
 BUSY_TRIES_MAX = 60
 # BOUND: memory of one map.

@@ -63,12 +63,12 @@ LOAD_BUFFERS = {
     OFFSETS_TOPIC: "offsets.load.buffer.size",
     TRANSACTIONS_TOPIC: "transaction.state.log.load.buffer.size",
 }
-# How long a request waits for its coordinator to be loaded before the client gets a retriable
-# error; well below the time after which a network process gives it up.
+# How long a request waits for its coordinator to load before the client gets a retriable error;
+# well below the time after which a network process gives up.
 EARLY_WAIT_MS = 5_000
 # BOUND: requests that wait so.
 EARLY_MAX = 10_000
-# Version 12 of Produce adds its partitions to the transaction by itself (KIP-890).
+# Version 12 of Produce adds its partitions to the transaction implicitly (KIP-890).
 FIRST_PRODUCE_THAT_ADDS = 12
 
 
@@ -129,8 +129,8 @@ class Coordinators:
         self._is_loading = False
         self._first_loads: set[Shard] = set()
         self._next_timer_ms = NEVER_MS
-        # Requests of a kind that does not mind being late, until their coordinator is loaded:
-        # slot -> (deadline, request, outcome) in order.
+        # Delayed requests for a coordinator that is loading: slot -> (deadline, request, outcome)
+        # in order.
         self._early: dict[int, deque[tuple[int, Request, Pending[Any]]]] = {}
         self._early_count = 0
         self.commits = 0
@@ -316,7 +316,7 @@ class Coordinators:
         image = known.partitions[coordinator_partition(transactional_id, len(known.partitions))]
         slot = image.slot
         if image.leader >= 0 and image.leader != self._process.broker_id:
-            # docs/decisions/0019: it is on another broker, which cannot be asked.
+            # docs/decisions/0019: it is on another broker, which cannot be reached.
             return failed(ErrorCode.INVALID_TXN_STATE) if add else answered(0)
         if slot < 0:
             return failed(ErrorCode.NOT_COORDINATOR)
@@ -379,7 +379,7 @@ class Coordinators:
         shard = self._shards.get(request.slot)
         key = ApiKey(request.api_key)
         if key in LISTS and self._logs.offline_reason(request.slot) is not None:
-            # COMPAT: lists leave out what is gone with its log directory, until the restart.
+            # COMPAT: lists leave out groups in a failed log directory, until the restart.
             return answered(response_class(key)())
         if request.api_key in REPEATED and self._is_early(shard) and self._early_count < EARLY_MAX:
             return self._wait_for_load(request)

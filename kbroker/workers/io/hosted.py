@@ -94,7 +94,7 @@ class HostedPartitions:
         self._replicas: dict[int, Replica] = {}
         # Slots and incarnations whose logs were deleted, until the image does not name them either.
         self._stopped: set[tuple[int, int]] = set()
-        # Partitions that were made while this process runs, until their logs are open.
+        # Partitions created while this process runs, until their logs are open.
         self._new: set[tuple[bytes, int]] = set()
         self._descriptors = DescriptorLimit()
 
@@ -123,7 +123,7 @@ class HostedPartitions:
         if not is_snapshot:
             self._note_new(changes)
         if changes.settings:
-            # A broker-wide default changed: every topic may inherit it.
+            # A broker-wide default has changed: every topic may inherit it.
             self._reconfigure(self._process.image.topics.values())
         self._reconfigure(changes.reconfigured())
         for topic in changes.deleted():
@@ -261,7 +261,7 @@ class HostedPartitions:
         step = OPEN_STEP * self._logs.opening.recoveries_at_once
         while waiting:
             some = [waiting.popleft() for _ in range(min(step, len(waiting)))]
-            # A later image may have come in between; it sees to what is left of its topics.
+            # A later image may have arrived meanwhile; it handles the rest of its topics.
             requests = [self._request(*entry) for entry in some if self._is_to_be_opened(*entry)]
             with self._logs.opening.recovering(requests):
                 for request in requests:

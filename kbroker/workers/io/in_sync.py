@@ -40,9 +40,9 @@ logger = logging.getLogger(__name__)
 
 # BOUND: changes in one call.
 WANTED_MAX = 1_000
-# How long a call that failed is not repeated.
+# The delay before a failed call is retried.
 ASK_AGAIN_MS = 500
-# How long what the controller has refused is not asked for again in the same leader epoch.
+# How long a change rejected by the controller is not proposed again in the same leader epoch.
 REFUSED_MS = 10_000
 
 
@@ -68,7 +68,7 @@ class Led:
         self.partition = partition
         self.log = log
         self.replicas = replicas
-        # What the controller was asked for and has not answered.
+        # The ISR proposed to the controller, without a result.
         self.wanted: WantedIsr | None = None
         self.shrink_after_ms = 0
 
@@ -84,7 +84,7 @@ class InSync:
         self._times = times
         self._broker_id = broker_id
         self._led: dict[int, Led] = {}
-        # What an earlier process has asked for, by partition.
+        # Proposals of an earlier process, by partition.
         self._asked_before: dict[tuple[str, int], WantedIsr] = {}
         self._to_ask: list[tuple[int, WantedIsr]] = []
         self._next_look_ms = 0
@@ -257,7 +257,7 @@ class InSync:
         try:
             answers = await self._process.rpc.call(CONTROLLER, calls.ALTER_ISR, request)
         except WireError:
-            # The controller process has restarted, or nobody has answered it so far.
+            # The controller process has restarted, or there was no response so far.
             await self._process.rpc.sleep(ASK_AGAIN_MS)
             self._to_ask += [
                 (slot, wanted)
@@ -273,7 +273,7 @@ class InSync:
     def _take_answer(self, led: Led, wanted: WantedIsr, answer: IsrAnswer) -> None:
         state, partition = answer.state, led.partition
         if answer.error is not ErrorCode.NONE or state is None:
-            # It may be done, or not: what was wanted counts until the controller says more.
+            # The outcome is unknown: the proposed ISR counts until the controller responds.
             logger.info(
                 "%s: the controller has not taken in-sync replicas %s (%s); waiting for a "
                 "LeaderAndIsr",
@@ -291,7 +291,7 @@ class InSync:
             "%s: in-sync replicas are now %s (partition epoch %d)",
             led.log.name, list(partition.isr), partition.partition_epoch,
         )  # fmt: skip
-        # Who has left holds the high watermark back no longer; who has joined may be followed by
-        # another.
+        # A removed replica does not hold back the high watermark any more; after a new one there
+        # may be another.
         self._loop.touch(led.log.appender)
         self._loop.isr_to_check.add(led.slot)

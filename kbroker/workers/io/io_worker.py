@@ -60,7 +60,7 @@ from kbroker.workers.io.transaction_log import TransactionLog
 
 logger = logging.getLogger(__name__)
 
-# The tick while log.flush.interval.ms or the timers of a coordinator run: they are late by no more.
+# The tick while log.flush.interval.ms or the timers of a coordinator run: their maximum delay.
 TIMERS_TICK_MS = 100
 
 
@@ -144,7 +144,7 @@ class IoWorker(Worker):
 
     async def join(self) -> None:
         """Open the logs of the partitions this worker owns."""
-        # First what was asked for, then what holds: what is answered in between is in both.
+        # First pending requests, then the image: a response in between is in both.
         asked = await self.call_until_answered(CONTROLLER, calls.PENDING_ISR)
         self.in_sync.take_asked_before(asked)
         snapshot = await self.call_until_answered(CONTROLLER, calls.HELLO)
@@ -263,7 +263,7 @@ class IoWorker(Worker):
         due = self.loop.verification.next_ask_ms
         if due is not None and now_ms() >= due:
             self.loop.ask_again()
-        # Both may append, so they come before the logs are published.
+        # Both may append, so they run before the logs are published.
         self.cleaning.end_turn()
         self.coordinators.run_timers()
         self.followers.publish()
@@ -272,7 +272,7 @@ class IoWorker(Worker):
         self.lane_is_full = self.loop.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
         self.in_sync.end_turn()
-        # Moves copy what is published; what they and the logs did is for readers to see.
+        # Moves copy published data; readers must see the results of moves and logs.
         self.moving.end_turn()
         for slot in self.logs.turn():
             self.loop.wake(slot)
@@ -355,6 +355,6 @@ class IoWorker(Worker):
         self.wait(0)
         self.end_turn()
         self.logs.close(clean=True)  # reports failed directories to the supervisor
-        # Logs that were not opened yet are as the last stop left them.
+        # Logs that are not open yet are as the last shutdown left them.
         if not self.has_joined and not all(self.context.clean_start.values()):
             self.exit_code = EXIT_CRASH  # no clean-shutdown marker: the next start checks the logs

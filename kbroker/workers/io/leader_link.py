@@ -45,7 +45,8 @@ TURN_BYTES = 256 << 10
 ASKED_MAX = 1000
 # An unreachable leader is logged again after this many attempts.
 TOLD_EVERY = 60
-# A leader has forgotten the fetch session, or has another idea of it: the next request begins anew.
+# The leader has dropped the fetch session, or disagrees about it: the next request starts a new
+# one.
 SESSION_ERRORS = frozenset(
     {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH}
 )
@@ -119,10 +120,10 @@ class LeaderLink:
         self._link: PeerLink | None = None
         self._is_connecting = False
         self._is_closed = False
-        # When it may connect, and how often that has failed.
+        # The time of the next attempt to connect, and the number of failures.
         self._retry_at_ms = 0
         self._failures = 0
-        # Which request is under way, and since when.
+        # The request in flight, and its start time.
         self._awaited: ApiKey | None = None
         self._sent_at_ms = 0
         self._is_watched_for_writing = False
@@ -213,7 +214,7 @@ class LeaderLink:
             outcome.close()
             return
         config = self._owner.config
-        # A leader sends at most what was asked for, or else one batch, which came in one request.
+        # A leader sends at most the requested bytes, or a single batch from one produce request.
         frame_max = config["replica.fetch.response.max.bytes"] + config["socket.request.max.bytes"]
         name = f"broker-{self._owner.broker_id}-fetcher-{self._index}"
         self._socket = outcome
@@ -314,7 +315,7 @@ class LeaderLink:
             if self.fetch.read(TURN_BYTES, self._owner.wall_clock_ms()):
                 self._awaited = None
         finally:
-            # Also what came before the connection ended.
+            # Including data received before the connection was closed.
             for fetched, what, value in self.fetch.take_events():
                 self._on_event(fetched, what, value)
 

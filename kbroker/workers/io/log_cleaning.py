@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# While files are made ready, the loop turns at least this often.
+# While files are being prepared, the loop turns at least this often.
 PREPARING_TURN_MS = 5
 
 
@@ -53,7 +53,7 @@ class LogCleaningService:
         self._process = process
         self._logs = logs
         self._loop = loop
-        # Logs with a swap whose files are being made ready; the cleaner that asked may be gone.
+        # Logs with a swap in preparation; the cleaner that asked may be gone.
         self._preparing: set[SlotId] = set()
         process.rpc.serve(calls.CLEANABLE_SEGMENTS, self.serve_cleanable_segments)
         process.rpc.serve(calls.ACTIVE_PRODUCERS, self.serve_active_producers)
@@ -115,7 +115,7 @@ class LogCleaningService:
             self._abandon(log, request)
             if error.errno == ENOENT or may_do_without(error):
                 return calls.SwapOutcome(rejected=str(error))
-            # A sync has failed: what was written since may be lost.
+            # A sync has failed: later writes may be lost.
             log.fail(error)
             self._process.on_storage_failure(slot)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
@@ -181,7 +181,8 @@ class LogCleaningService:
         try:
             request.abandon()
         except OSError as error:
-            # A restart takes them for a swap to be finished, which is right but for a truncation.
+            # A restart takes them for a swap to be finished, which is correct except for a
+            # truncation.
             logger.error("%s: cannot remove the files of a rejected swap: %s", log.name, error)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# BOUND: a call continues in another turn after about as long.
+# BOUND: a call continues in another turn after about this time.
 SLICE_MS = 5
 
 Q = TypeVar("Q")

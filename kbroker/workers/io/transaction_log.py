@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Its coordinator aborts a transaction after at most transaction.max.timeout.ms. One that is open
-# this much longer has none, as Kafka sees it.
+# for this much longer has none, as Kafka assumes.
 LATE_MS = 300_000
 LATE_CHECK_MS = 60_000
 

@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
-# BOUND: addresses whose rate is remembered; past it the one idle longest is forgotten.
+# BOUND: addresses whose rate is remembered; above it the one idle longest is dropped.
 RATES_MAX = 4096
 UNLIMITED_RATE = 2**31 - 1
 _LOOPBACK = ("127.", "::1")

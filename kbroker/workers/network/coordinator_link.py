@@ -42,7 +42,7 @@ class CoordinatorLink:
         self._outboxes: list[deque[bytes]] = [deque() for _ in lanes]
         self._peers = [lane.peer for lane in lanes]
         self._tokens = count(1)
-        # token -> io worker index, outcome, and what is asked again when the io worker dies
+        # token -> io worker index, outcome, and the request to repeat when the io worker dies
         self._calls: dict[int, tuple[int, Pending[bytes], Request | None]] = {}
         self._deadlines: list[tuple[int, int]] = []
 
@@ -139,8 +139,8 @@ class CoordinatorLink:
             _, token = heapq.heappop(self._deadlines)
             known = self._calls.pop(token, None)
             if known is not None:
-                # COMPAT: clients of groups give up for good at REQUEST_TIMED_OUT; at this one they
-                # look for the coordinator and try again.
+                # COMPAT: clients of groups fail permanently on REQUEST_TIMED_OUT; with this error
+                # they look up the coordinator and retry.
                 text = "the coordinator did not respond in time"
                 known[1].resolve(error=WireError(ErrorCode.NOT_COORDINATOR, text))
 

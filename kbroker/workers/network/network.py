@@ -65,7 +65,7 @@ SWEEP_MS = 1000
 # Batches without a response may be rejected when they are sent again, because a snapshot has only
 # the last batch of a producer.
 DRAIN_SHARE = 3
-# Reserved for log files when connections have taken all others, so that these are still served.
+# Reserved for log files when connections have used up all others, so that these are still served.
 RESERVED_DESCRIPTORS = 64
 _NUMBERS = re.compile(r"\d+")
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from kbroker.coordinator.group.assignors import Assignment, MemberSpec, in_order
 
-# BOUND: rounds over pools that overlap. Each about halves what is left to move.
+# BOUND: rounds over pools that overlap. Each about halves the number of partitions left to move.
 ROUNDS_MAX = 16
 
 _Partition = tuple[bytes, int]
@@ -175,7 +175,8 @@ def _assign_different(
 ) -> dict[str, Assignment]:
     pools = _pools(order, members)
     loads = [0] * len(order)
-    # The partitions that fewest members can take are dealt first: others can make room for them.
+    # The partitions that the fewest members can take are dealt first: others can make room for
+    # them.
     pools.sort(
         key=lambda p: (-p.size(partition_counts) / len(p.subscribers), len(p.subscribers), p.topics)
     )
@@ -251,7 +252,7 @@ def _level(pool: _Pool, loads: list[int]) -> int:
     while heaviest:
         low, taker = lightest[0]
         high, giver = -heaviest[0][0], heaviest[0][1]
-        # Entries are not corrected when a load changes, but when they come up.
+        # Entries are not corrected when a load changes, but when they are popped.
         if low != loads[taker]:
             heapq.heapreplace(lightest, (loads[taker], taker))
         elif not pool.holdings[giver]:

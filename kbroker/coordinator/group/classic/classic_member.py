@@ -107,7 +107,7 @@ def new_member_id(client_id: str, instance_id: str | None) -> str:
     """A member id that was never used: the name the client gave, and a UUID."""
     suffix = f"-{uuid.uuid4()}"
     prefix = client_id if instance_id is None else instance_id
-    # BOUND: a string of a record; a longer name loses its end.
+    # BOUND: a string of a record; a longer name is truncated.
     room = MAX_INT16 - len(suffix)
     if len(prefix) * 3 > room:
         prefix = prefix.encode()[:room].decode(errors="ignore")

@@ -145,7 +145,7 @@ class ClassicProtocol(Part):
         group = self.rebalances.new_group(group_id)
         key, record = self._take_over(group, generation, members)
         if reason is not None:
-            # A crash must not turn an assignment that was never handed out into a generation.
+            # A crash must not turn an assignment that was never returned into a generation.
             record.leader = None
         op.append(key, record)
         for member in members:
@@ -297,8 +297,8 @@ class ClassicProtocol(Part):
         # The member has rejoined unchanged: there is no rebalance, only its id has changed.
         op.append(GroupMetadataKey(group=group.group_id), record)
         if call.version < SKIP_ASSIGNMENT_VERSION:
-            # A leader would compute an assignment that is not needed, so it does not learn that it
-            # leads.
+            # A leader would compute an unnecessary assignment, so it does not learn that it is the
+            # leader.
             return self.rebalances.present_generation(group, member, leader=old_leader)
         response = self.rebalances.present_generation(group, member)
         response.skip_assignment = group.leader == member.member_id
@@ -349,7 +349,7 @@ class ClassicProtocol(Part):
         if group.state == STABLE and is_same and group.leader != member_id:
             self.rebalances.keep_session(group, member)
             return self.rebalances.present_generation(group, member)
-        # A leader that joins a stable group asks for a rebalance: it has seen a topic change.
+        # A leader that joins a stable group requests a rebalance: it has seen a topic change.
         self._update(group, member, request, protocols)
         pending = self._wait(op, group, member)
         who = "leader" if group.leader == member_id else "member"

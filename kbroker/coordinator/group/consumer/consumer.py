@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# First parts of timers' names; the group and the member follow.
+# Prefixes of timer names; the group and the member follow.
 SESSION, REBALANCE = "consumer session", "consumer rebalance"
 
 

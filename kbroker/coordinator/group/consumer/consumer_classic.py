@@ -74,7 +74,7 @@ class ClassicMembers:
             member_id = new_member_id(call.client_id, instance_id)
             if call.version >= MEMBER_ID_REQUIRED_VERSION and instance_id is None:
                 return failed_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        # Every protocol of a consumer holds the same subscription.
+        # All protocols of a consumer contain the same subscription.
         subscribed = subscription.subscription(next(iter(protocols.values())))
         if subscribed is None:
             logger.warning(

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
-# BOUND: topics that a group notes down for its patterns; beyond it matches all there are.
+# BOUND: topics that a group records for its patterns; above this it matches all existing ones.
 CHANGED_TOPICS_MAX = 1_000
 
 # The first OffsetCommit that carries a member epoch.

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
         ConsumerGroupMemberMetadataValue,
     )
 
-# Epochs with a meaning of their own, in requests and records.
+# Epochs with a special meaning, in requests and records.
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
 
-# How far the member is on its way to the target; the numbers are those of the records.
+# The member's progress towards its target; numbered as in the records.
 STABLE = 0
 UNREVOKED_PARTITIONS = 1  # must revoke partitions before it may move to the next epoch
 UNRELEASED_PARTITIONS = 2  # partitions of its target are still owned by other members

@@ -8,7 +8,7 @@ from typing import Any
 from kbroker.coordinator.patterns import PatternError, compile_pattern
 from kbroker.errors import ErrorCode, WireError
 
-# BOUND: compiled patterns that are kept; they are dropped together when there are more.
+# BOUND: cached patterns; they are dropped together when there are more.
 _KEPT_MAX = 256
 # BOUND: memory of each of them.
 _PATTERN_BYTES_MAX = 1 << 20

@@ -66,7 +66,7 @@ class ConsumerReplay:
         group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
 
     def _partition_metadata(self, offset: Offset, producer_id: int, key: Any, value: Any) -> None:
-        # COMPAT: until 4.0 Kafka kept the topics of a group here, now it keeps a hash of them.
+        # COMPAT: until 4.0 Kafka stored the topics of a group here, now it stores a hash of them.
         group = self._find(key.group_id, value)
         if group is not None:
             group.has_partition_metadata = value is not None

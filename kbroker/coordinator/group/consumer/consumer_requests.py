@@ -151,7 +151,7 @@ def describe(group: ConsumerGroup, assignor: str, topics_by_id: Mapping[bytes, T
             client_id=member.client_id,
             client_host=member.client_host,
             subscribed_topic_names=sorted(member.topics),
-            # COMPAT: of a member without a pattern Kafka says that it is empty.
+            # COMPAT: for a member without a pattern Kafka returns an empty one.
             subscribed_topic_regex=member.regex or "",
             # Partitions to revoke belong to the member until it reports that it has revoked them.
             assignment=shown(_with(member.assigned, member.revoking)),
