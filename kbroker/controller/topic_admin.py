@@ -93,6 +93,7 @@ class TopicAdmin:
         self._sleep = sleep
         self._has_all_directories = has_all_directories
         self._not_created = RateLimit()
+        self._waits = RateLimit(60.0)
 
     # -- creation ----------------------------------------------------------------------------
 
@@ -232,7 +233,8 @@ class TopicAdmin:
             return results
         finished = run(self._finish_deletion(names, asked.asked_by))
         if not await self._wait(finished, asked.within_ms):
-            return [r if r.error else timed_out(r.name, r.topic_id) for r in results]
+            left = {name for name in names if self._state.topic(name)}
+            return [timed_out(r.name, r.topic_id) if r.name in left else r for r in results]
         return results
 
     async def _mark_deleted(self, asked: DeleteTopics) -> Deletions:
@@ -266,8 +268,28 @@ class TopicAdmin:
             run(self._finish_deletion(names)).then(_ended)
 
     async def _finish_deletion(self, names: list[str], asked_by: str = NOBODY) -> None:
-        """Delete the logs, then the nodes; clients already see the topics as deleted."""
-        await self._stop_replicas(names)
+        """Delete the logs, then the nodes; clients already see the topics as deleted.
+
+        A topic with a replica on a broker that is not live waits for it, and no other topic does.
+        Raises NOT_CONTROLLER if another controller has been elected.
+        """
+        while True:
+            left = [n for n in names if (topic := self._state.topic(n)) and topic.deleting]
+            missing = {name: self._missing([name]) for name in left}
+            ready = [name for name in left if not missing[name]]
+            stopped = await self._stop_replicas(ready) if ready else []
+            if stopped:
+                await self._remove_stopped(stopped, asked_by)
+            if len(stopped) == len(left):
+                return
+            waiting = [name for name in left if missing[name]]
+            if waiting and self._waits.due():
+                text = "the deletion of %s waits for brokers %s"
+                logger.warning(text, Whole(", ".join(waiting)), self._missing(waiting))
+            await self._sleep(RETRY_MS)
+            self._controller.check_in_office()
+
+    async def _remove_stopped(self, names: list[str], asked_by: str) -> None:
         while True:
             try:
                 await self._events.put(lambda: self._remove(names, asked_by))
@@ -282,25 +304,17 @@ class TopicAdmin:
                 )
                 await self._sleep(RETRY_MS)
 
-    async def _stop_replicas(self, names: Collection[str]) -> None:
-        """Returns when no broker has a log of these topics. Raises NOT_CONTROLLER if another
-        controller has been elected. A broker that was started meanwhile may have reopened its logs.
+    async def _stop_replicas(self, names: Collection[str]) -> list[str]:
+        """The topics of which no broker has a log now. A broker that was started meanwhile may have
+        reopened its logs.
         """
-        while True:
-            missing = self._missing(names)
-            if missing:
-                text = "the deletion of %s waits for brokers %s"
-                logger.warning(text, Whole(", ".join(names)), missing)
-            else:
-                requests = announcements.stop(self._state, names)
-                answers = await self._controller.send(requests)
-                if any(a.answer.error is ErrorCode.STALE_CONTROLLER_EPOCH for a in answers):
-                    raise store_failure(Fenced())
-                if all(map(self._is_stopped, answers)):
-                    self._controller.enter(map(LogsDeleted, names))
-                    return
-            await self._sleep(RETRY_MS)
-            self._controller.check_in_office()
+        answers = await self._controller.send(announcements.stop(self._state, names))
+        if any(a.answer.error is ErrorCode.STALE_CONTROLLER_EPOCH for a in answers):
+            raise store_failure(Fenced())
+        failed = {name for answered in answers for name in self._not_stopped(answered)}
+        stopped = [name for name in names if name not in failed and self._state.topic(name)]
+        self._controller.enter(map(LogsDeleted, stopped))
+        return stopped
 
     def _missing(self, names: Iterable[str]) -> list[int]:
         """Brokers with replicas of these topics that are not live."""
@@ -314,12 +328,14 @@ class TopicAdmin:
             - self._state.brokers.keys()
         )
 
-    def _is_stopped(self, answered: Answered) -> bool:
+    def _not_stopped(self, answered: Answered) -> set[str]:
+        """The topics of the request of which the broker may still have logs."""
         broker_id, request, answer = answered
         if answer.error or answer.partitions:
             logger.error("broker %d has not deleted logs: %s", broker_id, answer)
-            return False
-        return announcements.is_current(self._state, request, broker_id)
+        if answer.error or not announcements.is_current(self._state, request, broker_id):
+            return {row.topic for row in request.partitions}
+        return {topic for topic, _ in answer.partitions}
 
     async def _remove(self, names: list[str], asked_by: str) -> None:
         """Remove topics whose logs are deleted from the store and the state."""

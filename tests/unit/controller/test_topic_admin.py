@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.controllers import controller_of
+from support.controlled import Controlled
+from support.controllers import EndlessRoom, controller_of
 
+from kbroker.cluster.control_requests import ControlAnswer, StopReplica
 from kbroker.controller import topics
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
@@ -153,3 +155,73 @@ def test_changes_of_topics_say_in_the_log_who_asked(
         f"deleted topic n{told}",
     ]
     file.close()
+
+
+# -- deletion in a cluster --
+
+
+def deleting(cluster: Controlled) -> TopicAdmin:
+    setting = {**DEFAULTS, "delete.topic.enable": True}.__getitem__
+    requests = TopicRequests(cluster.state, setting, lambda config: None, lambda: False)
+    sleep = cluster.ensemble.sleep
+    return TopicAdmin(cluster.controller, requests, EndlessRoom, sleep, lambda: True)
+
+
+@pytest.fixture
+def cluster() -> Controlled:
+    """Topics ``a`` on brokers 0 and 1, ``b`` on 1 and 2, ``c`` on 2."""
+    made = Controlled()
+    made.register(0, 1, 2)
+    for name, replicas in (("a", [0, 1]), ("b", [1, 2]), ("c", [2])):
+        states = {0: PartitionState(replicas[0], 0, replicas, replicas)}
+        made.create_topic(name, replicas, states=states)
+    made.start()
+    made.forget()
+    return made
+
+
+def delete(cluster: Controlled, *names: str) -> dict[str, int]:
+    asked = DeleteTopics([TopicToDelete(name) for name in names], within_ms=2_000)
+    outcome = run(deleting(cluster).delete_topics(CALLER, asked))
+    cluster.ensemble.run_until(lambda: outcome.done)
+    return {result.name: result.error for result in outcome.value}
+
+
+def present(cluster: Controlled) -> list[str]:
+    return sorted(cluster.ensemble.tree.children(paths.BROKER_TOPICS))
+
+
+def test_topic_on_a_dead_broker_waits_for_it_and_no_other_does(cluster: Controlled) -> None:
+    cluster.leave(2)
+    cluster.settle()
+    late = ErrorCode.REQUEST_TIMED_OUT
+    assert delete(cluster, "a", "b", "c") == {"a": 0, "b": late, "c": late}
+    assert present(cluster) == ["b", "c"]
+    assert cluster.stopped(1) == [(("a", 0), True)]
+    cluster.register(2)
+    cluster.settle(6_000)
+    assert present(cluster) == []
+
+
+def test_topic_whose_logs_a_broker_could_not_delete_is_tried_again(cluster: Controlled) -> None:
+    """Its log directory has failed; the other topics of the request are deleted."""
+    failures = [ErrorCode.KAFKA_STORAGE_ERROR]
+
+    def answer(broker_id: int, request: Any) -> ControlAnswer:
+        if broker_id == 2 and isinstance(request, StopReplica) and failures:
+            return ControlAnswer(partitions={("b", 0): failures.pop()})
+        return ControlAnswer()
+
+    cluster.answers = answer
+    assert delete(cluster, "b", "c") == {"b": ErrorCode.REQUEST_TIMED_OUT, "c": 0}
+    cluster.settle(6_000)
+    assert present(cluster) == ["a"]
+
+
+def test_topic_that_is_reassigned_gets_no_partitions(cluster: Controlled) -> None:
+    outcome = cluster.duties.reassigning.alter({("a", 0): [1, 2]})
+    cluster.ensemble.run_until(lambda: outcome.done)
+    asked = CreatePartitions([TopicToEnlarge("a", 2), TopicToEnlarge("c", 2)])
+    created = run(deleting(cluster).create_partitions(CALLER, asked))
+    cluster.ensemble.run_until(lambda: created.done)
+    assert errors(created) == [ErrorCode.REASSIGNMENT_IN_PROGRESS, 0]
