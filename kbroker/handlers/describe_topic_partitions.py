@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbroker.cluster.control_requests import NO_LEADER
 from kbroker.cluster.image import TopicImage
 from kbroker.controller.topics import check_name
 from kbroker.errors import ErrorCode, WireError
@@ -101,7 +102,7 @@ def describe(ctx: RequestContext, topic: TopicImage, first: int, room: int) -> A
                 if partition.leader in brokers
                 else int(ErrorCode.LEADER_NOT_AVAILABLE),
                 partition_index=number,
-                leader_id=partition.leader,
+                leader_id=partition.leader if partition.leader in brokers else NO_LEADER,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Any
 
+from kbroker.cluster.control_requests import NO_LEADER
 from kbroker.cluster.image import PartitionImage, TopicImage
 from kbroker.controller.topics import check_name
 from kbroker.errors import ErrorCode, WireError
@@ -273,7 +274,8 @@ def describe(ctx: RequestContext, topic: TopicImage, reachable: frozenset[int]) 
             entry(
                 error_code=leader_error(ctx, partition, reachable),
                 partition_index=number,
-                leader_id=partition.leader,
+                # COMPAT: as in Kafka, a leader that is not in the response's brokers is none.
+                leader_id=partition.leader if partition.leader in reachable else NO_LEADER,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,

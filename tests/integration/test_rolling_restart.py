@@ -1,10 +1,11 @@
-"""All brokers of a cluster are restarted, one after the other, while a producer goes on."""
+"""Brokers of a cluster are restarted or killed, one after the other, while a producer goes on."""
 
 from __future__ import annotations
 
 import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -83,21 +84,42 @@ def read(cluster: Cluster, count: int) -> list[int]:
         return sorted(found)
 
 
-def test_producer_notices_nothing_of_brokers_that_are_restarted_in_order() -> None:
-    with Cluster(brokers=3) as cluster:
+@contextmanager
+def loaded(protocol: str) -> Iterator[tuple[Cluster, Load]]:
+    """Brokers with the topic, and a producer; afterwards each record is there once."""
+    with Cluster(brokers=3, inter_broker_protocol_version=protocol) as cluster:
         with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
             settings = {"min.insync.replicas": "2"}
             admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, topic_configs=settings)])
         wait_until(lambda: all_in_sync(cluster), 60, "all are in sync")
         with Load(cluster.bootstrap) as load:
             wait_until(lambda: load.acknowledged or load.error, 60, "it produces")
-            for broker in cluster.brokers:
-                before = len(load.acknowledged)
-                assert broker.stop() == 0
-                assert "controlled shutdown succeeded" in broker.log_text
-                wait_until(lambda: len(load.acknowledged) > before, 60, "it goes on without")  # noqa: B023
-                broker.start()
-                wait_until(lambda: all_in_sync(cluster), 60, "all are in sync again")
+            yield cluster, load
         assert load.error is None
         print(f"{len(load.acknowledged)} records; the longest wait took {load.longest_s:.3f} s")
         assert read(cluster, len(load.acknowledged)) == load.acknowledged
+
+
+@pytest.mark.parametrize("protocol", ["2.7", "2.6"])
+def test_producer_notices_nothing_of_brokers_that_are_restarted_in_order(protocol: str) -> None:
+    """By AlterIsr, and where leaders write their in-sync replicas themselves."""
+    with loaded(protocol) as (cluster, load):
+        for broker in cluster.brokers:
+            before = len(load.acknowledged)
+            assert broker.stop() == 0
+            assert "controlled shutdown succeeded" in broker.log_text
+            wait_until(lambda before=before: len(load.acknowledged) > before, 60, "it goes on")
+            broker.start()
+            wait_until(lambda: all_in_sync(cluster), 60, "all are in sync again")
+
+
+def test_others_lead_at_once_when_a_supervisor_is_killed() -> None:
+    """Its controller process ends the session: nobody waits for the 6 s after which it expires."""
+    with loaded("2.7") as (cluster, load):
+        for broker in cluster.brokers:
+            before = len(load.acknowledged)
+            broker.kill_all()
+            wait_until(lambda before=before: len(load.acknowledged) > before + 20, 60, "it goes on")
+            broker.start()
+            wait_until(lambda: all_in_sync(cluster), 60, "all are in sync again")
+        assert load.longest_s < 5

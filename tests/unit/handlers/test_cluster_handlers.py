@@ -125,6 +125,14 @@ class TestDescribeTopicPartitions:
         response = process.ask(self.request(cursor=("aa", 5)), 0)
         assert self.pages(response) == [("b", [0, 1])]
 
+    def test_describe_topic_partitions_leader_that_is_gone_is_none(
+        self, process: NetworkProcess
+    ) -> None:
+        process.add_topic("gone", b"g" * 16, [9], leader=7)
+        partition = process.ask(self.request("gone"), 0).topics[0].partitions[0]
+        assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert partition.leader_id == -1
+
     def test_describe_topic_partitions_negative_cursor_is_invalid_request(
         self, process: NetworkProcess
     ) -> None:

@@ -69,8 +69,8 @@ def test_metadata_leader_without_this_listener_is_listener_not_found(
     process.apply(brokers={"0": {"endpoints": [["OTHER", "h", 1, "PLAINTEXT"]], "rack": None}})
     response = process.ask(by_name("t"), 12)
     assert response.brokers == []
-    codes = [p.error_code for p in response.topics[0].partitions]
-    assert codes == [ErrorCode.LISTENER_NOT_FOUND] * 2
+    found = [(p.error_code, p.leader_id) for p in response.topics[0].partitions]
+    assert found == [(ErrorCode.LISTENER_NOT_FOUND, -1)] * 2
     old = process.ask(by_name("t"), 5).topics[0].partitions[0]
     assert old.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -82,6 +82,8 @@ def test_metadata_partition_without_leader_is_leader_not_available(process: Netw
     for topic in response.topics:
         assert topic.error_code == 0
         assert topic.partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        # A broker that is not in the response: kafka-python's producer fails with it for good.
+        assert topic.partitions[0].leader_id == -1
 
 
 def test_metadata_offline_replicas_are_on_dead_brokers_and_in_failed_directories(
