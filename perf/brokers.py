@@ -231,7 +231,7 @@ class KbrokerBroker(Broker):
         # The broker runs in its own directory; the package of this checkout is the one to measure.
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         found = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-        # An installed package has its byte code; compiling it anew is no part of a start.
+        # An installed package has its byte code; compiling it is not part of a start.
         found.pop("PYTHONDONTWRITEBYTECODE", None)
         return found
 

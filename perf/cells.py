@@ -23,7 +23,7 @@ from perf.topics import create_topic, delete_topic, fresh_name
 GIGABYTE = 1_000_000_000
 MEGABYTE = 1_000_000
 PERF = Path(__file__).resolve().parent
-# Reading is measured once the writing is over: kbroker syncs what was written within a second.
+# Reading is measured after writing has ended: kbroker syncs records within a second.
 SETTLE_S = 3.0
 
 Figures = dict[str, float]
@@ -163,7 +163,7 @@ def measure_consume(broker: Broker, parameters: dict[str, Any], size: Size) -> F
     try:
         wait_until_writable(leaders, topic)
         filled = producer_perf.run(producer_options(broker, topic, parameters, size), silent)
-        # Every partition also holds the small record that found it writable.
+        # Every partition also has the small record that showed it to be writable.
         expected = filled["records"] + len(leaders)
         options = consumer_perf.parse_arguments(
             ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--messages", str(expected)]

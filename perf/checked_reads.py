@@ -27,7 +27,7 @@ TOPIC = "checked"
 FETCH_KEY, FETCH_VERSION = 1, 11
 RECORDS, RECORD_BYTES = 150, 100
 MIB = 1 << 20
-# Where the size of the record set lies in a response of that version about one partition.
+# The position of the record set's size in a response of that version for one partition.
 SIZE_AT = 4 + 4 + 2 + 4 + 4 + 2 + len(TOPIC) + 4 + 4 + 2 + 8 + 8 + 8 + 4 + 4
 SETTINGS = {
     "num.network.threads": 1,

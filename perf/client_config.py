@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-# Of the Java client alone: they name Java classes or pools librdkafka does not have.
+# Java client only: they name Java classes or pools that librdkafka does not have.
 IGNORED = {
     "key.serializer",
     "value.serializer",

@@ -144,7 +144,8 @@ def measure_saturated(cluster: Cluster, size: Size, parameters: dict[str, Any]) 
     options = saturate.parse_arguments(["--bootstrap", cluster.bootstrap, *arguments])
     with topic_of(cluster, options.partitions, "saturate") as topic:
         leaders = {p: at for p, at in leaders_of(cluster, topic).items() if at is not None}
-        # What made the partitions writable is to be counted before the load, not with it.
+        # The records that made the partitions writable must be counted before the load, not with
+        # it.
         ends = partial(count_records, cluster.bootstrap, topic, leaders)
         cluster.wait(lambda: ends() == len(leaders), f"the first records of {topic} committed")
         marks: list[float] = []
@@ -383,7 +384,8 @@ def measure_controller_failover(
         found = admin.describe_cluster().result(timeout=30).controller
         victim = cluster.broker_of((found.host, found.port))
         if cluster.name == "kafka-3.9.1":
-            # A broker of KRaft names any broker; the kill meets the active controller or not.
+            # A KRaft broker names any broker as the controller; the kill hits the active controller
+            # or not.
             victim = cluster.brokers[0]
         since = time.monotonic()
         cluster.kill(victim)
@@ -429,7 +431,7 @@ def measure_idle(cluster: Cluster, size: Size, parameters: dict[str, Any]) -> Fi
     }
 
 
-# The latest that Kafka 2.7 has with the frames of saturate.py.
+# The latest version that Kafka 2.7 supports among the frames of saturate.py.
 PRODUCE = {"api_version": 7}
 LOADED = {"sockets": 8, "partitions": 8, "in_flight": 5, "record_size": 100, **PRODUCE}
 ONE = {"sockets": 1, "partitions": 1, "in_flight": 1, "record_size": 100, **PRODUCE}

@@ -28,7 +28,7 @@ OLD_KAFKA = "2.7.2"
 SESSION_MS = 6000
 READY_TIMEOUT_S = 120.0
 
-# What all clusters have. Nothing else differs from the defaults but the size of what they serve.
+# The common configs of all clusters. Only sizes differ from the defaults otherwise.
 REPLICATED = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",

@@ -36,7 +36,7 @@ from perf.results_table import number_text, results_table
 
 OVERRIDES = {"log.segment.delete.delay.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
 WARM_CELLS = ("sat16k", "one16", "produce1k_lz4", "consume100")
-# What a deleted topic takes to leave the disk, with the delay above.
+# The time until a deleted topic has left the disk, with the delay above.
 SETTLE_S = 1.5
 ROW = "{:<14} {:<16} {:>12} {:>12} {:>7}  {:<16} {}"
 VERDICT_END = 98

@@ -35,7 +35,8 @@ HEADER = (
     " rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
 )
 DETAILED_HEADER = HEADER.replace("start.time, end.time", "time, threadId")
-# librdkafka stops fetching for up to a second once 100,000 records wait; that would be the limit.
+# librdkafka stops fetching for up to a second when 100,000 records are queued; that would be the
+# limit.
 DEFAULTS = {
     "queued.min.messages": "1000000",
     "queued.max.messages.kbytes": "1048576",
@@ -134,7 +135,8 @@ class Progress:
             raise KafkaException(failed)
         self.records += len(messages)
         self.bytes += sum(map(len, messages))
-        # Kafka's tool counts keys too; looking costs time, so that one record speaks for its batch.
+        # Kafka's tool counts keys too; checking each record takes time, so one stands for its
+        # batch.
         if messages and messages[0].key() is not None:
             self.bytes += sum(len(message.key() or b"") for message in messages)
         now = time.monotonic()

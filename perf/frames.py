@@ -16,7 +16,7 @@ METADATA = 3
 CLIENT_ID = b"kbroker-perf"
 FETCH = 1
 PRODUCE_VERSIONS = range(10)
-# Below, Produce carries message sets: of format 1 in version 2, of format 0 before it.
+# In earlier versions, Produce has message sets: of format 1 in version 2, of format 0 before.
 FIRST_BATCH_PRODUCE = 3
 FIRST_FLEXIBLE_PRODUCE = 9
 BATCH_HEADER_BYTES = 61

@@ -86,7 +86,7 @@ def send_all(options: argparse.Namespace, topic: str, total: int, result: Any) -
         }
     )
     padding = b"x" * (options.record_size - HEADER.size)
-    # The first record finds the leader and opens the connection; the schedule begins after it.
+    # The first record finds the leader and opens the connection; the schedule starts after it.
     producer.produce(topic, HEADER.pack(-1, 0) + padding, partition=0, on_delivery=delivered)
     producer.flush(ARRIVAL_TIMEOUT_S)
     gc.freeze()
@@ -155,7 +155,7 @@ def measure(options: argparse.Namespace, topic: str) -> dict[str, Any]:
     """
     warmup = int(options.warmup * options.rate)
     total = warmup + max(1, int(options.seconds * options.rate))
-    # The fork comes before this process makes a client, whose threads would not survive it.
+    # The fork comes before this process creates a client, whose threads would not survive it.
     context = multiprocessing.get_context("fork")
     result = context.Queue()
     sender = context.Process(target=send_all, args=(options, topic, total, result), daemon=True)

@@ -42,7 +42,7 @@ SOURCE = Path(__file__).with_name("bare.c")
 VERSION = 9
 # Error code, offset, append time -1, log start, no record errors, no message, tags; throttle, tags.
 RESPONSE_END = bytes(10) + b"\xff" * 8 + bytes(8) + b"\x01\x00\x00\x00" + bytes(5)
-# What a reader gets at once: whole batches of one size, so that offsets can be told beforehand.
+# The size of one read: whole batches of one size, so that offsets can be computed.
 CHUNK_BATCHES = 60
 CHUNKS = 64
 CPU_OVERRIDES = {"log.segment.delete.delay.ms": "1000"}

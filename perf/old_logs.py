@@ -31,7 +31,7 @@ CLEANER_SETTINGS = {
     "log.cleaner.dedupe.buffer.size": str(450 << 20),
     "log.segment.delete.delay.ms": "1000",
 }
-# What spreads the keys over the log: no divisor of any number of keys that is used.
+# Spreads the keys over the log: not a divisor of any number of keys used.
 STEP = 7_368_787
 
 

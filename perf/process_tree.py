@@ -15,7 +15,7 @@ def _stat_fields(pid: int) -> list[str] | None:
         text = (PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name in parentheses may hold spaces and parentheses; the last one ends it.
+    # The name in parentheses may contain spaces and parentheses; the last one ends it.
     return text[text.rindex(")") + 2 :].split()
 
 

@@ -28,7 +28,7 @@ REPORT_SECONDS = 5.0
 DISTINCT_VALUES = 10_000
 BATCH_RECORDS = 1_000
 HISTOGRAM_BUCKETS = 4_000
-# Reports come within the client's own timeout. This much later it is the client that hangs.
+# Reports arrive within the client's own timeout. After this margin the client hangs.
 HANG_S = 30.0
 # As large as the client's memory allows, so that it waits for the broker and not for its own queue.
 DEFAULTS = {
@@ -223,7 +223,8 @@ def produce_all(
         want = min(batch, allowed)
         got = producer.produce(want, options.partition) if want > 0 else 0
         queued += got
-        # A full queue or nothing to do: wait for reports, or until the next record is due.
+        # The queue is full or there is nothing to do: wait for reports, or until the next record is
+        # due.
         producer.poll(0 if got > 0 and rate <= 0 else 2)
         before, left = left, producer.pending()
         now = time.monotonic()
@@ -268,7 +269,7 @@ def run(
                 f" last error: {producer.error_text(code)}"
             )
         if options.print_metrics:
-            # Statistics that come now tell of the whole run; earlier ones of a part.
+            # Later statistics cover the whole run; earlier ones a part of it.
             producer.last_stats = ""
             deadline = time.monotonic() + 10
             while not producer.last_stats and time.monotonic() < deadline:

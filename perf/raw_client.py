@@ -15,9 +15,9 @@ from perf.frames import (
     record_batch,
 )
 
-# BOUND: a metadata answer about one topic of some thousand partitions is below this.
+# BOUND: a metadata response for a topic of some thousand partitions is below this.
 MAX_RESPONSE_BYTES = 4 << 20
-# Metadata is asked about it, only to see that somebody answers; it is not created.
+# Its metadata is requested only to see that a broker responds; it is not created.
 _NO_TOPIC = "perf-is-there-a-broker"
 
 

@@ -45,10 +45,10 @@ PARTITIONS = 2
 MASTER = "local[2]"
 KEY_BYTES = 16
 ROWS_PER_WRITE = 20_000
-# What users see without the settings that docs/spark.md advises is in the table as well.
+# The table also has the figures without the configs advised in docs/spark.md.
 PLAIN_TOO = ("read-100B", "read-1KB")
 _PLAIN = " plain"
-# The JVM compiles what a case runs for that long: in a second run still for a third of a core.
+# The JVM compiles a case's code for that long: in a second run still for a third of a core.
 WARM_RUNS = 3
 SETTLE_MAX_S, SETTLE_WINDOW_S, SETTLED_CORES = 10.0, 0.5, 0.05
 

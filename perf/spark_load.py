@@ -128,7 +128,8 @@ def skewed(bench: Bench, value_bytes: int) -> tuple[str, int]:
     name, rows = f"skew-{value_bytes}", bench.rows_of(value_bytes)
     if not getattr(bench, "skewed_is_filled", False):
         create_topic(bench.broker.bootstrap, name)
-        # The filler takes partitions in turn: a fifth of the rows that way leaves a tenth in each.
+        # The filler uses partitions in turn: a fifth of the rows filled like that leaves a tenth in
+        # each.
         fill_topic(bench.broker.bootstrap, name, rows // 5, value_bytes)
         _fill_partition(bench.broker.bootstrap, name, rows - rows // 5, value_bytes)
         bench.skewed_is_filled = True  # type: ignore[attr-defined]

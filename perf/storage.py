@@ -35,13 +35,13 @@ MEBIBYTE = 1 << 20
 LIST_OFFSETS = 2
 LATEST = -1
 NOT_LEADER = 6
-# How long a partition that has just been made may have no leader yet.
+# How long a new partition may have no leader.
 LEADER_S = 30.0
 TOPIC = "logs"
 START_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 300.0
 CLEAN_MARKER = ".kafka_cleanshutdown"
-# A broker has settled when its memory and timers are what they stay.
+# A broker has settled when its memory and timers no longer change.
 SETTLE_S = 10.0
 
 Figures = dict[str, float]

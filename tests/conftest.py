@@ -13,16 +13,16 @@ from support.left_out import left_out
 
 from kbroker.testing import plugin, waiting
 
-# A wait is over as soon as what it waits for is there: giving up earlier only fails tests of
-# something that works, on a machine that stood still.
+# A wait ends as soon as its condition holds: a shorter timeout only fails correct tests on a
+# machine that was stalled.
 PATIENCE_S = 30.0
 TESTS = Path(__file__).resolve().parent
 # About half of tests/spark by time.
 SECOND_SPARK_SESSION = ("tests/spark/test_spark_sinks", "tests/spark/test_spark_streaming")
 LONGEST_FIRST = ("spark", "fault", "interop", "integration", "property")
 
-# A machine that stands still for a moment, or for five seconds, has found nothing. In CI one run is
-# to be like the next; elsewhere each looks for something new.
+# A machine that stalls for five seconds is not a finding. In CI runs must be reproducible;
+# elsewhere each explores something new.
 settings.register_profile(
     "kbroker",
     deadline=None,
@@ -75,7 +75,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """
     if config.getoption("dist") != "loadfile":
         return None
-    # Files are handed out in the order above, and not by how many tests they hold.
+    # Files are distributed in the order above, not by the number of their tests.
     config.option.loadscopereorder = False
     from xdist.scheduler import LoadFileScheduling
 

@@ -47,7 +47,7 @@ FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/usr/local/share/ca-certificates",
 )
-# Run as root of a mount and a process namespace of its own: what it mounts and starts ends with it.
+# Run as root in its own mount and process namespace: what it mounts and starts ends with it.
 ENTER = """
 place=$1; user=$2; directory=$3; shift 3
 mount -t proc proc "$place/proc" &&

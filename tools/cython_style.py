@@ -25,7 +25,7 @@ LAYERS = (
     "io",
     "arrow",
 )
-# The ground floor, which everybody may use.
+# The ground floor, which all may import.
 GROUND = {
     "kbroker.batch_errors",
     "kbroker.batch_summary",

@@ -41,7 +41,7 @@ ABORT_CHANCE = 0.08
 CALL_S = 5.0
 TRANSACTION_TIMEOUT_MS = 15_000
 WATCH_PAUSE_S = 0.05
-# Groups and transactions get on as fast as they can.
+# Groups and transactions proceed as fast as they can.
 SETTINGS = {
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
@@ -196,7 +196,7 @@ class Worker:
                 while self._load.running:
                     self._process(consumer, producer)
             except (KafkaException, SystemError):
-                # A fatal error interrupts a callback, which Python calls a SystemError.
+                # A fatal error interrupts a callback, which Python reports as a SystemError.
                 time.sleep(0.05)
             finally:
                 consumer.close()

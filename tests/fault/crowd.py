@@ -37,14 +37,14 @@ from kbroker.testing import Broker
 
 MIB = 1 << 20
 CONNECTIONS = 100
-# What a greedy connection keeps on its way, at least.
+# The minimum of requests that a greedy connection has in flight.
 AHEAD_BYTES = 65536
-# All is quiet when so many requests in a row have waited for less work.
+# All is quiet when this many requests in a row have waited for less work.
 SETTLED_MS, SETTLED_REQUESTS = 20, 600
 TOPICS = 100
-# The most that a request may list (protocol.decoder.ELEMENTS_MAX), two things for each entry.
+# The maximum number of elements in a request (protocol.decoder.ELEMENTS_MAX), two for each entry.
 LARGE_ENTRIES = 24_000
-# Requests that a client makes once, or that would end what the exam needs.
+# Requests that a client sends once, or that would end what the exam needs.
 LEFT_OUT = {ApiKey.SASL_HANDSHAKE}
 
 

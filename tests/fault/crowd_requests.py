@@ -14,7 +14,7 @@ from kbroker.protocol.schema import Field
 from kbroker.protocol.schema import Struct as StructSchema
 
 TOPIC, GROUP, PARTITIONS = "crowded", "crowd", 10
-# What becomes of fields whose value matters; other numbers count, other strings are their name.
+# Values for fields whose value matters; other numbers are counters, other strings their name.
 INTS = {
     "resource_type": 2,
     "timeout_ms": 1000,

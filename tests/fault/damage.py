@@ -140,7 +140,7 @@ DAMAGES: dict[str, Callable[[Path, random.Random], None]] = {
         remove,
     )
 }
-# Those, and what a hand does that puts files back.
+# Those, and mistakes of a human who restores files.
 ALL_DAMAGES: dict[str, Callable[[Path, random.Random], None]] = DAMAGES | {
     function.__name__: function
     for function in (

@@ -15,11 +15,11 @@ import pytest
 from kbroker.testing import wait_until
 
 MIB = 1 << 20
-# What XFS calls XFS_IOC_GOINGDOWN and ext4 understands too: every later access fails with EIO,
-# what was not written back is gone, as in a power failure. 2: do not even flush the journal.
+# XFS calls it XFS_IOC_GOINGDOWN and ext4 supports it too: every later access fails with EIO, and
+# unwritten data is lost, as in a power failure. 2: do not even flush the journal.
 _SHUT_DOWN = (2 << 30) | (4 << 16) | (ord("X") << 8) | 125
 _NO_JOURNAL_FLUSH = 2
-# What mkfs asks for at least; the file has holes where nothing was written.
+# The minimum size for mkfs; the file is sparse.
 SIZE_MIN = {"xfs": 320 * MIB}
 
 

@@ -23,7 +23,7 @@ from itertools import pairwise
 from kbroker.record.batch import Record, RecordBatch
 
 Partition = tuple[str, int]
-# Fates of an entry; "open" has no marker after it yet.
+# Outcomes of an entry; "open" has no marker after it yet.
 PLAIN, COMMITTED, ABORTED, OPEN, MARKER = "plain", "committed", "aborted", "open", "marker"
 UNKNOWN = "unknown"
 _COMMIT_MARKER = b"\0\0\0\1"  # WIRE: version 0, type 1; an abort has type 0

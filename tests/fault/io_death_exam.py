@@ -28,7 +28,7 @@ from kbroker.testing import Broker, wait_until
 
 TOPIC = "deaths"
 PARTITIONS = 4
-# Restarts at once, however often one was killed: the exam is about what happens then.
+# Restarts at once, however often one was killed: the exam is about the consequences.
 SETTINGS = {
     "worker.restart.backoff.ms": 1,
     "worker.restart.backoff.max.ms": 1,
@@ -103,7 +103,7 @@ class LibrdkafkaWriter:
         return self._report.acked
 
     def _note(self, text: str) -> None:
-        # What it says of connections is no error of a record, and it goes on on its own.
+        # Errors of connections are not errors of a record, and it continues on its own.
         if "_TRANSPORT" not in text and "_ALL_BROKERS_DOWN" not in text:
             self._report.errors.append(text)
 
@@ -153,7 +153,7 @@ class LibrdkafkaWriter:
         from confluent_kafka import TopicPartition
 
         if self._report.group:
-            # As a consumer that is no member any more, or never was.
+            # As a consumer that is no longer a member, or never was.
             metadata = group_metadata(self._settings["bootstrap.servers"], self._report.group)
             offsets = [TopicPartition(TOPIC, 0, number)]
             producer.send_offsets_to_transaction(offsets, metadata, TIMEOUT_S)

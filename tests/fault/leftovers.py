@@ -37,7 +37,7 @@ class Leftovers:
         left = {name for name in os.listdir("/dev/shm") if "kbroker" in name}
         assert left <= self._shared_memory, left
         assert not self._is_served(), f"{self._address} still takes connections"
-        # A killed process counts as gone when its first thread is; its sockets go with the last.
+        # A killed process counts as gone when its first thread is; its sockets close with the last.
         wait_until(lambda: not self._bound(), 5, "all Unix sockets are gone")
         if not killed and os.path.isdir(self._runtime_dir):
             assert os.listdir(self._runtime_dir) == []

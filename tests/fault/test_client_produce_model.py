@@ -74,7 +74,7 @@ class ModelBroker:
         rows = []
         for one in request.topic_data[0].partition_data:
             code = self.random.choice(PASSING) if self.fails() else 0
-            # Some errors come after the batch was written.
+            # Some errors are returned after the batch was written.
             if code in (0, 7):
                 code = self.append(one.index, bytes(one.records)) or code
             rows.append(
@@ -181,7 +181,7 @@ def test_batch_that_failed_before_an_abort_is_in_no_later_transaction():
         return 6 if partition == 0 else taken(partition, data)
 
     with model.server, Cluster(model.server.bootstrap, deadline=30) as cluster:
-        # Waits for the second batch alone, which leaves the first one to be sent again.
+        # Waits for the second batch alone, which leaves the first one to be retried.
         producer = BatchProducer(cluster, transactional_id="x", buffer_bytes=150)
         producer.begin()
         model.append = rejecting  # type: ignore[method-assign]

@@ -111,7 +111,7 @@ def damages(data: bytes) -> Iterator[tuple[str, bytes | None]]:
     yield "removed", None
 
 
-# Redundant with the log, or without meaning: whatever happens to it costs nothing.
+# Redundant with the log, or without meaning: damage to it loses nothing.
 KINDS = [
     ("at-rest", ".txnindex"),
     ("at-rest", "txn-index-checkpoint"),
@@ -163,7 +163,7 @@ def check(template: Template, trial: Path, *, may_be_offline: bool = False) -> N
             return
         seen = committed_offsets(store, log)
         assert set(seen) <= set(template.before), "shows what was never committed"
-        # Compacted or not, the last of each key is there.
+        # Compacted or not, the last record of each key is there.
         stored = {r.offset: (r.key, r.value) for b in stored_batches(log) for r in b.records()
                   if not b.is_control}  # fmt: skip
         assert all(template.values[offset] == stored[offset] for offset in seen)

@@ -52,9 +52,9 @@ CHECKPOINTS = (
     "replication-offset-checkpoint",
 )
 LATE_TOPICS = 5
-# What an error of the whole partition may be; both are retriable, both mean "not here, not now".
+# The possible errors of the whole partition; both are retriable, and mean "not available now".
 OFFLINE = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER}
-# What a reader may meet at a batch that is damaged.
+# The possible errors of a reader at a damaged batch.
 DAMAGED = OFFLINE | {ErrorCode.CORRUPT_MESSAGE}
 
 
@@ -296,8 +296,8 @@ def test_damaged_checkpoint_costs_no_record(
 
         for partition in range(PARTITIONS):
             count, why = survivor.check(partition, any_start=how == "flip")
-            # The format has no checksum: a flipped digit is another number. That more was synced
-            # than there is, is damage and said; that the log starts later, is believed.
+            # The format has no checksum: a flipped digit is another number. A recovery point above
+            # the log end is damage and reported; a later log start offset is believed.
             if (count, why) != (END, ""):
                 assert how == "flip", (count, why)
                 log = survivor.broker.log_text

@@ -72,7 +72,7 @@ def test_full_disk_rejects_serves_and_heals(tmp_path: Path) -> None:
 
         assert count > 5
         assert str(disk) in text and "full" in text and "free" in text, text
-        # Who looks after the disk does not read what producers are answered.
+        # Operators do not read the errors that producers get.
         assert (
             f"produce requests are rejected until there is room (1 time): {text}" in broker.log_text
         )
@@ -122,7 +122,7 @@ def test_broker_starts_and_serves_on_a_full_disk(
             assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
             filler.unlink()
-            # What fills the disk now is the log itself: making room is still possible.
+            # Now the log itself fills the disk: space can still be freed.
             cls = DeleteRecordsRequest
             part = cls.DeleteRecordsPartition(partition_index=0, offset=count)
             topic = cls.DeleteRecordsTopic(name=TOPIC, partitions=[part])

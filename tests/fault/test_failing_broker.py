@@ -160,7 +160,7 @@ def test_directory_stays_offline_when_its_io_workers_are_restarted(
             work.produce(1)
             return work.rejected == in_bad
 
-        # Those of the other io worker, too: the directory is offline for all of the broker.
+        # Including those of the other io worker: the directory is offline for the whole broker.
         wait_until(rejected, 20, "all partitions of the directory are refused")
         pids = all_pids(broker)
         for index in range(2):
@@ -170,7 +170,7 @@ def test_directory_stays_offline_when_its_io_workers_are_restarted(
             batch = BatchBuilder()
             batch.append(b"v", b"k", 1_700_000_000_000, ())
             fine = set(range(PARTITIONS)) - in_bad
-            # A connection whose batches without a producer id died with an io worker ends.
+            # A connection whose batches without a producer id died with an io worker is closed.
             try:
                 with WireClient((broker.host, broker.port)) as fresh:
                     answers = fresh.produce(TOPIC, dict.fromkeys(fine, batch.build()), acks=-1)

@@ -91,7 +91,7 @@ def test_killed_process_loses_nothing_and_others_continue(
         leftovers.note(broker)
         assert_consistent(broker, history, PARTITIONS)
     leftovers.check()
-    # Of one window a machine that stands still may leave nothing.
+    # A stalled machine may leave nothing of a single window.
     assert max(done) >= PROGRESS_OPERATIONS, f"{done} operations in the second of each kill"
 
 

@@ -79,7 +79,7 @@ def test_killed_tree_keeps_what_was_acknowledged(
         leftovers.note(broker)
         assert_consistent(broker, history, PARTITIONS)
     leftovers.check()
-    # The best of them is the broker's own, the others are what the machine adds.
+    # The best time is the broker's own, the others include delays of the machine.
     assert min(times) < 5, f"{times} s from the start to records of every writer"
 
 
@@ -192,6 +192,6 @@ def test_stop_ends_in_time_when_a_process_does_not_move(kind: str, leftovers: Le
 
         broker.stop()
 
-        # And what a machine adds that stands still; the process would not end on its own.
+        # And a margin for a stalled machine; the process would not exit on its own.
         assert time.monotonic() - began < STOP_WITHIN_S + 13
     leftovers.check()

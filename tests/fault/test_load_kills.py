@@ -27,7 +27,7 @@ SOURCE = MadeUp.of({"a": [900, 40], "b": [300]})
 
 LIBRARIES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 
-# What a run of all tests but the slow ones looks at, for destinations that share the rest.
+# The failpoints in a run of all tests except the slow ones, for destinations that share the rest.
 SOME = [
     one if one == "committed" else pytest.param(one, marks=pytest.mark.slow)
     for one in points.POINTS

@@ -77,7 +77,7 @@ def all_moved(broker: Broker, wanted: dict[tuple[str, int], str]) -> None:
         with connected(broker) as client:
             assert not replicas(client, future=True)
             places = replicas(client)
-            # An io worker that is starting knows nothing of its own yet.
+            # A starting io worker does not know its replicas yet.
             assert {key: places.get(key) for key in wanted} == wanted
             return True
 
@@ -120,7 +120,7 @@ def test_target_that_fails_in_mid_move_takes_nothing_along(tmp_path: Path, seed:
         settings = {**SETTINGS, "log.dirs": f"{good},{bad}"}
         with Broker(settings, directory=tmp_path / "x") as broker:
             with connected(broker) as client:
-                # All of them begin in the good directory, whatever the order.
+                # All of them start in the good directory, whatever the order.
                 asked = {good: {TOPIC: list(range(PARTITIONS))}}
                 assert set(alter(client, asked).values()) == {ErrorCode.REPLICA_NOT_AVAILABLE}
                 set_rate(client, RATE // 8)

@@ -302,7 +302,7 @@ class Promises:
 
     def check_records(self, client: WireClient, topic: str) -> None:
         written, end = self.written[topic], self.ends[topic]
-        # While the cleaner exchanges segments a fetch that does not wait comes back with nothing.
+        # While the cleaner swaps segments, a fetch that does not wait returns nothing.
         (records,) = wait_until(lambda: (client.read_all(topic, 0),), 10, "read")
         found = {r.offset: (str(r.key, "ascii"), str(r.value, "ascii"))
                  for r in records if r.key and r.value}  # fmt: skip

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.timeout(900)]
 
 KINDS = ("ext4", "xfs")
 CUTS, BROKER_CUTS = 10, 1
-# After so many cuts the topics are deleted and others made.
+# After this many cuts the topics are deleted and others created.
 CUTS_OF_TOPICS = 20
 LOGS = 4
 CONFIG = {

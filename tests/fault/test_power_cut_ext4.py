@@ -94,7 +94,7 @@ def test_cut_of_a_real_file_system_loses_nothing_acknowledged(
                     (records,) = wait_until(lambda c=client: (c.read_all(TOPIC, 0),), 10, "read")
                     values = [record.value for record in records]
                     assert values[: len(acked)] == acked
-                    # The one that was under way may have made it, or not.
+                    # The record in flight may or may not have survived.
                     assert len(values) <= len(acked) + 1
                     acked += values[len(acked) :]
                 assert "Traceback" not in broker.log_text, broker.log_text[-3000:]

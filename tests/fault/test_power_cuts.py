@@ -202,7 +202,7 @@ def check_cuts(work: Path, run_seed: int, seed: int, rules: str, cuts: int, move
     """Record a run, cut it at random moments, and open each resulting state."""
     changes = record(work, run_seed, moves)
     chance = random.Random(seed)
-    # Where replicas take their last step: half of the cuts come around it.
+    # The last steps of replica moves: half of the cuts are near one.
     switches = [n for n, one in enumerate(changes, 1) if is_switch(one)]
     for number in range(cuts):
         cut = chance.randrange(1, len(changes) + 1)

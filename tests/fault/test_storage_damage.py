@@ -132,7 +132,7 @@ def test_unsynced_log_with_any_bit_flipped_is_cut_there_at_most(template, fast_p
         for bit in range(8) if at % size < 61 else (at % 8,):
             trial = Trial(template, fast_path / "trial")
             trial.file(ACTIVE).write_bytes(flipped(whole, at, bit))
-            # The leader epoch lies outside every check; a wrong one costs no record.
+            # The leader epoch is outside every check; a wrong one loses no record.
             check(trial, may_be_offline=False, lost_from=15 + at // size)
 
 
@@ -315,7 +315,7 @@ def check_not_shorter(trial: Trial) -> None:
         if Path(log.path).name == "t-0" and found:
             assert found == EXPECTED[start:]
         else:
-            # The topic id changed: the old directory is kept aside, whole.
+            # The topic id changed: the old directory is set aside, whole.
             kept = list(trial.directory.glob("*-stray"))
             assert kept or start > END
     finally:

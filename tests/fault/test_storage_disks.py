@@ -206,7 +206,7 @@ def test_failed_directory_is_not_used_by_a_worker_that_starts_again(tmp_path):
     assert store.slot()["state"] == OFFLINE
     assert store.manager.dirs.failures().keys() == {store.dirs[0]}
     assert store.manager.close(clean=True) is False  # the next start recovers
-    # The others of the broker do not go on in it either.
+    # The broker's other workers do not continue in it either.
     append(mate, batch())
     assert other.manager.tick() == [0]
     assert other.slot()["state"] == OFFLINE

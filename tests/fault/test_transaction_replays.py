@@ -71,7 +71,7 @@ def test_record_behind_an_abort_is_written_or_rejected(seed: int) -> None:
         with WireClient((broker.host, broker.port)) as client:
             client.create_topic(TOPIC, PARTITIONS)
         settings = {"bootstrap.servers": f"127.0.0.1:{proxy.port}", "transactional.id": "t"}
-        # The abort comes before librdkafka can send anything again.
+        # The abort arrives before librdkafka can retry anything.
         settings |= {"reconnect.backoff.ms": 1000, "reconnect.backoff.max.ms": 1000, "log_level": 0}
         producer = Producer(settings | {"error_cb": lambda error: None})
         producer.init_transactions(30)
@@ -143,7 +143,7 @@ def test_late_requests_of_past_transactions_change_nothing(seed: int, scale: int
             producer.init()
             for number in range(TRANSACTIONS * scale):
                 _transact(producer, log.begin(), chance, number)
-            # Late ones are still on their way; one more transaction is after them all.
+            # Late requests are still in flight; one more transaction follows them all.
             hold(1.5)
             _transact(producer, log.begin(), chance, 0)
             producer.close()

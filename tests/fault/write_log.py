@@ -109,7 +109,7 @@ class Disk:
         self._names: dict[str, _File] = {}
         self._inodes: dict[int, _File] = {}
         self._begun: dict[tuple[int, int], tuple[int, int]] = {}
-        # Which of ``changes`` came last, for messages.
+        # Which of ``changes`` was the last, for messages.
         self.last: Change | None = None
         for change in changes:
             self._apply(change)

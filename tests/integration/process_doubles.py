@@ -18,7 +18,7 @@ from kbroker.ipc.process_kinds import WORKERS
 from kbroker.ipc.process_table import CONNECTIONS, ProcessKind
 from kbroker.workers.base import Worker
 
-# Size, correlation id 1, pid: enough of a response for whoever waits for one.
+# Size, correlation id 1, pid: enough of a response for a client that waits for one.
 ANSWER = struct.Struct(">iiI")
 
 

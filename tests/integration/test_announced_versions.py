@@ -20,9 +20,11 @@ from kbroker.testing import Broker
 pytestmark = pytest.mark.integration
 
 TOPIC = "topic"
-# What no announced version may say: that it does not exist, or that the broker has failed.
+# Errors that no announced version may return: that it does not exist, or that the broker has
+# failed.
 BROKEN = {int(ErrorCode.UNSUPPORTED_VERSION), int(ErrorCode.UNKNOWN_SERVER_ERROR)}
-# What is announced, for tools ask it, but not built: a change is rejected as by a Kafka without it.
+# Announced because tools request it, but not supported: a change is rejected as in a Kafka without
+# it.
 NOT_BUILT = {ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS}
 VALUES: dict[str, Any] = {
     "name": TOPIC,

@@ -129,7 +129,7 @@ def test_what_is_sent_while_processes_die_arrives_once_and_in_order(how):
         stop = threading.Event()
 
         def disturb() -> None:
-            # No longer than is written: what was sent last is to arrive in peace.
+            # Stop before the last write: records in flight must arrive undisturbed.
             while not stop.wait(pauses.uniform(0.2, 0.6)) and time.monotonic() < began + WRITING_S:
                 if how == "restart":
                     broker.kill_all()

@@ -65,7 +65,7 @@ def test_first_broker_makes_the_cluster_and_the_next_ones_join_it(
         "id": first.cluster_id,
     }
     assert {second.cluster_id, named.cluster_id} == {first.cluster_id}
-    # Above reserved.broker.max.id, and each once.
+    # Above reserved.broker.max.id, and unique.
     assert (first.broker_id, second.broker_id, named.broker_id) == (1001, 1002, 7)
     assert begun(config(tmp_path / "a", connect)).broker_id == 1001
 

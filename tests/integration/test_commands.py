@@ -14,7 +14,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 SCRIPTS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
     "scripts"
 ]
-# As pip writes it, with a Ctrl-C when the module is looked for; "" is the first of kbroker's.
+# The script written by pip, with a Ctrl-C when the module is looked up; "" is kbroker's first
+# import.
 PROGRAM = """
 import os, signal, sys
 module, function, where = sys.argv[1:4]

@@ -277,7 +277,7 @@ def test_compaction_follows_a_topic_setting_that_changes(broker, held_back_by, f
     last = produce(broker, 20)
     create(broker, "other")
     produce(broker, 20, topic="other")
-    # The cleaner has looked at both, and a log that nothing is added to is not asked for again.
+    # The cleaner has checked both, and a log without new records is not checked again.
     wait_for_end(broker, "other")
     assert len(read_all(broker)) == 20 * 50
 

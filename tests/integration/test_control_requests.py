@@ -89,9 +89,9 @@ def test_partition_of_another_controller_lives_from_creation_to_deletion(
     wait_until(lambda: produce(client, topic, b"1") is ErrorCode.NONE, 30, "produced")
     assert fetch(client, topic, 0) == (ErrorCode.NONE, [b"1"])
 
-    # The same again, as by a controller that did not get the response.
+    # A retry, as by a controller that did not get the response.
     assert controller.lead(0) is ErrorCode.STALE_CONTROLLER_EPOCH
-    # Another leader epoch: who knows only the old one is fenced.
+    # Another leader epoch: requests with the old one are fenced.
     assert controller.lead(3) is ErrorCode.NONE
     assert controller.tell(3) is ErrorCode.NONE
     wait_until(
@@ -100,7 +100,7 @@ def test_partition_of_another_controller_lives_from_creation_to_deletion(
     wait_until(lambda: produce(client, topic, b"2") is ErrorCode.NONE, 30, "produced")
     assert fetch(client, topic, 3) == (ErrorCode.NONE, [b"1", b"2"])
 
-    # Given up: nothing is served, and the log stays.
+    # Stopped: nothing is served, and the log stays.
     assert controller.stop(4 if versions is None else -1, delete=False) is ErrorCode.NONE
     wait_until(
         lambda: produce(client, topic, b"3") is ErrorCode.NOT_LEADER_OR_FOLLOWER, 30, "not led"

@@ -27,7 +27,7 @@ TOPIC_ID = bytes(range(16))
 def make_partition(data_dir, name, topic_id=None, last_epoch=None):
     path = data_dir / name
     path.mkdir(parents=True)
-    # As the supervisor has written it by the time a controller starts.
+    # As written by the supervisor before a controller starts.
     (data_dir / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=test-cluster\n")
     (path / "00000000000000000000.log").touch()
     if topic_id is not None:

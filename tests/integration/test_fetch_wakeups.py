@@ -83,7 +83,7 @@ def test_no_append_goes_unnoticed_by_a_waiting_fetch(tmp_path):
         finally:
             os._exit(status)
     os.close(wakes_out)
-    # Version 4 ends with the records. Requests are made before: the way from one reply to the next
+    # Version 4 ends with the records. Requests are prepared: the time from one reply to the next
     # wait must be short, so that many appends fall between the steps of parking.
     bodies = [bench.request({("t", 0): at}, 4, max_wait_ms=60_000) for at in range(APPENDS)]
     try:

@@ -95,7 +95,7 @@ def test_followed_log_is_the_leaders_through_kills_and_a_change_of_roles(pair: P
     own = pair.copied()
     assert own.startswith(pair.log.data()) and len(own) > len(pair.log.data())
 
-    # It led for an epoch that its next leader knows nothing of.
+    # It led for an epoch that its next leader does not know.
     pair.follow(3)
     pair.append(2)
     pair.await_copy()

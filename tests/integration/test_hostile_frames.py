@@ -35,7 +35,7 @@ MUTATIONS = 6 * max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
 COUNTS = (2**31 - 1, -1, -2, 2**30, 0x01000000)
 BAD_VARINTS = (b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\xff\xff", b"\x80\x80\x80\x80\x10")
 PROBE = 0x5EED
-# A response that does not come within this: the request waits for something, as a fetch may.
+# A response that does not arrive within this time: the request waits for something, as a fetch may.
 PARKED_S = 0.25
 TOPIC = "good"
 REASON = "closed the connection of"
@@ -148,8 +148,8 @@ def test_broken_requests_of_every_version_harm_nobody(
     attacker = Attacker(broker)
     log_before = len(broker.log_text)
     refused = refused_count(broker)
-    # Codecs and handlers are loaded when they are used first: 32 to 34 MiB, and 2 more for three
-    # times as many requests.
+    # Codecs and handlers are loaded on first use: 32 to 34 MiB, and 2 more for three times as many
+    # requests.
     with nothing_dies(broker, 48 * MIB), GoodClient(broker, TOPIC):
         for key, version in announced(broker):
             for frame in requests_of(key, version, chance):

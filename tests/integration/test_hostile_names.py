@@ -60,7 +60,7 @@ NAMES = [
     "$HOME",
 ]
 LONGEST = "x" * 249
-# What a broker writes without being asked; and, in a partition that has been flushed, SPARE.
+# Files that a broker always writes; and, in a flushed partition, SPARE.
 CHECKPOINT = re.compile(
     r"((recovery-point|log-start|replication|cleaner)-offset-checkpoint|kbroker-metadata\.copy)"
     r"(\.tmp)?"
@@ -153,7 +153,7 @@ def test_client_id_forges_no_log_line(broker: Broker, name: str) -> None:
             client.call(ApiVersionsRequest(), 0)
             client.call(FindCoordinatorRequest(key=name), 2)
             client.metadata(name)
-            # What makes the broker speak of the client: a request it refuses.
+            # Makes the broker log the client: a request that it rejects.
             client.socket.sendall(b"\0\0\0\x0e\0\x03\0\x09\0\0\0\1\x7f\xff" + b"a\nb\n")
             assert client.is_closed(30)
 

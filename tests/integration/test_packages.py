@@ -40,7 +40,7 @@ def run(*command: str | Path, **options: object) -> str:
 
 @pytest.mark.timeout(400)
 def test_wheel_in_an_empty_environment_gives_a_working_broker(tmp_path: Path) -> None:
-    # The build tree of before a module was renamed: it holds both.
+    # The build tree from before a module was renamed: it has both.
     tree = ROOT / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
     handlers = tree / "kbroker" / "handlers"
     handlers.mkdir(parents=True, exist_ok=True)

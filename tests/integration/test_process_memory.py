@@ -13,8 +13,8 @@ from kbroker.testing import Broker
 pytestmark = pytest.mark.integration
 
 COMMAND = [sys.executable, "-m", "kbroker.cli.start"]
-# An idle broker has 57 MiB of it. What its processes map of files, another 10 MiB, they share with
-# whatever else runs Python on this machine.
+# An idle broker has 57 MiB of it. Files mapped by its processes, another 10 MiB, are shared with
+# other Python programs on this machine.
 ANONYMOUS_MIB_MAX = 60.0
 
 
@@ -33,7 +33,7 @@ def test_idle_broker_shares_most_of_its_memory_between_its_processes() -> None:
     all.
     """
     package = Path(sys.modules["kbroker"].__file__ or "").parent
-    # Compiling at the start leaves its rubbish in the heap.
+    # Compiling at the start leaves garbage in the heap.
     subprocess.run([sys.executable, "-m", "compileall", "-q", package], check=True)
     with Broker(command=COMMAND, num_io_threads=2, num_network_threads=1) as broker:
         assert len(broker.pids) == 7

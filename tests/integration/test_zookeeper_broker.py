@@ -59,7 +59,7 @@ def broker(zookeeper: ZooKeeperServer, nodes: Nodes, **settings: object) -> Brok
 
 
 def produce(broker: Broker, topic: str, value: bytes) -> None:
-    # An id would be of a block that ZooKeeper gives out.
+    # An id would belong to a block allocated by ZooKeeper.
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, enable_idempotence=False)
     producer.send(topic, value).get(60)
     producer.close()

@@ -117,7 +117,7 @@ def test_tls_trusts_the_trust_store_alone(tmp_path: Path) -> None:
         trusting = settings(
             zookeeper_connect=f"127.0.0.1:{port}",
             zookeeper_ssl_client_enable="true",
-            # ZooKeeper 3.9 takes nothing else on its own.
+            # ZooKeeper 3.9 supports nothing else without plug-ins.
             zookeeper_ssl_enabled_protocols="TLSv1.3",
             zookeeper_ssl_keystore_location=str(made.both),
             zookeeper_ssl_truststore_location=str(made.certificate),

@@ -96,7 +96,8 @@ def test_broker_that_stops_in_order_hands_over_what_it_leads(
         assert stopped.stop() == 0
 
         found = [(s["leader"], s["isr"], s["leader_epoch"]) for s in states(store, topic)]
-        # One new epoch each, by the controlled shutdown: another would be of the broker's absence.
+        # One new epoch each, by the controlled shutdown: another would come from the broker's
+        # failure.
         assert found == [(other, [other], 1)] * PARTITIONS
         assert "controlled shutdown succeeded" in stopped.log_text
         stopped.start()

@@ -10,7 +10,7 @@ import pytest
 from support.zookeeper import ZooKeeperServer
 from support.zookeeper_bench import ZooKeeperBench
 
-# pytest takes them for tests of this module, with its own ``bench``.
+# pytest collects them as tests of this module, with its own ``bench``.
 from unit.metastore.test_store import *  # noqa: F403
 
 pytestmark = pytest.mark.integration

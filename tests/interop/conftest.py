@@ -34,7 +34,7 @@ from kbroker.testing import Broker, wait_until
 
 JAVA_VERSIONS = ("3.9.1", "4.3.0", "4.4.0")
 PYTHON = ("confluent-kafka", "kafka-python", "aiokafka")
-# What no test may leave in the log. (WARNING is for what clients do wrong.)
+# Log levels that no test may cause. (WARNING is for mistakes of clients.)
 BAD_LINE = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) .*|^Traceback.*", re.MULTILINE)
 
 _topics = itertools.count()
@@ -72,10 +72,10 @@ def combinations(*rows: tuple[Any, ...]) -> list[object]:
 
 ALL = clients(*PYTHON, "kcat", *java_names())
 ADMINS = clients(*PYTHON, *java_names())
-# The two sides of what changed in Kafka 4: the newest of each is enough for groups.
+# Both sides of the changes in Kafka 4: the newest of each is enough for groups.
 GROUP_JAVA = ("java 3.9.1", "java 4.3.0")
 
-# Records are kept forever: tests date some of them years back. Groups and transactions get on as
+# Records are kept forever: tests date some of them years back. Groups and transactions proceed as
 # fast as they can.
 SETTINGS = {
     "log.retention.ms": -1,

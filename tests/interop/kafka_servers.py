@@ -27,7 +27,7 @@ from perf.kafka_distribution import kafka_libraries
 JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 START_S = 120.0
 STOP_S = 60.0
-# Small internal topics: their partitions are made and loaded at each start.
+# Small internal topics: their partitions are created and loaded at each start.
 INTERNAL = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "3",

@@ -17,13 +17,13 @@ from kbroker.testing import Broker
 
 pytestmark = pytest.mark.interop
 
-# Since 0.11 there are batches of format 2; 2.7 and 4.3 are the releases kbroker measures itself by.
+# Batches of format 2 exist since 0.11; 2.7 and 4.3 are kbroker's reference releases.
 RELEASES = (
     *((0, 11), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3), (2, 4), (2, 5), (2, 6), (2, 7)),
     *((2, 8), (3, 0), (3, 1), (3, 3), (3, 5), (3, 7), (3, 9), (4, 0), (4, 1), (4, 3)),
 )
 FIRST_WITH_ZSTD = (2, 1)
-# Produce, Fetch and Metadata as they were sent, in some of them: the pin really works.
+# Versions of Produce, Fetch and Metadata, for some of them: the pin really works.
 SENT = {(0, 11): (3, 5, 4), (2, 0): (6, 8, 6), (2, 7): (8, 12, 9), (4, 3): (9, 12, 13)}
 START_MS = 1_700_000_000_000
 

@@ -52,7 +52,7 @@ class Reader:
             message = self.consumer.poll(0.05)
             if message is not None and message.error() is None:
                 self.seen.append(message.value().decode())
-            # librdkafka hangs when another thread asks for this.
+            # librdkafka hangs if another thread requests this.
             self.owned = sorted((t.topic, t.partition) for t in self.consumer.assignment())
         self.owned = []
         self.consumer.close()
@@ -203,7 +203,7 @@ def test_static_member_that_stays_away_gives_up_its_partitions_after_its_session
         wait_until(lambda: second.poll(0.05) or len(second.assignment()) == 2, 20)
         away_s = time.monotonic() - closed_s
         second.close()
-        # Its last heartbeat before the close may be some time back.
+        # Its last heartbeat before the close may be some time ago.
         assert session_s - 1 <= away_s < session_s + 5
 
 

@@ -25,11 +25,12 @@ PARTITIONS = 24
 SHORT_S, LONG_S = 8.0, 120.0
 RATE = 300
 DRAIN_S = 60.0
-# A consumer of librdkafka that is closed between the two steps of its join leaves an id that nobody
-# joins with, and the group waits for that until its session ends; with Apache Kafka it is the same.
+# A librdkafka consumer closed between the two steps of its join leaves an id that nobody joins
+# with, and the group waits for it until its session expires; Apache Kafka behaves the same.
 SESSION_MS = 10_000
-# Not kafka-python 3.0: it keeps its position of a partition that it had two generations ago when
-# the one between ended before its assignment came, and reads again what others have committed.
+# Not kafka-python 3.0: it keeps its position in a partition that it owned two generations ago if
+# the one in between ended before its assignment arrived, and reads again what others have
+# committed.
 CLASSIC = ["confluent-kafka"] * 6 + ["aiokafka"] * 3
 SERVER_SIDE = ["confluent-kafka"] * 10
 if not java_missing():

@@ -26,7 +26,7 @@ COOPERATIVE = [
     (name, "classic", "cooperative-sticky")
     for name in ("confluent-kafka", "kafka-python", *GROUP_JAVA)
 ]
-# What librdkafka and Java call group.protocol=consumer; the broker assigns.
+# group.protocol=consumer in librdkafka and Java; the broker assigns.
 SERVER_SIDE = [(name, "consumer", "uniform") for name in ("confluent-kafka", "java 4.3.0")]
 MODES = combinations(*CLASSIC, *COOPERATIVE, *SERVER_SIDE)
 FAMILIES = [

@@ -34,7 +34,7 @@ class Cluster:
         self.stack = stack
         server = stack.enter_context(ZooKeeperServer(home / "zookeeper"))
         self.connect = f"{server.connect}/mixed"
-        # The path is there before Kafka or kbroker creates it.
+        # The path exists before Kafka or kbroker creates it.
         self.store = KazooClient(server.connect)
         self.store.start()
         stack.callback(self.store.stop)

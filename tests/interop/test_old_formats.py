@@ -96,7 +96,7 @@ def client(broker: Broker) -> Iterator[Callable[[str], Any]]:
 
 
 def _codecs(name: str) -> tuple[str, ...]:
-    # lz4 came with 0.8.2; kafka-python says so.
+    # lz4 was added in 0.8.2, according to kafka-python.
     return OLD_CODECS[:-1] if name in ("kafka-python 0.8.0", "kafka-python 0.8.1") else OLD_CODECS
 
 

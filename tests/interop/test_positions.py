@@ -102,7 +102,7 @@ def test_offsets_by_time_and_at_both_ends(
     assert driver.offset(made, START_MS + 11_500) == 7
     assert driver.offset(made, START_MS + 5_000) == 5
     assert driver.offset(made, START_MS + 24_000) == 14
-    # librdkafka hands out -1, Java and the Python clients nothing: both are the end.
+    # librdkafka returns -1, Java and the Python clients nothing: both mean the end.
     assert driver.offset(made, START_MS + 90_000) in (-1, 15)
     if driver.name.split()[0] in OFFSETS_OF_MAX_TIMESTAMP:
         assert driver.offset(made, "max_timestamp") == 14

@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 VERSION = "2.7.2"
-# The only rule there that is a list of Kafka's versions; kbroker has another one for it.
+# The only rule there that is a list of Kafka's versions; kbroker has its own.
 VERSIONS = "[0.8.0, "
 
 

@@ -99,7 +99,7 @@ def rows(text: str) -> list[str]:
     """The rows in a dump of the files' content; absent values are written in one way."""
     text = re.sub(r"OptionalLong\[(\d+)\]", r"\1", text.replace("OptionalLong.empty", "none"))
     noise = ("Dumping ", "Log starting offset: ")
-    # Behind the checksum of an old message it prints a brace that nothing opened.
+    # After the checksum of an old message it prints an unbalanced brace.
     lines = [line.rstrip(" }") for line in text.splitlines() if not line.startswith(noise)]
     return [line for line in lines if not line.endswith("is empty.")]
 

@@ -20,14 +20,14 @@ from kbroker.testing import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
-# What a fenced producer may be told: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, and what librdkafka
-# makes of them (_FENCED).
+# The possible errors of a fenced producer: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, and
+# librdkafka's _FENCED.
 FENCED = {47, 90, -144}
 # UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH
 STALE_MEMBER = {22, 25, 113}
 WAIT_S = 20.0
-# The first transaction protocol in librdkafka, the Python clients and Java 3.9; Java 4.3 speaks the
-# second one where transaction.version 2 is announced.
+# The first transaction protocol in librdkafka, the Python clients and Java 3.9; Java 4.3 uses the
+# second one if transaction.version 2 is announced.
 PRODUCERS = (*PYTHON, *GROUP_JAVA)
 TRANSACTION_ADMINS = clients("kafka-python", *GROUP_JAVA)
 
@@ -237,7 +237,7 @@ def test_offsets_of_a_past_generation_are_refused(
 def test_transaction_past_its_timeout_is_aborted(
     name: str, transactional: Make, writer: AdminDriver, made: str, identity: str
 ) -> None:
-    # Long enough for a machine that stands still while the record is sent.
+    # Long enough for a machine that stalls while the record is sent.
     timeout_s = 4.0
     producer = transactional(name, identity, timeout_ms=int(timeout_s * 1000))
     producer.init()

@@ -18,7 +18,7 @@ from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.interop
 
-# Kafka's only: what it creates and kbroker has no use for yet.
+# Kafka only: nodes that kbroker does not need yet.
 KAFKAS_OWN = ("/feature", "/kafka-acl", "/delegation_token")
 KBROKERS_OWN = ("/config/groups",)
 

@@ -14,7 +14,7 @@ from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint,
 
 pytestmark = pytest.mark.property
 
-# Names that are the beginning or the end of another's line are what a search may mistake.
+# Names that are a prefix or suffix of another's line are what a search may confuse.
 KEYS = st.tuples(st.sampled_from(["a", "a-1", "1", "aa", "x.a"]), st.integers(0, 12))
 OFFSETS = st.sampled_from([-1, 0, 1, 11, 1 << 62])
 ENTRIES = st.dictionaries(KEYS, OFFSETS)

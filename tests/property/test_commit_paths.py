@@ -116,7 +116,7 @@ def test_both_paths_respond_and_write_the_same(
             for bench in (short, long):
                 bench.clock.advance(10)
         same(short, long)
-    # Whatever the random requests were, this one takes the fast path where there is one.
+    # Whatever the random requests were, this one takes the fast path if there is one.
     partition = OffsetCommitRequest.OffsetCommitRequestPartition(
         partition_index=0, committed_offset=5, committed_metadata=""
     )

@@ -55,7 +55,7 @@ class Model:
         self.fates: list[str] = []
         self.open: dict[int, int] = {}  # producer -> number of its transaction
         self.clean_end = 0
-        # When a compaction had each tombstone in its map first.
+        # When a compaction first had each tombstone in its map.
         self.met: dict[int, int] = {}
         self.segment_bytes = self.random.choice([1500, 3000, 6000])
         self.map_bytes = self.random.choice([24 * 12, 24 * 30, 1 << 16])

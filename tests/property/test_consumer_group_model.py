@@ -25,8 +25,8 @@ pytestmark = pytest.mark.property
 TOPICS = ["a", "b", "c", "d"]
 PATTERNS = ["", "a|b", "[cd]", ".*"]
 STEPS = 120
-# Rounds of heartbeats: one to compute a target, one to give up, one to take; the rest for who
-# had to start over. A session of a crashed member is let run out before.
+# Rounds of heartbeats: one to compute a target, one to revoke, one to take; the rest for members
+# that had to start over. Sessions of crashed members expire before.
 ROUNDS = 6
 
 

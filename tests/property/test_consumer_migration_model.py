@@ -99,7 +99,7 @@ class MixedLife:
     def join_classic(self) -> None:
         if self.count < MEMBERS_MAX:
             self.made += 1
-            # A cooperative member cannot be in one classic group with eager ones.
+            # A cooperative member cannot be in a classic group with eager ones.
             member = ClassicConsumer(
                 self.host,
                 self.some_topics(),
@@ -207,7 +207,7 @@ class MixedLife:
         }
         owned = {p for member in self.present(group) for p in member.owned}
         if isinstance(group, ClassicGroup):
-            # Classic members find out about partitions added by themselves, which these do not.
+            # Classic members detect added partitions themselves, which these do not.
             wanted = {(t, p) for t, p in wanted if p < 4}
             owned = {(t, p) for t, p in owned if p < 4}
         assert owned == wanted

@@ -112,7 +112,7 @@ class Follower:
         if error:
             self.machine.on_fetch_error(error, self.now_ms)
             return
-        # I4: what it has when it fetches is the beginning of its leader's log.
+        # I4: when it fetches, its log is a prefix of its leader's.
         assert theirs.startswith(mine)
         data = bytearray(theirs[len(mine) : len(mine) + self.chance.randrange(1, 2000)])
         if data and self.chance.random() < self.trouble / 3:

@@ -135,7 +135,7 @@ def test_handlers_random_requests_get_responses_or_are_closed_with_a_reason(
         assert outcome.error is None, place
         assert not [record for record in caplog.records if record.exc_info], place
         if outcome.value is None:
-            # Logged here, or with the closing of the connection.
+            # Logged here, or when the connection is closed.
             said = [record.levelno for record in caplog.records] == [logging.WARNING]
             assert said != bool(process.connection.close_reason), place
             process.connection.close_reason = None

@@ -164,7 +164,8 @@ class Model:
         assert (found["offset"], found["timestamp"]) == expected
         newest = max((t for _, _, t in self.records), default=-1)
         if self.records and list_offsets(self.log, -3)["timestamp"] != newest:
-            # A segment that reaches below the log start may hide the newest record left in it.
+            # A segment that starts below the log start offset may hide the newest record left in
+            # it.
             assert self.start > self.log.segments[0].base_offset
 
 

@@ -158,7 +158,7 @@ def test_net_loop_random_load_completes_each_request_once_and_holds_nothing(seed
         harness.turn(random_.choice((0, 1, 2)))
         answer_some(harness, random_, waiting, random_.choice((0, 0.3, 1)))
 
-    # By the clock, not by steps: a parked fetch waits for its time, however fast the steps are.
+    # By the clock, not by steps: a parked fetch waits for its timeout, however fast the steps are.
     give_up = time.monotonic() + SETTLE_SECONDS
     step = 0
     while time.monotonic() < give_up and any(client.unsent or client.owed for client in clients):

@@ -151,7 +151,7 @@ class Model:
         last = self.last_of_keys(self.clean_end)
         for offset, row in found.items():
             assert offset >= self.clean_end or last[row.key] == offset, offset
-        # What a pass put into its map counts even where the map was full before the batch was done.
+        # Keys in a pass's map count even if the map was full before the batch was complete.
         last = self.last_of_keys(RELATIVE_OFFSET_MAX)
         for offset in before.keys() - found.keys():
             superseded = offset != last[self.written[offset].key]

@@ -80,7 +80,7 @@ def test_plan_by_size_stays_within_twice_the_target(ranges, cores):
         if one.count == 1:
             continue
         parent = whole[one.topic_partition]
-        # A cut is at whole offsets: a part may be one offset larger than its share.
+        # Cuts are at whole offsets: a part may be one offset larger than its share.
         assert one.size_bytes <= target + parent.size_bytes // parent.count + 1
         if one != parent:
             assert one.size_bytes >= target // 2 - parent.size_bytes // parent.count - 1

@@ -19,7 +19,7 @@ from kbroker.spark import JVM_OPTIONS
 from kbroker.testing import java_home
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# Compiling for good took the JVM longer than all it then had to do.
+# Optimised compilation took the JVM longer than all its work.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 

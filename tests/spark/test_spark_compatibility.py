@@ -126,7 +126,8 @@ def test_each_option_gives_the_same_rows(both, full, options):
     if "minPartitions" in options:
         assert frames[1].rdd.getNumPartitions() == frames[0].rdd.getNumPartitions()
     elif "maxRecordsPerPartition" in options:
-        # The connector, 4.2.0, heeds it in a batch only beside minPartitions; its manual says more.
+        # The connector, 4.2.0, uses it in a batch only with minPartitions; its documentation
+        # promises more.
         assert frames[1].rdd.getNumPartitions() == 16 + 4 + 4  # of 200, 50 and 50 offsets
 
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 COUNTS = [3000, 200]
-# Only against hanging: a session of Spark's own takes a minute and more where others compute.
+# Only catches hangs: a session of its own takes Spark a minute and more on a busy machine.
 SESSIONS = pytest.mark.timeout(900)
 
 
@@ -184,7 +184,7 @@ def test_load_that_is_terminated_leaves_no_process_not_even_a_dead_one(
     _, said = process.communicate(timeout=120)
 
     assert process.returncode == 143
-    # Spark's Python worker may have something to say after that.
+    # Spark's Python worker may write some output after that.
     assert "\nkbroker-load: stopped; everything that was committed is complete\n" in said
     assert started and not [one for one in started if one.is_running()]
     assert places_in(tmp_path, topic) == all_places([50])
@@ -219,7 +219,7 @@ def test_killed_driver_leaves_each_record_once(
     died = run(*where, "--master", "local[2]", **{points.VARIABLE: point})
     survived = run(*where, "--master", "none")
 
-    # A worker is in a group of its own: Spark tries its task again, and gives the job up at last.
+    # A worker is in its own process group: Spark retries its task, and fails the job in the end.
     assert died == (1 if point.startswith("task-") else -signal.SIGKILL)
     assert survived == 0
     assert places_in(tmp_path, topic) == all_places(COUNTS)

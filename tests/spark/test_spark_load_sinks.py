@@ -24,13 +24,13 @@ from support.topics import create_topic
 from kbroker.spark.load import points
 from kbroker.testing import Broker
 
-# The time is only against hanging: a session takes a minute and more where others compute.
+# The timeout only catches hangs: a session takes a minute and more on a busy machine.
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 COUNTS = [3000, 200]
-# Of the driver those of the second commit: one is complete, another is not.
+# The driver's failpoints in the second commit: one is complete, another is not.
 KILLS = ["task-writing", "task-staged:2", "staged:2", "commit-written:2", "committed:2"]
 
 
@@ -52,7 +52,7 @@ def kill_and_go_on(bootstrap: str, topic: str, sink: str, dest: str, kill: str) 
     died = run(bootstrap, topic, sink, dest, "local[2]", kill)
     survived = run(bootstrap, topic, sink, dest, "local[2]")
 
-    # A worker is in a group of its own: Spark gives the job up when its task has died.
+    # A worker is in its own process group: Spark fails the job when its task has died.
     assert died == (1 if kill.startswith("task-") else -signal.SIGKILL)
     assert survived == 0
 

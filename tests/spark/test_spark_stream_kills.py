@@ -18,7 +18,7 @@ from support.topics import Record, create_topic, fill, read_topic
 from kbroker.testing import Broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-# Only against hanging: a session of Spark's own takes a minute and more where others compute.
+# Only catches hangs: a session of its own takes Spark a minute and more on a busy machine.
 SESSIONS = pytest.mark.timeout(3600)
 
 ROOT = Path(__file__).resolve().parents[2]

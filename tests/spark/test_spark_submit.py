@@ -110,7 +110,7 @@ def test_load_by_spark_submit_on_two_workers_has_every_record_once(
     base = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "SPARK_HOME"):
         base.pop(name, None)
-    # The executors find ./env, which is nowhere where the command is typed.
+    # The executors find ./env, which does not exist where the command is run.
     (tmp_path / "elsewhere").mkdir()
 
     with cluster(tmp_path, 2) as master:

@@ -17,8 +17,8 @@ from kbroker.errors import ErrorCode
 from kbroker.ipc.rpc import Pending
 
 REJOIN = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
-# The last: a static member that came back in the middle of a rebalance that a crash undid. Its
-# process ends with that, and is started again.
+# The last one: a static member that returned during a rebalance that a crash undid. Its process
+# exits, and is restarted.
 FORGOTTEN = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.NOT_COORDINATOR,

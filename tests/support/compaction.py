@@ -15,7 +15,7 @@ from kbroker.storage.cleaning.segment_swap import SegmentSwap
 from kbroker.storage.log.partition_log import PartitionLog
 
 DAY_MS = 86_400_000
-# Of a compacted topic whose indexes are what ``limits`` says; ``segment.bytes`` is the test's.
+# For a compacted topic with the index sizes of ``limits``; ``segment.bytes`` is the test's.
 CONFIG = {
     "cleanup.policy": ("compact",),
     "index.interval.bytes": 150,

@@ -76,7 +76,7 @@ class CoordinatorHost:
         self._make_machine = make_machine
         self._queue: deque[Callable[[], None]] = deque()
         self._is_running = False
-        # Of each operation: what ends it, and its outcome and responses should it fail.
+        # For each operation: its end, and its outcome and responses in case of failure.
         self._uncommitted: list[tuple[Callable[[], None], list[Pending]]] = []
         self._waiting: set[Pending] = set()
         self.machine: Any = None

@@ -16,7 +16,7 @@ def no_descriptors(left: int = 0) -> Iterator[None]:
     while taken[-1] < highest + left:
         taken.append(os.open(os.devnull, os.O_RDONLY))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Below the limit all are in use then but the last ``left``.
+    # All below the limit are in use then except the last ``left``.
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1, hard))
     for _ in range(left):
         os.close(taken.pop())

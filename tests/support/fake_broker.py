@@ -22,9 +22,9 @@ from kbroker.protocol.messages.metadata import MetadataResponse
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 
-# A request and the connection's own dictionary, which has the request's "frame_of" too: it makes
-# the bytes of a response. The response, bytes to be sent as they are, pieces of them with pauses as
-# the iterator takes them, or None: the connection is closed.
+# A request and the connection's own dictionary, which has the request's "frame_of" too: it creates
+# the bytes of a response. The response, raw bytes, pieces of them with pauses in the iterator, or
+# None: the connection is closed.
 Respond = Callable[[Any, dict[str, Any]], Message | bytes | Iterator[bytes] | None]
 
 

@@ -21,7 +21,7 @@ PARTITION = records.PartitionRecord(
     partition_id=0, topic_id=TOPIC_ID, replicas=[1], isr=[1], leader=1, leader_epoch=4,
     partition_epoch=0, directories=[DIRECTORY_ID],
 )  # fmt: skip
-# A topic as KRaft's controller writes it.
+# A topic as written by KRaft's controller.
 ORDERS = [
     records.TopicRecord(name="orders", topic_id=TOPIC_ID),
     PARTITION,

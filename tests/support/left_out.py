@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-# What the reason of a skipped test mentions, and the package of Debian that is missing then.
+# The reason of a skipped test, and the Debian package that is missing.
 PACKAGES = {
     r"\b[jJ]ava": "default-jdk-headless",
     r"\b(mvn|Maven)\b": "maven",

@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    # Under its own name, which is what tasks import.
+    # Under its own name, which tasks import.
     from support import load_faults
 
     load_faults.main(sys.argv[1:])

@@ -122,7 +122,7 @@ class LogStore:
         self.table = PartitionTable(bytearray(region_size(slots)), slots)
         self.clock = ManualClock(NOW_MS)
         self.config = {**BROKER_DEFAULTS, **config}
-        # With a byte for each directory: those that have failed stay offline over a restart.
+        # With a byte for each directory: failed ones stay offline over a restart.
         self.failed_flags: bytearray | None = None
         self.manager = self._manager(clean=False)
 

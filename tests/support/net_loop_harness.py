@@ -34,7 +34,7 @@ MSG_PRODUCE_RESULT = 4
 NETWORK, IO_WORKER = 2, 3
 TOPIC_ID = bytes(range(16))
 NOT_LEADER = 6
-# The network process looks at no batch, but below 61 bytes there is none.
+# The network process does not parse batches, but fewer than 61 bytes cannot be one.
 SMALLEST_BATCH = b"a batch header is never smaller".ljust(61)
 
 

@@ -16,7 +16,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-# Where a path on a page may start, and what it may leave out at its end.
+# Where a path on a page may start, and which suffix it may lack.
 STARTS = ("", "kbroker", "ext/kbroker", "ext/kbroker/_ext", "docs")
 ENDINGS = ("", ".py", ".pyx")
 

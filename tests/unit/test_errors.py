@@ -43,7 +43,7 @@ def test_error_codes_agree_with_kafka_python_on_what_is_retriable():
         for cls in vars(errors).values()
         if isinstance(cls, type) and isinstance(getattr(cls, "errno", None), int)
     }
-    # kafka-python never repeats a request that met a corrupt batch, Kafka's own clients do.
+    # kafka-python never retries after a corrupt batch, Kafka's own clients do.
     theirs.pop(ErrorCode.CORRUPT_MESSAGE)
     assert len(theirs) > 100
 

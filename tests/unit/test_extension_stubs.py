@@ -67,7 +67,7 @@ def parameters(value: Any) -> list[str] | None:
     found = SIGNATURE.match((value.__doc__ or "").split("\n")[0])
     if found is None:
         return None
-    # A type may be before the name, a default or an annotation after it.
+    # A type may precede the name; a default or an annotation may follow it.
     texts = [text.strip() for text in split(found.group(1))]
     names = [re.split("=|: ", text)[0].split()[-1] for text in texts if text not in ("", "*", "/")]
     return [name.lstrip("*") for name in names if name != "self"]
@@ -126,7 +126,7 @@ def test_stub_says_what_the_extension_has(name: str) -> None:
         value = getattr(module, key, None)
         if isinstance(node, ast.ClassDef) and inspect.isclass(value):
             said, real = members(node), attributes(value)
-            # An exception's attributes are there once one is made.
+            # An exception's attributes exist once it is created.
             made_later = said if issubclass(value, Exception) else ()
             missing = [one for one in said if not hasattr(value, one) and one not in made_later]
             faults += [f"{name}.{key}.{one}: not in the extension" for one in missing]

@@ -161,7 +161,7 @@ def test_every_line_of_the_broker_goes_through_this_formatter() -> None:
         if path.relative_to(package).parts[0] not in others and makers.search(path.read_text())
     ]
 
-    # kazoo has a logger of its own, whose errors are passed on.
+    # kazoo has its own logger, whose errors are forwarded.
     assert sorted(found) == ["logcontext.py", "metastore/zookeeper_client.py"]
     root = logging.getLogger()
     before = root.handlers[:], root.level

@@ -36,9 +36,9 @@ pytestmark = [pytest.mark.wire, pytest.mark.timeout(300)]  # of the first test, 
 
 Specs = dict[str, dict[str, Any]]
 
-# The KRaft quorum's own APIs: kbroker is no member of one.
+# The KRaft quorum's own APIs: kbroker is not a member of one.
 QUORUM_KEYS = {52, 53, 54, 59, 70, 73, 82}
-# What version 0 of key 74 was called in Kafka 3.9, and what it is called since.
+# The name of version 0 of key 74 in Kafka 3.9, and its name since.
 RENAMED = {
     "ListClientMetricsResources": "ListConfigResources",
     "ClientMetricsResource": "ConfigResource",
@@ -244,7 +244,7 @@ def test_ignorable_fields_are_those_of_the_newest_specification(name, specs):
     assert ours == expected | IGNORABLE_IN_39_ONLY.get(name, {})
 
 
-# Version 0 of the request header has no client id to carry; Kafka 4.3 has no version 0.
+# Version 0 of the request header has no client id; Kafka 4.3 has no version 0.
 IGNORABLE_IN_39_ONLY = {"RequestHeader": {("", "client_id"): True}}
 
 

@@ -53,7 +53,7 @@ def test_message_with_damaged_bytes_is_decoded_or_rejected(cls):
             except DecodeError:
                 continue
             assert end <= len(damaged)
-            # What was accepted is a legal message, so it can be written again.
+            # An accepted message is legal, so it can be encoded again.
             codec.encode(message, version)
 
 

@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.wire
 
 BUDGET = 4 << 20
-# The budget twice (the codec's window and the result) and what an allocator may round up to.
+# The budget twice (the codec's window and the result) and the rounding of an allocator.
 RSS_GROWTH_MAX = 2 * BUDGET + (8 << 20)
 
 CHILD = """

@@ -28,10 +28,10 @@ from perf.kafka_distribution import maven_environment
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "tests" / "java"
 CACHE = ROOT / ".cache" / "java"
-# Of Maven, unless its settings name another: a version that is not there needs the network.
+# Maven's, unless its settings name another: a missing version needs the network.
 LOCAL_REPOSITORY = Path.home() / ".m2" / "repository"
 RESPONSE_TIMEOUT_S = 60.0
-# BOUND: of a test whose fixtures may have to download the libraries first.
+# BOUND: for a test whose fixtures may have to download the libraries first.
 FIRST_TEST_TIMEOUT_S = 600
 # Small and quick to start: these JVMs do little, several at a time.
 JVM_OPTIONS = ("-Xmx192m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")

@@ -101,7 +101,7 @@ class ThreadMember:
     name = ""
 
     def __init__(self, bootstrap: str, subscription: Subscription) -> None:
-        # What needs a generation may have to wait for the sessions of others to end.
+        # Operations that need a generation may have to wait for the sessions of others to expire.
         self.join_timeout_s = WAIT_S + 2 * subscription.session_ms / 1000
         self.bootstrap = bootstrap
         self.subscription = subscription

@@ -82,7 +82,7 @@ class KafkaPythonMember(ThreadMember):
     """kafka-python, the classic protocol."""
 
     name = "kafka-python"
-    # A poll whose time is up in the middle of a join starts that join anew.
+    # A poll that times out during a join restarts that join.
     JOIN_POLL_S = 2.0
 
     def _open(self) -> None:
@@ -109,7 +109,7 @@ class KafkaPythonMember(ThreadMember):
                 gone = frozenset(_places(revoked))
                 offsets, began = member._settle(gone)
                 if offsets:
-                    # Its own commit, for a listener may not block in the public one.
+                    # A private commit method, because a listener may not block in the public one.
                     coordinator = member.consumer._coordinator
                     await coordinator._commit_offsets_sync_async(_kafka_python(offsets), 5000)
                 member._gone("revoked", gone, began)

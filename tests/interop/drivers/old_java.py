@@ -76,7 +76,7 @@ class OldJava:
         with selectors.DefaultSelector() as selector:
             selector.register(self._jvm.stdout, selectors.EVENT_READ)
             assert selector.select(RESPONSE_TIMEOUT_S), f"no answer to {operation}"
-        # The Scala code of 0.8 logs to standard output before it has found its settings.
+        # The Scala code of 0.8 logs to standard output before it has read its configs.
         while (text := self._jvm.stdout.readline()) and not text.startswith(b"{"):
             pass
         if not text:

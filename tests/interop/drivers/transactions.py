@@ -73,7 +73,7 @@ class ConfluentTransactions:
         try:
             yield
         except (KafkaException, SystemError) as raised:
-            # A fatal error interrupts a delivery callback, which Python calls a SystemError.
+            # A fatal error interrupts a delivery callback, which Python reports as a SystemError.
             cause = raised.__cause__ if isinstance(raised, SystemError) else raised
             error = cause.args[0]  # type: ignore[union-attr]
             raise ClientError(error.code(), str(error)) from raised
@@ -275,7 +275,7 @@ class AioTransactions:
 
     def close(self) -> None:
         async def end() -> None:
-            # ``stop`` would abort first; a producer that goes away does not.
+            # ``stop`` would abort first; a producer that crashes does not.
             self._producer._sender.sender_task.cancel()
             await self._producer.client.close()
             self._producer._closed = True

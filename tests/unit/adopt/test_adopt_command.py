@@ -279,7 +279,7 @@ def test_log_cut_short_is_refused_without_its_checkpoint(tmp_path, capsys, lost,
     text = refused(capsys, directory)
     assert str(log) in text
     assert told in text
-    # A broker that crashed may leave just that.
+    # A crashed broker may leave just that.
     (directory / ".kafka_cleanshutdown").unlink()
     assert adopt(directory) == 0
 

@@ -80,7 +80,7 @@ def test_kraft_is_told_of_topics_settings_features_and_producer_ids(directory):
     assert rows[0] == MORE[0]
     assert records.TopicRecord(name="orders", topic_id=TOPIC_ID) in rows
     (partition,) = [row for row in rows if isinstance(row, records.PartitionRecord)]
-    # Adopted with epoch 5, and a new leader has a new one.
+    # Adopted with epoch 5; a new leader has a new epoch.
     assert (partition.leader, partition.leader_epoch) == (-1, 6)
     assert (partition.replicas, partition.isr) == ([1], [1])
     assert partition.directories == [DIRECTORY_ID]

@@ -103,6 +103,6 @@ def test_index_without_its_log_is_refused(tmp_path, capsys, suffix):
 
     text = refused(capsys, directory)
     assert f"{left}: its {segment(directory).name} is missing; copy the directory again" in text
-    # What a crash leaves, the broker takes away.
+    # The broker removes the remains of a crash.
     (directory / ".kafka_cleanshutdown").unlink()
     assert adopt(directory) == EXIT_OK

@@ -21,7 +21,7 @@ REFUSED = RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0")
 def clock(request, monkeypatch):
     """A clock that only pauses advance, each with the given jitter."""
     now = [100.0]
-    # Not the module itself: threads that other tests have left would sleep by this clock, too.
+    # Not the module itself: threads of earlier tests would sleep by this clock, too.
     time = SimpleNamespace(
         monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
     )

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that only pauses advance."""
     now = [100.0]
-    # Not the module itself: threads that other tests have left would sleep by this clock, too.
+    # Not the module itself: threads of earlier tests would sleep by this clock, too.
     time = SimpleNamespace(
         monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
     )

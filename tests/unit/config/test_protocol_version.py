@@ -11,7 +11,7 @@ from kbroker.errors import ConfigError
 pytestmark = pytest.mark.unit
 
 NAME = "inter.broker.protocol.version"
-# From Kafka 2.7's list of versions: what is taken for which, and its number there.
+# From Kafka 2.7's list of versions: names, versions and their numbers.
 KAFKAS = {
     "1.1": ("1.1-IV0", 14),
     "2.0": ("2.0-IV1", 16),

@@ -182,7 +182,7 @@ def test_broker_that_shuts_down_does_not_join_the_in_sync_replicas_again(
     assert cluster.stored() == (0, 4, [0])
     cluster.settle(LEAVING_MS)
 
-    # Once: the in-sync replicas of that leader would stay frozen otherwise.
+    # Once: that leader's ISR would stay frozen otherwise.
     assert cluster.stored() == (0, 5, [0])
     assert cluster.leaders(0) == {KEY: (0, [0], False)}
 

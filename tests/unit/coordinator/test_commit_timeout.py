@@ -27,7 +27,7 @@ def bench(request: Any, tmp_path: Path) -> Iterator[Bench]:
     source = made.logs.log(0)
     assert source is not None
     source.set_high_watermark(0)
-    # The fast path reads the machine's clock: begin at its time.
+    # The fast path uses the machine's clock: start at its time.
     made.clock.advance(time.monotonic_ns() // 1_000_000 - made.clock.monotonic_ms())
     yield made
 

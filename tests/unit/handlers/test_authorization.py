@@ -32,7 +32,7 @@ O, TOPIC, IN_GROUP, CLUSTER, TXN = (  # noqa: E741 - a table below
 )
 ANYBODY: frozenset[tuple[AclOperation, Kind]] = frozenset()
 
-# Kafka's table of operations and resources, for the APIs that are served here.
+# Kafka's table of operations and resources, for the APIs served here.
 EXPECTED: dict[ApiKey, Any] = {
     ApiKey.PRODUCE: {(O.WRITE, TXN), (O.WRITE, TOPIC)},
     ApiKey.FETCH: {(O.READ, TOPIC)},
@@ -86,7 +86,7 @@ EXPECTED: dict[ApiKey, Any] = {
     ApiKey.DESCRIBE_LOG_DIRS: {(O.DESCRIBE, CLUSTER)},
     ApiKey.SASL_AUTHENTICATE: ANYBODY,
     ApiKey.CREATE_PARTITIONS: {(O.ALTER, TOPIC)},
-    # Every token is rejected, as in Kafka on such a connection, before it is looked whose it is.
+    # Every token is rejected, as in Kafka on such a connection, before its owner is looked up.
     ApiKey.CREATE_DELEGATION_TOKEN: ANYBODY,
     ApiKey.RENEW_DELEGATION_TOKEN: ANYBODY,
     ApiKey.EXPIRE_DELEGATION_TOKEN: ANYBODY,
@@ -119,7 +119,7 @@ EXPECTED: dict[ApiKey, Any] = {
     ApiKey.ADD_RAFT_VOTER: {(O.ALTER, CLUSTER)},
     ApiKey.REMOVE_RAFT_VOTER: {(O.ALTER, CLUSTER)},
 }
-# Where all is denied: the code of the response, if it is not that of the one kind of resource.
+# With everything denied: the code of the response, if it is not that of its type of resource.
 ANSWERED = {
     ApiKey.OFFSET_COMMIT: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ApiKey.OFFSET_FETCH: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -138,7 +138,7 @@ ANSWERED = {
     ApiKey.ADD_OFFSETS_TO_TXN: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ApiKey.DESCRIBE_TRANSACTIONS: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-# These have no error for it: what may not be seen is left out.
+# These have no error for it: unauthorized resources are left out.
 LISTS = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_CLUSTER}
 NEVER_TOLD = "hidden-topic"
 

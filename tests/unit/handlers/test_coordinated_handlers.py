@@ -387,7 +387,7 @@ class TestSplit:
 
 
 def coordinated_versions(key: ApiKey) -> range:
-    # Version 0 of these is kept in the metadata store, by no coordinator.
+    # Version 0 of these is stored in the metadata store, not in a coordinator.
     is_stored = key in (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
     return range(1 if is_stored else key.versions[0], key.versions[1] + 1)
 

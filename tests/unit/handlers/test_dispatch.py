@@ -253,7 +253,7 @@ def test_every_handler_can_say_that_it_failed_or_closes(
 
 
 def test_dispatch_bytes_behind_a_request_are_ignored(process: NetworkProcess) -> None:
-    # As librdkafka 2.16 asks for all topics: its array count is four bytes long.
+    # librdkafka 2.16 requests all topics like this: its array count is four bytes long.
     header = encode_request_header(ApiKey.METADATA, 13, CORRELATION_ID, "rdkafka")
     process.add_topic("t", b"t" * 16, [0])
     data = process.send_bytes(header + b"\0\0\0\0\1\0\0").value

@@ -35,7 +35,7 @@ from kbroker.protocol.messages.metadata import MetadataRequest
 pytestmark = pytest.mark.unit
 
 MANY = 5_000
-# As many readings of the clock are a slice.
+# The number of clock readings in a slice.
 READINGS = 100
 
 

@@ -36,7 +36,7 @@ from kbroker.workers.stored_isr import StoredIsr
 pytestmark = pytest.mark.unit
 
 SEEDS = int(os.environ.get("KBROKER_SIMULATION_SEEDS", "200"))
-# In one test there are many, as each takes some milliseconds.
+# Many in one test, because each takes some milliseconds.
 SEEDS_AT_ONCE = 20
 CLIENT = Address(ProcessKind.NETWORK, 0)
 NAMES = ["a", "b", "c"]
@@ -119,7 +119,7 @@ def meddle(cluster: SimulatedCluster, name: str) -> None:
         case "mark" if cluster.tree.exists(paths.delete_topic(name)) is None:
             operations = [Operation("create", paths.delete_topic(name))]
         case "state" if cluster.tree.exists(paths.partition_state(name, 0)) is not None:
-            # A leader of an older kind changes the replicas in sync, not the leader.
+            # An older leader changes the ISR, not the leader.
             node = cluster.tree.get(paths.partition_state(name, 0))
             operations = [Operation("set", node.path, node.data, node.stat.version)]
         case "topic" if cluster.tree.exists(paths.topic(name)) is None:
@@ -251,7 +251,7 @@ def hosts_all(cluster: SimulatedCluster, broker: Broker, topics: dict[str, Store
         for number, partition in enumerate(topic.partitions())
         if broker.number in partition.replicas
     }
-    # A controller that dies after it has removed a replica, before its broker was told, leaves it.
+    # A controller that dies after it has removed a replica, before its broker knows, leaves it.
     left = {key for key in hosted.keys() - assigned.keys() if key[0] in cluster.moved}
     hosted = {key: told for key, told in hosted.items() if key not in left}
     return hosted == assigned and broker.slots.used_count == len(hosted) + len(left)

@@ -298,7 +298,7 @@ def test_verify_large_file_is_streamed(tmp_path):
     program = (
         "import re, sys; from kbroker.cli.log import main;"
         "codes = [main([c, sys.argv[1]]) for c in ('rebuild', 'verify', 'dump')];"
-        # Of this program alone; ru_maxrss begins with what its parent had.
+        # Of this program alone; ru_maxrss starts with its parent's value.
         "peak = re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1];"
         "print(codes, peak)"
     )

@@ -102,7 +102,7 @@ def test_damage_anywhere_is_mended_or_told(files, tmp_path, how, name):
         assert found in files.states, (seed, damage)
         if found == files.states[-1]:
             continue
-        # The very last change may have been one that a power failure tore, and nobody was told of.
+        # The very last change may have been torn by a power failure, without a response.
         assert damage is not None or found == files.states[-2], seed
         assert found in files.states[SETTLED:], (seed, damage)
 

@@ -10,8 +10,8 @@ from kbroker.protocol.api import ApiKey, request_class
 
 pytestmark = pytest.mark.unit
 
-# What Kafka 2.7 sends, as read in ControllerChannelManager, ReplicaFetcherThread, KafkaServer and
-# AlterIsrManager: LeaderAndIsr, UpdateMetadata, StopReplica, ControlledShutdown, Fetch,
+# The versions sent by Kafka 2.7, from ControllerChannelManager, ReplicaFetcherThread, KafkaServer
+# and AlterIsrManager: LeaderAndIsr, UpdateMetadata, StopReplica, ControlledShutdown, Fetch,
 # OffsetForLeaderEpoch, ListOffsets, WriteTxnMarkers, AlterIsr.
 APIS = (
     ApiKey.LEADER_AND_ISR,

@@ -15,7 +15,7 @@ from kbroker.record.builder import BatchBuilder
 
 pytestmark = pytest.mark.unit
 
-# Imports of extensions that may come to read or write compressed batches.
+# Imports of extensions that may read or write compressed batches.
 OF_BATCHES = re.compile(r"^from kbroker\._ext\.(?!base|shared|sockets)", re.MULTILINE)
 
 

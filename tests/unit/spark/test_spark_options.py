@@ -89,7 +89,7 @@ def test_subscription_takes_one_of_three(given, expected):
         ({"subscribe": " , "}, "names separated by commas"),
         ({"subscribePattern": "  "}, "a regular expression"),
         ({"subscribePattern": "a("}, "not a Python regular expression"),
-        # Those of Java, which would match other names without a word.
+        # Java's patterns, which would silently match other names.
         ({"subscribePattern": "a-[0-9&&[^3]]"}, "not a Python regular expression"),
         ({"subscribePattern": "a-[[0-3]7]"}, "not a Python regular expression"),
         ({"assign": "a"}, '{"topicA":[0,1]'),

@@ -76,7 +76,7 @@ def test_message_set_of_a_client_is_stored_in_the_format_of_the_topic(store, mag
     code, base, *_ = log.appender.append_set(set_bytes(1 - magic, rows(1 - magic, 2)), NOW_MS)
 
     assert (code, base) == (0, 0)
-    # Format 0 has no time, neither to keep nor to take over.
+    # Format 0 has no timestamp, neither to keep nor to set.
     expected = [m._replace(timestamp=-1) for m in rows(0, 2)]
     assert stored(store) == set_bytes(magic, expected)
 
@@ -127,7 +127,7 @@ def test_format_changes_while_the_log_is_open(store):
     assert append(log, built()) == 0
     append(log, sent(7, 0))
     store.manager.update_config(0, store.topic_config(**{KEY: "0.9.0"}))
-    # The transaction that was open has to end.
+    # The open transaction has to end.
     assert end_transaction(log, 7, commit=True) == 4
     assert append(log, built()) == 5
     store.manager.update_config(0, store.topic_config())

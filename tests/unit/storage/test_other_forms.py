@@ -92,7 +92,7 @@ def test_batches_are_packed_again_with_the_codec_of_the_topic(store, wanted):
 
     found = stored(store)
     assert {made.header.attributes for made in found} == {TYPES[wanted]}
-    # What has the codec already is kept as it was sent, except for base offset and leader epoch.
+    # Batches with this codec are stored unchanged, except for base offset and leader epoch.
     assert bytes(found[TYPES[wanted]].data)[16:] == sent[TYPES[wanted]][16:]
     records = [record for made in found for record in made.records()]
     assert [record.offset for record in records] == list(range(155))

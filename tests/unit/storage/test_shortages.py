@@ -89,7 +89,7 @@ def test_smaller_batch_after_a_rejected_roll_is_found_again(store):
     log = store.open(**small())
     append(log, batch())
     with no_descriptors(1):
-        # The log file can be opened, not the index beside it.
+        # The log file can be opened, but not its index.
         assert append_error(log, batch(size=30))[0] == ErrorCode.KAFKA_STORAGE_ERROR
 
     append(log, batch())
@@ -238,7 +238,7 @@ def test_partition_that_waits_to_be_opened_holds_no_descriptors(store):
     log = store.open(**small())
     for _ in range(8):
         append(log, batch())
-    # Nobody knows what of the segments is synced, so each is to be opened.
+    # It is unknown which segments are synced, so each must be opened.
     store.stop(clean=False)
     store.start(clean=False)
     before = len(os.listdir("/proc/self/fd"))

@@ -47,7 +47,7 @@ def test_module_that_does_not_exist_is_told(capsys):
 
     said = capsys.readouterr()
     assert said.out == ""
-    # A thread that another test has left may log here, too.
+    # A thread of an earlier test may log here, too.
     assert "no such module: kbroker.clocks\n" in said.err
 
 

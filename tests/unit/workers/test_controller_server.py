@@ -92,7 +92,7 @@ def test_each_partition_is_in_the_response() -> None:
     ],
 )
 def test_request_that_fails_as_a_whole_says_why(duties: Any, code: ErrorCode) -> None:
-    # COMPAT: as in Kafka, a broker that shuts down is told of another controller in this way.
+    # COMPAT: as in Kafka, this is how a broker that shuts down learns of another controller.
     moved = {ErrorCode.NOT_CONTROLLER: ErrorCode.STALE_CONTROLLER_EPOCH}
 
     assert served(duties, ALTER, 0) == AlterIsrAnswer(code)

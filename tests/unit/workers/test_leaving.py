@@ -92,7 +92,7 @@ def test_controller_is_asked_again_after_a_while(
         stop = Stop(answer, ShutdownAnswer())
 
     assert stop.succeeded and stop.now == 5000
-    # The registration may be another by then.
+    # The broker may have registered again by then.
     assert stop.asked == [ControlledShutdown(7, 100), ControlledShutdown(7, 101)]
     assert "attempt 1 of 3" in caplog.text and reason in caplog.text
     assert "controlled shutdown succeeded after 5000 ms" in caplog.text

@@ -80,6 +80,6 @@ def test_many_messages_are_taken_over_several_turns(reader):
     reader.run()
 
     assert [message for taken in reader.turns for message in taken] == list(range(200))
-    # The loop may find the mailbox readable in the turn in which it goes on with the rest.
+    # The loop may find the mailbox readable in the turn in which it continues with the rest.
     assert max(len(taken) for taken in reader.turns) <= 2 * base.MAIL_MS
     assert reader.waits[:-1] == [0] * (len(reader.waits) - 1)

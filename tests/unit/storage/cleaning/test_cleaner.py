@@ -57,7 +57,7 @@ def test_map_is_made_for_the_section_and_its_use_is_told_of_what_is_allowed(log)
     append(log, records((b"k0", b"again")))
     seal(log)
 
-    # 24 bytes an entry: 100 of them are allowed, 30 taken.
+    # 24 bytes per entry: room for 100, 30 of them used.
     assert compact(log, now_ms=NOW_MS, map_bytes=2400).stats.map_utilization == 0.3
     assert compact(log, first_dirty=30, now_ms=NOW_MS, map_bytes=2400).stats.map_utilization == 0.01
 

@@ -73,7 +73,7 @@ def test_offsets_before_are_where_segments_begin(store):
     assert before(8_999) == before(3_000) == [2, 1, 0]
     assert before(2_999) == [1, 0]
     assert before(999) == []
-    # An older segment was touched later: what follows it decides.
+    # An older segment was modified later: the segments after it decide.
     os.utime(store.path(f"{0:020}.log"), (8, 8))
     assert before(3_000) == [2, 1, 0]
     assert before(-1, bound=2) == [2, 1, 0]

@@ -259,7 +259,7 @@ def test_roll_by_time_is_drawn_earlier_by_the_jitter(store):
     assert drawn <= set(range(601, 1001))
     assert len(drawn) > 1
 
-    # A jitter above it takes no more than all of it.
+    # A jitter above it is limited to all of it.
     settings = TopicSettings(topic_config(segment_ms=10, segment_jitter_ms=1 << 40))
     assert {settings.append_limits()["segment_ms"] for _ in range(500)} == set(range(1, 11))
 

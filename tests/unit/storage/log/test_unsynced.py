@@ -70,7 +70,7 @@ def test_job_of_many_files_syncs_the_file_system_instead(tmp_path, monkeypatch):
 
     assert len(calls) == 2
     assert names == []
-    # Of the second: if syncfs does not report failures, the data files are synced.
+    # For the second: if syncfs does not report failures, the data files are synced.
     assert len(data) == 5
     unsynced.close()
 

@@ -145,7 +145,7 @@ def test_flipped_bit_in_partition_metadata_never_begins_empty(store, at):
 
         log = store.try_open(is_new=False)
 
-        # Of the last of its 22 characters two bits are none of the id.
+        # Two bits of the last of its 22 characters do not belong to the id.
         assert log is None or stored_values(log) == [(0, b"kept")], bit
         assert not list(Path(store.dirs[0]).glob("*-stray"))
         if log is None:

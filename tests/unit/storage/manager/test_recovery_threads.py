@@ -176,7 +176,7 @@ def test_log_that_cannot_be_read_takes_its_directory_along_and_no_other(
 
     opened = open_all(store)
 
-    # Of those that were open already it is known by their slots.
+    # Logs that were open already are known by their slots.
     online = {number for number in range(LOGS) if store.slot(number)["state"] == ONLINE}
     assert online == set(range(LOGS)) - in_bad
     assert {number for number, log in enumerate(opened) if log is None} == {

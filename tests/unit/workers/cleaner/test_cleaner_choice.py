@@ -26,7 +26,7 @@ from kbroker.workers.cleaner.cleaner_views import LogViews
 
 pytestmark = pytest.mark.unit
 
-# Of a sealed segment in these logs: ten offsets.
+# In a sealed segment of these logs: ten offsets.
 OFFSETS = 10
 LOOKS_PER_MS = 100
 RULES = CompactionRules(dirty_ratio_min=0.5, lag_ms_min=0, lag_ms_max=NO_LIMIT)

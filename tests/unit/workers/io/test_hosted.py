@@ -31,7 +31,7 @@ class Worker:
         self.store = LogStore(path)
         self.config = BrokerConfig({})
         self.rpc = Rpc(NOBODY, NOBODY, self.store.clock.monotonic_ms)
-        # By slot, the broker that is followed there.
+        # By slot, the followed broker.
         self.followed: dict[int, int | None] = {}
         self.begin()
         self.lost: list[int] = []
