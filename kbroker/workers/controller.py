@@ -337,7 +337,12 @@ class ControllerWorker(Worker):
         if os.getppid() != self.context.parent_pid:
             # Others may lead as soon as the session has ended: nothing may be written here by then.
             signal.alarm(ORPHAN_S)
-            await_end(self.processes, [ProcessKind.IO_WORKER, ProcessKind.NETWORK], ORPHAN_S - 2)
+            kinds = [ProcessKind.IO_WORKER, ProcessKind.NETWORK]
+            if not await_end(self.processes, kinds, ORPHAN_S - 2):
+                logger.error(
+                    "the supervisor was killed, but not all processes; the session expires"
+                )
+                return
             logger.warning("the supervisor was killed; ending this broker's session")
         self.slots.close()
         closed, until = self.store.close(), now_ms() + CLOSE_MS
