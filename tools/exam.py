@@ -62,6 +62,11 @@ EXAMS = {
         [FAULT + "test_crowd_exam.py"],
         (1, 1, 1),
     ),
+    "cluster": Exam(
+        "three brokers: processes, trees, links and ZooKeeper die, stand still and are cut off",
+        [FAULT + "test_cluster_kills.py"],
+        (1, 10, 100),
+    ),
     "E10": Exam(
         "compaction against a model, with kills at every step",
         [FAULT + "test_compaction_exam.py", FAULT + "test_compaction_kills.py",
@@ -80,7 +85,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.exam is None:
         for name, exam in EXAMS.items():
-            print(f"{name:6} {exam.title}")
+            print(f"{name:8} {exam.title}")
         return 0
     exam = EXAMS[options.exam]
     scale = exam.scales[SIZES.index(options.size)]

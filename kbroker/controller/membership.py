@@ -82,10 +82,16 @@ async def register(
                 continue  # its session ended in between
             if node.stat.owner_session != session_id:
                 raise AlreadyRegistered(_holder(me.broker_id, node.data)) from None
-            # The registration of the previous process, whose session was resumed: other brokers
-            # have seen no change.
+            # The registration of the previous process, whose session was resumed.
+            transaction = store.multi()
+            if me.cluster_id:
+                # What the controller told that process is lost; it tells a new broker epoch all.
+                transaction.delete(path, node.stat.version).create(path, document, ephemeral=True)
+            else:
+                transaction.set(path, document, node.stat.version)
             try:
-                await store.multi().set(path, document, node.stat.version).commit()
+                await transaction.commit()
+                node = await store.get(path)
             except (NoNode, BadVersion):
                 continue
         except NoNode as error:

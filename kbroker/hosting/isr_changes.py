@@ -128,21 +128,23 @@ class IsrChanges:
         batch.
         """
         answers = await self._controllers.alter_isr([asked.wanted for asked in batch])
-        old = []
+        rejected = []
         for asked, answer in zip(batch, answers, strict=True):
-            if answer.error is ErrorCode.INVALID_UPDATE_VERSION:
-                old.append(asked)
+            if answer.error is not ErrorCode.NONE:
+                rejected.append(asked)
             else:
                 self._settle(asked, answer)
-        if old:
-            await self._read_again(old)
+        if rejected:
+            await self._read_again(rejected)
 
-    async def _read_again(self, old: Sequence[Asked]) -> None:
-        """The leader's state is outdated. If the leader epoch is unchanged, continue with the
-        stored state as if the leader had proposed it; otherwise a LeaderAndIsr is on its way.
+    async def _read_again(self, rejected: Sequence[Asked]) -> None:
+        """Settle rejected changes by what the store has. If the leader epoch is the same, the
+        leader continues with that, as if it had proposed it: its state was outdated, or that of a
+        controller that has been replaced and does not know it. Otherwise a LeaderAndIsr is on its
+        way.
         """
-        states = await self._controllers.read_isr([asked.wanted.key for asked in old])
-        for asked, state in zip(old, states, strict=True):
+        states = await self._controllers.read_isr([asked.wanted.key for asked in rejected])
+        for asked, state in zip(rejected, states, strict=True):
             leads = (self._broker_id, asked.wanted.leader_epoch)
             if state is not None and (state.leader, state.leader_epoch) == leads:
                 self._settle(asked, IsrAnswer(ErrorCode.NONE, state))

@@ -57,6 +57,8 @@ from kbroker.workers.store_start import has_all_directories, open_store
 
 logger = logging.getLogger(__name__)
 
+# How long after its first request the controller has said all that a registration is told.
+HEARING_MS = 500
 CLOSE_MS = 1000  # how long a stop waits for the store to end the session
 # BOUND: seconds that this process outlives its supervisor.
 ORPHAN_S = 10
@@ -76,6 +78,7 @@ class ControllerWorker(Worker):
         # Whether there is an image to give to processes, and those that wait for it.
         self._is_told = False
         self._waiting_for_image: list[Pending[None]] = []
+        self._awaits_controller = False
         self._is_set_up = False
         codec.allow_elements(ELEMENTS_PARTITIONS)
         context = self.context
@@ -181,7 +184,10 @@ class ControllerWorker(Worker):
     ) -> calls.ControlReply:
         """Serve a request from another broker: from its controller, or to this one."""
         server = self.controller_server if asked.api_key in SERVED else self._control
-        return await server.serve(sender, asked)
+        reply = await server.serve(sender, asked)
+        if self._awaits_controller and self.hosting.metadata.brokers:
+            run(self._hear()).then(raise_failure)
+        return reply
 
     def _counters(self) -> Counters:
         counters = Counters(
@@ -260,8 +266,22 @@ class ControllerWorker(Worker):
         """Start to serve, with an empty image: the controller's requests arrive through the
         listeners, too.
         """
+        if self._is_told or self._awaits_controller:
+            return
+        logger.info("another broker is the controller")
+        if self.context.incarnation == 1:
+            self._told()
+        else:
+            # The other processes have what the last controller process was told. It is replaced by
+            # what the active controller says of this broker's new registration, not by nothing.
+            self._awaits_controller = True
+            self.ready()
+
+    async def _hear(self) -> None:
+        """The active controller has begun to say what there is, in a few requests."""
+        self._awaits_controller = False
+        await self.rpc.sleep(HEARING_MS)
         if not self._is_told:
-            logger.info("another broker is the controller")
             self._told()
 
     def _told(self) -> None:

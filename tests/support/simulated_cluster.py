@@ -285,7 +285,7 @@ class SimulatedCluster(SimulatedEnsemble):
         session_id = self.begin_session()
         for path in paths.PERSISTENT_PATHS:
             self.apply([Operation("create", path)], session_id)
-        self.brokers = [Broker(self, number) for number in range(3)]
+        self.brokers = [self.start(number) for number in range(3)]
 
     def note_sent(self, request: ControlRequest) -> None:
         if isinstance(request, StopReplica):
@@ -307,9 +307,12 @@ class SimulatedCluster(SimulatedEnsemble):
     def in_office(self) -> Broker | None:
         return next((broker for broker in self.brokers if broker.topics is not None), None)
 
+    def start(self, number: int) -> Broker:
+        return Broker(self, number)
+
     def restart(self, number: int) -> None:
         self.brokers[number].crash()
-        self.brokers[number] = Broker(self, number)
+        self.brokers[number] = self.start(number)
 
     def failures(self) -> list[BaseException]:
         return [error for broker in self.brokers for error in broker.failures]

@@ -106,14 +106,25 @@ def test_store_of_the_same_cluster_is_joined_and_left_as_it_is() -> None:
     assert ensemble.tree.subtree("/") == before
 
 
-def test_registration_of_a_resumed_session_is_kept() -> None:
-    """The previous process created it: other brokers have seen no change."""
+def test_registration_of_a_resumed_session_is_kept_where_nobody_else_uses_the_store() -> None:
     ensemble = cluster()
     store = ensemble.connect()
     before = finish(ensemble, register(SettledStore(store), me(0), store.session_id, 5))
     moved = me(0)._replace(rack="r2")
     assert finish(ensemble, register(SettledStore(store), moved, store.session_id, 6)) == before
     assert b'"rack":"r2"' in ensemble.tree.get(paths.broker(0)).data
+
+
+def test_registration_of_a_resumed_session_is_replaced_in_a_cluster() -> None:
+    """What the controller told the previous process is lost: a new broker epoch is told all."""
+    ensemble = cluster()
+    store = ensemble.connect()
+    mine = me(0)._replace(cluster_id="c")
+    before = finish(ensemble, register(SettledStore(store), mine, store.session_id, 5))
+    again = finish(ensemble, register(SettledStore(store), mine, store.session_id, 6))
+    assert again.epoch > before.epoch
+    assert again.session_id == store.session_id
+    assert ensemble.tree.get(paths.broker(0)).stat.owner_session == store.session_id
 
 
 def test_next_controller_has_the_next_epoch_and_fences_the_one_before() -> None:

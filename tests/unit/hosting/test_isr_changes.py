@@ -152,6 +152,7 @@ def test_change_of_an_earlier_leader_epoch_is_not_sent_any_more() -> None:
     old, new = bench.desk.ask(wanted([1, 2])), bench.desk.ask(wanted([1], leader_epoch=5))
     bench.wake()
     bench.asked[0][1].resolve([IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)])
+    bench.read[0][1].resolve([IsrState(2, 6, [1, 2], 10)])
 
     assert bench.asked[0][0] == [wanted([1], leader_epoch=5)]
     assert old.value == new.value == IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)
@@ -169,6 +170,14 @@ def test_same_change_asked_for_twice_is_sent_once() -> None:
 
 
 @pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ],
+)
+@pytest.mark.parametrize(
     ("state", "answer"),
     [
         (IsrState(ME, 4, [1, 3], 9), IsrAnswer(ErrorCode.NONE, IsrState(ME, 4, [1, 3], 9))),
@@ -177,14 +186,16 @@ def test_same_change_asked_for_twice_is_sent_once() -> None:
         (None, IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)),
     ],
 )
-def test_leader_whose_state_is_old_takes_what_the_store_has_in_its_epoch(
-    state: IsrState | None, answer: IsrAnswer
+def test_leader_that_is_rejected_takes_what_the_store_has_in_its_epoch(
+    state: IsrState | None, answer: IsrAnswer, error: ErrorCode
 ) -> None:
-    """As in Kafka, a rejected change would freeze the ISR until the next epoch."""
+    """As in Kafka, a rejected change would freeze the ISR until the next epoch: also one that was
+    rejected by a controller that does not know yet that another has been elected.
+    """
     bench = Bench()
     outcome = bench.desk.ask(wanted([1, 2]))
     bench.wake()
-    bench.asked[0][1].resolve([IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)])
+    bench.asked[0][1].resolve([IsrAnswer(error)])
     assert not outcome.done
 
     [(keys, read)] = bench.read

@@ -1,0 +1,120 @@
+"""Clients of a cluster that write with acks=all and read, and what its replicas hold in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from fault.history import History
+from fault.load import TOPIC, Load
+from fault.wire_client import WireClient
+
+from kbroker.record.batch import Record
+from kbroker.testing import Cluster, wait_until
+
+QUIET = {"log_level": 0, "socket.timeout.ms": 5_000}
+
+
+class ClusterLoad(Load):
+    """Writers and readers that find the leaders by themselves."""
+
+    def __init__(self, cluster: Cluster, history: History, partitions: int, seed: int) -> None:
+        super().__init__(cluster.brokers[0], history, partitions, seed)
+        self.bootstrap = cluster.bootstrap
+
+    def begin(self) -> ClusterLoad:
+        """An idempotent writer, one that is not, and a reader."""
+        self.librdkafka_writer("idempotent", enable_idempotence=True)
+        self.librdkafka_writer("all", acks="all")
+        self.librdkafka_reader("reader")
+        return self
+
+
+def create_replicated(cluster: Cluster, partitions: int, min_in_sync: int = 2) -> None:
+    """The topic of the load, without records, with a replica on each broker, all in sync."""
+    replicas = len(cluster.brokers)
+    config = {"min.insync.replicas": str(min_in_sync)}
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+    if TOPIC in admin.list_topics(timeout=30).topics:
+        admin.delete_topics([TOPIC], operation_timeout=30)[TOPIC].result(30)
+
+    def created() -> bool:
+        new = NewTopic(TOPIC, partitions, replicas, config=config)
+        try:
+            admin.create_topics([new], operation_timeout=30)[TOPIC].result(30)
+        except KafkaException as error:
+            raise AssertionError(str(error)) from error  # not deleted everywhere yet
+        return True
+
+    wait_until(created, 60, f"{TOPIC} is created")
+    wait_until_in_sync(cluster, replicas)
+
+
+def metadata(cluster: Cluster) -> dict[int, Any]:
+    """Partition metadata of the load's topic, from any broker that runs."""
+    running = ",".join(broker.bootstrap for broker in cluster.brokers if broker.running)
+    admin = AdminClient({"bootstrap.servers": running, **QUIET})
+    found: dict[int, Any] = admin.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions
+    return found
+
+
+def wait_until_in_sync(cluster: Cluster, replicas: int, timeout: float = 60) -> None:
+    """Wait until every partition has that many replicas in sync, and its leader among them."""
+
+    def all_in_sync() -> bool:
+        found = metadata(cluster)
+        state = {number: (one.leader, list(one.isrs)) for number, one in found.items()}
+        assert state, "no partitions"
+        assert all(lead in isr and len(isr) == replicas for lead, isr in state.values()), state
+        return True
+
+    wait_until(lambda: _quietly(all_in_sync), timeout, f"{replicas} replicas in sync")
+
+
+def _quietly(condition: Any) -> bool:
+    """A client that gets no metadata has not seen anything yet."""
+    try:
+        return bool(condition())
+    except KafkaException as error:
+        raise AssertionError(str(error)) from error
+
+
+def read_leaders(cluster: Cluster) -> dict[tuple[str, int], list[Record]]:
+    """All records of the topic, each partition from its leader."""
+    log = {}
+    for partition, found in metadata(cluster).items():
+        leader = cluster.brokers[found.leader]
+
+        def read(leader: Any = leader, partition: int = partition) -> tuple[list[Record]]:
+            try:
+                with WireClient((leader.host, leader.port)) as client:
+                    return (client.read_all(TOPIC, partition),)
+            except OSError as error:
+                raise AssertionError(str(error)) from error
+
+        log[TOPIC, partition] = wait_until(read, 30, f"{TOPIC}-{partition} is read")[0]
+    return log
+
+
+def segments(cluster: Cluster, partition: int) -> list[bytes]:
+    """What each broker's log of a partition holds on disk, without preallocated space."""
+    found = []
+    for broker in cluster.brokers:
+        directory = broker.data_dir / f"{TOPIC}-{partition}"
+        files: Iterable[Any] = sorted(directory.glob("*.log"))
+        found.append(b"".join(path.read_bytes().rstrip(b"\0") for path in files))
+    return found
+
+
+def assert_replicas_agree(cluster: Cluster, partitions: int) -> None:
+    """After all writers have ended, all replicas of a partition become the same bytes."""
+    for partition in range(partitions):
+
+        def same(partition: int = partition) -> bool:
+            found = segments(cluster, partition)
+            assert len(set(found)) == 1, f"{TOPIC}-{partition}: {[len(log) for log in found]} bytes"
+            return True
+
+        wait_until(same, 30, f"the replicas of {TOPIC}-{partition} are the same")

@@ -1,0 +1,561 @@
+"""Simulated brokers with logs: they follow, lead, change the in-sync replicas, and serve clients.
+
+Everything that decides is the broker's own: roles (``replication.partition``), truncation
+(``replication.following``), the high watermark (``_ext.log.replica_set``), who is in sync
+(``workers.io.in_sync``, ``hosting.isr_changes``) and the controller. Disks, links and clients are
+models. After each step is checked, by the names of the design:
+
+- I1 a record acknowledged with acks=all is in the log of every later leader, at its offset;
+- I2 what was below a high watermark stays what it was, and so is what consumers have seen;
+- I3 in one leader epoch one broker appends;
+- I4 a follower's log is a prefix of its leader's whenever its fetch is counted;
+- I5 the high watermark of a leader does not fall within its leader epoch.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from support.follower_entries import ATTACHED, PROGRESS, entry
+from support.simulated_cluster import Broker, SimulatedCluster
+
+from kbroker._ext.shared import session_times
+from kbroker._ext.shared.session_times import SessionTimes
+from kbroker.cluster.control_requests import LedPartition, PartitionKey
+from kbroker.errors import ErrorCode, WireError
+from kbroker.hosting.image import Changes
+from kbroker.hosting.isr_changes import IsrChanges
+from kbroker.ipc import calls
+from kbroker.ipc.calls import IsrAnswer, IsrState, StoppedReplica, WantedIsr
+from kbroker.ipc.pending import Pending, TooLate, run, within
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.metastore import paths
+from kbroker.metastore.settled import Fenced
+from kbroker.metastore.simulated import Faults
+from kbroker.metastore.store import StoreError, StoreFailed
+from kbroker.replication.following import (
+    LATEST,
+    EpochQuestion,
+    FollowedPartition,
+    OffsetQuestion,
+    Question,
+)
+from kbroker.replication.partition import Partition
+from kbroker.replication.truncation import EpochEnd
+from kbroker.storage.segments.leader_epochs import LeaderEpochs
+from kbroker.workers.io.in_sync import InSync
+
+MIN_IN_SYNC = 2
+LAG_MS = 3_000
+BACKOFF_MS = 300
+TURN_MS = 200
+FETCHED_MAX = 4
+CONTROLLER_PATIENCE_MS = 4_000
+IO_WORKER = Address(ProcessKind.IO_WORKER, 0)
+
+Record = tuple[int, str]  # leader epoch, value
+PartitionId = tuple[bytes, int]  # topic id, partition
+
+
+class MemoryEpochs(LeaderEpochs):
+    """Epochs that are on the same disk as the records."""
+
+    def __init__(self) -> None:
+        self._entries = []
+
+    def write(self) -> None:
+        """They are in memory."""
+
+
+class DiskLog:
+    """A replica on a disk, which outlives its broker. Stands for its appender, too."""
+
+    def __init__(self, number: int, key: PartitionKey) -> None:
+        self.key = key
+        self.name = f"{key[0]}-{key[1]} on {number}"
+        self.entries: list[Record] = []
+        self.epochs = MemoryEpochs()
+        self.high_watermark = 0
+        self.log_start_offset = 0
+        # As an appender, and as what waits for it to be committed.
+        self.appender = self.committed = self
+        self.replicas: Any = None
+        self.is_under_min_isr = self.is_maximal_under_min_isr = False
+
+    @property
+    def log_end_offset(self) -> int:
+        return len(self.entries)
+
+    def append(self, record: Record) -> int:
+        """The offset after it."""
+        self.epochs.assign(record[0], len(self.entries))
+        self.entries.append(record)
+        return len(self.entries)
+
+    def truncate_to(self, offset: int) -> int:
+        del self.entries[offset:]
+        self.epochs.truncate_from_end(offset)
+        self.high_watermark = min(self.high_watermark, len(self.entries))
+        return len(self.entries)
+
+    def restart_at(self, offset: int) -> None:
+        assert offset == 0, "records are never deleted here"
+        self.truncate_to(0)
+
+
+class Waiting(NamedTuple):
+    """A produce request with acks=all."""
+
+    end: int
+    record: Record
+
+
+class Replica:
+    """A replica of a process: its log with a role."""
+
+    def __init__(
+        self, broker_id: int, place: tuple[int, int], id_: PartitionId, log: DiskLog
+    ) -> None:
+        self.place = place
+        self.id = id_
+        self.log = log
+        self.partition = Partition(broker_id, MIN_IN_SYNC)
+        self.followed = FollowedPartition(log.name, log, BACKOFF_MS)  # type: ignore[arg-type]
+        self.waiting: list[Waiting] = []
+        self.is_asking = False
+
+
+class Told(NamedTuple):
+    """What the controller process tells the io worker of a replica."""
+
+    place: tuple[int, int]
+    id: PartitionId
+    partition: LedPartition
+
+
+class IoWorker:
+    """The io worker of a broker, with all its partitions; what InSync needs of it and its loop."""
+
+    def __init__(self, broker: ReplicatedBroker) -> None:
+        self.broker = broker
+        self.cluster = broker.replicated
+        self.rpc: Any = self
+        self.image: Any = self
+        self.config: Any = {"replica.lag.time.max.ms": LAG_MS}
+        self.isr_to_check: set[int] = set()
+        self.replicas: dict[tuple[int, int], Replica] = {}
+        times = SessionTimes(mmap.mmap(-1, session_times.region_size(1)))
+        loop: Any = self
+        self.in_sync = InSync(self, loop, times, broker_id=broker.number)
+        self.cluster.after(TURN_MS, self._turn)
+
+    @property
+    def brokers(self) -> Any:
+        return self.broker.hosting.metadata.brokers
+
+    # -- as the RPC and the loop of InSync --
+
+    def call(self, to: Any, operation: Any, request: Any) -> Pending[list[IsrAnswer]]:
+        assert operation is calls.ALTER_ISR
+        return run(self.broker.isr_changes.serve_alter(IO_WORKER, request))
+
+    def sleep(self, delay_ms: int) -> Pending[None]:
+        return self.cluster.sleep(delay_ms)
+
+    def admit_followers(self, slot: int) -> None:
+        """Followers are admitted by their next fetch."""
+
+    def touch(self, log: DiskLog) -> None:
+        """The high watermark may have risen."""
+        if not self.broker.is_alive:
+            return
+        replica = next(one for one in self.replicas.values() if one.log is log)
+        partition, end = replica.partition, log.log_end_offset
+        if not partition.leads:
+            return
+        found = end
+        if not partition.is_alone:
+            found = log.replicas.high_watermark(end, log.high_watermark, self.cluster.now_ms)
+        self.cluster.note_high_watermark(replica, found)
+        log.high_watermark = found
+        still = []
+        for waiting in replica.waiting:
+            if waiting.end > found:
+                still.append(waiting)
+            elif not partition.is_maximal_under_min_isr:
+                self.cluster.note_acknowledged(replica, waiting)
+        replica.waiting = still
+
+    # -- roles --
+
+    def take(self, told: Sequence[Told]) -> None:
+        for gone in self.replicas.keys() - {one.place for one in told}:
+            self._forget(gone)
+        for one in told:
+            replica = self.replicas.get(one.place)
+            if replica is None:
+                log = self.cluster.disk(self.broker.number, one.id, one.partition.key)
+                replica = Replica(self.broker.number, one.place, one.id, log)
+                self.replicas[one.place] = replica
+            self._take_role(replica, one.partition)
+        self.in_sync.end_turn()
+
+    def _forget(self, place: tuple[int, int]) -> None:
+        self.in_sync.stop(place[0])
+        del self.replicas[place]
+
+    def _take_role(self, replica: Replica, told: Any) -> None:
+        partition, log = replica.partition, replica.log
+        change = partition.take(told)
+        if change is None:
+            return
+        if change.began:
+            self.cluster.note_leader(replica, self.broker.number)
+            log.epochs.assign(partition.leader_epoch, log.log_end_offset)
+        if change.lost:
+            replica.waiting.clear()
+        log.is_under_min_isr = partition.is_under_min_isr
+        self.in_sync.take_role(replica.place[0], partition, log)  # type: ignore[arg-type]
+        followed = replica.followed
+        if not partition.leads and partition.leader >= 0:
+            if partition.leader_epoch > followed.leader_epoch:
+                followed.follow(partition.leader, partition.leader_epoch)
+        elif partition.leads:
+            self.touch(log)
+
+    # -- turns --
+
+    def _turn(self) -> None:
+        if not self.broker.is_alive:
+            return
+        now = self.cluster.now_ms
+        for replica in list(self.replicas.values()):
+            self._follow(replica, now)
+        self.in_sync.tick(now)
+        self.in_sync.end_turn()
+        self.cluster.after(self.cluster.random.randint(1, TURN_MS), self._turn)
+
+    def _follow(self, replica: Replica, now: int) -> None:
+        followed, partition = replica.followed, replica.partition
+        if partition.leads or partition.leader < 0 or replica.is_asking:
+            return
+        followed.resume(now)
+        if followed.asks and followed.question is not None:
+            self._ask(replica, followed.question)
+        elif followed.is_fetching:
+            self._fetch(replica)
+
+    def _send(
+        self,
+        replica: Replica,
+        serve: Callable[[IoWorker], Any],
+        then: Callable[[Any], None],
+    ) -> None:
+        """Have the leader serve something, and take its response if it still matters."""
+        cluster, epoch = self.cluster, replica.followed.leader_epoch
+        leader = cluster.brokers[replica.followed.leader]
+        replica.is_asking = True
+
+        def arrive() -> None:
+            lost = not leader.is_alive or cluster.random.random() < cluster.responses_lost
+            response = serve(leader.io) if leader.is_alive else None
+            cluster.after(cluster.delay_ms(), lambda: ended(None if lost else response))
+
+        def ended(response: Any) -> None:
+            replica.is_asking = False
+            if not self.broker.is_alive or self.replicas.get(replica.place) is not replica:
+                return
+            if replica.partition.leads or replica.followed.leader_epoch != epoch:
+                return
+            if response is None:
+                replica.followed.pause(cluster.now_ms, "the connection was lost")
+            else:
+                then(response)
+
+        cluster.after(cluster.delay_ms(), arrive)
+
+    def _ask(self, replica: Replica, question: Question) -> None:
+        followed, epoch = replica.followed, replica.followed.leader_epoch
+
+        def then(response: tuple[int, Any]) -> None:
+            error, found = response
+            if isinstance(question, EpochQuestion):
+                followed.on_epoch_end(error, found, self.cluster.now_ms)
+            else:
+                followed.on_offset(error, found, self.cluster.now_ms)
+
+        self._send(replica, lambda leader: leader.serve_question(replica.id, epoch, question), then)
+
+    def _fetch(self, replica: Replica) -> None:
+        log, epoch = replica.log, replica.followed.leader_epoch
+        offset, before = log.log_end_offset, list(log.entries)
+        me = self.broker.number
+
+        def then(response: tuple[int, list[Record], int]) -> None:
+            error, records, high_watermark = response
+            if error:
+                replica.followed.on_fetch_error(error, self.cluster.now_ms)
+            elif replica.followed.is_fetching and log.log_end_offset == offset:
+                for record in records:
+                    log.append(record)
+                log.high_watermark = min(high_watermark, log.log_end_offset)
+                if records:
+                    self._fetch(replica)
+
+        self._send(
+            replica, lambda leader: leader.serve_fetch(replica.id, me, epoch, offset, before), then
+        )
+
+    # -- as a leader --
+
+    def _led(self, id_: PartitionId, leader_epoch: int) -> tuple[Replica | None, int]:
+        """A replica that leads in that epoch, or an error code."""
+        found = next((one for one in self.replicas.values() if one.id == id_), None)
+        if found is None:
+            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not found.partition.leads:
+            return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if leader_epoch != found.partition.leader_epoch:
+            is_old = leader_epoch < found.partition.leader_epoch
+            old, new = ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH
+            return None, old if is_old else new
+        return found, 0
+
+    def serve_question(
+        self, id_: PartitionId, leader_epoch: int, question: Question
+    ) -> tuple[int, Any]:
+        led, error = self._led(id_, leader_epoch)
+        if led is None:
+            return error, EpochEnd(-1, -1) if isinstance(question, EpochQuestion) else -1
+        end = led.log.log_end_offset
+        if isinstance(question, OffsetQuestion):
+            return 0, end if question.timestamp == LATEST else 0
+        return 0, EpochEnd(*(led.log.epochs.end_offset_for(question.epoch, end) or (-1, -1)))
+
+    def serve_fetch(
+        self, id_: PartitionId, replica_id: int, leader_epoch: int, offset: int, log: list[Record]
+    ) -> tuple[int, list[Record], int]:
+        """log: the follower's when it sent this."""
+        led, error = self._led(id_, leader_epoch)
+        if led is None:
+            return error, [], -1
+        end = led.log.log_end_offset
+        if offset > end:
+            return ErrorCode.OFFSET_OUT_OF_RANGE, [], -1
+        now = self.cluster.now_ms
+        said = entry(
+            replica_id, offset, seen=end, at_ms=now, leader_epoch=leader_epoch,
+            flags=ATTACHED | PROGRESS,
+        )  # fmt: skip
+        self.cluster.after(
+            self.cluster.random.randint(0, 20), lambda: self._count(led, leader_epoch, log, said)
+        )
+        return 0, led.log.entries[offset : offset + FETCHED_MAX], led.log.high_watermark
+
+    def _count(self, led: Replica, leader_epoch: int, log: list[Record], said: bytes) -> None:
+        """The progress has come from the network process."""
+        partition, now = led.partition, self.cluster.now_ms
+        if not self.broker.is_alive or not partition.leads or led.log.replicas is None:
+            return
+        if self.replicas.get(led.place) is not led:
+            return
+        if partition.leader_epoch == leader_epoch:
+            assert led.log.entries[: len(log)] == log, "I4: the follower's log is no prefix"
+        has_moved, is_to_check = led.log.replicas.note_entry(said, 0, led.log.high_watermark, now)
+        if has_moved:
+            self.touch(led.log)
+        if is_to_check:
+            self.isr_to_check.add(led.place[0])
+            self.in_sync.end_turn()
+
+    def produce(self, replica: Replica, value: str) -> None:
+        """A client writes with acks=all."""
+        partition = replica.partition
+        if partition.is_under_min_isr:
+            return
+        record = partition.leader_epoch, value
+        self.cluster.note_append(replica, self.broker.number)
+        replica.waiting.append(Waiting(replica.log.append(record), record))
+        self.touch(replica.log)
+
+
+class Controllers:
+    """The way of one broker to whoever is the controller."""
+
+    def __init__(self, broker: ReplicatedBroker) -> None:
+        self._broker = broker
+        self._cluster = broker.replicated
+
+    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrAnswer]]:
+        return run(self._alter(wanted))
+
+    async def _alter(self, wanted: Sequence[WantedIsr]) -> list[IsrAnswer]:
+        cluster, me = self._cluster, self._broker
+        await cluster.sleep(cluster.delay_ms())
+        office = cluster.in_office()
+        if office is None or office.duties is None or not me.is_alive:
+            raise WireError(ErrorCode.NOT_CONTROLLER, "nobody is the controller")
+        asked = office.duties.in_sync.alter(me.number, me.hosting.broker_epoch, wanted)
+        try:
+            answers = await within(asked, cluster.sleep(CONTROLLER_PATIENCE_MS))
+        except (TooLate, Fenced, StoreError, StoreFailed) as error:
+            raise WireError(ErrorCode.NETWORK_EXCEPTION, "no response") from error
+        await cluster.sleep(cluster.delay_ms())
+        if cluster.random.random() < cluster.responses_lost:
+            raise WireError(ErrorCode.NETWORK_EXCEPTION, "the response was lost")
+        return answers
+
+    def read_isr(self, keys: Sequence[PartitionKey]) -> Pending[list[IsrState | None]]:
+        return run(self._read(keys))
+
+    async def _read(self, keys: Sequence[PartitionKey]) -> list[IsrState | None]:
+        await self._cluster.sleep(self._cluster.delay_ms())
+        found: list[IsrState | None] = []
+        for key in keys:
+            path = paths.partition_state(*key)
+            if self._cluster.tree.exists(path) is None:
+                found.append(None)
+                continue
+            node = self._cluster.tree.get(path)
+            found.append(IsrState(*paths.decode_partition_state(node.data), node.stat.version))
+        return found
+
+
+class ReplicatedBroker(Broker):
+    """A broker with an io worker."""
+
+    def __init__(self, cluster: ReplicatedCluster, number: int) -> None:
+        self.replicated = cluster
+        self._last_told_ms = 0
+        super().__init__(cluster, number)
+        self.isr_changes = IsrChanges(
+            number, self.hosting.replicas, Controllers(self), cluster.sleep
+        )
+        self.io = IoWorker(self)
+
+    def publish(self, changes: Changes = Changes()) -> Pending[dict[str, int]]:
+        """The io worker hears of it later, in order."""
+        super().publish(changes)
+        cluster, told = self.replicated, self._told()
+        outcome: Pending[dict[str, int]] = Pending()
+        self._last_told_ms = max(self._last_told_ms, cluster.now_ms + cluster.delay_ms())
+
+        def arrive() -> None:
+            if self.is_alive:
+                self.io.take(told)
+                outcome.resolve({})
+
+        cluster.after(self._last_told_ms - cluster.now_ms, arrive)
+        return outcome
+
+    def _told(self) -> list[Told]:
+        found = []
+        for replica in self.hosting.replicas:
+            topic = self.hosting.replicas.topic(replica.told.topic)
+            assert topic is not None
+            id_ = topic.topic_id, replica.told.partition
+            found.append(Told((replica.slot, replica.slot_incarnation), id_, replica.told))
+        return found
+
+    async def stop_replicas(self, replicas: Sequence[StoppedReplica]) -> None:
+        await super().stop_replicas(replicas)
+        for one in replicas:
+            place = one.slot, one.slot_incarnation
+            gone = self.io.replicas.get(place)
+            if gone is not None:
+                self.io._forget(place)
+                self.replicated.disks.pop((self.number, gone.id), None)
+                # Its topic is deleted: nothing is promised any more.
+                self.replicated.acknowledged.pop(gone.id, None)
+                self.replicated.deleted.add(gone.id)
+
+
+class ReplicatedCluster(SimulatedCluster):
+    """Brokers with disks, and what has been promised to clients."""
+
+    brokers: list[Any]
+
+    def __init__(self, seed: int, faults: Faults, responses_lost: float = 0.05) -> None:
+        self.disks: dict[tuple[int, PartitionId], DiskLog] = {}
+        self.appenders: dict[tuple[PartitionId, int], int] = {}
+        self.high_watermarks: dict[tuple[PartitionId, int, int], int] = {}
+        self.seen: dict[PartitionId, list[Record]] = {}
+        self.acknowledged: dict[PartitionId, dict[int, Record]] = {}
+        self.deleted: set[PartitionId] = set()
+        self.written = 0
+        super().__init__(seed, faults, responses_lost)
+
+    def start(self, number: int) -> Broker:
+        """Of what a disk has, the high watermark is older than the rest."""
+        for (where, _), log in self.disks.items():
+            if where == number:
+                log.high_watermark = self.random.randint(0, log.high_watermark)
+                log.replicas = None
+        return ReplicatedBroker(self, number)
+
+    def disk(self, number: int, id_: PartitionId, key: PartitionKey) -> DiskLog:
+        return self.disks.setdefault((number, id_), DiskLog(number, key))
+
+    # -- clients --
+
+    def produce(self) -> None:
+        """Write to some partition that some broker believes to lead."""
+        led = [
+            (broker.io, replica)
+            for broker in self.brokers
+            for replica in broker.io.replicas.values()
+            if replica.partition.leads
+        ]
+        if led:
+            io, replica = self.random.choice(led)
+            self.written += 1
+            io.produce(replica, f"v{self.written}")
+
+    # -- checks --
+
+    def note_leader(self, replica: Replica, number: int) -> None:
+        log = replica.log
+        for offset, record in self.acknowledged.get(replica.id, {}).items():
+            assert log.entries[offset : offset + 1] == [record], (
+                f"I1: {record} at {offset} was acknowledged; broker {number} leads "
+                f"{log.name} in epoch {replica.partition.leader_epoch} without it"
+            )
+
+    def note_append(self, replica: Replica, number: int) -> None:
+        place = replica.id, replica.partition.leader_epoch
+        assert self.appenders.setdefault(place, number) == number, f"I3: {place}"
+
+    def note_high_watermark(self, replica: Replica, offset: int) -> None:
+        log = replica.log
+        place = *replica.id, replica.partition.leader_epoch
+        assert offset >= self.high_watermarks.get((replica.id, place[2], id(replica)), 0), "I5"
+        self.high_watermarks[replica.id, place[2], id(replica)] = offset
+        if replica.id in self.deleted:
+            return
+        seen = self.seen.setdefault(replica.id, [])
+        both = min(len(seen), offset)
+        assert seen[:both] == log.entries[:both], f"I2: {log.name} has other records below {both}"
+        seen.extend(log.entries[len(seen) : offset])
+
+    def note_acknowledged(self, replica: Replica, waiting: Waiting) -> None:
+        if replica.id not in self.deleted:
+            self.acknowledged.setdefault(replica.id, {})[waiting.end - 1] = waiting.record
+
+    def unfinished(self) -> list[str]:
+        """Partitions whose replicas are not all in sync with the same records, all committed."""
+        found = []
+        for broker in self.brokers:
+            for replica in broker.io.replicas.values():
+                partition, log = replica.partition, replica.log
+                if not partition.leads:
+                    continue
+                others = [self.disks.get((b, replica.id)) for b in partition.replicas]
+                if (
+                    len(partition.isr) != len(partition.replicas)
+                    or log.high_watermark != log.log_end_offset
+                    or any(one is None or one.entries != log.entries for one in others)
+                ):
+                    found.append(f"{log.name}: {partition.isr} of {partition.replicas}")
+        return found
