@@ -9,6 +9,7 @@ in ``.cache``; ZooKeeper comes with those of Kafka 2.7.
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -106,6 +107,11 @@ class Server:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
     def stop(self) -> None:
         self._end(signal.SIGTERM)
 
@@ -186,6 +192,23 @@ class Kafka27(Kafka):
         self.config.setdefault("broker.id", "0")
         connect = zookeeper if isinstance(zookeeper, str) else zookeeper.bootstrap
         self.config["zookeeper.connect"] = connect
+
+    def verified_replicas(self, topic: str) -> str:
+        """What Kafka's tool says first after it has compared the replicas of a topic."""
+        command = self.java(
+            "kafka.tools.ReplicaVerificationTool",
+            "--broker-list", self.bootstrap, "--topic-white-list", topic,
+            "--report-interval-ms", "100",
+        )  # fmt: skip
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tool:
+            assert tool.stdout is not None
+            try:
+                for line in tool.stdout:
+                    if found := re.search(r"max lag is \d+", line):
+                        return found[0]
+            finally:
+                tool.kill()
+        raise AssertionError("ReplicaVerificationTool ended without a report")
 
 
 class Kafka39(Kafka):

@@ -22,6 +22,7 @@ from kazoo.client import KazooClient
 from support.zookeeper import skip_without_zookeeper
 
 from kbroker.testing import Broker, wait_until, zookeeper
+from kbroker.testing.broker import COMMAND
 from kbroker.testing.cluster import membership
 
 T = TypeVar("T")
@@ -62,6 +63,14 @@ class MixedCluster:
             directory=self.home / f"kbroker-{number}",
             log_dirs=self.log_dir(number),
         )
+        return self._start(number, broker)
+
+    def replace(self, number: int, kafka: Kafka27) -> Broker:
+        """A kbroker, started with the file of settings of a Kafka that was stopped."""
+        command = [*COMMAND, "-c", str(kafka.properties)]
+        same = ("listeners", "log.dirs", "zookeeper.connect", "broker.id")
+        settings = {name: kafka.config[name] for name in same}
+        broker = Broker(settings, directory=self.home / f"replacement-{number}", command=command)
         return self._start(number, broker)
 
     def _start(self, number: int, member: T) -> T:
@@ -190,16 +199,18 @@ class MixedCluster:
         directory = self.log_dir(number) / f"{topic}-{partition}"
         return min(directory.glob("*.log"), default=directory / f"{0:020}.log")
 
-    def assert_same_logs(self, topic: str, partition: int = 0) -> None:
-        """All members have the same bytes once followers have caught up; a follower may begin
-        segments elsewhere."""
+    def log_bytes(self, number: int, topic: str, partition: int = 0) -> bytes:
+        """All that a member has."""
+        directory = self.log_dir(number) / f"{topic}-{partition}"
+        return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
 
-        def log(number: int) -> bytes:
-            directory = self.log_dir(number) / f"{topic}-{partition}"
-            return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+    def assert_same_logs(self, topic: str, among: Iterable[int] = ()) -> None:
+        """These members, by default all, have the same bytes once followers have caught up; a
+        follower may begin segments elsewhere."""
+        numbers = set(among) or set(self.members)
 
         def agree() -> bool:
-            first, *others = map(log, self.members)
+            first, *others = (self.log_bytes(number, topic) for number in numbers)
             assert all(other == first for other in others), f"{len(first)}, {[*map(len, others)]}"
             return len(first) > 0
 

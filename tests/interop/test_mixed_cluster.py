@@ -95,6 +95,30 @@ def test_kbroker_follows_a_partition_that_kafka_leads(
     cluster.wait_ready()
 
 
+def test_kafka_follows_a_partition_that_kbroker_leads(
+    cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
+) -> None:
+    """Through deaths of the leader's processes; and what was acknowledged by both is read from
+    Kafka when kbroker is gone."""
+    cluster.create(topic, {0: [KBROKER, KAFKA]}, min_insync_replicas="2", segment_bytes="4000")
+    waited(lambda: cluster.isr(topic) == {KAFKA, KBROKER}, "Kafka is in sync")
+
+    write(kafka.bootstrap, topic, texts(100, "a"), linger_ms=0, batch_size=200)
+    for kind, index in (("io", 0), ("network", 1), ("io", 1), ("network", 0)):
+        kbroker.kill(kind, index)
+    write(kafka.bootstrap, topic, texts(100, "b"), linger_ms=0, batch_size=200)
+    assert kafka.verified_replicas(topic) == "max lag is 0"
+
+    cluster.assert_same_logs(topic)
+    kbroker.stop()
+    waited(lambda: cluster.leader(topic) == KAFKA, "Kafka leads")
+    assert read(kafka.bootstrap, topic, 200) == texts(100, "a") + texts(100, "b")
+    kbroker.start()
+    waited(lambda: cluster.isr(topic) == {KAFKA, KBROKER}, "kbroker is in sync again")
+    write(kafka.bootstrap, topic, texts(100, "c"), linger_ms=0, batch_size=200)
+    cluster.assert_same_logs(topic)
+
+
 def test_controllers_of_both_kinds_take_over_from_each_other_while_clients_continue(
     cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
 ) -> None:
@@ -102,7 +126,8 @@ def test_controllers_of_both_kinds_take_over_from_each_other_while_clients_conti
     cluster.create(topic, {0: [KAFKA], 1: [KBROKER]})
     before = leaders(kbroker.bootstrap, topic)
     with Writing(cluster.bootstrap, topic, partitions=2) as writing:
-        for number in (KBROKER, KAFKA, KBROKER):
+        first = cluster.controller or KAFKA
+        for number in (KAFKA + KBROKER - first, first):
             cluster.have_control(number)
             writing.wait_for_more(20)
     waited(lambda: leaders(kafka.bootstrap, topic) == before, "all lead what they led")
@@ -124,3 +149,32 @@ def test_kafka_joins_a_cluster_that_kbroker_controls(
     assert read(kbroker.bootstrap, topic, 40, 2) == expected
     cluster.delete(topic)
     waited(lambda: not cluster.log_path(KAFKA, topic).parent.exists(), "Kafka has renamed its log")
+
+
+def test_member_is_replaced_in_place_by_kbroker_and_back(
+    cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
+) -> None:
+    """On the same directories, with the same file of settings."""
+    cluster.create(topic, {0: [KAFKA, KBROKER]}, min_insync_replicas="2")
+    waited(lambda: cluster.isr(topic) == {KAFKA, KBROKER}, "both are in sync")
+    write(kafka.bootstrap, topic, texts(100, "a"))
+
+    kafka.stop()
+    replacement = cluster.replace(KAFKA, kafka)
+    waited(lambda: cluster.isr(topic) == {KAFKA, KBROKER}, "the replacement is in sync")
+    write(replacement.bootstrap, topic, texts(100, "b"))
+    assert read(replacement.bootstrap, topic, 200) == texts(100, "a") + texts(100, "b")
+    cluster.assert_same_logs(topic)
+
+    assert replacement.stop() == 0
+    cluster.members[KAFKA] = kafka
+    kafka.start()
+    waited(lambda: cluster.isr(topic) == {KAFKA, KBROKER}, "Kafka is in sync")
+    write(kbroker.bootstrap, topic, texts(100, "c"))
+    cluster.assert_same_logs(topic)
+    kbroker.stop()
+    waited(lambda: cluster.leader(topic) == KAFKA, "Kafka leads")
+    expected = [*texts(100, "a"), *texts(100, "b"), *texts(100, "c")]
+    assert read(kafka.bootstrap, topic, 300) == expected
+    kbroker.start()
+    cluster.wait_ready()

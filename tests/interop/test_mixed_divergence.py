@@ -1,0 +1,86 @@
+"""Followers with more records than the next leader: what was never committed is removed,
+and all replicas are the same in the end.
+
+Four brokers take long to start:
+``python -m pytest -m slow tests/interop/test_mixed_divergence.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from interop.kafka_servers import Kafka27
+from interop.mixed import MixedCluster, read, texts, waited, write
+
+from kbroker.testing import Broker, processes
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]
+
+KAFKAS, KBROKERS = (1, 3), (2, 4)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
+    settings = {"auto.leader.rebalance.enable": "false"}
+    with MixedCluster(tmp_path_factory.mktemp("cluster"), settings) as started:
+        for number in KAFKAS:
+            started.kafka(number)
+        for number in KBROKERS:
+            started.kbroker(number)
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def clean_log() -> None:
+    """The broker that other tests of this folder share is not needed."""
+
+
+def signal_all(member: Kafka27 | Broker, number: int) -> None:
+    pids = [member.pid]
+    if isinstance(member, Broker):
+        pids += processes.child_pids(member.pid)
+    for pid in pids:
+        os.kill(pid, number)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "follower"),
+    [(1, 3, 2), (2, 4, 1), (1, 4, 2), (2, 3, 4)],
+    ids=["kbroker-from-kafka", "kafka-from-kbroker", "kbroker-from-kbroker", "from-kafka-2"],
+)
+def test_follower_removes_what_the_next_leader_never_had(
+    cluster: MixedCluster, first: int, second: int, follower: int
+) -> None:
+    """The second stands still while the first leads and the follower follows; then the first is
+    killed, and the second is the leader."""
+    topic = f"d{first}{second}{follower}"
+    cluster.create(topic, {0: [first, second, follower]})
+    replicas = {first, second, follower}
+    waited(lambda: cluster.isr(topic) == replicas, "all are in sync")
+    members = cluster.members
+    write(members[first].bootstrap, topic, texts(50, "a"))
+    cluster.assert_same_logs(topic, among=replicas)
+    committed = cluster.log_bytes(second, topic)
+
+    signal_all(members[second], signal.SIGSTOP)
+    write(members[first].bootstrap, topic, texts(50, "lost"), acks=1)
+    waited(
+        lambda: cluster.log_bytes(follower, topic) == cluster.log_bytes(first, topic) > committed,
+        "the follower has more",
+    )
+    killed = members[first]
+    killed.kill() if isinstance(killed, Kafka27) else killed.kill_all()
+    signal_all(members[second], signal.SIGCONT)
+
+    waited(lambda: cluster.leader(topic) == second, "the second leads")
+    cluster.wait_ready()
+    write(members[second].bootstrap, topic, texts(50, "b"))
+    assert cluster.log_bytes(second, topic).startswith(committed)
+    cluster.assert_same_logs(topic, among={second, follower})
+    killed.start()
+    waited(lambda: cluster.isr(topic) == replicas, "all are in sync again")
+    cluster.assert_same_logs(topic, among=replicas)
+    assert read(members[follower].bootstrap, topic, 100) == texts(50, "a") + texts(50, "b")
