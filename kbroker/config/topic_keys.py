@@ -198,7 +198,7 @@ _KEYS = (
     _key("segment.ms", LONG, 7 * DAY_MS, low=1,
          server_keys=(("log.roll.ms", 1), ("log.roll.hours", HOUR_MS)),
          doc="Age at which the active segment is rolled even if it is not full."),
-    _key("unclean.leader.election.enable", BOOLEAN, False, status=LATER,
+    _key("unclean.leader.election.enable", BOOLEAN, False,
          server_keys="unclean.leader.election.enable",
          doc="Whether a replica that is not in sync may become leader when no other is left."),
 )

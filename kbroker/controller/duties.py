@@ -7,11 +7,13 @@ queue.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from kbroker.cluster.control_requests import NO_LEADER, PartitionKey
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.brokers import BrokerChanges
+from kbroker.controller.configs import ConfigsChanged
 from kbroker.controller.isr_requests import IsrRequests
 from kbroker.controller.leader_balance import LeaderBalance
 from kbroker.controller.leader_elections import LeaderElections
@@ -78,9 +80,27 @@ class Duties:
 
     async def settle_all(self) -> None:
         """Elect leaders for all partitions without one, including new partitions."""
+        await self._settle(self.writes.state.keys())
+
+    def configs_changed(self, changed: ConfigsChanged) -> None:
+        """Unclean leader election may be enabled now, for topics that have no leader."""
+        state = self.writes.state
+        topics = [state.topic(name) for name in changed.topics]
+        if changed.brokers:
+            topics = list(state.topics())
+        names = [topic.name for topic in topics if topic and self.writes.is_unclean(topic)]
+        leaderless = [key for key in state.keys_of(names) if self._is_leaderless(key)]
+        if leaderless:
+            self.writes.put(lambda: self._settle(leaderless))
+
+    def _is_leaderless(self, key: PartitionKey) -> bool:
+        partition = self.writes.state.partition(key)
+        return partition is not None and partition.leader == NO_LEADER
+
+    async def _settle(self, keys: Iterable[PartitionKey]) -> None:
         batch = self.writes.batch()
         try:
-            await self.writes.settle(self.writes.state.keys(), batch)
+            await self.writes.settle(keys, batch)
         finally:
             self.writes.send(batch)
 

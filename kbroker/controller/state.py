@@ -255,6 +255,12 @@ class ClusterState:
             for number in range(len(topic.partitions)):
                 yield topic.name, number
 
+    def keys_of(self, names: Iterable[str]) -> Iterator[PartitionKey]:
+        """Every partition of these topics."""
+        for name in names:
+            for number in range(len(self._topics[name].partitions)):
+                yield name, number
+
     def keys_on(self, broker_ids: Iterable[int]) -> list[PartitionKey]:
         """The partitions that have a replica on one of these brokers."""
         brokers = set(broker_ids)

@@ -21,6 +21,7 @@ from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.config_admin import ConfigAdmin
+from kbroker.controller.configs import ConfigsChanged
 from kbroker.controller.duties import Duties
 from kbroker.controller.events import EventQueue
 from kbroker.controller.membership import Registration
@@ -122,7 +123,7 @@ class ControllerWorker(Worker):
             self.config,
             context.runtime_dir,
         )
-        self.stored_configs.changed = self.configs.changed
+        self.stored_configs.changed = self._configs_changed
         self._serve()
         if self.store.fd is not None:
             self.add_reader(self.store.fd, self.store.drain)
@@ -149,6 +150,11 @@ class ControllerWorker(Worker):
             self.sleep,
             is_shared=self.store.is_shared,
         )
+
+    def _configs_changed(self, changed: ConfigsChanged) -> None:
+        self.configs.changed(changed)
+        if self.office.present is not None:
+            self.office.present.duties.configs_changed(changed)
 
     def _settings_read(self, outcome: Pending[None]) -> None:
         """Logs are opened with their settings: there is no office, and no image, before them."""

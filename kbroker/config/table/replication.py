@@ -49,7 +49,7 @@ REPLICATION = (
         doc=
             "Threads that move replicas between data directories. Each io worker has one thread "
             "for the replicas it owns."),
-    Key("unclean.leader.election.enable", BOOLEAN, False, HIGH, dynamic=CLUSTER_WIDE, status=LATER,
+    Key("unclean.leader.election.enable", BOOLEAN, False, HIGH, dynamic=CLUSTER_WIDE,
         doc=
             "Whether a replica that is not in sync may become leader when no other is left. This "
             "loses records but keeps the partition available."),

@@ -11,6 +11,7 @@ from kbroker.cluster.control_requests import (
     LeaderAndIsr,
     UpdateMetadata,
 )
+from kbroker.controller.configs import ConfigsChanged
 from kbroker.controller.partition_writes import GROUP
 from kbroker.controller.state import PartitionState
 from kbroker.errors import ErrorCode
@@ -99,6 +100,27 @@ def test_unclean_election_only_where_the_topic_allows_it(cluster: Controlled) ->
     cluster.leave(0)
     cluster.settle()
     assert cluster.stored("u") == (1, 1, [1])
+
+
+@pytest.mark.parametrize("of_topic", [True, False])
+def test_unclean_election_that_is_enabled_later_is_held_then(
+    cluster: Controlled, of_topic: bool
+) -> None:
+    """As in Kafka: an operator who enables it waits for the partition."""
+    cluster.leave(1, 2)
+    cluster.settle()
+    cluster.leave(0)
+    cluster.register(1)
+    cluster.settle()
+    assert cluster.stored()[0] == -1
+    enabled = {"unclean.leader.election.enable": "true"}
+    changed = ConfigsChanged({"t": enabled}) if of_topic else ConfigsChanged(brokers={"0": enabled})
+    cluster.state.configs.enter(changed)
+    cluster.settings["unclean.leader.election.enable"] = not of_topic
+    cluster.duties.configs_changed(ConfigsChanged({"none": enabled}))
+    cluster.duties.configs_changed(changed)
+    cluster.settle()
+    assert (cluster.stored()[0], cluster.stored()[2]) == (1, [1])
 
 
 def test_other_endpoints_are_told_to_all(cluster: Controlled) -> None:

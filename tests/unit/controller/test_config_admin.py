@@ -115,17 +115,17 @@ def test_changed_setting_without_effect_is_told_in_the_log_once(
         assert result.error == 0, result
 
     change(BROKER, "", ("background.threads", "7"), ("log.cleaner.threads", "2"))
-    change(TOPIC, "t", ("unclean.leader.election.enable", "true"), ("retention.ms", "5"))
-    change(TOPIC, "t", ("unclean.leader.election.enable", "true"), ("retention.ms", "6"))
+    change(TOPIC, "t", ("remote.log.copy.disable", "true"), ("retention.ms", "5"))
+    change(TOPIC, "t", ("remote.log.copy.disable", "true"), ("retention.ms", "6"))
 
     told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert [text.partition(" has no effect")[0] for text in told] == [
         "broker default: background.threads=7",
-        "topic t: unclean.leader.election.enable=true",
+        "topic t: remote.log.copy.disable=true",
     ]
     named = [r.getMessage() for r in caplog.records if r.levelname == "INFO"]
     assert named == [
         "settings of broker default: background.threads, log.cleaner.threads for User:alice",
-        *["settings of topic t: retention.ms, unclean.leader.election.enable for User:alice"] * 2,
+        *["settings of topic t: remote.log.copy.disable, retention.ms for User:alice"] * 2,
     ]
     file.close()

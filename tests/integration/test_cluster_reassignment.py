@@ -1,0 +1,117 @@
+"""Partitions of three real brokers get other replicas while the controller is replaced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+from kazoo.client import KazooClient
+
+from kbroker.metastore import paths
+from kbroker.testing import wait_until
+from kbroker.testing.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+
+RECORDS = [b"%d" % number for number in range(100)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def store(cluster: Cluster) -> Iterator[KazooClient]:
+    client = KazooClient(cluster.zookeeper_connect)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def create(cluster: Cluster, name: str, assignment: dict[int, list[int]]) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    admin.create_topics([NewTopic(name, -1, -1, replica_assignments=assignment)])
+    admin.close()
+
+
+def document(store: KazooClient, path: str) -> Any:
+    return json.loads(store.get(path)[0])
+
+
+def read(cluster: Cluster, topic: str) -> list[bytes]:
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
+    consumer.assign([TopicPartition(topic, 0)])
+    found: list[bytes] = []
+
+    def all_read() -> bool:
+        for records in consumer.poll(500).values():
+            found.extend(record.value for record in records)
+        return len(found) >= len(RECORDS)
+
+    wait_until(all_read, 60, "all records are read")
+    consumer.close()
+    return found
+
+
+def test_next_controller_continues_a_reassignment(cluster: Cluster, store: KazooClient) -> None:
+    """The new replica's broker is down when it begins; only ZooKeeper knows of it then."""
+    controller = cluster.controller
+    leader, target = (number for number in range(3) if number != controller)
+    create(cluster, "moved", {0: [leader]})
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all")
+    for sent in [producer.send("moved", value, partition=0) for value in RECORDS]:
+        sent.get(60)
+    producer.close()
+    cluster.brokers[target].stop()
+    store.create(paths.REASSIGN_PARTITIONS, paths.encode_reassignment({("moved", 0): [target]}))
+    wait_until(
+        lambda: document(store, paths.topic("moved"))["adding_replicas"] == {"0": [target]},
+        60,
+        "it has begun",
+    )
+
+    cluster.kill(controller)
+    wait_until(lambda: cluster.brokers[leader].running and cluster.controller == leader, 60)
+    cluster.brokers[target].start()
+
+    wait_until(
+        lambda: document(store, paths.topic("moved"))["partitions"] == {"0": [target]},
+        90,
+        "it is complete",
+    )
+    state = document(store, paths.partition_state("moved", 0))
+    assert (state["leader"], state["isr"]) == (target, [target])
+    wait_until(lambda: store.exists(paths.REASSIGN_PARTITIONS) is None, 30, "the node is gone")
+    wait_until(
+        lambda: not list(cluster.brokers[leader].data_dir.glob("moved-0")), 30, "the log is deleted"
+    )
+    cluster.start()
+    assert read(cluster, "moved") == RECORDS
+
+
+def test_settings_take_effect_on_brokers_that_were_not_asked(cluster: Cluster) -> None:
+    create(cluster, "small", {number: [number] for number in range(3)})
+    admin = KafkaAdminClient(bootstrap_servers=cluster.brokers[1].bootstrap)
+    setting = {"max.message.bytes": "1000"}
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "small", setting)])
+    admin.close()
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, retries=0)
+
+    def is_rejected(number: int) -> bool:
+        try:
+            producer.send("small", bytes(2000), partition=number).get(30)
+        except Exception as error:
+            assert type(error).__name__ in ("MessageSizeTooLargeError", "RecordTooLargeError")
+            return True
+        return False
+
+    for number in range(3):
+        wait_until(lambda number=number: is_rejected(number), 30, f"broker {number} knows")
+    producer.close()
