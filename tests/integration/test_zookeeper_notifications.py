@@ -85,8 +85,9 @@ def test_failed_log_directory_has_others_lead_the_partitions_in_it(
         create(first)
         held = [state(store, number) for number in range(PARTITIONS)]
         led = {number for number, one in enumerate(held) if one["leader"] == 2}
-        lost = {number for number in led if (bad / f"{TOPIC}-{number}").is_dir()}
-        assert lost and led - lost
+        in_bad = {n for n in range(PARTITIONS) if (bad / f"{TOPIC}-{n}").is_dir()}
+        lost, followed = in_bad & led, in_bad - led
+        assert lost and led - lost and followed
 
         control.arm(1)
         with closing(KafkaProducer(bootstrap_servers=first.bootstrap, acks=1)) as producer:
@@ -96,7 +97,11 @@ def test_failed_log_directory_has_others_lead_the_partitions_in_it(
         wait_until(
             lambda: all(state(store, number)["leader"] == 1 for number in lost), 30, "another leads"
         )
-        assert all(state(store, number)["isr"] == [1] for number in lost)
+        wait_until(
+            lambda: all(state(store, number)["isr"] == [1] for number in lost | followed),
+            30,
+            "nothing in the directory is in sync",
+        )
         assert all(state(store, number)["leader_epoch"] == 0 for number in led - lost)
         wait_until(
             lambda: not store.get_children("/log_dir_event_notification"), 30, "it is deleted"
