@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kbroker._ext.shared.partition_table import PartitionTable
-from kbroker.cluster.control_requests import PartitionKey
+from kbroker.cluster.control_requests import LiveBroker, PartitionKey
 from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence
 from kbroker.controller.membership import present_controller
@@ -18,6 +18,7 @@ from kbroker.hosting.offline_replicas import OfflineReplicas
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore.settled import SettledStore
 from kbroker.peers.controller_link import ControllerLink
+from kbroker.peers.link import LinkFailed
 from kbroker.peers.links import Links, control_listener
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
@@ -25,6 +26,7 @@ from kbroker.workers.active_controllers import ActiveControllers
 from kbroker.workers.base import ProcessContext, now_ms
 from kbroker.workers.controller_server import ControllerServer
 from kbroker.workers.leaving import Leaving
+from kbroker.workers.office import Office
 from kbroker.workers.stored_isr import StoredIsr
 
 
@@ -35,6 +37,7 @@ class Process(Protocol):
     config: BrokerConfig
     hosting: Hosting
     links: Links
+    office: Office
     own_store: SettledStore
     controller_server: ControllerServer
 
@@ -62,11 +65,17 @@ class Asking:
         return ControllerLink(
             self._me,
             process.controller_server.answer,
-            lambda: present_controller(self._store),
+            self._find,
             process.links.link(),
             control_listener(process.config),
             process.config.protocol_version,
         )
+
+    async def _find(self) -> tuple[int, LiveBroker] | None:
+        """The controller. Without ZooKeeper nobody can say, and nobody would decide anything."""
+        if not self._process.office.is_connected:
+            raise LinkFailed("ZooKeeper, which knows the controller, cannot be reached")
+        return await present_controller(self._store)
 
     def _controllers(self) -> Controllers:
         """The way to have in-sync replicas changed."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,3 +146,21 @@ def test_killed_broker_ends_its_session_itself(
             30,
             "it leads again",
         )
+
+
+def test_broker_stops_without_zookeeper(tmp_path: Path) -> None:
+    """Nobody can say who the controller is, and no controller could decide anything."""
+    with ZooKeeperServer(tmp_path / "zookeeper") as server:
+        settings = {
+            "controlled.shutdown.retry.backoff.ms": 100,
+            "zookeeper.connect": server.connect,
+        }
+        with Broker(settings, directory=tmp_path / "broker") as broker:
+            server.kill()
+            wait_until(lambda: "connection lost" in broker.log_text.lower(), 30, "it is noticed")
+            began = time.monotonic()
+
+            assert broker.stop() == 0
+
+            assert time.monotonic() - began < 20
+            assert "ZooKeeper, which knows the controller, cannot be reached" in broker.log_text
