@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fetch_log import FetchBench, OwnedLog
+from support.fetch_log import FetchBench, OwnedLog, follower_fields
 from support.follower_fetches import NETWORK_BIT, Follower, reports, wake
 
 from kbroker._ext.shared import session_times
@@ -87,6 +87,21 @@ def test_replica_id_minus_three_reads_up_to_the_log_end_of_any_replica(bench, ro
 
     assert bytes(answer.records) == b"".join(batch.data for batch in log.batches)
     assert reports(bench) == []
+
+
+@pytest.mark.parametrize(("version", "code"), [(10, NOT_LEADER), (11, 0), (12, 0), (18, 0)])
+def test_debugging_consumer_reads_from_followers_up_to_their_high_watermark(bench, version, code):
+    """As Kafka's ReplicaVerificationTool does; consumers look for the leader."""
+    log = bench.log()
+    log.append_many(5)
+    log.hold_back(2)
+    bench.table.set_role(log.slot, FOLLOWER, 0, 0)
+
+    answer = bench.only(bench.fetch({("t", 0): 0}, version, **follower_fields(-2, version)))
+
+    expected = b"".join(batch.data for batch in log.batches[:2]) if code == 0 else b""
+    assert (answer.error_code, bytes(answer.records or b"")) == (code, expected)
+    assert bench.only(bench.fetch({("t", 0): 0}, version)).error_code == NOT_LEADER
 
 
 def test_replica_id_minus_three_gets_nothing_of_a_log_without_a_role(bench):

@@ -19,7 +19,7 @@ cdef enum FetchIsolation:
 
 # Replica ids that are no broker's.
 cdef enum:
-    CONSUMER = -1            # and -2, debugging consumers: served alike
+    DEBUGGING_CONSUMER = -2  # a consumer that may read from followers
     ANY_REPLICA = -3         # reads up to the log end, from followers, too
 
 

@@ -29,7 +29,7 @@ from kbroker._ext.fetch.segment_search cimport (
     FIND_OK,
     FindStatus,
 )
-from kbroker._ext.fetch.fetch_purgatory cimport ANY_REPLICA, FETCH_LOG_END, FETCH_TXN_COMMITTED
+from kbroker._ext.fetch.fetch_purgatory cimport ANY_REPLICA, DEBUGGING_CONSUMER, FETCH_LOG_END, FETCH_TXN_COMMITTED
 from kbroker._ext.fetch.topic_registry cimport Topic
 from kbroker._ext.shared.partition_table cimport (
     ROLE_FOLLOWER,
@@ -49,14 +49,22 @@ cdef enum:
     FIRST_OF_WHOLE_BATCHES = 3     # before it every partition gets its bytes, and the last message may be cut
     FIRST_OF_FORMAT_2 = 4
     FIRST_OF_ZSTD = 10
+    FIRST_FROM_FOLLOWERS = 11      # KIP-392
     EPOCH_ENDS_MAX = 10000         # BOUND: answers of owners that are kept; when it is reached, all are forgotten
 
 
-cdef int16_t slot_error(const SlotData* slot, int32_t replica_id) noexcept:
+cdef inline bint reads_followers(const FetchTerms* terms) noexcept:
+    # COMPAT: as in Kafka 2.7, whose kafka.tools.ReplicaVerificationTool compares replicas so.
+    return terms.replica_id == ANY_REPLICA or (
+        terms.replica_id == DEBUGGING_CONSUMER and terms.version >= FIRST_FROM_FOLLOWERS
+    )
+
+
+cdef int16_t slot_error(const SlotData* slot, const FetchTerms* terms) noexcept:
     # Error of a partition that is not online or not led here. Loading, closed and not led are retriable: the client looks
-    # for a leader. COMPAT: replica id -3 reads from followers, too, as in Kafka 2.7.
+    # for a leader.
     if slot.state == SLOT_ONLINE:
-        if slot.role == ROLE_LEADER or (slot.role == ROLE_FOLLOWER and replica_id == ANY_REPLICA):
+        if slot.role == ROLE_LEADER or (slot.role == ROLE_FOLLOWER and reads_followers(terms)):
             return 0
         return NOT_LEADER_OR_FOLLOWER
     if slot.state == SLOT_OFFLINE:
@@ -98,7 +106,7 @@ cdef class PartitionReader:
     cdef bint must_answer(self, const SlotData* slot, const FetchPartition* entry, const FetchTerms* terms) noexcept:
         """Whether a partition has an error to report."""
         return (
-            slot_error(slot, terms.replica_id) != 0
+            slot_error(slot, terms) != 0
             or is_anothers(slot, entry)
             or epoch_error(entry.current_leader_epoch, slot.leader_epoch) != 0
             or entry.fetch_offset < slot.log_start_offset
@@ -181,7 +189,7 @@ cdef class PartitionReader:
             return entry.error
         if not self.table.read_slot(entry.slot, slot):
             return NOT_LEADER_OR_FOLLOWER  # its owner died during a write; the next incarnation repairs the slot
-        error = NOT_LEADER_OR_FOLLOWER if is_anothers(slot, entry) else slot_error(slot, terms.replica_id)
+        error = NOT_LEADER_OR_FOLLOWER if is_anothers(slot, entry) else slot_error(slot, terms)
         if error == 0:
             error = epoch_error(entry.current_leader_epoch, slot.leader_epoch)
         if error != 0:
@@ -348,8 +356,8 @@ cdef class PartitionReader:
             # Retention, a deletion or a restart of the owner may have been faster than this reader.
             if not self.table.read_slot(entry.slot, &now):
                 return NOT_LEADER_OR_FOLLOWER
-            if slot_error(&now, terms.replica_id) != 0:
-                return slot_error(&now, terms.replica_id)
+            if slot_error(&now, terms) != 0:
+                return slot_error(&now, terms)
             if now.slot_incarnation != slot.slot_incarnation:
                 return NOT_LEADER_OR_FOLLOWER
             if entry.fetch_offset < now.log_start_offset:
