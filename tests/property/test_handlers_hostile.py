@@ -106,6 +106,13 @@ def busy_process(random: Random) -> NetworkProcess:
     process.answers("fetch_stored_offsets", lambda to, group, partitions: [None] * len(partitions))
     process.answers("write_markers", lambda to, markers: [0] * len(markers))
     process.answers("allocate_producer_ids", lambda to: {"first": 0, "count": 1000})
+
+    def each_partition(to: Any, partitions: list[Any] | None, **args: Any) -> list[Any]:
+        return [[*named[:2], random.choice([0, 3]), None] for named in partitions or []]
+
+    process.answers("alter_reassignments", each_partition)
+    process.answers("elect_leaders", each_partition)
+    process.answers("list_reassignments", lambda to, **args: [["t", 0, [1, 2], [1], []]])
     return process
 
 
