@@ -118,13 +118,19 @@ class Batch:
         """The requests, in the order in which they are to be sent.
 
         New brokers are announced first, because a follower must know the address of its leader.
+        They get all metadata before they lead anything: a coordinator takes a partition that is
+        in no metadata for a deleted one.
+
         LeaderAndIsr includes topics that are being deleted, so that their replicas find the logs
         to delete.
         """
         requests: list[Request] = []
         state = self._state
+        others = [broker_id for broker_id in state.brokers if broker_id not in self._untold]
         if self._brokers_changed:
-            requests += self._metadata((), state.brokers)
+            requests += self._metadata((), others)
+        if self._untold:
+            requests += self._metadata(state.keys(), self._untold)
         for broker_id in self._untold:
             told = self._leaders.setdefault(broker_id, {})
             for key in state.keys_on([broker_id]):
@@ -132,11 +138,8 @@ class Batch:
                     told.setdefault(key, False)
         for broker_id, partitions in self._leaders.items():
             requests += self._leader_and_isr(broker_id, partitions)
-        others = [broker_id for broker_id in state.brokers if broker_id not in self._untold]
         if self._known:
             requests += self._metadata(self._known, others)
-        if self._untold:
-            requests += self._metadata(state.keys(), self._untold)
         if self._deleted:
             requests += self._deletion()
         for broker_id, stopped in self._stopped.items():

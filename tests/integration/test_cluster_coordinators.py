@@ -392,3 +392,27 @@ def test_each_broker_has_the_groups_that_it_coordinates(brokers: list[Broker], t
         future.result(60)
     found = {entry.group_id for entry in admin.list_consumer_groups().result().valid}
     assert not everybody & found
+
+
+def test_restarted_controller_process_knows_what_its_broker_leads(
+    brokers: list[Broker], topic: str
+) -> None:
+    """Its session is resumed, so the controller of the cluster does not notice."""
+    found = ask(brokers[0], MetadataRequest(topics=[]), 9)
+    broker = next(
+        b for b, number in zip(brokers, IDS, strict=True) if number != found.controller_id
+    )
+    groups = groups_by_coordinator(brokers[0])
+    before = len(broker.log_text)
+
+    broker.kill("controller")
+    wait_until(
+        lambda: "another broker is the controller" in broker.log_text[before:], 30, "it is back"
+    )
+
+    write(broker, topic, [f"{number:03}" for number in range(60)])
+    (internal,) = ask(broker, MetadataRequest(topics=[_named(OFFSETS_TOPIC)]), 9).topics
+    assert [entry.leader_id for entry in internal.partitions if entry.leader_id < 0] == []
+    for group in groups.values():
+        assert committed(broker, group, topic) == [-1001] * PARTITIONS
+    assert "no longer in the metadata" not in broker.log_text[before:]
