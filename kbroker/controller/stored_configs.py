@@ -170,6 +170,15 @@ class StoredConfigs:
             except NoNode:
                 continue
 
+    def complete(self, topics: Iterable[str]) -> Pending[None]:
+        """Read the configs of those topics of which no config node is known.
+
+        This broker may not have learned of a topic that was created just before it is elected.
+        """
+        versions = self.configs.versions
+        names = [name for name in topics if paths.topic_config(name) not in versions]
+        return self.events.put(lambda: self.read_topics(names))
+
     async def read_topics(self, names: Iterable[str]) -> None:
         """Read the configs of topics that are new to this broker."""
         await self._read([paths.topic_config(name) for name in names], unknown=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
 
 from kbroker.cluster.topic_ids import TopicIds
@@ -81,6 +81,9 @@ class BrokerSettings(Settings, Protocol):
 
     @property
     def configs(self) -> Configs: ...
+
+    def complete(self, topics: Iterable[str]) -> Pending[None]:
+        """Resolves when the configs of these topics are known."""
 
 
 class Office:
@@ -164,6 +167,7 @@ class Office:
         configs = self._settings.configs
         state = ClusterState(self._me.broker_id, elected.epoch, self._topic_ids, configs)
         await persistence.load(store, state)
+        await self._settings.complete(topic.name for topic in state.topics())
         controller = ActiveController(state, store, self._brokers, self._settings)
         controller.counts = self.counts
         self.counts.controller_elections += 1

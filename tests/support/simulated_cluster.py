@@ -144,6 +144,7 @@ class Broker:
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
         state = ClusterState(self.number, elected.epoch, configs=self.stored.configs)
         await persistence.load(store, state)
+        await self.stored.complete(topic.name for topic in state.topics())
         self.controller = ActiveController(state, store, self, self.stored)
         requests = TopicRequests(state, SETTINGS.__getitem__, lambda config: None, lambda: False)
         self.topics = TopicAdmin(

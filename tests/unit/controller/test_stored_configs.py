@@ -255,6 +255,17 @@ def test_settings_of_a_new_topic_are_known_before_it_is(cluster: Cluster) -> Non
     assert cluster.hosts[1].topics == {"new": {"cleanup.policy": "compact"}}
 
 
+def test_settings_of_topics_that_were_not_told_are_completed(cluster: Cluster) -> None:
+    """A broker that is elected opens logs of topics that it has not heard of before."""
+    cluster.write(paths.topic_config("new"), {"cleanup.policy": "compact"}, None)
+    stored = cluster.hosts[1].stored
+    outcome = stored.complete(["t", "new", "bare"])
+    cluster.ensemble.run_until(lambda: outcome.done)
+    assert stored.configs.topic("new") == {"cleanup.policy": "compact"}
+    assert cluster.hosts[1].used[0]["new"] == {"cleanup.policy": "compact"}
+    assert stored.configs.topics["bare"] == {}
+
+
 def test_topic_made_again_has_its_new_settings(cluster: Cluster) -> None:
     cluster.apply(Operation("delete", paths.topic_config("t")))
     outcome = cluster.hosts[1].hosting.take(told("t"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -93,6 +93,10 @@ class Process:
     def forget_topic(self, name: str) -> None:
         pass
 
+    def complete(self, topics: Iterable[str]) -> Pending[None]:
+        self.completed = list(topics)
+        return resolved()
+
     def publish(self, changes: Changes = Changes()) -> Pending[dict[str, int]]:
         return resolved({})
 
@@ -158,3 +162,13 @@ def test_change_of_a_controller_whose_session_ended_is_told_to_be_repeated() -> 
     process.until(lambda: again.done)
     assert [result.error for result in again.value] == [0]
     assert process.failures == []
+
+
+def test_settings_of_all_topics_are_known_before_brokers_are_told() -> None:
+    process = Process()
+    process.until(lambda: process.entered)
+    outcome = process.ask("t")
+    process.until(lambda: outcome.done)
+    process.store.expire()
+    process.until(lambda: process.entered == 2)
+    assert process.completed == ["t"]
