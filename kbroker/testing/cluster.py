@@ -32,12 +32,15 @@ from kbroker.testing.waiting import wait_until
 DEFAULTS = {
     "zookeeper.session.timeout.ms": "6000",
     "controlled.shutdown.retry.backoff.ms": "500",
-    "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "6",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "6",
     "group.initial.rebalance.delay.ms": "0",
+}
+# Of internal topics, as far as there are brokers.
+REPLICAS = {
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
 }
 READY_S = 60.0
 ZOOKEEPER = "zookeeper"
@@ -89,7 +92,8 @@ class Cluster:
                 zookeeper_connect = zookeeper.shared().connect + place
             self.zookeeper_connect = zookeeper_connect
             for number in range(brokers):
-                chosen = {**DEFAULTS, **(config or {}), **_dotted(settings)}
+                replicas = {name: min(wanted, brokers) for name, wanted in REPLICAS.items()}
+                chosen = {**DEFAULTS, **replicas, **(config or {}), **_dotted(settings)}
                 chosen |= (each or {}).get(number, {})
                 chosen |= self._addresses(number)
                 chosen["broker.id"] = number
@@ -201,7 +205,7 @@ class Cluster:
         return membership(_client_address(first)).controller
 
     def kill(self, broker: int) -> None:
-        """SIGKILL to all processes of a broker. Others miss it when its session ends."""
+        """SIGKILL to all processes of a broker. Others miss it within a second."""
         self.brokers[broker].kill_all()
 
     def restart(self, broker: int) -> None:

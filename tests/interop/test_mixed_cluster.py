@@ -151,6 +151,12 @@ def test_kafka_joins_a_cluster_that_kbroker_controls(
     waited(lambda: not cluster.log_path(KAFKA, topic).parent.exists(), "Kafka has renamed its log")
 
 
+def under_replicated(kafka: Kafka27, member: Broker) -> str:
+    """What Kafka's tool says."""
+    main, option = "kafka.admin.TopicCommand", "--under-replicated-partitions"
+    return kafka.run(main, "--bootstrap-server", member.bootstrap, "--describe", option)
+
+
 def test_member_is_replaced_in_place_by_kbroker_and_back(
     cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
 ) -> None:
@@ -160,8 +166,10 @@ def test_member_is_replaced_in_place_by_kbroker_and_back(
     write(kafka.bootstrap, topic, texts(100, "a"))
 
     kafka.stop()
+    assert f"Topic: {topic}" in under_replicated(kafka, kbroker)
     replacement = cluster.replace(KAFKA, kafka)
     waited(lambda: cluster.isr(topic) == {KAFKA, KBROKER}, "the replacement is in sync")
+    assert f"Topic: {topic}" not in under_replicated(kafka, kbroker)
     write(replacement.bootstrap, topic, texts(100, "b"))
     assert read(replacement.bootstrap, topic, 200) == texts(100, "a") + texts(100, "b")
     cluster.assert_same_logs(topic)
