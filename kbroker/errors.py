@@ -347,7 +347,7 @@ class ConfigError(Exception):
         super().__init__(f"{key}={value!s} is not valid: expected {allowed}")
 
     @property
-    def answer(self) -> str:
+    def client_text(self) -> str:
         """The text for a client. COMPAT: it begins like Kafka's message, which scripts search
         for.
         """

@@ -122,7 +122,7 @@ class StopReplica(NamedTuple):
 ControlRequest = LeaderAndIsr | UpdateMetadata | StopReplica
 
 
-class ControlAnswer(NamedTuple):
+class ControlResponse(NamedTuple):
     """``error``: of the whole request, which then had no effect. ``partitions``: those that were
     rejected or failed.
     """

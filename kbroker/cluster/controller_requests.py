@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kbroker.cluster.control_requests import NO_BROKER_EPOCH, PartitionKey
 from kbroker.errors import ErrorCode
-from kbroker.ipc.calls import IsrAnswer, WantedIsr
+from kbroker.ipc.calls import IsrResult, WantedIsr
 
 
 class ControlledShutdown(NamedTuple):
@@ -21,7 +21,7 @@ class ControlledShutdown(NamedTuple):
     broker_epoch: int = NO_BROKER_EPOCH
 
 
-class ShutdownAnswer(NamedTuple):
+class ShutdownResponse(NamedTuple):
     """``remaining``: partitions that the broker still leads although others have replicas."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -36,12 +36,12 @@ class AlterIsr(NamedTuple):
     partitions: Sequence[WantedIsr]
 
 
-class AlterIsrAnswer(NamedTuple):
+class AlterIsrResponse(NamedTuple):
     """``error``: of the whole request, of which nothing was done then. ``partitions``: by key."""
 
     error: ErrorCode = ErrorCode.NONE
-    partitions: Mapping[PartitionKey, IsrAnswer] = {}
+    partitions: Mapping[PartitionKey, IsrResult] = {}
 
 
 ControllerRequest = ControlledShutdown | AlterIsr
-ControllerAnswer = ShutdownAnswer | AlterIsrAnswer
+ControllerResponse = ShutdownResponse | AlterIsrResponse

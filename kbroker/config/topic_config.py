@@ -93,7 +93,7 @@ class UnknownSetting(ConfigError):
         self.kind = kind
 
     @property
-    def answer(self) -> str:
+    def client_text(self) -> str:
         """COMPAT: begins as Kafka's message."""
         hint = self.allowed.partition("; ")[2]
         kind = f"{self.kind} " if self.kind else ""

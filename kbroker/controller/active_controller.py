@@ -13,8 +13,8 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from kbroker.cluster.control_requests import (
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     LeaderAndIsr,
     StopReplica,
 )
@@ -40,16 +40,16 @@ from kbroker.metastore.settled import Fenced, SettledStore
 logger = logging.getLogger(__name__)
 
 
-class Answered(NamedTuple):
+class Completed(NamedTuple):
     broker_id: int
     request: ControlRequest
-    answer: ControlAnswer
+    response: ControlResponse
 
 
 class Brokers(Protocol):
     """Sends control requests to every broker, including this one."""
 
-    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
+    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlResponse]:
         """Requests to one broker arrive in the order in which they were sent.
 
         Each is retried until the broker responds or its registration ends (``set_live``).
@@ -83,12 +83,12 @@ class ActiveController:
         self.events = EventQueue()
         self.counts = Counts()
         # Called with every LeaderAndIsr response.
-        self.heard: Callable[[Answered], None] = lambda _: None
+        self.heard: Callable[[Completed], None] = lambda _: None
         self._brokers = brokers
         self._settings = settings
         self._told = Told()
 
-    def start(self) -> Pending[list[Answered]]:
+    def start(self) -> Pending[list[Completed]]:
         """Send the complete state to all brokers."""
         self.set_live()
         return self.send(announcements.at_start(self.state, self.state.brokers))
@@ -118,7 +118,7 @@ class ActiveController:
 
         return await write_decided(self.store, decide, self.state.configs.note_written, enter_again)
 
-    def enter(self, changes: Iterable[Change]) -> Pending[list[Answered]]:
+    def enter(self, changes: Iterable[Change]) -> Pending[list[Completed]]:
         """Apply changes that are in the store, and send the resulting requests to the brokers.
         Resolves with their responses.
         """
@@ -137,27 +137,27 @@ class ActiveController:
             elif isinstance(change, TopicRemoved):
                 self._settings.forget_topic(change.name)
 
-    def send(self, requests: Iterable[Request]) -> Pending[list[Answered]]:
+    def send(self, requests: Iterable[Request]) -> Pending[list[Completed]]:
         """Resolves with the responses, in order."""
         sent = list(requests)
-        done: Pending[list[Answered]] = Pending()
-        answers: dict[int, Answered] = {}
+        done: Pending[list[Completed]] = Pending()
+        responses: dict[int, Completed] = {}
         order = self._told.sent(one.broker_id for one in sent if tells(one))
 
-        def answered(number: int, outcome: Pending[ControlAnswer]) -> None:
-            answer = ControlAnswer() if outcome.error is not None else outcome.value
-            answers[number] = Answered(*sent[number], answer)
+        def completed(number: int, outcome: Pending[ControlResponse]) -> None:
+            response = ControlResponse() if outcome.error is not None else outcome.value
+            responses[number] = Completed(*sent[number], response)
             if isinstance(sent[number].request, LeaderAndIsr):
-                self.heard(answers[number])
+                self.heard(responses[number])
             if outcome.error is not None:
                 done.resolve(error=outcome.error)
-            elif len(answers) == len(sent):
-                done.resolve([answers[n] for n in range(len(sent))])
+            elif len(responses) == len(sent):
+                done.resolve([responses[n] for n in range(len(sent))])
             if tells(sent[number]):
                 self._told.responded(order, sent[number].broker_id)
 
         for number, (broker_id, request) in enumerate(sent):
-            self._brokers.send(broker_id, request).then(partial(answered, number))
+            self._brokers.send(broker_id, request).then(partial(completed, number))
         if not sent:
             done.resolve([])
         return done

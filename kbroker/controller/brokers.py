@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kbroker.cluster.control_requests import LeaderAndIsr, PartitionKey
 from kbroker.controller import persistence
-from kbroker.controller.active_controller import Answered
+from kbroker.controller.active_controller import Completed
 from kbroker.controller.announcements import is_current
 from kbroker.controller.partition_writes import PartitionWrites
 from kbroker.controller.state import Broker
@@ -107,17 +107,19 @@ class BrokerChanges:
 
     # -- log directories ---------------------------------------------------------------------
 
-    def heard(self, answered: Answered) -> None:
+    def heard(self, completed: Completed) -> None:
         """Handle a LeaderAndIsr response: it says which replicas are in a failed log directory."""
-        broker_id, request, answer = answered
+        broker_id, request, response = completed
         assert isinstance(request, LeaderAndIsr)
-        if answer.error is not ErrorCode.NONE or not is_current(self._state, request, broker_id):
+        if response.error is not ErrorCode.NONE or not is_current(self._state, request, broker_id):
             return
         known = self._state.offline_replicas.get(broker_id, set())
         failed = {
-            key for key, code in answer.partitions.items() if code is ErrorCode.KAFKA_STORAGE_ERROR
+            key
+            for key, code in response.partitions.items()
+            if code is ErrorCode.KAFKA_STORAGE_ERROR
         }
-        works = {told.key for told in request.partitions} - answer.partitions.keys()
+        works = {told.key for told in request.partitions} - response.partitions.keys()
         if failed - known or works & known:
             epoch = request.sender.broker_epoch
             self._writes.put(lambda: self._take_offline(broker_id, epoch, failed, works))

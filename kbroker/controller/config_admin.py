@@ -235,7 +235,7 @@ class ConfigAdmin:
                 changes[kind, name] = plan(resource, kind, name)
                 results.append(ConfigResult())
             except ConfigError as error:
-                results.append(failure(WireError(code_of(error, key[0]), error.answer)))
+                results.append(failure(WireError(code_of(error, key[0]), error.client_text)))
             except WireError as error:
                 results.append(failure(error))
         return results, changes

@@ -17,7 +17,7 @@ from kbroker.controller.events import EventQueue
 from kbroker.controller.partition_writes import PartitionWrites
 from kbroker.controller.state import PartitionState
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class IsrRequests:
 
     def alter(
         self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
-    ) -> Pending[list[IsrAnswer]]:
+    ) -> Pending[list[IsrResult]]:
         """The results, in request order. STALE_BROKER_EPOCH if the broker is not registered with
         that epoch.
         """
@@ -52,7 +52,7 @@ class IsrRequests:
 
     async def _alter(
         self, broker_id: int, broker_epoch: int, wanted: Sequence[WantedIsr]
-    ) -> list[IsrAnswer]:
+    ) -> list[IsrResult]:
         broker = self._state.brokers.get(broker_id)
         if broker is None or broker.epoch != broker_epoch:
             text = f"Broker {broker_id} is not registered with epoch {broker_epoch}."
@@ -77,7 +77,7 @@ class IsrRequests:
             self._writes.put(partial(self._renew, broker_id, now))
         if leaving:
             self._renew_later(broker_id, leaving)
-        return [self._answer(one, errors, one.key in written) for one in wanted]
+        return [self._result(one, errors, one.key in written) for one in wanted]
 
     def _error_of(self, broker_id: int, one: WantedIsr, present: PartitionState) -> ErrorCode:
         if present.leader != broker_id or one.leader_epoch != present.leader_epoch:
@@ -123,18 +123,18 @@ class IsrRequests:
         for broker_id in dict.fromkeys(later.values()):
             await self._renew(broker_id, [key for key in later if later[key] == broker_id])
 
-    def _answer(
+    def _result(
         self, one: WantedIsr, errors: dict[PartitionKey, ErrorCode], is_written: bool
-    ) -> IsrAnswer:
+    ) -> IsrResult:
         present = self._state.partition(one.key)
         error = errors.get(one.key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if error is ErrorCode.NONE and present is not None and not is_written:
             # Other clients kept changing it, or it is unchanged.
             error = ErrorCode.NONE if present.isr == one.isr else ErrorCode.INVALID_UPDATE_VERSION
         if error is not ErrorCode.NONE or present is None:
-            return IsrAnswer(error)
+            return IsrResult(error)
         leader, leader_epoch, isr = present.leader, present.leader_epoch, present.isr
-        return IsrAnswer(error, IsrState(leader, leader_epoch, isr, present.partition_epoch))
+        return IsrResult(error, IsrState(leader, leader_epoch, isr, present.partition_epoch))
 
     async def _renew(self, broker_id: int, keys: Sequence[PartitionKey]) -> None:
         """Renew the leader epoch, because the leader's ISR would stay frozen otherwise."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from kbroker.cluster.control_requests import NO_LEADER, PartitionKey
 from kbroker.controller import decisions, elections, persistence
-from kbroker.controller.active_controller import ActiveController, Answered
+from kbroker.controller.active_controller import ActiveController, Completed
 from kbroker.controller.announcements import Batch
 from kbroker.controller.decisions import Decide
 from kbroker.controller.events import Work
@@ -52,7 +52,7 @@ class PartitionWrites:
         """A batch for the requests of one event, to be sent at its end."""
         return Batch(self.state)
 
-    def send(self, batch: Batch) -> Pending[list[Answered]]:
+    def send(self, batch: Batch) -> Pending[list[Completed]]:
         return self._controller.send(batch.requests())
 
     def told(self) -> Pending[None]:

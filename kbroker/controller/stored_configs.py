@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from kbroker.cluster.control_requests import ControlAnswer, ControlRequest, StopReplica
+from kbroker.cluster.control_requests import ControlRequest, ControlResponse, StopReplica
 from kbroker.controller.configs import Configs, ConfigsChanged, entity_of
 from kbroker.controller.events import EventQueue
 from kbroker.controller.store_watch import StoreWatch
@@ -236,7 +236,7 @@ def _names(changed: ConfigsChanged) -> str:
 class Hosts(Protocol):
     """``Hosting``."""
 
-    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+    def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response."""
 
     def has_topic(self, name: str) -> bool:
@@ -253,11 +253,11 @@ class ConfiguredHosting:
         self._stored = stored
         self._sleep = sleep
 
-    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+    def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response."""
         return run(self._take(request))
 
-    async def _take(self, request: ControlRequest) -> ControlAnswer:
+    async def _take(self, request: ControlRequest) -> ControlResponse:
         names = dict.fromkeys(row.topic for row in request.partitions)
         new = [name for name in names if not self._hosting.has_topic(name)]
         if new and not isinstance(request, StopReplica) and self._stored.is_connected:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kbroker.controller import announcements, decisions, persistence
-from kbroker.controller.active_controller import ActiveController, Answered
+from kbroker.controller.active_controller import ActiveController, Completed
 from kbroker.controller.decisions import Decision
 from kbroker.controller.state import Change, DeletionBegun, LogsDeleted, TopicCreated
 from kbroker.controller.store_failure import store_failure
@@ -51,7 +51,7 @@ RETRY_MS = 5_000
 # all.
 OTHERS_MS = 2_000
 
-Told = Pending[list[Answered]]
+Told = Pending[list[Completed]]
 
 
 class Room(PlannedRoom, Protocol):
@@ -308,10 +308,10 @@ class TopicAdmin:
         """The topics of which no broker has a log now. A broker that was started meanwhile may have
         reopened its logs.
         """
-        answers = await self._controller.send(announcements.stop(self._state, names))
-        if any(a.answer.error is ErrorCode.STALE_CONTROLLER_EPOCH for a in answers):
+        responses = await self._controller.send(announcements.stop(self._state, names))
+        if any(a.response.error is ErrorCode.STALE_CONTROLLER_EPOCH for a in responses):
             raise store_failure(Fenced())
-        failed = {name for answered in answers for name in self._not_stopped(answered)}
+        failed = {name for completed in responses for name in self._not_stopped(completed)}
         stopped = [name for name in names if name not in failed and self._state.topic(name)]
         self._controller.enter(map(LogsDeleted, stopped))
         return stopped
@@ -328,14 +328,14 @@ class TopicAdmin:
             - self._state.brokers.keys()
         )
 
-    def _not_stopped(self, answered: Answered) -> set[str]:
+    def _not_stopped(self, completed: Completed) -> set[str]:
         """The topics of the request of which the broker may still have logs."""
-        broker_id, request, answer = answered
-        if answer.error or answer.partitions:
-            logger.error("broker %d has not deleted logs: %s", broker_id, answer)
-        if answer.error or not announcements.is_current(self._state, request, broker_id):
+        broker_id, request, response = completed
+        if response.error or response.partitions:
+            logger.error("broker %d has not deleted logs: %s", broker_id, response)
+        if response.error or not announcements.is_current(self._state, request, broker_id):
             return {row.topic for row in request.partitions}
-        return {topic for topic, _ in answer.partitions}
+        return {topic for topic, _ in response.partitions}
 
     async def _remove(self, names: list[str], asked_by: str) -> None:
         """Remove topics whose logs are deleted from the store and the state."""

@@ -148,7 +148,7 @@ def topic_config(entries: Sequence[Setting], validate_config: ValidateConfig) ->
     try:
         validate_config(config)
     except ConfigError as error:
-        raise WireError(ErrorCode.INVALID_CONFIG, error.answer) from error
+        raise WireError(ErrorCode.INVALID_CONFIG, error.client_text) from error
     return config
 
 

@@ -61,10 +61,10 @@ async def handle_alter_replica_log_dirs(
         ]
         for part, call in calls:
             try:
-                answers = await call
+                results = await call
             except WireError:
                 continue  # restarting: not available now
-            for (topic, number, _, _), code in zip(part, answers, strict=True):
+            for (topic, number, _, _), code in zip(part, results, strict=True):
                 codes[topic, number] = code
     return response(codes)
 

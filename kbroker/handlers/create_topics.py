@@ -75,7 +75,7 @@ async def handle_create_topics(
     alike: dict[Any, list[Any]] = {}
     return CreateTopicsResponse(
         topics=[
-            answer(ctx, result, configs[name], alike, name in describable)
+            topic_result(ctx, result, configs[name], alike, name in describable)
             async for name, result in ctx.each(by_name.items())
         ]
     )
@@ -98,7 +98,7 @@ def wanted(topic: Any) -> TopicToCreate:
     )
 
 
-def answer(
+def topic_result(
     ctx: RequestContext,
     result: TopicResult,
     configs: list[Any],

@@ -64,8 +64,10 @@ async def handle_delete_records(
     response = DeleteRecordsResponse()
     entry = DeleteRecordsResponse.DeleteRecordsTopicResult
     async for name, partitions in ctx.each(started):
-        answers = [await answer(number, call) async for number, call in ctx.each(partitions)]
-        response.topics.append(entry(name=name, partitions=answers))
+        results = [
+            await partition_result(number, call) async for number, call in ctx.each(partitions)
+        ]
+        response.topics.append(entry(name=name, partitions=results))
     return response
 
 
@@ -100,7 +102,7 @@ def check_topic(ctx: RequestContext, name: str) -> None:
         raise WireError(ErrorCode.POLICY_VIOLATION)
 
 
-async def answer(number: int, call: Pending[LowWatermark] | WireError) -> Any:
+async def partition_result(number: int, call: Pending[LowWatermark] | WireError) -> Any:
     """The response's entry of one partition."""
     if isinstance(call, WireError):
         return failed(number, call)

@@ -68,8 +68,10 @@ async def handle_describe_producers(
     response = DescribeProducersResponse()
     entry = DescribeProducersResponse.TopicResponse
     async for name, partitions in ctx.each(started):
-        answers = [await answer(number, asked) async for number, asked in ctx.each(partitions)]
-        response.topics.append(entry(name=name, partitions=answers))
+        results = [
+            await partition_result(number, asked) async for number, asked in ctx.each(partitions)
+        ]
+        response.topics.append(entry(name=name, partitions=results))
     return response
 
 
@@ -90,7 +92,7 @@ def ask(
     return owners.ask(ProducersQuestion(image.slot))
 
 
-async def answer(number: int, asked: Pending[KnownProducers] | WireError) -> Any:
+async def partition_result(number: int, asked: Pending[KnownProducers] | WireError) -> Any:
     """The response's entry of one partition."""
     if isinstance(asked, WireError):
         return failed(number, asked)

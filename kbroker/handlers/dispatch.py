@@ -103,7 +103,7 @@ def raiser(error: BaseException) -> Handle:
 async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
     """Decode, handle, encode; in slices if it takes long."""
     if handler.undecoded:
-        return await answer(ctx, handler, ctx.body)
+        return await respond(ctx, handler, ctx.body)
     cls, version, frame = request_class(handler.key), ctx.api_version, ctx.frame
     try:
         # COMPAT: bytes after the request are ignored, as in Kafka. librdkafka (such as 2.16)
@@ -116,10 +116,10 @@ async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
     except DecodeError as error:
         ctx.connection.close_reason = str(error)
         return None
-    return await answer(ctx, handler, request)
+    return await respond(ctx, handler, request)
 
 
-async def answer(ctx: RequestContext, handler: Handler, request: Message | bytes) -> bytes | None:
+async def respond(ctx: RequestContext, handler: Handler, request: Message | bytes) -> bytes | None:
     """Run the handler; an exception becomes an error response."""
     try:
         check(ctx.access, handler.authorize, request)

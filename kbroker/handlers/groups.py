@@ -83,15 +83,15 @@ async def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) ->
     if len(members) <= CALL_MEMBERS_MAX:
         return await hand_to_group(ctx, request)
     partition = partition_of(ctx, OFFSETS_TOPIC, checked(request.group_id))
-    answer = LeaveGroupResponse()
+    response = LeaveGroupResponse()
     for first in range(0, len(members), CALL_MEMBERS_MAX):
         request.members = members[first : first + CALL_MEMBERS_MAX]
         body = codec.encode(request, ctx.api_version)
         part = decode_response(ctx, await ask(ctx, OFFSETS_TOPIC, partition, body))
         if part.error_code:
             return part
-        answer.members += part.members
-    return answer
+        response.members += part.members
+    return response
 
 
 async def hand_to_consumer_group(ctx: RequestContext, request: Any) -> bytes:

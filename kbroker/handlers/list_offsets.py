@@ -131,10 +131,11 @@ async def handle_list_offsets(
     response = ListOffsetsResponse()
     entry = ListOffsetsResponse.ListOffsetsTopicResponse
     async for name, partitions in ctx.each(started):
-        answers = [
-            await answer(ctx, partition, found) async for partition, found in ctx.each(partitions)
+        results = [
+            await partition_result(ctx, partition, found)
+            async for partition, found in ctx.each(partitions)
         ]
-        response.topics.append(entry(name=name, partitions=answers))
+        response.topics.append(entry(name=name, partitions=results))
     return response
 
 
@@ -225,7 +226,7 @@ def awaited(version: int) -> WireError:
     return WireError(ErrorCode.OFFSET_NOT_AVAILABLE if knows_it else ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-async def answer(ctx: RequestContext, partition: Any, lookup: Lookup | WireError) -> Any:
+async def partition_result(ctx: RequestContext, partition: Any, lookup: Lookup | WireError) -> Any:
     """The response's entry of one partition."""
     number = partition.partition_index
     if isinstance(lookup, WireError):

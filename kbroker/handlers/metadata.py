@@ -28,7 +28,7 @@ from kbroker.security.access import EVERYTHING
 from kbroker.security.operations import AclOperation, Kind
 
 # BOUND: encoded responses cached until the image changes, each of at least this many partitions.
-KEPT_ANSWERS_MAX = 8
+KEPT_RESPONSES_MAX = 8
 # How long a topic counts as recently deleted.
 JUST_DELETED_S = 1.0
 KEPT_PARTITIONS_MIN = 200
@@ -78,7 +78,7 @@ async def handle_metadata(
         failed = await create_missing(ctx, request, entries, describable)
         found = [find(ctx, entry, failed, describable) async for entry in ctx.each(entries)]
     response = with_brokers(ctx)
-    key = answer_key(ctx, request, response, found)
+    key = response_key(ctx, request, response, found)
     if key is None:
         return await complete(ctx, request, response, found)
     derived = image.derived
@@ -86,14 +86,14 @@ async def handle_metadata(
         await complete(ctx, request, response, found)
         out = bytearray()
         await ctx.slices.finish(codec.encode_steps(response, ctx.api_version, out))
-        if len(derived) >= KEPT_ANSWERS_MAX:
+        if len(derived) >= KEPT_RESPONSES_MAX:
             derived.clear()
         derived[key] = bytes(out)
-    answer: bytes = derived[key]
-    return answer
+    encoded: bytes = derived[key]
+    return encoded
 
 
-def answer_key(
+def response_key(
     ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Any]
 ) -> tuple[Any, ...] | None:
     """The cache key: all that a response depends on besides the image. None if caching is not worth

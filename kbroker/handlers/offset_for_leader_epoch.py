@@ -73,8 +73,10 @@ async def handle_offset_for_leader_epoch(
     response = OffsetForLeaderEpochResponse()
     entry = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
     async for name, partitions in ctx.each(started):
-        answers = [await answer(number, asked) async for number, asked in ctx.each(partitions)]
-        response.topics.append(entry(topic=name, partitions=answers))
+        results = [
+            await partition_result(number, asked) async for number, asked in ctx.each(partitions)
+        ]
+        response.topics.append(entry(topic=name, partitions=results))
     return response
 
 
@@ -113,7 +115,7 @@ def end_by_slot(slot: Slot, leader_epoch: int) -> EpochEnd | None:
     return None
 
 
-async def answer(number: int, asked: Pending[EpochEnd] | EpochEnd | WireError) -> Any:
+async def partition_result(number: int, asked: Pending[EpochEnd] | EpochEnd | WireError) -> Any:
     """The response's entry of one partition."""
     if isinstance(asked, WireError):
         return failed(number, asked)

@@ -115,14 +115,14 @@ async def fetch_groups(
         lambda response: list(response.groups),
         lambda group, error: fetch_group_failure(group.group_id, error),
     )
-    answers = {group.group_id: row for group, row in zip(asked, rows, strict=True)}
+    results = {group.group_id: row for group, row in zip(asked, rows, strict=True)}
     denied = WireError(Kind.GROUP.error)
     repeated = WireError(ErrorCode.INVALID_REQUEST)
     return OffsetFetchResponse(
         groups=[
             fetch_group_failure(group.group_id, repeated)
             if first[group.group_id] is not group
-            else answers.get(group.group_id) or fetch_group_failure(group.group_id, denied)
+            else results.get(group.group_id) or fetch_group_failure(group.group_id, denied)
             for group in request.groups
         ]
     )
@@ -159,11 +159,11 @@ def withhold(ctx: RequestContext, asked: Any) -> tuple[bool, list[Any]]:
     return False, denied
 
 
-def restore(ctx: RequestContext, answered: Any, wants_all: bool, denied: list[Any]) -> None:
+def restore(ctx: RequestContext, response: Any, wants_all: bool, denied: list[Any]) -> None:
     """Complete a response after ``withhold``; that of a group, or of the whole request."""
     if wants_all:
-        answered.topics, _ = divide(ctx, AclOperation.DESCRIBE, answered.topics)
-    answered.topics += [denied_topic(ctx.api_version, topic) for topic in denied]
+        response.topics, _ = divide(ctx, AclOperation.DESCRIBE, response.topics)
+    response.topics += [denied_topic(ctx.api_version, topic) for topic in denied]
 
 
 def denied_topic(version: int, topic: Any) -> Any:

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
-from kbroker.cluster.control_requests import ControlAnswer, ControlRequest
+from kbroker.cluster.control_requests import ControlRequest, ControlResponse
 from kbroker.errors import WireError
 from kbroker.ipc.calls import ControlMessage, ControlReply
 from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import RateLimit
-from kbroker.peers.control_codec import CLUSTER_PARTITIONS_MAX, answer_to_wire, from_wire
+from kbroker.peers.control_codec import CLUSTER_PARTITIONS_MAX, from_wire, response_to_wire
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, request_class
 from kbroker.protocol.primitives import DecodeError
@@ -33,7 +33,7 @@ ELEMENTS_PARTITIONS = 3 * CLUSTER_PARTITIONS_MAX
 class Takes(Protocol):
     """Carries out control requests: ``Hosting``."""
 
-    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+    def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response."""
 
 
@@ -63,8 +63,8 @@ class ControlServer:
                     "rejected a %s request (%d times): %s", api.name, times, error.message
                 )
             raise
-        answer = await self._hosting.take(request)
-        response = answer_to_wire(answer, request, asked.version)
+        result = await self._hosting.take(request)
+        response = response_to_wire(result, request, asked.version)
         return ControlReply(codec.encode(response, asked.version), "")
 
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from kbroker.cluster.control_requests import (
     NO_BROKER_EPOCH,
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     LeaderAndIsr,
     LedPartition,
     PartitionKey,
@@ -87,13 +87,13 @@ class Hosting:
 
     # -- control requests --------------------------------------------------------------------
 
-    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+    def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Apply a control request; resolves with the response."""
         error = self._fence(request.sender)
         if error is not ErrorCode.NONE:
-            refused: Pending[ControlAnswer] = Pending()
-            refused.resolve(ControlAnswer(error))
-            return refused
+            rejected: Pending[ControlResponse] = Pending()
+            rejected.resolve(ControlResponse(error))
+            return rejected
         if isinstance(request, LeaderAndIsr):
             return self._lead_and_follow(request)
         if isinstance(request, UpdateMetadata):
@@ -105,53 +105,53 @@ class Hosting:
             return ErrorCode.STALE_BROKER_EPOCH
         if sender.controller_epoch < self.controller_epoch:
             logger.warning(
-                "controller %d of epoch %d is refused; there was one of epoch %d",
+                "controller %d of epoch %d is rejected; there was one of epoch %d",
                 sender.controller_id, sender.controller_epoch, self.controller_epoch,
             )  # fmt: skip
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self.controller_epoch = sender.controller_epoch
         return ErrorCode.NONE
 
-    def _lead_and_follow(self, request: LeaderAndIsr) -> Pending[ControlAnswer]:
+    def _lead_and_follow(self, request: LeaderAndIsr) -> Pending[ControlResponse]:
         held = [told for told in request.partitions if told.key in self._deletions]
         if held:
             return run(self._lead_in_parts(request, held))
         slots = {told.key: self._slot(told.key) for told in request.partitions}
-        refused = self.replicas.take(request)
-        for key, code in refused.items():
+        rejected = self.replicas.take(request)
+        for key, code in rejected.items():
             # COMPAT: as in Kafka, offline takes precedence over stale: a controller repeats its
             # state to learn which replicas are offline.
             if code is ErrorCode.STALE_CONTROLLER_EPOCH and self._is_offline(key):
-                refused[key] = ErrorCode.KAFKA_STORAGE_ERROR
-        accepted = [key for key in slots if key not in refused]
+                rejected[key] = ErrorCode.KAFKA_STORAGE_ERROR
+        accepted = [key for key in slots if key not in rejected]
         if self.is_leaving:
             for key in accepted:
                 self._follow_nobody(key)
         # All other processes look up slots of partitions in the metadata.
         moved = [key for key in accepted if self._slot(key) != slots[key] and self._is_known(key)]
-        return run(self._publish_replicas(accepted, moved, refused))
+        return run(self._publish_replicas(accepted, moved, rejected))
 
     async def _lead_in_parts(
         self, request: LeaderAndIsr, held: list[LedPartition]
-    ) -> ControlAnswer:
+    ) -> ControlResponse:
         """Apply what is possible at once, the rest when old logs are deleted, if still valid."""
         others = [told for told in request.partitions if told.key not in self._deletions]
         first = self._lead_and_follow(request._replace(partitions=others))
         kept = await self._deletions.hold(held)
         second = await self.take(request._replace(partitions=kept))
-        answer = await first
+        response = await first
         late = dict.fromkeys((told.key for told in held), ErrorCode.STALE_CONTROLLER_EPOCH)
         if second.error is ErrorCode.NONE:
             for told in kept:
                 del late[told.key]
-        return ControlAnswer(partitions={**answer.partitions, **second.partitions, **late})
+        return ControlResponse(partitions={**response.partitions, **second.partitions, **late})
 
     async def _publish_replicas(
         self,
         accepted: Collection[PartitionKey],
         moved: Iterable[PartitionKey],
         errors: dict[PartitionKey, ErrorCode],
-    ) -> ControlAnswer:
+    ) -> ControlResponse:
         """The response, once io workers have the accepted replicas."""
         if accepted:
             changes = Changes(list(topics_of(accepted)), list(topics_of(moved)))
@@ -163,7 +163,7 @@ class Hosting:
         if self._offline is not None:
             offline = (k for k, c in errors.items() if c is ErrorCode.KAFKA_STORAGE_ERROR)
             self._offline.note_told(offline)
-        return ControlAnswer(partitions=errors)
+        return ControlResponse(partitions=errors)
 
     def _follow_nobody(self, key: PartitionKey) -> None:
         replica = self.replicas.replica(key)
@@ -173,21 +173,21 @@ class Hosting:
     def _is_offline(self, key: PartitionKey) -> bool:
         return self._offline is not None and self._offline.has(key)
 
-    def _update_metadata(self, request: UpdateMetadata) -> Pending[ControlAnswer]:
+    def _update_metadata(self, request: UpdateMetadata) -> Pending[ControlResponse]:
         partitions, brokers = self.metadata.take(request)
         # An io worker knows more about its replicas than the metadata does.
         unhosted = (key for key in partitions if self.replicas.replica(key) is None)
         changes = Changes(list(topics_of(unhosted)), list(topics_of(partitions)), brokers=brokers)
 
-        async def publish() -> ControlAnswer:
+        async def publish() -> ControlResponse:
             if partitions or brokers is not None:
                 await self._publish(changes)
-            return ControlAnswer()
+            return ControlResponse()
 
         return run(publish())
 
-    def _stop(self, request: StopReplica) -> Pending[ControlAnswer]:
-        stopped, refused = self.replicas.fence(request)
+    def _stop(self, request: StopReplica) -> Pending[ControlResponse]:
+        stopped, rejected = self.replicas.fence(request)
         kept = [asked.key for asked in stopped if not asked.delete]
         deleted = {
             asked.key: replica
@@ -198,14 +198,14 @@ class Hosting:
             self.replicas.stop(key)
         self._deletions.drop_held(asked.key for asked in stopped)
         self._deletions.begin(list(deleted))
-        return run(self._finish_stop(kept, deleted, refused))
+        return run(self._finish_stop(kept, deleted, rejected))
 
     async def _finish_stop(
         self,
         kept: Collection[PartitionKey],
         deleted: Mapping[PartitionKey, Replica],
-        refused: dict[PartitionKey, ErrorCode],
-    ) -> ControlAnswer:
+        rejected: dict[PartitionKey, ErrorCode],
+    ) -> ControlResponse:
         """Update network processes first, so that no client reads a log that is being deleted; then
         delete the logs, update io workers and free the slots.
         """
@@ -220,7 +220,7 @@ class Hosting:
                 await self._forget(deleted)
         finally:
             self._deletions.end(list(deleted))
-        return ControlAnswer(partitions=refused)
+        return ControlResponse(partitions=rejected)
 
     async def _forget(self, deleted: Mapping[PartitionKey, Replica]) -> None:
         """Remove replicas whose logs are deleted, unless another deletion has already done so."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from kbroker.cluster.control_requests import PartitionKey
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import AlterIsr, IsrAnswer, IsrState, Nothing, WantedIsr
+from kbroker.ipc.calls import AlterIsr, IsrResult, IsrState, Nothing, WantedIsr
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import RateLimit
@@ -28,7 +28,7 @@ BACKOFF_MS, BACKOFF_MAX_MS = 100, 1_000
 class Controllers(Protocol):
     """Sends ISR changes to the active controller."""
 
-    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrAnswer]]:
+    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrResult]]:
         """The results, in request order. WireError if no response arrived: the change may have been
         made, and the same request is sent again.
         """
@@ -49,7 +49,7 @@ class Asked:
 
     __slots__ = ("waiting", "wanted")
 
-    def __init__(self, wanted: WantedIsr, waiting: list[Pending[IsrAnswer]]) -> None:
+    def __init__(self, wanted: WantedIsr, waiting: list[Pending[IsrResult]]) -> None:
         self.wanted = wanted
         self.waiting = waiting
 
@@ -73,14 +73,14 @@ class IsrChanges:
         self._is_working = False
         self._failures = RateLimit()
 
-    def ask(self, wanted: WantedIsr) -> Pending[IsrAnswer]:
+    def ask(self, wanted: WantedIsr) -> Pending[IsrResult]:
         """Propose a change to the controller. After an error nothing has changed, and the leader
         waits for a LeaderAndIsr.
 
         Of a partition there is one change at a time: what was asked before, in an earlier leader
         epoch, is not sent any more.
         """
-        pending: Pending[IsrAnswer] = Pending()
+        pending: Pending[IsrResult] = Pending()
         present = self._asked.get(wanted.key)
         if present is not None and present.wanted == wanted:
             present.waiting.append(pending)
@@ -96,7 +96,7 @@ class IsrChanges:
         """The changes without a result. The controller may have made them already."""
         return [asked.wanted for asked in self._asked.values()]
 
-    async def serve_alter(self, sender: Address, request: AlterIsr) -> list[IsrAnswer]:
+    async def serve_alter(self, sender: Address, request: AlterIsr) -> list[IsrResult]:
         """An io worker asks for its leaders."""
         return [await outcome for outcome in [self.ask(wanted) for wanted in request.wanted]]
 
@@ -127,13 +127,13 @@ class IsrChanges:
         """Send a batch. Raises WireError; changes without a result are sent again with the next
         batch.
         """
-        answers = await self._controllers.alter_isr([asked.wanted for asked in batch])
+        results = await self._controllers.alter_isr([asked.wanted for asked in batch])
         rejected = []
-        for asked, answer in zip(batch, answers, strict=True):
-            if answer.error is not ErrorCode.NONE:
+        for asked, result in zip(batch, results, strict=True):
+            if result.error is not ErrorCode.NONE:
                 rejected.append(asked)
             else:
-                self._settle(asked, answer)
+                self._settle(asked, result)
         if rejected:
             await self._read_again(rejected)
 
@@ -147,20 +147,20 @@ class IsrChanges:
         for asked, state in zip(rejected, states, strict=True):
             leads = (self._broker_id, asked.wanted.leader_epoch)
             if state is not None and (state.leader, state.leader_epoch) == leads:
-                self._settle(asked, IsrAnswer(ErrorCode.NONE, state))
+                self._settle(asked, IsrResult(ErrorCode.NONE, state))
             else:
-                self._settle(asked, IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH))
+                self._settle(asked, IsrResult(ErrorCode.FENCED_LEADER_EPOCH))
 
-    def _settle(self, asked: Asked, answer: IsrAnswer) -> None:
+    def _settle(self, asked: Asked, result: IsrResult) -> None:
         key = asked.wanted.key
-        if answer.state is not None:
+        if result.state is not None:
             # Before it is published: a process that starts now gets it with its image.
-            self._replicas.change_isr(key, answer.state)
+            self._replicas.change_isr(key, result.state)
         if self._asked.get(key) is asked:
             del self._asked[key]
         waiting, asked.waiting = asked.waiting, []
         for pending in waiting:
-            pending.resolve(answer)
+            pending.resolve(result)
 
 
 def _raise_failure(outcome: Pending[None]) -> None:

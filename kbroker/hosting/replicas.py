@@ -79,23 +79,25 @@ class HostedReplicas:
 
     def take(self, request: LeaderAndIsr) -> dict[PartitionKey, ErrorCode]:
         """Apply LeaderAndIsr; returns the codes of partitions for which it is rejected."""
-        refused: dict[PartitionKey, ErrorCode] = {}
+        rejected: dict[PartitionKey, ErrorCode] = {}
         accepted: dict[str, list[LedPartition]] = {}
         for told in request.partitions:
             error = self._error_of(told, request.topic_ids.get(told.topic, b""))
             if error is ErrorCode.NONE:
                 accepted.setdefault(told.topic, []).append(told)
             else:
-                refused[told.key] = error
+                rejected[told.key] = error
         for name, partitions in accepted.items():
             try:
                 slots = self._slots.assign(name, [told.partition for told in partitions])
             except (NoFreeSlot, OSError) as error:
                 logger.error("topic %s: no slots for its partitions: %s", name, error)
-                refused |= dict.fromkeys((t.key for t in partitions), ErrorCode.KAFKA_STORAGE_ERROR)
+                rejected |= dict.fromkeys(
+                    (t.key for t in partitions), ErrorCode.KAFKA_STORAGE_ERROR
+                )
                 continue
             self._enter(name, request.topic_ids.get(name, b""), partitions, slots)
-        return refused
+        return rejected
 
     def _error_of(self, told: LedPartition, topic_id: bytes) -> ErrorCode:
         topic, present = self._topics.get(told.topic), self.replica(told.key)
@@ -144,7 +146,7 @@ class HostedReplicas:
     ) -> tuple[list[StoppedPartition], dict[PartitionKey, ErrorCode]]:
         """Check StopReplica: the partitions to stop, and the codes of the others."""
         stopped: list[StoppedPartition] = []
-        refused: dict[PartitionKey, ErrorCode] = {}
+        rejected: dict[PartitionKey, ErrorCode] = {}
         for asked in request.partitions:
             present = self.replica(asked.key)
             if (
@@ -155,8 +157,8 @@ class HostedReplicas:
                 stopped.append(asked)
             else:
                 # COMPAT: for an equal epoch, too, as in Kafka 2.7; later versions accept that.
-                refused[asked.key] = ErrorCode.FENCED_LEADER_EPOCH
-        return stopped, refused
+                rejected[asked.key] = ErrorCode.FENCED_LEADER_EPOCH
+        return stopped, rejected
 
     def stop(self, key: PartitionKey) -> None:
         """Stop leading or following a partition; its log stays."""

@@ -13,8 +13,8 @@ from kbroker.cluster.control_requests import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
     NO_LEADER,
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     KnownPartition,
     LeaderAndIsr,
     LedPartition,
@@ -387,13 +387,13 @@ def _check_brokers(told: LedPartition | KnownPartition, *lists: Iterable[int]) -
 # -- answers -------------------------------------------------------------------------------------
 
 
-def answer_to_wire(answer: ControlAnswer, request: ControlRequest, version: int) -> Message:
+def response_to_wire(response: ControlResponse, request: ControlRequest, version: int) -> Message:
     """Build the response. It names every partition, because controllers need successes too."""
-    error = int(answer.error)
+    error = int(response.error)
     if isinstance(request, UpdateMetadata):
         return UpdateMetadataResponse(error_code=error)
     codes = {} if error else {one.key: int(ErrorCode.NONE) for one in request.partitions}
-    codes |= {key: int(code) for key, code in answer.partitions.items()}
+    codes |= {key: int(code) for key, code in response.partitions.items()}
     if isinstance(request, StopReplica):
         return StopReplicaResponse(
             error_code=error,
@@ -426,7 +426,7 @@ def _partition_errors(entry: Any, codes: Mapping[PartitionKey, int]) -> list[Any
     ]
 
 
-def answer_from_wire(message: Any, request: ControlRequest, version: int) -> ControlAnswer:
+def response_from_wire(message: Any, request: ControlRequest, version: int) -> ControlResponse:
     """The result in a decoded response to ``request``."""
     codes: dict[PartitionKey, ErrorCode] = {}
     if isinstance(request, LeaderAndIsr) and version >= LEADER_IDS:
@@ -437,7 +437,7 @@ def answer_from_wire(message: Any, request: ControlRequest, version: int) -> Con
                 codes |= _read_errors(topic.partition_errors, name)
     elif not isinstance(request, UpdateMetadata):
         codes = _read_errors(message.partition_errors)
-    return ControlAnswer(known_code(message.error_code), codes)
+    return ControlResponse(known_code(message.error_code), codes)
 
 
 def _read_errors(errors: Iterable[Any], name: str | None = None) -> dict[PartitionKey, ErrorCode]:
@@ -456,11 +456,11 @@ def known_code(code: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def merged(answers: Iterable[ControlAnswer]) -> ControlAnswer:
+def merged(responses: Iterable[ControlResponse]) -> ControlResponse:
     """Merge the responses to the parts of one request, with the first error if there is any."""
-    answers = list(answers)
-    error = next((a.error for a in answers if a.error), ErrorCode.NONE)
+    responses = list(responses)
+    error = next((a.error for a in responses if a.error), ErrorCode.NONE)
     codes: dict[PartitionKey, ErrorCode] = {}
-    for answer in answers:
-        codes |= answer.partitions
-    return ControlAnswer(error, codes)
+    for response in responses:
+        codes |= response.partitions
+    return ControlResponse(error, codes)

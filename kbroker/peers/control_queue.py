@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
 from kbroker.cluster.control_requests import (
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     KnownPartition,
     LeaderAndIsr,
     LedPartition,
@@ -31,7 +31,7 @@ class Sent(NamedTuple):
     """A request of the controller, and the Pending it waits for."""
 
     request: ControlRequest
-    pending: Pending[ControlAnswer]
+    pending: Pending[ControlResponse]
 
 
 class Waiting(NamedTuple):
@@ -40,15 +40,15 @@ class Waiting(NamedTuple):
     request: ControlRequest
     sent: list[Sent]
 
-    def resolve(self, answer: ControlAnswer) -> None:
+    def resolve(self, response: ControlResponse) -> None:
         """Resolve each of ``sent`` with the results of its own partitions."""
         for request, pending in self.sent:
-            if isinstance(request, UpdateMetadata) or not answer.partitions:
-                pending.resolve(answer)
+            if isinstance(request, UpdateMetadata) or not response.partitions:
+                pending.resolve(response)
                 continue
             keys = {one.key for one in request.partitions}
-            codes = {key: code for key, code in answer.partitions.items() if key in keys}
-            pending.resolve(ControlAnswer(answer.error, codes))
+            codes = {key: code for key, code in response.partitions.items() if key in keys}
+            pending.resolve(ControlResponse(response.error, codes))
 
 
 class ControlQueue:
@@ -60,7 +60,7 @@ class ControlQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, request: ControlRequest) -> Pending[ControlAnswer]:
+    def put(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response when ``resolve`` is called for the merged request."""
         sent = Sent(request, Pending())
         place = self._place(request)

@@ -12,14 +12,14 @@ from typing import Any
 from kbroker.cluster.control_requests import PartitionKey
 from kbroker.cluster.controller_requests import (
     AlterIsr,
-    AlterIsrAnswer,
+    AlterIsrResponse,
     ControlledShutdown,
-    ControllerAnswer,
     ControllerRequest,
-    ShutdownAnswer,
+    ControllerResponse,
+    ShutdownResponse,
 )
 from kbroker.errors import ErrorCode
-from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr
 from kbroker.peers.control_codec import impossible, known_code
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
@@ -84,19 +84,19 @@ def request_from_wire(message: Any) -> ControllerRequest:
 # -- answers -------------------------------------------------------------------------------------
 
 
-def answer_to_wire(answer: ControllerAnswer) -> Message:
+def response_to_wire(response: ControllerResponse) -> Message:
     """The response."""
-    if isinstance(answer, ShutdownAnswer):
+    if isinstance(response, ShutdownResponse):
         row = ControlledShutdownResponse.RemainingPartition
         return ControlledShutdownResponse(
-            error_code=int(answer.error),
+            error_code=int(response.error),
             remaining_partitions=[
-                row(topic_name=name, partition_index=number) for name, number in answer.remaining
+                row(topic_name=name, partition_index=number) for name, number in response.remaining
             ],
         )
     cls = AlterPartitionResponse
     topics: dict[str, list[Any]] = {}
-    for (name, number), (error, state) in answer.partitions.items():
+    for (name, number), (error, state) in response.partitions.items():
         made = cls.PartitionData(partition_index=number, error_code=int(error))
         if state is not None:
             made.leader_id = state.leader
@@ -105,28 +105,28 @@ def answer_to_wire(answer: ControllerAnswer) -> Message:
             made.partition_epoch = state.partition_epoch
         topics.setdefault(name, []).append(made)
     return cls(
-        error_code=int(answer.error),
+        error_code=int(response.error),
         topics=[cls.TopicData(topic_name=name, partitions=some) for name, some in topics.items()],
     )
 
 
-def answer_from_wire(message: Any, request: ControllerRequest) -> ControllerAnswer:
+def response_from_wire(message: Any, request: ControllerRequest) -> ControllerResponse:
     """The result in a decoded response to ``request``. Raises DecodeError if it is incomplete."""
     error = known_code(message.error_code)
     if isinstance(request, ControlledShutdown):
         rows = message.remaining_partitions
-        return ShutdownAnswer(error, tuple((one.topic_name, one.partition_index) for one in rows))
+        return ShutdownResponse(error, tuple((one.topic_name, one.partition_index) for one in rows))
     found = dict(_altered(message.topics))
     if error is ErrorCode.NONE:
         for wanted in request.partitions:
             if wanted.key not in found:
                 raise DecodeError(f"AlterIsr is not answered for {wanted.topic}-{wanted.partition}")
-    return AlterIsrAnswer(error, found)
+    return AlterIsrResponse(error, found)
 
 
-def _altered(topics: Iterable[Any]) -> Iterable[tuple[PartitionKey, IsrAnswer]]:
+def _altered(topics: Iterable[Any]) -> Iterable[tuple[PartitionKey, IsrResult]]:
     for topic in topics:
         for one in topic.partitions:
             key, error = (topic.topic_name, one.partition_index), known_code(one.error_code)
             state = IsrState(one.leader_id, one.leader_epoch, one.isr, one.partition_epoch)
-            yield key, IsrAnswer(error, state if error is ErrorCode.NONE else None)
+            yield key, IsrResult(error, state if error is ErrorCode.NONE else None)

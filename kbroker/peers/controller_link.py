@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from kbroker.cluster.control_requests import LiveBroker
-from kbroker.cluster.controller_requests import ControllerAnswer, ControllerRequest
+from kbroker.cluster.controller_requests import ControllerRequest, ControllerResponse
 from kbroker.config.protocol_version import ProtocolVersion
 from kbroker.errors import ErrorCode
-from kbroker.peers.controller_codec import API_OF, answer_from_wire, request_to_wire
+from kbroker.peers.controller_codec import API_OF, request_to_wire, response_from_wire
 from kbroker.peers.link import Link, LinkFailed
 from kbroker.peers.links import endpoint_of
 from kbroker.peers.versions import sent_version
@@ -23,7 +23,7 @@ from kbroker.protocol.primitives import DecodeError
 ELSEWHERE = (ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_CONTROLLER_EPOCH)
 NOBODY = -1
 
-Own = Callable[[ControllerRequest], Coroutine[Any, Any, ControllerAnswer]]
+Own = Callable[[ControllerRequest], Coroutine[Any, Any, ControllerResponse]]
 Find = Callable[[], Coroutine[Any, Any, tuple[int, LiveBroker] | None]]
 
 
@@ -48,7 +48,7 @@ class ControllerLink:
         self._told = NOBODY  # the controller according to the metadata
         self._round = 0
 
-    async def ask(self, request: ControllerRequest) -> ControllerAnswer:
+    async def ask(self, request: ControllerRequest) -> ControllerResponse:
         """The response of the active controller, which may be NOT_CONTROLLER. LinkFailed: there was
         no response, and the request may have been executed.
         """
@@ -65,20 +65,20 @@ class ControllerLink:
             self._link.close("another broker is the controller")
         self.asked = controller[0]
         if controller[0] == self._me:
-            answer = await self._own(request)
+            response = await self._own(request)
         else:
-            answer = await self._ask(controller[1], request)
-        if answer.error not in ELSEWHERE:
+            response = await self._ask(controller[1], request)
+        if response.error not in ELSEWHERE:
             self._known = controller
-        return answer
+        return response
 
-    async def _ask(self, live: LiveBroker, request: ControllerRequest) -> ControllerAnswer:
+    async def _ask(self, live: LiveBroker, request: ControllerRequest) -> ControllerResponse:
         version = sent_version(API_OF[type(request)], self._protocol)
         assert version is not None, "this protocol has no such request"
         endpoint = endpoint_of(live, self._listener)
         response = await self._link.ask(endpoint, request_to_wire(request), version)
         try:
-            return answer_from_wire(response, request)
+            return response_from_wire(response, request)
         except DecodeError as error:
             self._link.close()
             raise LinkFailed(f"its response is malformed: {error}") from error

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from kbroker.cluster.control_requests import ControlAnswer, ControlRequest, LiveBroker
+from kbroker.cluster.control_requests import ControlRequest, ControlResponse, LiveBroker
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode
 from kbroker.ipc.pending import Pending, run
 from kbroker.logcontext import RateLimit
 from kbroker.peers.connecting import Connecting
-from kbroker.peers.control_codec import API_OF, answer_from_wire, merged, sendable, to_wire
+from kbroker.peers.control_codec import API_OF, merged, response_from_wire, sendable, to_wire
 from kbroker.peers.control_queue import ControlQueue, Waiting
 from kbroker.peers.link import Endpoint, Link, LinkFailed, Loop, Times
 from kbroker.peers.versions import sent_version
@@ -42,7 +42,7 @@ class Registered(Protocol):
 class Takes(Protocol):
     """This broker: ``Hosting``."""
 
-    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+    def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response."""
 
 
@@ -53,9 +53,9 @@ class Process(Loop, Protocol):
         """A Pending that resolves after this time."""
 
 
-def stale() -> ControlAnswer:
+def stale() -> ControlResponse:
     """The response for a registration that has ended."""
-    return ControlAnswer(ErrorCode.STALE_BROKER_EPOCH)
+    return ControlResponse(ErrorCode.STALE_BROKER_EPOCH)
 
 
 def control_listener(config: BrokerConfig) -> str:
@@ -108,15 +108,15 @@ class Links:
         process.add_reader(self._connecting.fd, self._connecting.run)
         self._peers: dict[int, Peer] = {}
 
-    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
+    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlResponse]:
         """Requests for one broker arrive in the order in which they were sent."""
         if broker_id == self._me:
             return self._own.take(request)
         peer = self._peers.get(broker_id)
         if peer is None or peer.epoch != request.sender.broker_epoch:
-            answered: Pending[ControlAnswer] = Pending()
-            answered.resolve(stale())
-            return answered
+            pending: Pending[ControlResponse] = Pending()
+            pending.resolve(stale())
+            return pending
         return peer.send(request)
 
     def set_live(self, brokers: Mapping[int, Registered]) -> None:
@@ -142,21 +142,21 @@ class Links:
     def _peer(self, number: int, registered: Registered) -> Peer:
         link = self.link()
 
-        def say(live: LiveBroker, request: ControlRequest) -> Coroutine[Any, None, ControlAnswer]:
+        def say(live: LiveBroker, request: ControlRequest) -> Coroutine[Any, None, ControlResponse]:
             return self._say(link, live, request)
 
         return Peer(number, registered, link, say, self._process.sleep)
 
-    async def _say(self, link: Link, live: LiveBroker, request: ControlRequest) -> ControlAnswer:
+    async def _say(self, link: Link, live: LiveBroker, request: ControlRequest) -> ControlResponse:
         """Send a request in the version of inter.broker.protocol.version. Raises LinkFailed."""
         endpoint = endpoint_of(live, self._listener)
         version = sent_version(API_OF[type(request)], self._protocol)
         assert version is not None, "every protocol has control requests"
-        answers = []
+        results = []
         for part in sendable(request, version):
             response = await link.ask(endpoint, to_wire(part, version), version)
-            answers.append(answer_from_wire(response, part, version))
-        return merged(answers)
+            results.append(response_from_wire(response, part, version))
+        return merged(results)
 
     def tick(self, now_ms: int) -> None:
         """Fail requests that have timed out."""
@@ -181,7 +181,7 @@ class Peer:
         broker_id: int,
         registered: Registered,
         link: Link,
-        say: Callable[[LiveBroker, ControlRequest], Coroutine[Any, None, ControlAnswer]],
+        say: Callable[[LiveBroker, ControlRequest], Coroutine[Any, None, ControlResponse]],
         sleep: Callable[[int], Pending[None]],
     ) -> None:
         self.epoch = registered.epoch
@@ -195,7 +195,7 @@ class Peer:
         self._is_working = self._is_ended = False
         self._failures = RateLimit()
 
-    def send(self, request: ControlRequest) -> Pending[ControlAnswer]:
+    def send(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response, whenever it arrives."""
         pending = self._queue.put(request)
         if not self._is_working:
@@ -222,12 +222,12 @@ class Peer:
         self._is_working = True
         while self._queue and not self._is_ended:
             present = self._under_way = self._queue.take()
-            answer = await self._until_answered(present.request)
+            response = await self._until_completed(present.request)
             self._under_way = None
-            present.resolve(answer)
+            present.resolve(response)
         self._is_working = False
 
-    async def _until_answered(self, request: ControlRequest) -> ControlAnswer:
+    async def _until_completed(self, request: ControlRequest) -> ControlResponse:
         backoff_ms = BACKOFF_MS
         name = type(request).__name__
         while not self._is_ended:
@@ -235,7 +235,7 @@ class Peer:
                 return await self._say(self._live, request)
             except EncodeError:
                 logger.exception("cannot encode a %s for broker %d", name, self._broker_id)
-                return ControlAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
+                return ControlResponse(ErrorCode.UNKNOWN_SERVER_ERROR)
             except LinkFailed as error:
                 times = 0 if self._is_ended else self._failures.due()
                 if times:

@@ -21,7 +21,7 @@ from kbroker.replication.truncation import (
     Cut,
     EpochEnd,
     EpochHistory,
-    WrongAnswerError,
+    InvalidEpochEndError,
     cut_for,
     first_question,
 )
@@ -146,7 +146,7 @@ class FollowedPartition:
 
     # -- responses --
 
-    def on_epoch_end(self, error: int, answer: EpochEnd, now_ms: int) -> None:
+    def on_epoch_end(self, error: int, leader_end: EpochEnd, now_ms: int) -> None:
         """Handle the response to an EpochQuestion; an outdated one is ignored."""
         if self.state is not State.TRUNCATING or not isinstance(self.question, EpochQuestion):
             return
@@ -156,15 +156,16 @@ class FollowedPartition:
         asked = self.question.epoch
         try:
             step = cut_for(
-                answer, asked, self.log.epochs, self.log.log_end_offset, self.log.high_watermark
+                leader_end, asked, self.log.epochs, self.log.log_end_offset, self.log.high_watermark
             )
-        except WrongAnswerError as wrong:
+        except InvalidEpochEndError as wrong:
             self._back_off(now_ms, f"wrong answer of broker {self.leader}: {wrong}")
             return
         self._cut(
             step.offset,
             f"broker {self.leader}, which leads in epoch {self.leader_epoch}, says that epoch "
-            f"{answer.epoch} ended at offset {answer.end_offset}; asked about epoch {asked}",
+            f"{leader_end.epoch} ended at offset {leader_end.end_offset}; asked about "
+            f"epoch {asked}",
         )
         latest = self.log.epochs.latest
         if step.is_final or latest is None:

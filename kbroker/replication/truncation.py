@@ -43,7 +43,7 @@ class Cut(NamedTuple):
     is_final: bool
 
 
-class WrongAnswerError(ValueError):
+class InvalidEpochEndError(ValueError):
     """An impossible response: the caller retries later and truncates nothing."""
 
 
@@ -60,7 +60,7 @@ def first_question(
 
 
 def cut_for(
-    answer: EpochEnd,
+    leader_end: EpochEnd,
     asked: int,
     epochs: EpochHistory,
     log_end_offset: Offset,
@@ -70,26 +70,26 @@ def cut_for(
 
     A diverging epoch in a fetch response (KIP-595) is the same: ``asked`` is the last fetched epoch
     then. After a cut that is not final, ask about the latest epoch that is left; if there is none,
-    follow. Raises WrongAnswerError.
+    follow. Raises InvalidEpochEndError.
     """
-    if answer.end_offset < 0:
+    if leader_end.end_offset < 0:
         # (a) The leader knows no epoch that old: its log is of formats 0 and 1, or has none.
         return Cut(min(high_watermark, log_end_offset), True)
-    if answer.epoch < 0:
+    if leader_end.epoch < 0:
         # (b) WIRE: version 0 does not say which epoch ended there.
-        return Cut(min(answer.end_offset, log_end_offset), True)
-    if answer.epoch > asked:
-        raise WrongAnswerError(
-            f"asked where epoch {asked} ended, the leader answered for epoch {answer.epoch}"
+        return Cut(min(leader_end.end_offset, log_end_offset), True)
+    if leader_end.epoch > asked:
+        raise InvalidEpochEndError(
+            f"asked where epoch {asked} ended, the leader responded for epoch {leader_end.epoch}"
         )
-    own = epochs.end_offset_for(answer.epoch, log_end_offset)
+    own = epochs.end_offset_for(leader_end.epoch, log_end_offset)
     if own is None:
         # (c) Nothing is known of that epoch, as it is newer than all that is known here.
-        return Cut(min(answer.end_offset, log_end_offset), True)
+        return Cut(min(leader_end.end_offset, log_end_offset), True)
     epoch, end_offset = own
-    if epoch < answer.epoch:
+    if epoch < leader_end.epoch:
         # (d) Not in this log; whatever is above the last epoch before it is not in the leader's.
         return Cut(min(end_offset, log_end_offset), False)
     # (e) Both have it, or it is older than all that is known here: then `end_offset` is where that
     # begins, and nothing from there on is the leader's.
-    return Cut(min(answer.end_offset, end_offset, log_end_offset), True)
+    return Cut(min(leader_end.end_offset, end_offset, log_end_offset), True)

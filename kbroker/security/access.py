@@ -52,8 +52,8 @@ class Access(Verdicts):
         if self.everything:
             return EVERYTHING
         asked = list(dict.fromkeys(names))
-        answers = self._authorizer.authorize(self.principal, self.host, operation, kind, asked)
-        return {name for name, answer in zip(asked, answers, strict=True) if answer}
+        verdicts = self._authorizer.authorize(self.principal, self.host, operation, kind, asked)
+        return {name for name, verdict in zip(asked, verdicts, strict=True) if verdict}
 
     def allows(self, operation: AclOperation, kind: Kind, name: str = CLUSTER_NAME) -> bool:
         """Whether it is authorized for one resource."""

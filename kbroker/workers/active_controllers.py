@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbroker.cluster.control_requests import PartitionKey
-from kbroker.cluster.controller_requests import AlterIsr, AlterIsrAnswer
+from kbroker.cluster.controller_requests import AlterIsr, AlterIsrResponse
 from kbroker.controller import persistence
 from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.hosting import Hosting
-from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import StoreFailed
@@ -30,22 +30,22 @@ class ActiveControllers:
         self._broker_id = broker_id
         self._store = store
 
-    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrAnswer]]:
+    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrResult]]:
         """The results, in request order; WireError if the outcome is unknown."""
         return run(self._alter_isr(wanted))
 
-    async def _alter_isr(self, wanted: Sequence[WantedIsr]) -> list[IsrAnswer]:
+    async def _alter_isr(self, wanted: Sequence[WantedIsr]) -> list[IsrResult]:
         request = AlterIsr(self._broker_id, self._hosting.broker_epoch, wanted)
         try:
-            answer = await self._link.ask(request)
+            response = await self._link.ask(request)
         except LinkFailed as error:
             text = f"the controller cannot be asked: {error}"
             raise WireError(ErrorCode.NETWORK_EXCEPTION, text) from error
-        assert isinstance(answer, AlterIsrAnswer)
-        if answer.error is not ErrorCode.NONE:
-            text = f"broker {self._link.asked} has answered {answer.error.name}"
-            raise WireError(answer.error, text)
-        return [answer.partitions[one.key] for one in wanted]
+        assert isinstance(response, AlterIsrResponse)
+        if response.error is not ErrorCode.NONE:
+            text = f"broker {self._link.asked} returned {response.error.name}"
+            raise WireError(response.error, text)
+        return [response.partitions[one.key] for one in wanted]
 
     def read_isr(self, keys: Sequence[PartitionKey]) -> Pending[list[IsrState | None]]:
         """The stored state of each partition; WireError if it cannot be read."""

@@ -64,7 +64,7 @@ class Asking:
         process = self._process
         return ControllerLink(
             self._me,
-            process.controller_server.answer,
+            process.controller_server.respond,
             self._find,
             process.links.link(),
             control_listener(process.config),

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from kbroker.cluster.controller_requests import (
     AlterIsr,
-    AlterIsrAnswer,
+    AlterIsrResponse,
     ControlledShutdown,
-    ControllerAnswer,
     ControllerRequest,
-    ShutdownAnswer,
+    ControllerResponse,
+    ShutdownResponse,
 )
 from kbroker.controller.duties import Duties
 from kbroker.controller.store_failure import store_failure
@@ -24,7 +24,7 @@ from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address
 from kbroker.metastore.settled import Fenced
 from kbroker.metastore.store import StoreError, StoreFailed
-from kbroker.peers.controller_codec import API_OF, answer_to_wire, request_from_wire
+from kbroker.peers.controller_codec import API_OF, request_from_wire, response_to_wire
 from kbroker.protocol import codec
 from kbroker.protocol.primitives import DecodeError
 
@@ -51,10 +51,10 @@ class ControllerServer:
             request = request_from_wire(await decoded(asked, self._sleep))
         except DecodeError as error:
             return ControlReply(None, str(error))
-        answer = await self.answer(request)
-        return ControlReply(codec.encode(answer_to_wire(answer), asked.version), "")
+        response = await self.respond(request)
+        return ControlReply(codec.encode(response_to_wire(response), asked.version), "")
 
-    async def answer(self, request: ControllerRequest) -> ControllerAnswer:
+    async def respond(self, request: ControllerRequest) -> ControllerResponse:
         """The controller's response; NOT_CONTROLLER if it resigns meanwhile."""
         duties = self._duties()
         if isinstance(request, ControlledShutdown):
@@ -62,28 +62,28 @@ class ControllerServer:
         return await _alter(duties, request)
 
 
-async def _shut_down(duties: Duties | None, request: ControlledShutdown) -> ShutdownAnswer:
+async def _shut_down(duties: Duties | None, request: ControlledShutdown) -> ShutdownResponse:
     """COMPAT: the code of a broker that is not the controller is Kafka's."""
     if duties is None:
-        return ShutdownAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
+        return ShutdownResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
     try:
-        return ShutdownAnswer(remaining=tuple(await duties.shutdowns.shut_down(*request)))
+        return ShutdownResponse(remaining=tuple(await duties.shutdowns.shut_down(*request)))
     except FAILURES as error:
         code = code_of(error)
-    return ShutdownAnswer(
+    return ShutdownResponse(
         ErrorCode.STALE_CONTROLLER_EPOCH if code is ErrorCode.NOT_CONTROLLER else code
     )
 
 
-async def _alter(duties: Duties | None, request: AlterIsr) -> AlterIsrAnswer:
+async def _alter(duties: Duties | None, request: AlterIsr) -> AlterIsrResponse:
     if duties is None:
-        return AlterIsrAnswer(ErrorCode.NOT_CONTROLLER)
+        return AlterIsrResponse(ErrorCode.NOT_CONTROLLER)
     try:
-        answers = await duties.in_sync.alter(*request)
+        results = await duties.in_sync.alter(*request)
     except FAILURES as error:
-        return AlterIsrAnswer(code_of(error))
+        return AlterIsrResponse(code_of(error))
     keys = (wanted.key for wanted in request.partitions)
-    return AlterIsrAnswer(partitions=dict(zip(keys, answers, strict=True)))
+    return AlterIsrResponse(partitions=dict(zip(keys, results, strict=True)))
 
 
 def code_of(error: WireError | StoreFailed | StoreError | Fenced) -> ErrorCode:

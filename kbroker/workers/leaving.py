@@ -13,9 +13,9 @@ from typing import Any
 from kbroker.cluster.control_requests import PartitionKey
 from kbroker.cluster.controller_requests import (
     ControlledShutdown,
-    ControllerAnswer,
     ControllerRequest,
-    ShutdownAnswer,
+    ControllerResponse,
+    ShutdownResponse,
 )
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 # How often the metadata is checked between attempts.
 LOOK_MS = 100
 
-Ask = Callable[[ControllerRequest], Coroutine[Any, Any, ControllerAnswer]]
+Ask = Callable[[ControllerRequest], Coroutine[Any, Any, ControllerResponse]]
 
 
 def patience_s(config: BrokerConfig) -> float:
@@ -104,16 +104,16 @@ class Leaving:
         self._remaining = ()
         timer = self._sleep(self._config["controller.socket.timeout.ms"])
         try:
-            answer = await within(run(self._ask(request)), timer)
+            response = await within(run(self._ask(request)), timer)
         except LinkFailed as error:
             return f"cannot ask the controller: {error}"
         except TooLate:
-            return "the controller has not answered, or ZooKeeper not said who it is"
-        assert isinstance(answer, ShutdownAnswer)
-        if answer.error is not ErrorCode.NONE:
-            return f"the controller answered {answer.error.name}"
-        if answer.remaining:
-            self._remaining = answer.remaining
-            (topic, number), count = answer.remaining[0], len(answer.remaining)
+            return "no response from the controller, or ZooKeeper names none"
+        assert isinstance(response, ShutdownResponse)
+        if response.error is not ErrorCode.NONE:
+            return f"the controller returned {response.error.name}"
+        if response.remaining:
+            self._remaining = response.remaining
+            (topic, number), count = response.remaining[0], len(response.remaining)
             return f"no other broker can lead {count} partitions, {topic}-{number} among them"
         return ""

@@ -13,14 +13,14 @@ from kbroker.cluster.control_requests import PartitionKey
 from kbroker.errors import ErrorCode
 from kbroker.hosting.isr_reports import IsrReports
 from kbroker.hosting.replicas import HostedReplicas
-from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import BadVersion, NoNode, StoreFailed
 from kbroker.workers.active_controllers import read_isr, store_unavailable
 
-DEPOSED = IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)
+DEPOSED = IsrResult(ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class StoredIsr:
@@ -34,22 +34,22 @@ class StoredIsr:
         self._store = store
         self._reports = reports
 
-    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrAnswer]]:
+    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrResult]]:
         """A response to each, in order; WireError if it is unknown whether anything changed."""
         return run(self._alter_isr(wanted))
 
-    async def _alter_isr(self, wanted: Sequence[WantedIsr]) -> list[IsrAnswer]:
+    async def _alter_isr(self, wanted: Sequence[WantedIsr]) -> list[IsrResult]:
         outcomes = [run(self._write(one)) for one in wanted]  # all are under way at once
         try:
-            answers = [await outcome for outcome in outcomes]
+            results = [await outcome for outcome in outcomes]
         except (StoreFailed, Fenced) as error:
             raise store_unavailable(error) from error
         finally:
             written = zip(wanted, outcomes, strict=True)
             self._reports.note(one.key for one, ended in written if ended.value and ended.value[1])
-        return answers
+        return results
 
-    async def _write(self, one: WantedIsr) -> IsrAnswer:
+    async def _write(self, one: WantedIsr) -> IsrResult:
         replica = self._replicas.replica(one.key)
         if replica is None:
             return DEPOSED
@@ -64,16 +64,16 @@ class StoredIsr:
             document = paths.encode_partition_state(*says)
             await self._store.multi().set(path, document, one.partition_epoch).commit()
         except NoNode:
-            return IsrAnswer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return IsrResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         except BadVersion:
             try:
                 node = await self._store.get(path)
             except NoNode:
-                return IsrAnswer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return IsrResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if not paths.is_partition_state(node.data, *says):
-                return IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
+                return IsrResult(ErrorCode.INVALID_UPDATE_VERSION)
             version = node.stat.version  # a retry: the response to the first request was lost
-        return IsrAnswer(
+        return IsrResult(
             ErrorCode.NONE, IsrState(self._broker_id, one.leader_epoch, one.isr, version)
         )
 

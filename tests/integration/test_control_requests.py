@@ -13,7 +13,7 @@ from support.peer_loop import PeerLoop
 
 from kbroker.cluster.control_requests import (
     LEADER_DURING_DELETE,
-    ControlAnswer,
+    ControlResponse,
     KnownPartition,
     LeaderAndIsr,
     LedPartition,
@@ -177,7 +177,7 @@ def test_links_of_a_controller_outlast_the_death_of_the_process_they_tell() -> N
         ]
         loop.run_until(lambda: all(one.done for one in sent), 60)
 
-        assert [one.value for one in sent] == [ControlAnswer()] * 3
+        assert [one.value for one in sent] == [ControlResponse()] * 3
         with WireClient((other.host, other.port)) as client:
             wait_until(lambda: produce(client, "linked", b"1") is ErrorCode.NONE, 30, "produced")
         links.close()

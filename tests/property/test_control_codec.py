@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.cluster.control_requests import (
-    ControlAnswer,
+    ControlResponse,
     KnownPartition,
     LeaderAndIsr,
     LedPartition,
@@ -23,10 +23,10 @@ from kbroker.cluster.topic_ids import local_topic_id
 from kbroker.errors import ErrorCode, WireError
 from kbroker.peers.control_codec import (
     API_OF,
-    answer_from_wire,
-    answer_to_wire,
     from_wire,
     merged,
+    response_from_wire,
+    response_to_wire,
     sendable,
     to_wire,
 )
@@ -62,10 +62,10 @@ def over_the_wire(request: Any, version: int) -> Any:
     return from_wire(message, version, CLUSTER)
 
 
-def answer_over_the_wire(answer: ControlAnswer, request: Any, version: int) -> ControlAnswer:
-    data = codec.encode(answer_to_wire(answer, request, version), version)
+def response_over_the_wire(answer: ControlResponse, request: Any, version: int) -> ControlResponse:
+    data = codec.encode(response_to_wire(answer, request, version), version)
     message = codec.decode_exact(response_class(API_OF[type(request)]), version, data)
-    return answer_from_wire(message, request, version)
+    return response_from_wire(message, request, version)
 
 
 def topic_ids(draw: Any, keys: Any, is_on_the_wire: bool) -> dict[str, bytes]:
@@ -191,16 +191,16 @@ def test_responses_round_trip(data):
     if kind is UpdateMetadata:
         codes = {}
     error = ErrorCode.NONE if codes else data.draw(st.just(ErrorCode.NONE) | CODES)
-    answer = ControlAnswer(error, codes)
+    answer = ControlResponse(error, codes)
 
-    assert answer_over_the_wire(answer, request, version) == answer
+    assert response_over_the_wire(answer, request, version) == answer
 
 
 def test_responses_name_what_succeeded():
     """A controller takes a replica for deleted, or for online, if the response says so."""
     request = StopReplica(Sender(1, 2), [StoppedPartition("t", 0, -2, True)])
 
-    message: Any = answer_to_wire(ControlAnswer(), request, 3)
+    message: Any = response_to_wire(ControlResponse(), request, 3)
 
     (entry,) = message.partition_errors
     assert (entry.topic_name, entry.partition_index, entry.error_code) == ("t", 0, 0)
@@ -209,17 +209,17 @@ def test_responses_name_what_succeeded():
 def test_code_of_a_later_kafka_is_an_unknown_error():
     request = UpdateMetadata(Sender(1, 2), [], {}, {})
 
-    answer = answer_from_wire(response_class(6)(error_code=999), request, 6)
+    answer = response_from_wire(response_class(6)(error_code=999), request, 6)
 
     assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_merged_response_has_the_first_error_and_all_partitions():
     stale, down = ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR
-    answers = [ControlAnswer(partitions={("a", 0): down}), ControlAnswer(stale)]
+    answers = [ControlResponse(partitions={("a", 0): down}), ControlResponse(stale)]
 
-    assert merged(answers) == ControlAnswer(stale, {("a", 0): down})
-    assert merged([]) == ControlAnswer()
+    assert merged(answers) == ControlResponse(stale, {("a", 0): down})
+    assert merged([]) == ControlResponse()
 
 
 LED = LedPartition("t", 0, 2, 1, 0, [1], 0, [1])

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from kbroker.cluster.controller_requests import (
     AlterIsr,
-    AlterIsrAnswer,
+    AlterIsrResponse,
     ControlledShutdown,
-    ControllerAnswer,
     ControllerRequest,
-    ShutdownAnswer,
+    ControllerResponse,
+    ShutdownResponse,
 )
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr
 from kbroker.peers.controller_codec import (
     API_OF,
-    answer_from_wire,
-    answer_to_wire,
     request_from_wire,
     request_to_wire,
+    response_from_wire,
+    response_to_wire,
 )
 from kbroker.protocol import codec
 from kbroker.protocol.api import request_class, response_class
@@ -44,10 +44,10 @@ def asked(request: ControllerRequest, version: int) -> ControllerRequest:
     return request_from_wire(message)
 
 
-def answered(answer: ControllerAnswer, request: ControllerRequest, version: int) -> Any:
-    data = codec.encode(answer_to_wire(answer), version)
+def answered(answer: ControllerResponse, request: ControllerRequest, version: int) -> Any:
+    data = codec.encode(response_to_wire(answer), version)
     message = codec.decode_exact(response_class(API_OF[type(request)]), version, data)
-    return answer_from_wire(message, request)
+    return response_from_wire(message, request)
 
 
 @settings(max_examples=50)
@@ -56,7 +56,7 @@ def test_controlled_shutdown_round_trips(
     version: int, broker_id: int, epoch: int, keys: list[tuple[str, int]], code: ErrorCode
 ) -> None:
     request = ControlledShutdown(broker_id, epoch if version >= 2 else -1)
-    answer = ShutdownAnswer(code, tuple(keys))
+    answer = ShutdownResponse(code, tuple(keys))
 
     assert asked(request, version) == request
     assert answered(answer, request, version) == answer
@@ -70,29 +70,29 @@ def test_alter_isr_round_trips(data: Any) -> None:
         WantedIsr(*key, data.draw(NUMBERS), data.draw(ISR), data.draw(NUMBERS)) for key in keys
     ]
     states = {
-        key: IsrAnswer(
+        key: IsrResult(
             ErrorCode.NONE,
             IsrState(data.draw(NUMBERS), data.draw(NUMBERS), data.draw(ISR), data.draw(NUMBERS)),
         )
         for key in keys
     }
     for key in keys[:2]:
-        states[key] = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
-    request, answer = AlterIsr(1, 7, wanted), AlterIsrAnswer(partitions=states)
+        states[key] = IsrResult(ErrorCode.INVALID_UPDATE_VERSION)
+    request, answer = AlterIsr(1, 7, wanted), AlterIsrResponse(partitions=states)
 
     assert asked(request, 0) == request
     assert answered(answer, request, 0) == answer
 
 
 def test_response_to_the_whole_request_names_no_partitions() -> None:
-    answer = AlterIsrAnswer(ErrorCode.NOT_CONTROLLER)
+    answer = AlterIsrResponse(ErrorCode.NOT_CONTROLLER)
 
     assert answered(answer, WANTED, 0) == answer
 
 
 def test_response_without_all_partitions_is_malformed() -> None:
     """Its changes would be in flight forever."""
-    partial = AlterIsrAnswer(partitions={("t", 0): IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)})
+    partial = AlterIsrResponse(partitions={("t", 0): IsrResult(ErrorCode.FENCED_LEADER_EPOCH)})
 
     with pytest.raises(DecodeError, match="not answered for t-1"):
         answered(partial, WANTED, 0)

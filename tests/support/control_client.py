@@ -5,8 +5,8 @@ from __future__ import annotations
 from fault.wire_client import WireClient
 
 from kbroker.cluster.control_requests import (
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     KnownPartition,
     LeaderAndIsr,
     LedPartition,
@@ -17,7 +17,7 @@ from kbroker.cluster.control_requests import (
     UpdateMetadata,
 )
 from kbroker.errors import ErrorCode
-from kbroker.peers.control_codec import API_OF, answer_from_wire, merged, sendable, to_wire
+from kbroker.peers.control_codec import API_OF, merged, response_from_wire, sendable, to_wire
 from kbroker.protocol.api import ApiKey
 from kbroker.testing import Broker
 
@@ -40,12 +40,12 @@ class Controller:
         self.followers: set[int] = set()  # replicas besides the broker and the leader
         self.versions = VERSIONS
 
-    def say(self, request: ControlRequest) -> ControlAnswer:
+    def say(self, request: ControlRequest) -> ControlResponse:
         version = self.versions[API_OF[type(request)]]
         answers = []
         for part in sendable(request, version):
             response = self.client.call(to_wire(part, version), version)
-            answers.append(answer_from_wire(response, part, version))
+            answers.append(response_from_wire(response, part, version))
         return merged(answers)
 
     def lead(self, leader_epoch: int, leader: int | None = None) -> ErrorCode:

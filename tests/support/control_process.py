@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kbroker.cluster.control_requests import ControlAnswer, ControlRequest, PartitionKey
+from kbroker.cluster.control_requests import ControlRequest, ControlResponse, PartitionKey
 from kbroker.errors import ErrorCode
 from kbroker.hosting.control_server import ControlServer
-from kbroker.ipc.calls import ControlMessage, ControlReply, IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.calls import ControlMessage, ControlReply, IsrResult, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending, run
 from kbroker.workers.controller_server import SERVED, ControllerServer
 
@@ -16,9 +16,9 @@ from kbroker.workers.controller_server import SERVED, ControllerServer
 class TakesAnything:
     """A broker that accepts everything."""
 
-    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
-        done: Pending[ControlAnswer] = Pending()
-        done.resolve(ControlAnswer())
+    def take(self, request: ControlRequest) -> Pending[ControlResponse]:
+        done: Pending[ControlResponse] = Pending()
+        done.resolve(ControlResponse())
         return done
 
 
@@ -31,9 +31,9 @@ class GrantsAnything:
     async def shut_down(self, *_: Any) -> list[PartitionKey]:
         return []
 
-    async def alter(self, _: int, __: int, wanted: Sequence[WantedIsr]) -> list[IsrAnswer]:
+    async def alter(self, _: int, __: int, wanted: Sequence[WantedIsr]) -> list[IsrResult]:
         return [
-            IsrAnswer(ErrorCode.NONE, IsrState(0, one.leader_epoch, one.isr, one.partition_epoch))
+            IsrResult(ErrorCode.NONE, IsrState(0, one.leader_epoch, one.isr, one.partition_epoch))
             for one in wanted
         ]
 

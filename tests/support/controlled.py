@@ -8,8 +8,8 @@ from typing import Any
 from support.controllers import resolved
 
 from kbroker.cluster.control_requests import (
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     LeaderAndIsr,
     StopReplica,
     UpdateMetadata,
@@ -45,7 +45,8 @@ class Controlled:
         self.sessions: dict[int, int] = {}
         self.sent: list[tuple[int, ControlRequest]] = []
         self.live: list[Mapping[int, Broker]] = []
-        self.answers: Callable[[int, ControlRequest], ControlAnswer] = lambda *_: ControlAnswer()
+        none = ControlResponse()
+        self.answers: Callable[[int, ControlRequest], ControlResponse] = lambda *_: none
         self.settings = dict(SETTINGS)
         self.deletions: list[str] = []  # that are to be finished
         self.configs: list[ConfigsChanged] = []
@@ -124,7 +125,7 @@ class Controlled:
 
     # -- the brokers --
 
-    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
+    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlResponse]:
         self.sent.append((broker_id, request))
         return resolved(self.answers(broker_id, request))
 

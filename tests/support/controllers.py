@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from kbroker.cluster.control_requests import ControlAnswer, ControlRequest
+from kbroker.cluster.control_requests import ControlRequest, ControlResponse
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.configs import ConfigsChanged
 from kbroker.controller.state import ClusterState
@@ -26,9 +26,9 @@ class TakesAll:
         self.sent: list[tuple[int, ControlRequest]] = []
         self.configs: list[ConfigsChanged] = []
 
-    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
+    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlResponse]:
         self.sent.append((broker_id, request))
-        return resolved(ControlAnswer())
+        return resolved(ControlResponse())
 
     def set_live(self, brokers: Any) -> None:
         pass

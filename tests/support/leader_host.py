@@ -23,7 +23,7 @@ from kbroker._ext.shared.session_times import SessionTimes
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc import calls
-from kbroker.ipc.calls import IsrAnswer, WantedIsr
+from kbroker.ipc.calls import IsrResult, WantedIsr
 from kbroker.ipc.pending import Pending, run
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.workers.io.hosted import HostedPartitions
@@ -39,7 +39,7 @@ class Asked:
 
     def __init__(self, wanted: list[WantedIsr]) -> None:
         self.wanted = wanted
-        self.pending: Pending[list[IsrAnswer]] = Pending()
+        self.pending: Pending[list[IsrResult]] = Pending()
 
 
 class LeaderHost:
@@ -94,7 +94,7 @@ class LeaderHost:
     def on_storage_failure(self, slot: int) -> None:
         raise AssertionError(f"slot {slot} has failed")
 
-    def call(self, to: Any, operation: Any, request: Any) -> Pending[list[IsrAnswer]]:
+    def call(self, to: Any, operation: Any, request: Any) -> Pending[list[IsrResult]]:
         assert operation is calls.ALTER_ISR
         self.calls.append(Asked(request.wanted))
         return self.calls[-1].pending

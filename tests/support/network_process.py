@@ -25,7 +25,7 @@ from kbroker.config.loader import BrokerConfig, Listener
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher
 from kbroker.ipc import documents
-from kbroker.ipc.calls import Answers, Failure, Operation
+from kbroker.ipc.calls import Failure, Operation, Results
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Slices, Turn
@@ -287,13 +287,13 @@ class NetworkProcess:
         is that partition's.
         """
 
-        def answer_all(to: Address, asked: list[Any]) -> Answers[Any]:
-            answered: Answers[Any] = Answers([], [])
+        def answer_all(to: Address, asked: list[Any]) -> Results[Any]:
+            answered: Results[Any] = Results([], [])
             for number, question in enumerate(asked):
                 try:
-                    answered.answers.append(answer(to, *question))
+                    answered.results.append(answer(to, *question))
                 except WireError as error:
-                    answered.answers.append(None)
+                    answered.results.append(None)
                     answered.failures.append(Failure(number, int(error.code), error.message))
             return answered
 

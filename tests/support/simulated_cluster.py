@@ -18,8 +18,8 @@ from support.controllers import EndlessRoom
 
 from kbroker.cluster.control_requests import (
     NO_LEADER,
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     LeaderAndIsr,
     PartitionKey,
     StopReplica,
@@ -86,7 +86,7 @@ class MemorySlots:
 class Sent(NamedTuple):
     broker_id: int
     request: ControlRequest
-    answer: Pending[ControlAnswer]
+    answer: Pending[ControlResponse]
 
 
 class Broker:
@@ -172,7 +172,7 @@ class Broker:
 
     # -- as the way of its controller to the brokers: one request under way to each, in order --
 
-    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
+    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlResponse]:
         self.cluster.note_sent(request)
         sent = Sent(broker_id, request, Pending())
         link = self._links.setdefault(broker_id, deque())
@@ -194,7 +194,7 @@ class Broker:
             )
         )
 
-    def _answered(self, link: deque[Sent], sent: Sent, outcome: Pending[ControlAnswer]) -> None:
+    def _answered(self, link: deque[Sent], sent: Sent, outcome: Pending[ControlResponse]) -> None:
         if not self.is_alive or not link or link[0] is not sent:
             return
         if self.cluster.random.random() < self.cluster.responses_lost:
@@ -218,11 +218,11 @@ class Broker:
             if link and link[0] is not first:
                 self._deliver(link, link[0])
             for one in closed:
-                one.answer.resolve(ControlAnswer(ErrorCode.STALE_BROKER_EPOCH))
+                one.answer.resolve(ControlResponse(ErrorCode.STALE_BROKER_EPOCH))
 
     # -- as a recipient --
 
-    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+    def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         before = self.hosting.controller_epoch
         if isinstance(request, StopReplica) and self._is_fresh(request):
             self.deletable |= {one.key for one in request.partitions if one.delete}

@@ -28,7 +28,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.image import Changes
 from kbroker.hosting.isr_changes import IsrChanges
 from kbroker.ipc import calls
-from kbroker.ipc.calls import IsrAnswer, IsrState, StoppedReplica, WantedIsr
+from kbroker.ipc.calls import IsrResult, IsrState, StoppedReplica, WantedIsr
 from kbroker.ipc.pending import Pending, TooLate, run, within
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
@@ -157,7 +157,7 @@ class IoWorker:
 
     # -- as the RPC and the loop of InSync --
 
-    def call(self, to: Any, operation: Any, request: Any) -> Pending[list[IsrAnswer]]:
+    def call(self, to: Any, operation: Any, request: Any) -> Pending[list[IsrResult]]:
         assert operation is calls.ALTER_ISR
         return run(self.broker.isr_changes.serve_alter(IO_WORKER, request))
 
@@ -388,10 +388,10 @@ class Controllers:
         self._broker = broker
         self._cluster = broker.replicated
 
-    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrAnswer]]:
+    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrResult]]:
         return run(self._alter(wanted))
 
-    async def _alter(self, wanted: Sequence[WantedIsr]) -> list[IsrAnswer]:
+    async def _alter(self, wanted: Sequence[WantedIsr]) -> list[IsrResult]:
         cluster, me = self._cluster, self._broker
         await cluster.sleep(cluster.delay_ms())
         office = cluster.in_office()

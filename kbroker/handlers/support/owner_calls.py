@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.ipc.calls import Answers, Operation, Questions
+from kbroker.ipc.calls import Operation, Questions, Results
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending, run
 from kbroker.types import SlotId
@@ -43,7 +43,7 @@ class OwnerCalls(Generic[Q, A]):
     def __init__(
         self,
         ctx: RequestContext,
-        operation: Operation[Questions[Q], Answers[A]],
+        operation: Operation[Questions[Q], Results[A]],
         timeout_ms: int | None = None,
         call_partitions_max: int = CALL_PARTITIONS_MAX,
     ) -> None:
@@ -82,7 +82,7 @@ class OwnerCalls(Generic[Q, A]):
                 found = await self._ctx.io_worker(
                     owner, self._operation, questions, self._timeout_ms
                 )
-                if len(found.answers) != len(part):
+                if len(found.results) != len(part):
                     raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
             except Exception as error:
                 if isinstance(error, WireError) and error.code == ErrorCode.REQUEST_TIMED_OUT:
@@ -92,5 +92,5 @@ class OwnerCalls(Generic[Q, A]):
                 continue
             for number, code, text in found.failures:
                 part[number][1].resolve(error=WireError(ErrorCode(code), text or ""))
-            for (_, pending), answer in zip(part, found.answers, strict=True):
-                pending.resolve(answer)  # does nothing if there was a failure
+            for (_, pending), result in zip(part, found.results, strict=True):
+                pending.resolve(result)  # does nothing if there was a failure

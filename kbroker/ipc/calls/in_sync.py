@@ -34,7 +34,7 @@ class IsrState(NamedTuple):
     partition_epoch: int
 
 
-class IsrAnswer(NamedTuple):
+class IsrResult(NamedTuple):
     """``state``: the current state, if there is no error."""
 
     error: ErrorCode
@@ -50,6 +50,6 @@ class AlterIsr:
 ALTER_ISR_DEADLINE_MS = 30_000
 
 # The results, in request order. After an error a LeaderAndIsr is on its way.
-ALTER_ISR = Operation("alter_isr", AlterIsr, list[IsrAnswer], (CONTROLLER,), ALTER_ISR_DEADLINE_MS)
+ALTER_ISR = Operation("alter_isr", AlterIsr, list[IsrResult], (CONTROLLER,), ALTER_ISR_DEADLINE_MS)
 # Changes without a result; a starting io worker requests them before the image.
 PENDING_ISR = Operation("pending_isr", Nothing, list[WantedIsr], (CONTROLLER,), HELLO_DEADLINE_MS)

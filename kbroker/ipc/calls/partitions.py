@@ -29,10 +29,10 @@ class Failure(NamedTuple):
 
 
 @dataclass(slots=True)
-class Answers(Generic[A]):
+class Results(Generic[A]):
     """A result for each question, in order; None if it has failed."""
 
-    answers: list[A | None]
+    results: list[A | None]
     failures: list[Failure]
 
 
@@ -111,18 +111,18 @@ class KnownProducers:
 
 
 LIST_OFFSETS = Operation(
-    "list_offsets", Questions[OffsetQuestion], Answers[FoundOffset], (IO_WORKER,)
+    "list_offsets", Questions[OffsetQuestion], Results[FoundOffset], (IO_WORKER,)
 )
 # As version 0 of ListOffsets asks.
 OFFSETS_BEFORE = Operation(
-    "offsets_before", Questions[SegmentsQuestion], Answers[FoundOffsets], (IO_WORKER,)
+    "offsets_before", Questions[SegmentsQuestion], Results[FoundOffsets], (IO_WORKER,)
 )
 OFFSET_FOR_LEADER_EPOCH = Operation(
-    "offset_for_leader_epoch", Questions[EpochQuestion], Answers[EpochEnd], (IO_WORKER,)
+    "offset_for_leader_epoch", Questions[EpochQuestion], Results[EpochEnd], (IO_WORKER,)
 )
 DELETE_RECORDS = Operation(
-    "delete_records", Questions[Deletion], Answers[LowWatermark], (IO_WORKER,)
+    "delete_records", Questions[Deletion], Results[LowWatermark], (IO_WORKER,)
 )
 DESCRIBE_PRODUCERS = Operation(
-    "describe_producers", Questions[ProducersQuestion], Answers[KnownProducers], (IO_WORKER,)
+    "describe_producers", Questions[ProducersQuestion], Results[KnownProducers], (IO_WORKER,)
 )

@@ -41,5 +41,5 @@ class VerifyTransaction:
 
 # Returns an error code for each marker, when they are committed.
 WRITE_MARKERS = Operation("write_markers", WriteMarkers, list[int], (IO_WORKER,))
-# Answers with an error code.
+# Results with an error code.
 VERIFY_TRANSACTION = Operation("verify_transaction", VerifyTransaction, int, (IO_WORKER,))

@@ -163,10 +163,10 @@ class LogViews:
                 asked = {entry.slot: entry for entry in waiting[at : at + SLOTS_PER_CALL]}
                 request = CleanableSegments(list(asked), timestamps)
                 try:
-                    answer = await self._rpc.call(owner, CLEANABLE_SEGMENTS, request)
+                    reply = await self._rpc.call(owner, CLEANABLE_SEGMENTS, request)
                 except WireError:
                     break  # it restarts; its logs are for the next time
-                for described in answer:
+                for described in reply:
                     slot = described.slot
                     self._views[slot] = LogView(described, versions[slot], asked[slot])
 

@@ -317,7 +317,7 @@ class Coordinators:
         slot = image.slot
         if image.leader >= 0 and image.leader != self._process.broker_id:
             # docs/decisions/0019: it is on another broker, which cannot be reached.
-            return failed(ErrorCode.INVALID_TXN_STATE) if add else answered(0)
+            return failed(ErrorCode.INVALID_TXN_STATE) if add else completed(0)
         if slot < 0:
             return failed(ErrorCode.NOT_COORDINATOR)
         request = calls.VerifyTransaction(
@@ -359,28 +359,28 @@ class Coordinators:
             request = assembler.request(part)
             if request is None:
                 continue
-            answer = partial(self._on_answer, network, self._lanes[network].peer, request)
+            respond = partial(self._on_done, network, self._lanes[network].peer, request)
             if request.api_key in COMMITS:
-                answer = partial(self._on_commit, monotonic_ns(), answer)
-            self._handle(request).then(answer)
+                respond = partial(self._on_commit, monotonic_ns(), respond)
+            self._handle(request).then(respond)
 
     def _on_commit(
-        self, started_ns: int, answer: Callable[[Pending[Any]], None], outcome: Pending[Any]
+        self, started_ns: int, respond: Callable[[Pending[Any]], None], outcome: Pending[Any]
     ) -> None:
         self.commits += 1
         self.commit_ns += monotonic_ns() - started_ns
-        answer(outcome)
+        respond(outcome)
 
-    def _on_answer(self, network: int, peer: int, request: Request, outcome: Pending[Any]) -> None:
+    def _on_done(self, network: int, peer: int, request: Request, outcome: Pending[Any]) -> None:
         if self._lanes[network].peer == peer:  # otherwise the caller is gone
-            self._answer(network, request, outcome)
+            self._respond(network, request, outcome)
 
     def _handle(self, request: Request) -> Pending[Any]:
         shard = self._shards.get(request.slot)
         key = ApiKey(request.api_key)
         if key in LISTS and self._logs.offline_reason(request.slot) is not None:
             # COMPAT: lists leave out groups in a failed log directory, until the restart.
-            return answered(response_class(key)())
+            return completed(response_class(key)())
         if request.api_key in REPEATED and self._is_early(shard) and self._early_count < EARLY_MAX:
             return self._wait_for_load(request)
         return self._serve(shard, key, request)
@@ -427,7 +427,7 @@ class Coordinators:
         incarnation: int = topic.partitions[shard.partition].slot_incarnation
         return incarnation
 
-    def _answer(self, network: int, request: Request, outcome: Pending[Any]) -> None:
+    def _respond(self, network: int, request: Request, outcome: Pending[Any]) -> None:
         error = outcome.error
         body = b""
         if error is None:
@@ -439,10 +439,10 @@ class Coordinators:
             logger.error("%s failed", ApiKey(request.api_key).name, exc_info=error)
             error = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if error is not None:
-            answer = Response(request.token, int(error.code), error_text(error.message))
+            response = Response(request.token, int(error.code), error_text(error.message))
         else:
-            answer = Response(request.token, 0, body)
-        self._outboxes[network].extend(response_parts(answer))
+            response = Response(request.token, 0, body)
+        self._outboxes[network].extend(response_parts(response))
 
     # -- the turn --
 
@@ -530,7 +530,7 @@ def failed(code: ErrorCode, text: str = "") -> Pending[Any]:
     return pending
 
 
-def answered(response: Any) -> Pending[Any]:
+def completed(response: Any) -> Pending[Any]:
     """A response that is already known."""
     pending: Pending[Any] = Pending()
     pending.resolve(response)

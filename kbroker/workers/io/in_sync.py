@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker._ext.log.replica_set import ReplicaSet
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc import calls
-from kbroker.ipc.calls import IsrAnswer, WantedIsr
+from kbroker.ipc.calls import IsrResult, WantedIsr
 from kbroker.ipc.process_table import CONTROLLER
 from kbroker.ipc.rpc import run
 from kbroker.workers.base import now_ms, raise_failure
@@ -43,7 +43,7 @@ WANTED_MAX = 1_000
 # The delay before a failed call is retried.
 ASK_AGAIN_MS = 500
 # How long a change rejected by the controller is not proposed again in the same leader epoch.
-REFUSED_MS = 10_000
+REJECTED_MS = 10_000
 
 
 class Process(Protocol):
@@ -255,7 +255,7 @@ class InSync:
     async def _ask(self, asked: Sequence[tuple[int, WantedIsr]]) -> None:
         request = calls.AlterIsr([wanted for _, wanted in asked])
         try:
-            answers = await self._process.rpc.call(CONTROLLER, calls.ALTER_ISR, request)
+            results = await self._process.rpc.call(CONTROLLER, calls.ALTER_ISR, request)
         except WireError:
             # The controller process has restarted, or there was no response so far.
             await self._process.rpc.sleep(ASK_AGAIN_MS)
@@ -265,27 +265,27 @@ class InSync:
                 if (led := self._led.get(slot)) is not None and led.wanted is wanted
             ]
             return
-        for (slot, wanted), answer in zip(asked, answers, strict=True):
+        for (slot, wanted), result in zip(asked, results, strict=True):
             led = self._led.get(slot)
             if led is not None and led.wanted is wanted:
-                self._take_answer(led, wanted, answer)
+                self._take_result(led, wanted, result)
 
-    def _take_answer(self, led: Led, wanted: WantedIsr, answer: IsrAnswer) -> None:
-        state, partition = answer.state, led.partition
-        if answer.error is not ErrorCode.NONE or state is None:
+    def _take_result(self, led: Led, wanted: WantedIsr, result: IsrResult) -> None:
+        state, partition = result.state, led.partition
+        if result.error is not ErrorCode.NONE or state is None:
             # The outcome is unknown: the proposed ISR counts until the controller responds.
             logger.info(
                 "%s: the controller has not taken in-sync replicas %s (%s); waiting for a "
                 "LeaderAndIsr",
-                led.log.name, wanted.isr, answer.error.name,
+                led.log.name, wanted.isr, result.error.name,
             )  # fmt: skip
             return
         led.wanted = None
         partition.adopt(state.isr, state.partition_epoch)
-        for refused in set(wanted.isr) - set(partition.isr):
-            led.replicas.retry_at(refused, now_ms() + REFUSED_MS)
+        for rejected in set(wanted.isr) - set(partition.isr):
+            led.replicas.retry_at(rejected, now_ms() + REJECTED_MS)
         if set(partition.isr) - set(wanted.isr):
-            led.shrink_after_ms = now_ms() + REFUSED_MS
+            led.shrink_after_ms = now_ms() + REJECTED_MS
         self._show(led)
         logger.info(
             "%s: in-sync replicas are now %s (partition epoch %d)",

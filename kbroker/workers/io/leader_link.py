@@ -306,7 +306,7 @@ class LeaderLink:
             if self._awaited is ApiKey.FETCH:
                 self._read_fetch()
             else:
-                self._read_answers(link)
+                self._read_responses(link)
         except (OSError, ValueError) as error:
             self._lose(str(error))
 
@@ -332,7 +332,7 @@ class LeaderLink:
             return
         raise ValueError(f"it answers fetches with error {error}")
 
-    def _read_answers(self, link: PeerLink) -> None:
+    def _read_responses(self, link: PeerLink) -> None:
         link.receive(TURN_BYTES)
         body = link.take_response()
         if body is None:
@@ -346,17 +346,17 @@ class LeaderLink:
             for name, row in ((t.topic, row) for t in epochs.topics for row in t.partitions):
                 one = asked.pop((name, row.partition), None)
                 end = EpochEnd(row.leader_epoch, row.end_offset)
-                self._answer(one, FollowedPartition.on_epoch_end, row.error_code, end, now_ms)
+                self._deliver(one, FollowedPartition.on_epoch_end, row.error_code, end, now_ms)
         else:
             offsets = codec.decode_exact(ListOffsetsResponse, self._versions.list_offsets, body)
             for name, row in ((t.name, row) for t in offsets.topics for row in t.partitions):
                 one = asked.pop((name, row.partition_index), None)
-                self._answer(one, FollowedPartition.on_offset, row.error_code, row.offset, now_ms)
+                self._deliver(one, FollowedPartition.on_offset, row.error_code, row.offset, now_ms)
         for left in asked.values():
             text = f"the response of broker {self.leader} leaves it out"
-            self._answer(left, FollowedPartition.pause, now_ms, text)
+            self._deliver(left, FollowedPartition.pause, now_ms, text)
 
-    def _answer(self, asked: Asked | None, take: Callable[..., None], *values: object) -> None:
+    def _deliver(self, asked: Asked | None, take: Callable[..., None], *values: object) -> None:
         if asked is None:
             return
         follower, question = asked

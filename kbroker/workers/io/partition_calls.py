@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from kbroker._ext.log.producer_state import ProducerEntry
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc import calls
-from kbroker.ipc.calls import Answers, Questions
+from kbroker.ipc.calls import Questions, Results
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import RateLimit
 from kbroker.protocol.messages.list_offsets import READ_COMMITTED
@@ -58,20 +58,20 @@ class PartitionCalls:
         self._process = process
         self._lines = RateLimit()
         serve = process.rpc.serve
-        serve(calls.LIST_OFFSETS, partial(self._answer_all, self.list_offsets))
-        serve(calls.OFFSETS_BEFORE, partial(self._answer_all, self.offsets_before))
+        serve(calls.LIST_OFFSETS, partial(self._results_of, self.list_offsets))
+        serve(calls.OFFSETS_BEFORE, partial(self._results_of, self.offsets_before))
         serve(
-            calls.OFFSET_FOR_LEADER_EPOCH, partial(self._answer_all, self.offset_for_leader_epoch)
+            calls.OFFSET_FOR_LEADER_EPOCH, partial(self._results_of, self.offset_for_leader_epoch)
         )
-        serve(calls.DELETE_RECORDS, partial(self._answer_all, self.delete_records))
-        serve(calls.DESCRIBE_PRODUCERS, partial(self._answer_all, self.describe_producers))
+        serve(calls.DELETE_RECORDS, partial(self._results_of, self.delete_records))
+        serve(calls.DESCRIBE_PRODUCERS, partial(self._results_of, self.describe_producers))
 
-    async def _answer_all(
+    async def _results_of(
         self, function: Callable[[Q], A], sender: Address, questions: Questions[Q]
-    ) -> Answers[A]:
+    ) -> Results[A]:
         """The results of ``function``, one after another."""
         rpc = self._process.rpc
-        answers: list[A | None] = []
+        results: list[A | None] = []
         failures = []
         began_ms = now_ms()
         for index, question in enumerate(questions.asked):
@@ -79,12 +79,12 @@ class PartitionCalls:
                 await rpc.sleep(0)
                 began_ms = now_ms()
             try:
-                answers.append(function(question))
+                results.append(function(question))
             except Exception as error:
                 code, text = rpc.error_of(sender, error)
-                answers.append(None)
+                results.append(None)
                 failures.append(calls.Failure(index, int(code), text))
-        return Answers(answers, failures)
+        return Results(results, failures)
 
     def _led(self, slot: int) -> PartitionLog:
         log = self._process.led_log(slot)

@@ -50,7 +50,7 @@ class EpochEnds:
         except WireError:
             pass  # the owner is being restarted, or too busy
         else:
-            for number, end in enumerate(found.answers[: len(asked)]):
+            for number, end in enumerate(found.results[: len(asked)]):
                 if end is not None:
                     ends[number] = end.leader_epoch, end.end_offset
         self._loop.put_epoch_ends(list(zip(asked, ends, strict=True)))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kbroker.cluster.control_requests import (
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     LeaderAndIsr,
     StopReplica,
     UpdateMetadata,
@@ -33,9 +33,9 @@ class Brokers:
     """The test decides when they respond."""
 
     def __init__(self) -> None:
-        self.open: list[tuple[int, ControlRequest, Pending[ControlAnswer]]] = []
+        self.open: list[tuple[int, ControlRequest, Pending[ControlResponse]]] = []
 
-    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
+    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlResponse]:
         self.open.append((broker_id, request, Pending()))
         return self.open[-1][2]
 
@@ -53,7 +53,7 @@ class Brokers:
         answered = [entry for entry in self.open if isinstance(entry[1], kind)]
         self.open = [entry for entry in self.open if not isinstance(entry[1], kind)]
         for _, _, pending in answered:
-            pending.resolve(ControlAnswer())
+            pending.resolve(ControlResponse())
 
 
 class Cluster:
@@ -188,10 +188,10 @@ def test_own_broker_can_be_waited_for_alone(cluster: Cluster) -> None:
     answers = {broker_id: pending for broker_id, _, pending in cluster.brokers.open}
     assert not here.done
 
-    answers[0].resolve(ControlAnswer())
+    answers[0].resolve(ControlResponse())
     assert here.done and not everywhere.done
 
-    answers[1].resolve(ControlAnswer())
+    answers[1].resolve(ControlResponse())
     assert everywhere.done
 
 

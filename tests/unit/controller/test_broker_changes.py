@@ -6,8 +6,8 @@ import pytest
 from support.controlled import Controlled
 
 from kbroker.cluster.control_requests import (
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     LeaderAndIsr,
     UpdateMetadata,
 )
@@ -181,10 +181,10 @@ def test_state_that_another_client_changed_is_read_and_decided_on_again(
 
 
 def test_failed_log_directory_of_a_leader_has_another_lead(cluster: Controlled) -> None:
-    def answer(broker_id: int, request: ControlRequest) -> ControlAnswer:
+    def answer(broker_id: int, request: ControlRequest) -> ControlResponse:
         if broker_id == 0 and isinstance(request, LeaderAndIsr):
-            return ControlAnswer(partitions={KEY: ErrorCode.KAFKA_STORAGE_ERROR})
-        return ControlAnswer()
+            return ControlResponse(partitions={KEY: ErrorCode.KAFKA_STORAGE_ERROR})
+        return ControlResponse()
 
     cluster.answers = answer
     cluster.leave(2)  # has LeaderAndIsr sent

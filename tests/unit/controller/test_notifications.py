@@ -8,8 +8,8 @@ import pytest
 from support.controlled import Controlled
 
 from kbroker.cluster.control_requests import (
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     LeaderAndIsr,
     UpdateMetadata,
 )
@@ -128,14 +128,14 @@ def test_notifications_are_deleted_however_many_there_are(cluster: Controlled) -
 def test_broker_with_a_failed_log_directory_is_asked_which_replicas_are_in_it(
     cluster: Controlled,
 ) -> None:
-    def answer(broker_id: int, request: ControlRequest) -> ControlAnswer:
+    def answer(broker_id: int, request: ControlRequest) -> ControlResponse:
         if broker_id == 0 and isinstance(request, LeaderAndIsr):
             epochs = {row.key: row.leader_epoch for row in request.partitions}
             code = ErrorCode.KAFKA_STORAGE_ERROR
             if epochs.get(FIRST) == 3:
                 other = ErrorCode.STALE_CONTROLLER_EPOCH
-                return ControlAnswer(partitions={FIRST: code, SECOND: other})
-        return ControlAnswer()
+                return ControlResponse(partitions={FIRST: code, SECOND: other})
+        return ControlResponse()
 
     cluster.answers = answer
     report(cluster, paths.log_dir_event(), paths.encode_log_dir_event(0))

@@ -11,7 +11,7 @@ from kbroker.cluster.control_requests import LeaderAndIsr
 from kbroker.controller.isr_requests import LEAVING_MS
 from kbroker.controller.state import PartitionState
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import IsrAnswer, WantedIsr
+from kbroker.ipc.calls import IsrResult, WantedIsr
 from kbroker.ipc.pending import Pending
 
 pytestmark = pytest.mark.unit
@@ -42,9 +42,9 @@ def done(cluster: Controlled, outcome: Pending[Any]) -> Any:
     return outcome.value
 
 
-def alter(cluster: Controlled, *wanted: WantedIsr, broker_id: int = 0) -> list[IsrAnswer]:
+def alter(cluster: Controlled, *wanted: WantedIsr, broker_id: int = 0) -> list[IsrResult]:
     epoch = cluster.state.brokers[broker_id].epoch
-    answers: list[IsrAnswer] = done(cluster, cluster.duties.in_sync.alter(broker_id, epoch, wanted))
+    answers: list[IsrResult] = done(cluster, cluster.duties.in_sync.alter(broker_id, epoch, wanted))
     return answers
 
 

@@ -10,8 +10,8 @@ import pytest
 from support.controllers import resolved
 
 from kbroker.cluster.control_requests import (
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     KnownPartition,
     Sender,
     UpdateMetadata,
@@ -75,10 +75,10 @@ class Host:
     def has_topic(self, name: str) -> bool:
         return name in self.topics
 
-    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+    def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         for row in request.partitions:
             self.topics[row.topic] = self.used[0].get(row.topic)
-        return resolved(ControlAnswer())
+        return resolved(ControlResponse())
 
 
 class Cluster:

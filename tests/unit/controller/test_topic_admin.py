@@ -8,7 +8,7 @@ import pytest
 from support.controlled import Controlled
 from support.controllers import EndlessRoom, controller_of
 
-from kbroker.cluster.control_requests import ControlAnswer, StopReplica
+from kbroker.cluster.control_requests import ControlResponse, StopReplica
 from kbroker.controller import topics
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
@@ -207,10 +207,10 @@ def test_topic_whose_logs_a_broker_could_not_delete_is_tried_again(cluster: Cont
     """Its log directory has failed; the other topics of the request are deleted."""
     failures = [ErrorCode.KAFKA_STORAGE_ERROR]
 
-    def answer(broker_id: int, request: Any) -> ControlAnswer:
+    def answer(broker_id: int, request: Any) -> ControlResponse:
         if broker_id == 2 and isinstance(request, StopReplica) and failures:
-            return ControlAnswer(partitions={("b", 0): failures.pop()})
-        return ControlAnswer()
+            return ControlResponse(partitions={("b", 0): failures.pop()})
+        return ControlResponse()
 
     cluster.answers = answer
     assert delete(cluster, "b", "c") == {"b": ErrorCode.REQUEST_TIMED_OUT, "c": 0}

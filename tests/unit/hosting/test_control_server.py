@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kbroker.cluster.control_requests import (
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     KnownPartition,
     LeaderAndIsr,
     LedPartition,
@@ -25,7 +25,7 @@ from kbroker.hosting.control_server import ControlServer
 from kbroker.ipc.calls import ControlMessage
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.peers.control_codec import API_OF, answer_from_wire, to_wire
+from kbroker.peers.control_codec import API_OF, response_from_wire, to_wire
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, response_class
 
@@ -41,14 +41,14 @@ IDS = {"t": local_topic_id(CLUSTER, "t")}
 class Hosts:
     """Records requests; ``answer`` is returned for all of them."""
 
-    def __init__(self, answer: ControlAnswer = ControlAnswer()) -> None:
+    def __init__(self, answer: ControlResponse = ControlResponse()) -> None:
         self.taken: list[ControlRequest] = []
         self.answer = answer
         self.pauses: list[Pending[None]] = []
 
-    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+    def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         self.taken.append(request)
-        done: Pending[ControlAnswer] = Pending()
+        done: Pending[ControlResponse] = Pending()
         done.resolve(self.answer)
         return done
 
@@ -69,11 +69,11 @@ def serve(hosts: Hosts, asked: ControlMessage) -> Any:
     return outcome
 
 
-def answer_of(hosts: Hosts, request: Any, version: int) -> ControlAnswer:
+def answer_of(hosts: Hosts, request: Any, version: int) -> ControlResponse:
     outcome = serve(hosts, message(request, version))
     assert outcome.error is None, outcome.error
     decoded = codec.decode_exact(response_class(API_OF[type(request)]), version, outcome.value.body)
-    return answer_from_wire(decoded, request, version)
+    return response_from_wire(decoded, request, version)
 
 
 @pytest.mark.parametrize(
@@ -87,18 +87,18 @@ def answer_of(hosts: Hosts, request: Any, version: int) -> ControlAnswer:
 def test_request_reaches_hosting_as_the_controller_meant_it(request_, version):
     hosts = Hosts()
 
-    assert answer_of(hosts, request_, version) == ControlAnswer()
+    assert answer_of(hosts, request_, version) == ControlResponse()
     assert hosts.taken == [request_]
 
 
 def test_response_of_hosting_reaches_the_controller():
-    answer = ControlAnswer(partitions={("t", 0): ErrorCode.KAFKA_STORAGE_ERROR})
+    answer = ControlResponse(partitions={("t", 0): ErrorCode.KAFKA_STORAGE_ERROR})
 
     assert answer_of(Hosts(answer), LeaderAndIsr(SENDER, [LED], IDS), 4) == answer
 
 
 def test_stale_controller_is_told_so():
-    answer = ControlAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
+    answer = ControlResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
 
     assert answer_of(Hosts(answer), LeaderAndIsr(SENDER, [LED], IDS), 4) == answer
 
@@ -151,6 +151,6 @@ def test_long_request_is_decoded_in_slices(monkeypatch):
     partitions = [LED._replace(partition=number) for number in range(1000)]
     request = LeaderAndIsr(SENDER, partitions, IDS)
 
-    assert answer_of(hosts, request, 4) == ControlAnswer()
+    assert answer_of(hosts, request, 4) == ControlResponse()
     assert hosts.taken == [request]
     assert len(hosts.pauses) > 10

@@ -13,8 +13,8 @@ from kbroker.cluster.control_requests import (
     NO_BROKER_EPOCH,
     NO_LEADER,
     NO_LEADER_EPOCH,
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     KnownPartition,
     LeaderAndIsr,
     LedPartition,
@@ -69,7 +69,7 @@ class Broker:
         self.processes = Processes()
         self.hosting.publish_to(self.processes)
 
-    def ask(self, request: ControlRequest) -> ControlAnswer:
+    def ask(self, request: ControlRequest) -> ControlResponse:
         outcome = self.hosting.take(request)
         assert outcome.error is None and outcome.done
         return outcome.value

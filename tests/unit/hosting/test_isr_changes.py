@@ -12,7 +12,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.isr_changes import BACKOFF_MS, BATCH_MS, IsrChanges
 from kbroker.hosting.replicas import HostedReplicas
 from kbroker.hosting.slots import Slot
-from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending
 
 pytestmark = pytest.mark.unit
@@ -34,7 +34,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.replicas = HostedReplicas(ME, SlotsInOrder())
-        self.asked: list[tuple[list[WantedIsr], Pending[list[IsrAnswer]]]] = []
+        self.asked: list[tuple[list[WantedIsr], Pending[list[IsrResult]]]] = []
         self.read: list[tuple[list[PartitionKey], Pending[list[IsrState | None]]]] = []
         self.sleeping: list[tuple[int, Pending[None]]] = []
         self.desk = IsrChanges(ME, self.replicas, self, self.sleep)
@@ -43,7 +43,7 @@ class Bench:
         ]
         self.replicas.take(LeaderAndIsr(Sender(1, 1), partitions, {}))
 
-    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrAnswer]]:
+    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrResult]]:
         self.asked.append((list(wanted), Pending()))
         return self.asked[-1][1]
 
@@ -71,8 +71,8 @@ def wanted(isr: list[int], partition: int = 0, leader_epoch: int = 4) -> WantedI
     return WantedIsr("t", partition, leader_epoch, isr, 7)
 
 
-def done(isr: list[int], partition_epoch: int = 8) -> IsrAnswer:
-    return IsrAnswer(ErrorCode.NONE, IsrState(ME, 4, isr, partition_epoch))
+def done(isr: list[int], partition_epoch: int = 8) -> IsrResult:
+    return IsrResult(ErrorCode.NONE, IsrState(ME, 4, isr, partition_epoch))
 
 
 def test_changes_asked_for_together_are_one_request() -> None:
@@ -151,11 +151,11 @@ def test_change_of_an_earlier_leader_epoch_is_not_sent_any_more() -> None:
     bench = Bench()
     old, new = bench.desk.ask(wanted([1, 2])), bench.desk.ask(wanted([1], leader_epoch=5))
     bench.wake()
-    bench.asked[0][1].resolve([IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)])
+    bench.asked[0][1].resolve([IsrResult(ErrorCode.FENCED_LEADER_EPOCH)])
     bench.read[0][1].resolve([IsrState(2, 6, [1, 2], 10)])
 
     assert bench.asked[0][0] == [wanted([1], leader_epoch=5)]
-    assert old.value == new.value == IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)
+    assert old.value == new.value == IsrResult(ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def test_same_change_asked_for_twice_is_sent_once() -> None:
@@ -180,14 +180,14 @@ def test_same_change_asked_for_twice_is_sent_once() -> None:
 @pytest.mark.parametrize(
     ("state", "answer"),
     [
-        (IsrState(ME, 4, [1, 3], 9), IsrAnswer(ErrorCode.NONE, IsrState(ME, 4, [1, 3], 9))),
-        (IsrState(ME, 5, [1, 3], 9), IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)),
-        (IsrState(2, 4, [1, 3], 9), IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)),
-        (None, IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)),
+        (IsrState(ME, 4, [1, 3], 9), IsrResult(ErrorCode.NONE, IsrState(ME, 4, [1, 3], 9))),
+        (IsrState(ME, 5, [1, 3], 9), IsrResult(ErrorCode.FENCED_LEADER_EPOCH)),
+        (IsrState(2, 4, [1, 3], 9), IsrResult(ErrorCode.FENCED_LEADER_EPOCH)),
+        (None, IsrResult(ErrorCode.FENCED_LEADER_EPOCH)),
     ],
 )
 def test_leader_that_is_rejected_takes_what_the_store_has_in_its_epoch(
-    state: IsrState | None, answer: IsrAnswer, error: ErrorCode
+    state: IsrState | None, answer: IsrResult, error: ErrorCode
 ) -> None:
     """As in Kafka, a rejected change would freeze the ISR until the next epoch: also one that was
     rejected by a controller that does not know yet that another has been elected.
@@ -195,7 +195,7 @@ def test_leader_that_is_rejected_takes_what_the_store_has_in_its_epoch(
     bench = Bench()
     outcome = bench.desk.ask(wanted([1, 2]))
     bench.wake()
-    bench.asked[0][1].resolve([IsrAnswer(error)])
+    bench.asked[0][1].resolve([IsrResult(error)])
     assert not outcome.done
 
     [(keys, read)] = bench.read
@@ -210,7 +210,7 @@ def test_store_that_cannot_be_read_has_the_change_asked_for_again() -> None:
     bench = Bench()
     outcome = bench.desk.ask(wanted([1, 2]))
     bench.wake()
-    bench.asked[0][1].resolve([IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)])
+    bench.asked[0][1].resolve([IsrResult(ErrorCode.INVALID_UPDATE_VERSION)])
     bench.read[0][1].resolve(error=WireError(ErrorCode.REQUEST_TIMED_OUT, "no store"))
     bench.wake()
     bench.wake()

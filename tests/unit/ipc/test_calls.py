@@ -189,7 +189,7 @@ def test_request_is_the_same_at_the_other_end(
 
 
 def test_responses_about_partitions_keep_their_failures() -> None:
-    answers = calls.Answers([None, calls.FoundOffset(5, -1, 0)], [calls.Failure(0, 6, None)])
+    answers = calls.Results([None, calls.FoundOffset(5, -1, 0)], [calls.Failure(0, 6, None)])
     read = calls.LIST_OFFSETS.read_reply(json.loads(documents.encode(answers)))
     assert read == answers
 

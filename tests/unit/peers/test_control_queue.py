@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.cluster.control_requests import (
-    ControlAnswer,
+    ControlResponse,
     KnownPartition,
     LeaderAndIsr,
     LedPartition,
@@ -102,16 +102,16 @@ def test_each_gets_the_response_for_its_own_partitions():
     first, second = queue.put(lead(0)), queue.put(lead(1))
     down = ErrorCode.KAFKA_STORAGE_ERROR
 
-    queue.take().resolve(ControlAnswer(partitions={("t", 1): down}))
+    queue.take().resolve(ControlResponse(partitions={("t", 1): down}))
 
-    assert first.value == ControlAnswer()
-    assert second.value == ControlAnswer(partitions={("t", 1): down})
+    assert first.value == ControlResponse()
+    assert second.value == ControlResponse(partitions={("t", 1): down})
 
 
 def test_error_of_the_whole_request_is_for_all():
     queue = ControlQueue()
     pending = [queue.put(know(0)), queue.put(know(1))]
-    answer = ControlAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
+    answer = ControlResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
 
     queue.take().resolve(answer)
 

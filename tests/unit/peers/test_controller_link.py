@@ -13,17 +13,17 @@ from support.peer_loop import PeerLoop
 from kbroker.cluster.control_requests import LiveBroker
 from kbroker.cluster.controller_requests import (
     AlterIsr,
-    AlterIsrAnswer,
+    AlterIsrResponse,
     ControlledShutdown,
-    ControllerAnswer,
     ControllerRequest,
-    ShutdownAnswer,
+    ControllerResponse,
+    ShutdownResponse,
 )
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode
-from kbroker.ipc.calls import IsrAnswer, WantedIsr
+from kbroker.ipc.calls import IsrResult, WantedIsr
 from kbroker.ipc.pending import Pending, run
-from kbroker.peers.controller_codec import answer_to_wire
+from kbroker.peers.controller_codec import response_to_wire
 from kbroker.peers.controller_link import ControllerLink
 from kbroker.peers.link import LinkFailed
 from kbroker.peers.links import Links, control_listener
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.unit
 ME = 1
 SHUTDOWN = ControlledShutdown(ME, 77)
 WANTED = AlterIsr(ME, 77, [WantedIsr("t", 0, 3, [1], 5)])
-FENCED = AlterIsrAnswer(partitions={("t", 0): IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)})
+FENCED = AlterIsrResponse(partitions={("t", 0): IsrResult(ErrorCode.FENCED_LEADER_EPOCH)})
 
 
 class Asking:
@@ -61,9 +61,9 @@ class Asking:
         )
         self.loop.ticks.append(lambda now: self.link.tick(now, self.told))
 
-    async def _own(self, request: ControllerRequest) -> ControllerAnswer:
+    async def _own(self, request: ControllerRequest) -> ControllerResponse:
         self.own.append(request)
-        return ShutdownAnswer()
+        return ShutdownResponse()
 
     async def _find(self) -> tuple[int, LiveBroker] | None:
         self.lookups += 1
@@ -72,15 +72,15 @@ class Asking:
         number, port = self.controller
         return number, LiveBroker([["PLAINTEXT", "127.0.0.1", port, "PLAINTEXT"]], None)
 
-    def ask(self, request: ControllerRequest) -> Pending[ControllerAnswer]:
+    def ask(self, request: ControllerRequest) -> Pending[ControllerResponse]:
         return run(self.link.ask(request))
 
-    def answer(self, request: ControllerRequest) -> ControllerAnswer:
+    def answer(self, request: ControllerRequest) -> ControllerResponse:
         outcome = self.ask(request)
         self.loop.run_until(lambda: outcome.done)
         if outcome.error is not None:
             raise outcome.error
-        answer: ControllerAnswer = outcome.value
+        answer: ControllerResponse = outcome.value
         return answer
 
 
@@ -106,19 +106,19 @@ class Answers(FakeBroker):
         answer = self.left.pop(0)
         if callable(answer):
             return answer()
-        is_value = isinstance(answer, (ShutdownAnswer, AlterIsrAnswer))
-        return answer_to_wire(answer) if is_value else answer
+        is_value = isinstance(answer, (ShutdownResponse, AlterIsrResponse))
+        return response_to_wire(answer) if is_value else answer
 
 
 def test_broker_that_is_the_controller_asks_itself(asking: Asking) -> None:
     asking.controller = ME, 1
 
-    assert asking.answer(SHUTDOWN) == ShutdownAnswer()
+    assert asking.answer(SHUTDOWN) == ShutdownResponse()
     assert asking.own == [SHUTDOWN]
 
 
 def test_controller_elsewhere_is_looked_up_once(asking: Asking) -> None:
-    remaining = ShutdownAnswer(remaining=(("t", 4),))
+    remaining = ShutdownResponse(remaining=(("t", 4),))
     with Answers(remaining, FENCED) as other:
         asking.controller = 2, other.port
 
@@ -136,29 +136,29 @@ def test_without_a_controller_the_request_fails(asking: Asking) -> None:
 @pytest.mark.parametrize(
     ("request_", "answer"),
     [
-        (WANTED, AlterIsrAnswer(ErrorCode.NOT_CONTROLLER)),
-        (SHUTDOWN, ShutdownAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)),
+        (WANTED, AlterIsrResponse(ErrorCode.NOT_CONTROLLER)),
+        (SHUTDOWN, ShutdownResponse(ErrorCode.STALE_CONTROLLER_EPOCH)),
     ],
 )
 def test_broker_that_is_not_the_controller_any_more_is_not_asked_again(
-    asking: Asking, request_: ControllerRequest, answer: ControllerAnswer
+    asking: Asking, request_: ControllerRequest, answer: ControllerResponse
 ) -> None:
-    with Answers(answer) as old, Answers(ShutdownAnswer()) as new:
+    with Answers(answer) as old, Answers(ShutdownResponse()) as new:
         asking.controller = 2, old.port
         assert asking.answer(request_) == answer
         asking.controller = 3, new.port
 
-        assert asking.answer(SHUTDOWN) == ShutdownAnswer()
+        assert asking.answer(SHUTDOWN) == ShutdownResponse()
 
 
 def test_lost_connection_has_the_controller_looked_up_again(asking: Asking) -> None:
-    with Answers(None) as old, Answers(ShutdownAnswer()) as new:
+    with Answers(None) as old, Answers(ShutdownResponse()) as new:
         asking.controller = 2, old.port
         with pytest.raises(LinkFailed, match="closed the connection"):
             asking.answer(SHUTDOWN)
         asking.controller = 2, new.port  # it was restarted, on another port
 
-        assert asking.answer(SHUTDOWN) == ShutdownAnswer()
+        assert asking.answer(SHUTDOWN) == ShutdownResponse()
 
 
 def test_response_that_lacks_partitions_is_none(asking: Asking) -> None:
@@ -189,12 +189,12 @@ def test_request_to_a_controller_that_was_replaced_is_given_up(asking: Asking) -
 def test_second_request_ends_the_first(asking: Asking) -> None:
     """A caller that asks again does not wait for the first request any more."""
     release = threading.Event()
-    with Answers(lambda: release.wait(30) and None, ShutdownAnswer()) as other:
+    with Answers(lambda: release.wait(30) and None, ShutdownResponse()) as other:
         asking.controller = 2, other.port
         first = asking.ask(SHUTDOWN)
         asking.loop.run_until(lambda: other.requests)
 
-        assert asking.answer(SHUTDOWN) == ShutdownAnswer()
+        assert asking.answer(SHUTDOWN) == ShutdownResponse()
 
         assert isinstance(first.error, LinkFailed)
         release.set()
@@ -202,9 +202,9 @@ def test_second_request_ends_the_first(asking: Asking) -> None:
 
 def test_protocol_version_decides_the_version_of_the_request() -> None:
     asking = Asking(inter_broker_protocol_version="2.0")
-    with Answers(ShutdownAnswer()) as other:
+    with Answers(ShutdownResponse()) as other:
         asking.controller = 2, other.port
-        assert asking.answer(SHUTDOWN) == ShutdownAnswer()
+        assert asking.answer(SHUTDOWN) == ShutdownResponse()
     assert other.requests[0].broker_epoch == -1  # version 1 has none
     asking.link.close()
     asking.links.close()

@@ -14,8 +14,8 @@ from support.fake_broker import FakeBroker
 from support.peer_loop import PeerLoop
 
 from kbroker.cluster.control_requests import (
-    ControlAnswer,
     ControlRequest,
+    ControlResponse,
     KnownPartition,
     LeaderAndIsr,
     LedPartition,
@@ -46,7 +46,7 @@ LED = LedPartition("t", 0, 5, 1, 0, [1], 0, [1], True)
 KNOWN = KnownPartition("t", 0, 5, 1, 0, [1], 0, [1])
 LEAD = LeaderAndIsr(SENDER, [LED], {})
 STOP = StopReplica(SENDER, [StoppedPartition("t", 0, 1, True), StoppedPartition("t", 1, 1, False)])
-STALE = ControlAnswer(ErrorCode.STALE_BROKER_EPOCH)
+STALE = ControlResponse(ErrorCode.STALE_BROKER_EPOCH)
 
 
 def know(number: int) -> UpdateMetadata:
@@ -62,10 +62,10 @@ class Own:
     def __init__(self) -> None:
         self.taken: list[ControlRequest] = []
 
-    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+    def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         self.taken.append(request)
-        done: Pending[ControlAnswer] = Pending()
-        done.resolve(ControlAnswer())
+        done: Pending[ControlResponse] = Pending()
+        done.resolve(ControlResponse())
         return done
 
 
@@ -79,10 +79,10 @@ class Controller:
         self.links = Links(BrokerId(ME), self.own, self.loop, config, self.loop.now_ms)
         self.loop.ticks.append(self.links.tick)
 
-    def answer(self, pending: Pending[ControlAnswer]) -> ControlAnswer:
+    def answer(self, pending: Pending[ControlResponse]) -> ControlResponse:
         self.loop.run_until(lambda: pending.done)
         assert pending.error is None
-        answer: ControlAnswer = pending.value
+        answer: ControlResponse = pending.value
         return answer
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class Broker27(FakeBroker):
 
 
 def test_own_broker_is_told_by_a_call(controller: Controller) -> None:
-    assert controller.answer(controller.links.send(ME, LEAD)) == ControlAnswer()
+    assert controller.answer(controller.links.send(ME, LEAD)) == ControlResponse()
     assert controller.own.taken == [LEAD]
 
 
@@ -163,7 +163,7 @@ def test_requests_arrive_in_order_and_what_waits_is_merged(controller: Controlle
         sent += [controller.links.send(OTHER, know(number)) for number in range(5)]
         sent.append(controller.links.send(OTHER, STOP))
 
-        assert [controller.answer(one) for one in sent] == [ControlAnswer()] * 7
+        assert [controller.answer(one) for one in sent] == [ControlResponse()] * 7
     assert [len(request.topic_states[0].partition_states) for request in other.requests] == [
         1,
         5,
@@ -192,7 +192,7 @@ def test_request_is_repeated_until_it_gets_a_response(
 
         first, second = controller.links.send(OTHER, LEAD), controller.links.send(OTHER, know(1))
 
-        assert controller.answer(first) == controller.answer(second) == ControlAnswer()
+        assert controller.answer(first) == controller.answer(second) == ControlResponse()
     assert [type(request).__name__[0] for request in other.requests] == ["L", "L", "L", "U"]
     (record,) = caplog.records
     assert record.getMessage().startswith("cannot send LeaderAndIsr to broker 1 (1 times): ")
@@ -209,7 +209,7 @@ def test_broker_that_does_not_respond_in_time_is_asked_again() -> None:
     with Broker27(late) as other:
         controller.links.set_live(at(other.port))
 
-        assert controller.answer(controller.links.send(OTHER, LEAD)) == ControlAnswer()
+        assert controller.answer(controller.links.send(OTHER, LEAD)) == ControlResponse()
         assert len(other.requests) == 2
         release.set()
     controller.close()
@@ -219,7 +219,7 @@ def test_response_in_pieces_is_put_together(controller: Controller) -> None:
     with Broker27(lambda frame: (frame[n : n + 1] for n in range(len(frame)))) as other:
         controller.links.set_live(at(other.port))
 
-        assert controller.answer(controller.links.send(OTHER, LEAD)) == ControlAnswer()
+        assert controller.answer(controller.links.send(OTHER, LEAD)) == ControlResponse()
     assert len(other.requests) == 1
 
 
@@ -235,7 +235,7 @@ def test_long_request_is_sent_as_the_other_side_takes_it(
 
         request = LeaderAndIsr(SENDER, partitions, {})
 
-        assert controller.answer(controller.links.send(OTHER, request)) == ControlAnswer()
+        assert controller.answer(controller.links.send(OTHER, request)) == ControlResponse()
 
 
 def test_broker_that_is_down_is_told_when_it_is_up(controller: Controller) -> None:
@@ -248,7 +248,7 @@ def test_broker_that_is_down_is_told_when_it_is_up(controller: Controller) -> No
     with Broker27() as other:
         controller.links.set_live(at(other.port))  # the same registration, elsewhere
 
-        assert controller.answer(pending) == ControlAnswer()
+        assert controller.answer(pending) == ControlResponse()
 
 
 @pytest.mark.parametrize("now", [{}, at(1, epoch=101)], ids=["gone", "registered again"])

@@ -12,7 +12,7 @@ from kbroker.replication.truncation import (
     UNDEFINED,
     Cut,
     EpochEnd,
-    WrongAnswerError,
+    InvalidEpochEndError,
     cut_for,
     first_question,
 )
@@ -85,7 +85,7 @@ def test_response_without_an_epoch_is_taken_at_its_word(tmp_path):
 
 
 def test_response_about_a_later_epoch_than_asked_cuts_nothing(tmp_path):
-    with pytest.raises(WrongAnswerError, match="asked where epoch 2 ended"):
+    with pytest.raises(InvalidEpochEndError, match="asked where epoch 2 ended"):
         cut(tmp_path, [(0, 0), (2, 5)], 10, (3, 8))
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kbroker.cluster.controller_requests import AlterIsr, AlterIsrAnswer
+from kbroker.cluster.controller_requests import AlterIsr, AlterIsrResponse
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr
 from kbroker.peers.link import LinkFailed
 from kbroker.workers.active_controllers import ActiveControllers
 
@@ -16,19 +16,19 @@ pytestmark = pytest.mark.unit
 
 ME = 1
 WANTED = [WantedIsr("t", 1, 3, [1], 5), WantedIsr("t", 0, 3, [1], 5)]
-DONE = IsrAnswer(ErrorCode.NONE, IsrState(ME, 3, [1], 6))
-FENCED = IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)
+DONE = IsrResult(ErrorCode.NONE, IsrState(ME, 3, [1], 6))
+FENCED = IsrResult(ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class Link:
     """Whoever is the controller answers this."""
 
-    def __init__(self, answer: AlterIsrAnswer | Exception) -> None:
+    def __init__(self, answer: AlterIsrResponse | Exception) -> None:
         self.answer = answer
         self.asked = 2
         self.requests: list[Any] = []
 
-    async def ask(self, request: Any) -> AlterIsrAnswer:
+    async def ask(self, request: Any) -> AlterIsrResponse:
         self.requests.append(request)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -46,7 +46,7 @@ def controllers(link: Link) -> ActiveControllers:
 
 
 def test_answers_are_in_the_order_of_what_was_wanted() -> None:
-    link = Link(AlterIsrAnswer(partitions={("t", 0): FENCED, ("t", 1): DONE}))
+    link = Link(AlterIsrResponse(partitions={("t", 0): FENCED, ("t", 1): DONE}))
 
     assert controllers(link).alter_isr(WANTED).value == [DONE, FENCED]
     assert link.requests == [AlterIsr(ME, 77, WANTED)]
@@ -57,19 +57,19 @@ def test_answers_are_in_the_order_of_what_was_wanted() -> None:
     [
         (LinkFailed("no broker is the controller"), ErrorCode.NETWORK_EXCEPTION, "no broker is"),
         (
-            AlterIsrAnswer(ErrorCode.NOT_CONTROLLER),
+            AlterIsrResponse(ErrorCode.NOT_CONTROLLER),
             ErrorCode.NOT_CONTROLLER,
-            "broker 2 has answered NOT_CONTROLLER",
+            "broker 2 returned NOT_CONTROLLER",
         ),
         (
-            AlterIsrAnswer(ErrorCode.STALE_BROKER_EPOCH),
+            AlterIsrResponse(ErrorCode.STALE_BROKER_EPOCH),
             ErrorCode.STALE_BROKER_EPOCH,
-            "broker 2 has answered STALE_BROKER_EPOCH",
+            "broker 2 returned STALE_BROKER_EPOCH",
         ),
     ],
 )
 def test_request_that_nobody_served_fails_as_a_whole(
-    answer: AlterIsrAnswer | Exception, code: ErrorCode, text: str
+    answer: AlterIsrResponse | Exception, code: ErrorCode, text: str
 ) -> None:
     """It is repeated then: whether anything has changed is not known."""
     outcome = controllers(Link(answer)).alter_isr(WANTED)

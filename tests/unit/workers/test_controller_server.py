@@ -8,18 +8,18 @@ import pytest
 
 from kbroker.cluster.controller_requests import (
     AlterIsr,
-    AlterIsrAnswer,
+    AlterIsrResponse,
     ControlledShutdown,
     ControllerRequest,
-    ShutdownAnswer,
+    ShutdownResponse,
 )
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import ControlMessage, IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.calls import ControlMessage, IsrResult, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore.settled import Fenced
 from kbroker.metastore.store import StoreFailed
-from kbroker.peers.controller_codec import API_OF, answer_from_wire, request_to_wire
+from kbroker.peers.controller_codec import API_OF, request_to_wire, response_from_wire
 from kbroker.protocol import codec
 from kbroker.protocol.api import response_class
 from kbroker.workers.controller_server import ControllerServer
@@ -51,7 +51,7 @@ class Duties:
     def alter(self, *asked: Any) -> Pending[Any]:
         state = IsrState(2, 3, [2], 6)
         return self._answer(
-            asked, [IsrAnswer(ErrorCode.NONE, state), IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)]
+            asked, [IsrResult(ErrorCode.NONE, state), IsrResult(ErrorCode.FENCED_LEADER_EPOCH)]
         )
 
 
@@ -62,14 +62,14 @@ def served(duties: Any, request: ControllerRequest, version: int) -> Any:
     outcome = run(server.serve(NETWORK, ControlMessage(API_OF[type(request)], version, body)))
     assert outcome.error is None and outcome.value.body is not None
     message = codec.decode_exact(response_class(API_OF[type(request)]), version, outcome.value.body)
-    return answer_from_wire(message, request)
+    return response_from_wire(message, request)
 
 
 @pytest.mark.parametrize(("version", "epoch"), [(0, -1), (1, -1), (2, 77), (3, 77)])
 def test_controller_says_what_remains_of_a_broker_that_shuts_down(version: int, epoch: int) -> None:
     duties = Duties()
 
-    assert served(duties, SHUTDOWN, version) == ShutdownAnswer(remaining=(("t", 4),))
+    assert served(duties, SHUTDOWN, version) == ShutdownResponse(remaining=(("t", 4),))
     assert duties.asked == [(2, epoch)]
 
 
@@ -77,8 +77,8 @@ def test_each_partition_is_in_the_response() -> None:
     answer = served(Duties(), ALTER, 0)
 
     assert answer.partitions == {
-        ("t", 1): IsrAnswer(ErrorCode.NONE, IsrState(2, 3, [2], 6)),
-        ("t", 0): IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH),
+        ("t", 1): IsrResult(ErrorCode.NONE, IsrState(2, 3, [2], 6)),
+        ("t", 0): IsrResult(ErrorCode.FENCED_LEADER_EPOCH),
     }
 
 
@@ -95,8 +95,8 @@ def test_request_that_fails_as_a_whole_says_why(duties: Any, code: ErrorCode) ->
     # COMPAT: as in Kafka, this is how a broker that shuts down learns of another controller.
     moved = {ErrorCode.NOT_CONTROLLER: ErrorCode.STALE_CONTROLLER_EPOCH}
 
-    assert served(duties, ALTER, 0) == AlterIsrAnswer(code)
-    assert served(duties, SHUTDOWN, 3) == ShutdownAnswer(moved.get(code, code))
+    assert served(duties, ALTER, 0) == AlterIsrResponse(code)
+    assert served(duties, SHUTDOWN, 3) == ShutdownResponse(moved.get(code, code))
 
 
 def test_every_truncation_is_malformed_and_nothing_is_done() -> None:

@@ -11,7 +11,7 @@ import pytest
 from kbroker.cluster.controller_requests import (
     ControlledShutdown,
     ControllerRequest,
-    ShutdownAnswer,
+    ShutdownResponse,
 )
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode
@@ -21,7 +21,7 @@ from kbroker.workers.leaving import Leaving, patience_s
 
 pytestmark = pytest.mark.unit
 
-REMAINS = ShutdownAnswer(remaining=(("t", 3), ("t", 4)))
+REMAINS = ShutdownResponse(remaining=(("t", 3), ("t", 4)))
 SILENCE = "silence"
 
 
@@ -54,14 +54,14 @@ class Stop:
         assert outcome.error is None
         self.succeeded = outcome.value
 
-    async def _ask(self, request: ControllerRequest) -> ShutdownAnswer:
+    async def _ask(self, request: ControllerRequest) -> ShutdownResponse:
         self.asked.append(request)
         answer = self._answers.pop(0)
         if answer is SILENCE:
             await Pending[None]()
         if isinstance(answer, Exception):
             raise answer
-        assert isinstance(answer, ShutdownAnswer)
+        assert isinstance(answer, ShutdownResponse)
         return answer
 
     def _sleep(self, delay_ms: int) -> Pending[None]:
@@ -71,7 +71,7 @@ class Stop:
 
 
 def test_broker_stops_at_once_when_nothing_remains() -> None:
-    stop = Stop(ShutdownAnswer())
+    stop = Stop(ShutdownResponse())
 
     assert stop.succeeded
     assert (stop.asked, stop.now) == ([ControlledShutdown(7, 100)], 0)
@@ -82,14 +82,14 @@ def test_broker_stops_at_once_when_nothing_remains() -> None:
     [
         (REMAINS, "no other broker can lead 2 partitions, t-3 among them"),
         (LinkFailed("no broker is the controller"), "no broker is the controller"),
-        (ShutdownAnswer(ErrorCode.STALE_CONTROLLER_EPOCH), "answered STALE_CONTROLLER_EPOCH"),
+        (ShutdownResponse(ErrorCode.STALE_CONTROLLER_EPOCH), "returned STALE_CONTROLLER_EPOCH"),
     ],
 )
 def test_controller_is_asked_again_after_a_while(
     answer: Any, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        stop = Stop(answer, ShutdownAnswer())
+        stop = Stop(answer, ShutdownResponse())
 
     assert stop.succeeded and stop.now == 5000
     # The broker may have registered again by then.
@@ -117,13 +117,13 @@ def test_broker_whose_replicas_are_all_there_is_does_not_wait(
 
 
 def test_broker_waits_for_those_that_somebody_may_lead() -> None:
-    stop = Stop(REMAINS, ShutdownAnswer(), stuck={("t", 3): 0})
+    stop = Stop(REMAINS, ShutdownResponse(), stuck={("t", 3): 0})
 
     assert stop.succeeded and stop.now == 5000
 
 
 def test_controller_that_is_silent_is_asked_again_after_the_timeout() -> None:
-    stop = Stop(SILENCE, ShutdownAnswer(), controller_socket_timeout_ms="1000")
+    stop = Stop(SILENCE, ShutdownResponse(), controller_socket_timeout_ms="1000")
 
     assert stop.succeeded and stop.now == 6000
 

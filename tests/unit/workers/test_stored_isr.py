@@ -12,7 +12,7 @@ from kbroker.errors import ErrorCode
 from kbroker.hosting.isr_reports import IsrReports
 from kbroker.hosting.replicas import HostedReplicas
 from kbroker.hosting.slots import Slot
-from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.unit
 
 ME, CONTROLLER_EPOCH = 1, 7
 PARTITIONS = 3
-STALE = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
+STALE = IsrResult(ErrorCode.INVALID_UPDATE_VERSION)
 
 
 class SlotsInOrder:
@@ -72,11 +72,11 @@ class Bench:
     def apply(self, kind: str, path: str, data: bytes = b"") -> None:
         self.ensemble.apply([Operation(kind, path, data)], self.session_id)
 
-    def alter(self, *wanted: WantedIsr) -> list[IsrAnswer]:
+    def alter(self, *wanted: WantedIsr) -> list[IsrResult]:
         outcome = self.isr.alter_isr(wanted)
         self.ensemble.run_until(lambda: outcome.done)
         assert outcome.error is None, outcome.error
-        answers: list[IsrAnswer] = outcome.value
+        answers: list[IsrResult] = outcome.value
         return answers
 
     def stored(self, number: int = 0) -> tuple[dict[str, Any], int]:
@@ -94,8 +94,8 @@ def wanted(
     return WantedIsr("t", number, leader_epoch, isr, partition_epoch)
 
 
-def done(isr: list[int], partition_epoch: int = 1) -> IsrAnswer:
-    return IsrAnswer(ErrorCode.NONE, IsrState(ME, 4, isr, partition_epoch))
+def done(isr: list[int], partition_epoch: int = 1) -> IsrResult:
+    return IsrResult(ErrorCode.NONE, IsrState(ME, 4, isr, partition_epoch))
 
 
 def test_state_is_written_as_by_the_controller_that_made_the_leader() -> None:
@@ -146,7 +146,7 @@ def test_state_of_another_controller_epoch_is_another_state() -> None:
 
 def test_only_what_is_led_here_in_that_epoch_is_written() -> None:
     bench = Bench()
-    fenced = IsrAnswer(ErrorCode.FENCED_LEADER_EPOCH)
+    fenced = IsrResult(ErrorCode.FENCED_LEADER_EPOCH)
 
     assert bench.alter(wanted([1], leader_epoch=3), wanted([1], number=9)) == [fenced, fenced]
     assert bench.stored()[1] == 0
@@ -156,7 +156,7 @@ def test_partition_that_is_deleted_is_unknown() -> None:
     bench = Bench()
     bench.apply("delete", paths.partition_state("t", 0))
 
-    assert bench.alter(wanted([1])) == [IsrAnswer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert bench.alter(wanted([1])) == [IsrResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -13,7 +13,7 @@ from support.leader_host import ME, LeaderHost
 from support.log_store import batch
 
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import IsrAnswer, IsrState, WantedIsr
+from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr
 from kbroker.workers.io import in_sync
 
 pytestmark = pytest.mark.unit
@@ -35,8 +35,8 @@ def host(tmp_path: Path) -> Iterator[Make]:
         one.close()
 
 
-def done(isr: list[int], partition_epoch: int) -> list[IsrAnswer]:
-    return [IsrAnswer(ErrorCode.NONE, IsrState(ME, 1, isr, partition_epoch))]
+def done(isr: list[int], partition_epoch: int) -> list[IsrResult]:
+    return [IsrResult(ErrorCode.NONE, IsrState(ME, 1, isr, partition_epoch))]
 
 
 def grown_old(monkeypatch: pytest.MonkeyPatch, by_ms: int = 60_000) -> None:
@@ -250,7 +250,7 @@ def test_leader_that_is_fenced_waits_for_its_next_role(host: Make, error: ErrorC
     leader = host([ME, 2])
     leader.fetch(2, 0)
     leader.fetch(3, 0)
-    leader.asked().pending.resolve([IsrAnswer(error)])
+    leader.asked().pending.resolve([IsrResult(error)])
     leader.fetch(3, 0)
     assert not leader.is_asking
     leader.produce(7)

@@ -17,7 +17,7 @@ from support.log_store import NOW_MS, LogStore, append, batch, sent
 
 from kbroker.errors import ErrorCode
 from kbroker.ipc import calls
-from kbroker.ipc.calls import Answers, Operation
+from kbroker.ipc.calls import Operation, Results
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending, Rpc, run
 from kbroker.storage.log import log_lookup
@@ -56,7 +56,7 @@ class Process:
     def on_storage_failure(self, slot: int) -> None:
         self.logs.fail_directory_of(slot)
 
-    def call(self, operation: Operation[Any, Any], *asked: Any) -> Pending[Answers[Any]]:
+    def call(self, operation: Operation[Any, Any], *asked: Any) -> Pending[Results[Any]]:
         """The result that a caller gets."""
         asking = request(operation, asked=[list(question) for question in asked])
         return run(self.rpc._served[operation.name][1](CALLER, asking))
@@ -70,19 +70,19 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process
     made.store.stop(clean=False)
 
 
-def codes(outcome: Pending[Answers[Any]]) -> list[int]:
+def codes(outcome: Pending[Results[Any]]) -> list[int]:
     assert outcome.done
     failed = {failure.number: failure.error for failure in outcome.value.failures}
-    return [failed.get(number, 0) for number in range(len(outcome.value.answers))]
+    return [failed.get(number, 0) for number in range(len(outcome.value.results))]
 
 
 def test_partitions_get_results_in_request_order(process: Process) -> None:
-    found = process.call(calls.LIST_OFFSETS, (2, -1, 1), (0, -1, 1), (1, NOW_MS, 1)).value.answers
+    found = process.call(calls.LIST_OFFSETS, (2, -1, 1), (0, -1, 1), (1, NOW_MS, 1)).value.results
 
     assert [answer.offset for answer in found] == [4, 2, 0]
-    before = process.call(calls.OFFSETS_BEFORE, (1, -1, 3), (0, -2, 2)).value.answers
+    before = process.call(calls.OFFSETS_BEFORE, (1, -1, 3), (0, -2, 2)).value.results
     assert [answer.offsets for answer in before] == [[3, 2, 1, 0], []]
-    epochs = process.call(calls.OFFSET_FOR_LEADER_EPOCH, (0, 0), (1, 5)).value.answers
+    epochs = process.call(calls.OFFSET_FOR_LEADER_EPOCH, (0, 0), (1, 5)).value.results
     assert [answer.end_offset for answer in epochs] == [2, -1]
 
 
@@ -123,7 +123,7 @@ def test_long_call_lets_others_be_served(process: Process, monkeypatch: pytest.M
         assert [process.led_log(slot).log_start_offset for slot in range(3)].count(1) == done
         assert outcome.done == (done == 3)
         process.rpc.tick(process.clock.monotonic_ms())
-    assert [answer.low_watermark for answer in outcome.value.answers] == [1] * 3
+    assert [answer.low_watermark for answer in outcome.value.results] == [1] * 3
 
 
 def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
@@ -170,7 +170,7 @@ def test_producers_of_logs_are_described_in_one_call(process: Process) -> None:
     outcome = process.call(calls.DESCRIBE_PRODUCERS, (0,), (9,), (1,))
 
     assert codes(outcome) == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
-    first, _, last = outcome.value.answers
+    first, _, last = outcome.value.results
     rows = [astuple(row) for row in first.producers]
     assert rows == [(7, 1, 0, NOW_MS, -1, 2), (8, 0, 4, NOW_MS, -1, -1), (9, 3, -1, NOW_MS, 6, -1)]
     assert last.producers == []
