@@ -1,0 +1,180 @@
+"""Transactions on three brokers whose processes are killed at random.
+
+Promise: a transaction whose commit was acknowledged is read whole from all partitions, once; of one
+whose abort was acknowledged nothing is read; and one of which nobody knows is read whole or not at
+all.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from support.pace import hold
+from support.seeds import seeded
+
+from kbroker.testing import Cluster, wait_until
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(400)]
+
+PARTITIONS = 6
+PRODUCERS = 4
+KILLS = 6
+PATIENCE_S = 90
+RETRIES_MAX = 10
+SETTINGS = {
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+}
+LAST = "last"
+
+
+class Transactions:
+    """One producer after the other, and what became of each transaction."""
+
+    def __init__(self, bootstrap: str, name: str, seed: int, ending: threading.Event) -> None:
+        self.committed: set[str] = set()
+        self.aborted: set[str] = set()
+        self.unknown: set[str] = set()
+        self._bootstrap = bootstrap
+        self._name = name
+        self._random = random.Random(f"{seed}-{name}")
+        self._ending = ending
+        self.thread = threading.Thread(target=self._run, name=name)
+
+    @property
+    def count(self) -> int:
+        return len(self.committed) + len(self.aborted) + len(self.unknown)
+
+    def _producer(self) -> Any:
+        config = {"bootstrap.servers": self._bootstrap, "transactional.id": self._name}
+        while True:
+            producer = Producer({**config, "log_level": 0})
+            try:
+                producer.init_transactions(PATIENCE_S)
+            except KafkaException:
+                continue
+            return producer
+
+    def _run(self) -> None:
+        producer = self._producer()
+        while not self._ending.is_set():
+            text = f"{self._name}-{self.count}"
+            if not self._transact(producer, text):
+                self.unknown.add(text)
+                producer = self._producer()
+
+    def _transact(self, producer: Any, text: str) -> bool:
+        """Whether its end is known."""
+        try:
+            producer.begin_transaction()
+            for number in range(PARTITIONS):
+                producer.produce("t", text.encode(), partition=number)
+            if self._random.random() < 0.3:
+                producer.flush(PATIENCE_S)
+                producer.abort_transaction(PATIENCE_S)
+                self.aborted.add(text)
+                return True
+        except KafkaException:
+            return False
+        for _ in range(RETRIES_MAX):
+            try:
+                producer.commit_transaction(PATIENCE_S)
+                self.committed.add(text)
+                return True
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    return False
+        return False
+
+
+def read_committed(bootstrap: str) -> dict[str, list[int]]:
+    """The partitions of each transaction's records, up to the last one."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "log_level": 0,
+        }
+    )
+    found: dict[str, list[int]] = {}
+
+    def are_read() -> bool:
+        for message in consumer.consume(1000, timeout=0.5):
+            if message.error() is None:
+                text = str(message.value(), "ascii")
+                found.setdefault(text, []).append(message.partition())
+        return len(found.get(LAST, ())) == PARTITIONS
+
+    with closing(consumer):
+        consumer.assign([TopicPartition("t", number, 0) for number in range(PARTITIONS)])
+        wait_until(are_read, PATIENCE_S, "the last records are read")
+    del found[LAST]
+    return {text: sorted(partitions) for text, partitions in found.items()}
+
+
+def kill_one(cluster: Cluster, chance: random.Random) -> None:
+    broker = cluster.brokers[chance.randrange(3)]
+    what = chance.choice(("tree", "broker", "io", "controller", "network"))
+    if what == "tree":
+        broker.kill_all()
+        hold(chance.uniform(0, 8))
+        broker.start()
+    elif what == "broker":
+        broker.stop()
+        broker.start()
+    else:
+        broker.kill(what, 0)
+
+
+def test_transactions_are_whole_whatever_is_killed(tmp_path: Path) -> None:
+    chance, ending = seeded(), threading.Event()
+    seed = chance.getrandbits(32)
+    whole = list(range(PARTITIONS))
+    with Cluster(3, SETTINGS, directory=tmp_path) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        (created,) = admin.create_topics([NewTopic("t", PARTITIONS, 3)]).values()
+        created.result(PATIENCE_S)
+        producers = [
+            Transactions(cluster.bootstrap, f"p{number}", seed, ending)
+            for number in range(PRODUCERS)
+        ]
+        for one in producers:
+            one.thread.start()
+        try:
+            for _ in range(KILLS):
+                hold(chance.uniform(1, 4))
+                kill_one(cluster, chance)
+            cluster.wait_ready()
+            before = [one.count for one in producers]
+            wait_until(
+                lambda: all(one.count > b for one, b in zip(producers, before, strict=True)),
+                PATIENCE_S,
+                "all producers go on",
+            )
+        finally:
+            ending.set()
+            for one in producers:
+                one.thread.join()
+        last = Transactions(cluster.bootstrap, "last", seed, ending)._producer()
+        last.begin_transaction()
+        for number in range(PARTITIONS):
+            last.produce("t", LAST.encode(), partition=number)
+        last.commit_transaction(PATIENCE_S)
+        found = read_committed(cluster.bootstrap)
+
+    for one in producers:
+        assert {t: found.get(t) for t in one.committed} == dict.fromkeys(one.committed, whole)
+        assert not one.aborted & found.keys()
+        assert all(found.get(text, whole) == whole for text in one.unknown)
+    assert sum(len(one.committed) for one in producers) > PRODUCERS
