@@ -1,8 +1,6 @@
-# The Arrow C data interface: its two structs, and what makes and frees them.
-# Source: Arrow Columnar Format, "The Arrow C data interface".
-#
-# What is made here owns its children and buffers and frees them in its release callback, on whatever
-# thread that is called and without the GIL.
+# The Arrow C data interface: its two structs, and the functions that create and free them. Source: Arrow Columnar
+# Format, "The Arrow C data interface". Structs created here own their children and buffers and free them in the release
+# callback, whatever thread calls it and without the GIL.
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -42,7 +40,7 @@ cdef struct Shared:
 cdef Shared* new_shared(int64_t size) noexcept nogil
 cdef void drop_shared(Shared* shared) noexcept nogil
 
-# A nullable field; format and name must live for ever (literals). NULL without memory.
+# A nullable field; format and name must live forever (literals). NULL without memory.
 cdef ArrowSchema* new_schema(const char* format, const char* name, int64_t n_children) noexcept nogil
 cdef void free_schema(ArrowSchema* schema) noexcept nogil
 

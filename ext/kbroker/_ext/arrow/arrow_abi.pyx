@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free, malloc
 
 from kbroker._ext.base.atomics cimport kb_add_fetch_i64
 
-# What an array of ours has as private data: its table of buffers, and whose they are.
+# The private data of our arrays: the table of buffers, and their owners.
 cdef struct Holder:
     const void* buffers[ARRAY_BUFFERS_MAX]
     void* owned[ARRAY_BUFFERS_MAX]
@@ -145,5 +145,5 @@ cdef object array_capsule(ArrowArray* array):
 
 
 def live_arrays() -> int:
-    """How many arrays made here are not released yet."""
+    """The number of arrays created here that are not released yet."""
     return _live_arrays

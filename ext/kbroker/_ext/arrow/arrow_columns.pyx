@@ -95,7 +95,7 @@ cdef int append_text(BytesColumn* column, const uint8_t* p, int32_t size) noexce
         if n == 0:
             break
         at += n
-    # BOUND: offsets are 32 bits. What is replaced may become three times as long, also in the rows before.
+    # BOUND: offsets are 32 bits. Replaced text may become three times as long, also in earlier rows.
     if column.size + size > INT32_MAX:
         return -1
     if at >= end:

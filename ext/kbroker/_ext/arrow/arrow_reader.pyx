@@ -237,7 +237,7 @@ cdef class ArrowReader:
 
     @property
     def next_offset(self) -> int:
-        """Everything below it has been read or skipped: where the next fetch starts."""
+        """Everything below it has been read or skipped; the next fetch starts there."""
         return min(self._cursor.next_offset, self._cursor.end)
 
     @property
@@ -246,7 +246,7 @@ cdef class ArrowReader:
         return self._cursor.next_offset >= self._cursor.end
 
     def load(self, records, aborted=()):
-        """Continue with the next record set; the one before must be used up.
+        """Continue with the next record set; the previous one must be used up.
 
         aborted: (producer id, first offset) pairs that came with it. Empty: no record is dropped.
         """

@@ -58,7 +58,7 @@ cdef enum Added:
 
 cdef enum:
     TOPIC_BYTES_MAX = 249
-    # BOUND: of a varint and of the fields of a record but for key, value and headers.
+    # BOUND: size of a varint, and of a record's fields other than key, value and headers.
     VARINT_BYTES_MAX = 5
     RECORD_OVERHEAD_MAX = 40
 
@@ -354,7 +354,7 @@ cdef class ArrowWriter:
         int32_t value_size, RowsInput* rows, int64_t row, int64_t about
     ) noexcept nogil:
         cdef:
-            # The length comes first and is known last: its width is guessed, which is hardly ever wrong.
+            # The length comes first but is known last: its width is guessed, nearly always correctly.
             int guessed = varint_size(<int32_t>about + 8)
             uint8_t* start = builder.data + builder.size
             uint8_t* body = start + guessed

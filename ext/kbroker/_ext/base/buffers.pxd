@@ -1,10 +1,10 @@
-# The bytes of a buffer, without a typed memoryview: the code behind one is half a megabyte of C in each extension.
+# The bytes of a buffer, without a typed memoryview, whose code would be half a megabyte of C in each extension.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint8_t
 
 
-# Where a writable region lies and how long it is. Whoever keeps the address must keep `region` alive, a mapping that is
-# never resized.
+# Address and length of a writable region. Whoever keeps the address must keep `region` alive, a mapping that is never
+# resized.
 cdef inline uint8_t* region_bytes(object region, Py_ssize_t* size) except NULL:
     cdef Py_buffer view
     cdef uint8_t* start

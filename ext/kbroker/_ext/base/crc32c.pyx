@@ -1,4 +1,4 @@
-"""CRC-32C, the checksum of record batches, with the processor's instruction where there is one."""
+"""CRC-32C, the checksum of record batches, with the processor's instruction if it has one."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint8_t, uint32_t

@@ -11,8 +11,8 @@ cdef struct Bytes:
     Py_ssize_t capacity
 
 
-# Make an array as many bytes long. place: where the pointer to it is kept, whatever its type. False: there is no memory,
-# and the array is as it was.
+# Resize an array. place: the address of its pointer, of any type. False: there is no memory, and the array is
+# unchanged.
 cdef inline bint resize(void* place, size_t size) noexcept nogil:
     cdef void* array
     memcpy(&array, place, sizeof(void*))
@@ -23,8 +23,8 @@ cdef inline bint resize(void* place, size_t size) noexcept nogil:
     return True
 
 
-# See that an array of `capacity` items has room for `wanted`; returns its capacity, which at least doubles if it has to
-# grow, and is never below `least`. What it holds stays, at another address.
+# Make room for `wanted` items in an array of `capacity`; returns the new capacity, which at least doubles if it grows,
+# and is at least `least`. The content is kept, at another address.
 cdef inline int64_t grow(void* place, int64_t capacity, int64_t wanted, size_t item_size, int64_t least=0) except -1:
     if wanted <= capacity:
         return capacity
@@ -34,7 +34,7 @@ cdef inline int64_t grow(void* place, int64_t capacity, int64_t wanted, size_t i
     return capacity
 
 
-# See that there is room for so many bytes more; what `data` points to may move.
+# Make room for this many more bytes; `data` may move.
 cdef inline int reserve(Bytes* bytes, Py_ssize_t more, Py_ssize_t least=4096) except -1:
     bytes.capacity = <Py_ssize_t>grow(&bytes.data, bytes.capacity, bytes.size + more, 1, least)
     return 0

@@ -1,4 +1,4 @@
-"""Fills the holes of the heap, so that what is allocated next gets pages of its own.
+"""Fills the holes of the heap, so that new allocations get pages of their own.
 
 Python has blocks of up to 512 bytes in pools of one size each, and takes the others from the C library.
 """
@@ -9,11 +9,11 @@ cdef enum:
     SIZE_STEP = 16
     SIZE_MAX = 512
     POOL_BYTES = 16384 - 48      # without its header
-    # Larger than holes are, and smaller than what the C library maps by itself.
+    # Larger than holes, and smaller than what the C library maps separately.
     LARGE_BYTES = 120 << 10
     LARGE_HOLE_BYTES = 64 << 10
-    # BOUND: holes of one size. Where there are more, that size is left as it is: these may not be the allocators that
-    # this module knows.
+    # BOUND: holes of one size. If there are more, that size is left alone: the allocators may not be those that this
+    # module knows.
     BLOCKS_MAX = 32768
 
 
@@ -34,7 +34,7 @@ def fill_holes() -> int:
 
 
 cdef size_t fill_pools(size_t size, char** blocks) noexcept:
-    """Allocate blocks until they come from a pool that was free; give that one back. Returns how many are kept."""
+    """Allocate blocks until one comes from a free pool; free that one. Returns the number of blocks kept."""
     cdef size_t count = 0, run = 0, kept = 0
     while count < BLOCKS_MAX:
         blocks[count] = <char*>PyMem_Malloc(size)
@@ -52,7 +52,7 @@ cdef size_t fill_pools(size_t size, char** blocks) noexcept:
 
 
 cdef size_t fill_heap(char** blocks) noexcept:
-    """The same for the C library: what is below a large block, which comes from the end of the heap, was a hole."""
+    """The same for the C library: everything below a large block, which is at the end of the heap, was a hole."""
     cdef:
         size_t size = LARGE_HOLE_BYTES, count, filled = 0
         char* end = <char*>malloc(LARGE_BYTES)

@@ -25,8 +25,8 @@ cdef struct IndexTable:
     uint32_t count                 # of rows
 
 
-# The next row with this hash, 0 if there is none; the caller checks whether it is the one it wants.
-# at: the hash at the start of the search, then whatever the last call left there.
+# The next row with this hash, 0 if there is none; the caller checks whether it matches. at: the hash at the start of
+# the search, then the value left by the last call.
 cdef inline uint32_t next_row(const IndexTable* table, uint32_t hash, uint32_t* at) noexcept nogil:
     cdef const IndexSlot* slot
     if table.slots == NULL:

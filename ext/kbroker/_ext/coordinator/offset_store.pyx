@@ -527,7 +527,7 @@ cdef class OffsetStore:
     def of_topic(
         self, str topic not None, int64_t log_end, uint32_t start, int limit
     ) -> tuple:
-        """Return ([(group, partition)...], where to continue or 0) of a topic's committed and pending offsets.
+        """Returns ([(group, partition)...], where to continue or 0) of a topic's committed and pending offsets.
 
         log_end: only of records below this offset. start: 0, then the value from the last call;
         offsets may change between calls. A partition may occur twice.

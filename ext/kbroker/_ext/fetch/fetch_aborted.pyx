@@ -38,7 +38,7 @@ cdef enum:
     ENTRY_SIZE = 34                 # version i16, then four i64
     VERSION = 0
     OFFSET_ENTRY_SIZE = 8           # of the .index
-    # BOUND: entries kept of one partition beside those of the segment in use; 32 bytes each.
+    # BOUND: cached entries of one partition besides those of the segment in use; 32 bytes each.
     CACHED_MAX = 65536
 
 
@@ -56,7 +56,7 @@ cdef bint read_fully(int fd, uint8_t* into, int64_t size, int64_t position) noex
 
 
 cdef class AbortedIndex:
-    """Reads the ``.txnindex`` of one segment, from where it stopped the last time."""
+    """Reads the ``.txnindex`` of one segment incrementally."""
 
     def __dealloc__(self):
         free(self.entries)
@@ -143,7 +143,7 @@ cdef class AbortedIndex:
 
 
 cdef class AbortedList:
-    """Grows as needed; used again for every request."""
+    """Grows as needed; reused for every request."""
 
     def __dealloc__(self):
         free(self.items)
@@ -159,7 +159,7 @@ cdef class AbortedList:
 cdef FindStatus load(
     LogFiles log_files, int32_t number, const SlotData* slot, bint* was_read, void** out
 ) except *:
-    """Have the index of segment ``number`` read as far as the slot has entries; *out is borrowed."""
+    """Read the index of segment ``number`` up to the slot's entry count; *out is borrowed."""
     cdef AbortedIndex index = log_files.aborted[number]
     cdef FindStatus status
     cdef int32_t other

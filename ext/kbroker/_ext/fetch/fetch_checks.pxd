@@ -21,10 +21,10 @@ cdef inline bint is_unchecked(const SlotData* slot, int64_t segment_base_offset,
     )
 
 
-# The one of STRETCH_COUNT stretches in which `position` is or which ends there; otherwise a new one that replaces the
-# shortest. position: where a batch begins. base_offset: of the segment.
+# The stretch, of STRETCH_COUNT, that contains `position` or ends there; otherwise a new one that replaces the shortest.
+# position: the start of a batch. base_offset: of the segment.
 cdef Stretch* stretch_at(Stretch* checked, int64_t base_offset, int64_t position) noexcept
-# Extend a stretch by checking what follows it: at least one batch and about CHECK_BYTES. Returns None, or the problem
+# Extend a stretch by checking the data after it: at least one batch and about CHECK_BYTES. Returns None, or the problem
 # with the next batch. following: all offsets of the segment are below it. gapless: no offset may be missing. Raises
 # OSError.
 cdef object scan_on(

@@ -169,7 +169,7 @@ cdef class FetchRequest:
         return 0
 
     cdef int make_room(self, int32_t topics, int32_t partitions, int32_t forgotten, int32_t indexes) except -1:
-        """Grow the arrays to hold at least this many; what they hold stays."""
+        """Grow the arrays to hold at least this many; their content is kept."""
         self.topic_capacity = grow(&self.topics, self.topic_capacity, topics, sizeof(RequestTopic))
         self.partition_capacity = grow(
             &self.partitions, self.partition_capacity, partitions, sizeof(RequestPartition))
@@ -213,7 +213,7 @@ cdef int read_topics(Reader* r, Shape* shape, FetchRequest request) except -1:
 cdef inline int read_partition(Reader* r, Shape* shape, int32_t size, RequestPartition* out) except -1:
     cdef const uint8_t* p = NULL
     need(read_raw(r, size, &p), "partition")
-    # SAFETY: read_raw checked `size` bytes, which is the sum of what follows for this version.
+    # SAFETY: read_raw checked `size` bytes, the sum of all fields of this version.
     out.index = load_i32(p)
     p += 4
     out.current_leader_epoch = -1

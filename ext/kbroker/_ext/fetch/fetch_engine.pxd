@@ -49,7 +49,7 @@ cdef class FetchEngine:
     cdef int wake(self, int32_t slot, int64_t now_ms) except -1
     # An io worker was restarted: look again at the requests parked on its slots (slot % worker_count).
     cdef int wake_worker(self, int worker, int worker_count, int64_t now_ms) except -1
-    # The same io worker has to be told of followers again.
+    # The same io worker must get reports on followers again.
     cdef int report_again(self, int worker) except -1
     # The connection of a follower's session was closed.
     cdef int end_follower(self, int32_t session_id) except -1
@@ -79,7 +79,7 @@ cdef class FetchEngine:
     cdef int rouse(self, int32_t slot) except -1
     cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms, int32_t undecided) except *
     cdef bint recheck(self, WaitNode* node, ParkedFetch waiting) except *
-    # Returns what the requests that still wait on the slot wait for (Waiters).
+    # Returns what the waiting requests on the slot wait for (Waiters).
     cdef int recheck_slot(self, int32_t slot, bint always) except -1
     cdef int decide(self, int32_t slot, int32_t epoch) except -1
     cdef int complete(self, ParkedFetch waiting, int16_t session_error) except -1

@@ -166,7 +166,7 @@ cdef class FetchEngine:
         return self.answer_or_park(session, terms)
 
     cdef int attach(self, FetchSession session, FetchTerms* terms) except -1:
-        """Have the owners told of a follower; its session begins before they are, so that they know its cell."""
+        """Report a follower to the owners; its session begins before that, so that they know its cell."""
         session.reports = self.reports
         session.last_used_ms = self.now_ms
         if terms.kind == FETCH_FULL and session.count > 0:
@@ -224,7 +224,7 @@ cdef class FetchEngine:
     # ---- responses ---------------------------------------------------------------------------------------------------
 
     cdef FetchReply finish(self, FetchSession session, FetchTerms* terms):
-        """Encode ``results`` and end the request; the session remembers what the response says."""
+        """Encode ``results`` and end the request; the session records the content of the response."""
         cdef FetchReply reply
         cdef FetchPartition* entry
         cdef int32_t number
@@ -269,7 +269,7 @@ cdef class FetchEngine:
                 and answer.log_start_offset == entry.told_log_start_offset
             ):
                 continue
-            # An error clears the offsets (-1), so the first response after it says them again.
+            # An error clears the offsets (-1), so the first response after it contains them again.
             entry.told_high_watermark = answer.high_watermark
             entry.told_log_start_offset = answer.log_start_offset
             if answer.size > 0:
@@ -316,7 +316,7 @@ cdef class FetchEngine:
     # ---- purgatory ---------------------------------------------------------------------------------------------------
 
     cdef int rouse(self, int32_t slot) except -1:
-        """The slot has changed: put what stands there back into its sessions' order of service."""
+        """The slot has changed: put its standing partitions back into their sessions' order of service."""
         cdef int32_t number = self.standing.head(slot)
         cdef int32_t entry
         cdef FetchSession session
@@ -330,7 +330,7 @@ cdef class FetchEngine:
         return 0
 
     cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms, int32_t undecided) except *:
-        """Wait for the slots of the session. False if one of them has advanced meanwhile: respond now.
+        """Park the request on the slots of the session. False if one of them has advanced meanwhile: respond now.
 
         undecided: wait for as many answers of owners instead, whatever there is to send.
         """
@@ -448,7 +448,7 @@ cdef class FetchEngine:
             self.decide(question[0], question[3])
 
     cdef int decide(self, int32_t slot, int32_t epoch) except -1:
-        """It is known where an epoch of the slot ends, or that this cannot be determined now."""
+        """The end of an epoch of the slot is known, or cannot be determined now."""
         cdef:
             int32_t number = self.purgatory.slot_heads[slot]
             ParkedFetch waiting
@@ -522,7 +522,7 @@ cdef class FetchEngine:
     # ---- Python's view, for tests and tools ----------------------------------------------------------------------------
 
     def handle_bytes(self, bytes body not None, int version, int32_t correlation_id=0, uint64_t token=0, int64_t now_ms=0):
-        """As handle(), but the reply comes as bytes, file ranges read in. None when the request is parked."""
+        """Like handle(), but returns the reply as bytes, with file ranges read in. None if the request is parked."""
         cdef FetchReply reply = self.handle(
             <const uint8_t*><const char*>body, len(body), <int16_t>version, correlation_id, token, now_ms
         )
@@ -538,7 +538,7 @@ cdef class FetchEngine:
         return done
 
     def handle_reply(self, bytes body not None, int version, int32_t correlation_id=0, uint64_t token=0, int64_t now_ms=0):
-        """As handle(); pass the FetchReply to finish_reply(), which reads and releases it."""
+        """Like handle(); pass the FetchReply to finish_reply(), which reads and releases it."""
         return self.handle(
             <const uint8_t*><const char*>body, len(body), <int16_t>version, correlation_id, token, now_ms
         )
@@ -583,7 +583,7 @@ cdef class FetchEngine:
         return found
 
     def counts(self) -> dict:
-        """Sizes of what the engine holds."""
+        """The numbers of objects in the engine."""
         return {
             "parked": len(self.purgatory),
             "parked_total": self.parked_total,

@@ -1,5 +1,5 @@
-# Where readers of a log are, so that the next search of each begins there: the last few places, the least recently
-# used is replaced. Good until the segments change.
+# Positions of a log's readers, where their next searches begin: the last few, replacing the least recently used. Valid
+# until the segments change.
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 cdef enum:

@@ -10,7 +10,7 @@ cdef enum FetchKind:
     FETCH_INCREMENTAL = 2
 
 
-# Up to where a fetch reads. The first two are isolation levels as in the request.
+# The end offset of a fetch. The first two are isolation levels as in the request.
 cdef enum FetchIsolation:
     FETCH_HIGH_WATERMARK = 0
     FETCH_TXN_COMMITTED = 1  # the last stable offset
@@ -67,7 +67,7 @@ cdef class FetchPurgatory:
     cdef int32_t heap_count
     cdef int32_t heap_capacity
     cdef ParkedFetch enter(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms)
-    # The node stays where it is until the next wait_for(). The slot is one of the table's.
+    # The node keeps its address until the next wait_for(). The slot is one of the table's.
     cdef WaitNode* wait_for(self, ParkedFetch waiting, int32_t entry, int32_t slot) except NULL
     cdef int leave(self, ParkedFetch waiting) except -1
     cdef ParkedFetch find(self, uint64_t token)

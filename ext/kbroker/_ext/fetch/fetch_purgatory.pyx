@@ -140,7 +140,7 @@ cdef class FetchPurgatory:
         return 0
 
     cdef void heap_settle(self, int32_t index) noexcept:
-        """Move the entry at ``index`` up or down to where it belongs."""
+        """Move the entry at ``index`` up or down to its place."""
         cdef:
             void* moving = self.heap[index]
             int64_t deadline_ms = (<ParkedFetch>moving).deadline_ms

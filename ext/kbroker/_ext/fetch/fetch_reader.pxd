@@ -52,7 +52,8 @@ cdef class PartitionReader:
     cdef list damages
     cdef uint64_t starved_total       # evaluations that found no bytes because every place of `files` is in flight
     cdef SlotData slot                # of the partition that was read last
-    # Where epochs before the last two of a log end: (slot, its incarnation, its leader epoch, epoch) -> (epoch, end offset).
+    # Ends of epochs before the last two of a log: (slot, its incarnation, its leader epoch, epoch) -> (epoch, end
+    # offset).
     cdef dict epoch_ends
     cdef list epoch_questions         # such keys, for which owners have to be asked
     cdef set epochs_asked             # of those, the ones that are not answered yet

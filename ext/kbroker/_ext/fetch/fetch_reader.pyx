@@ -231,7 +231,7 @@ cdef class PartitionReader:
         return error
 
     cdef int16_t compare_epochs(self, FetchPartition* entry, PartitionAnswer* answer) except *:
-        """Find out whether the follower's log, whose last epoch is known, has what this log does not have (KIP-595).
+        """Check whether the follower's log, whose last epoch is known, has records that this log lacks (KIP-595).
 
         (a) The last epoch is one that this log does not know, as it is larger: OFFSET_OUT_OF_RANGE. (b) It ends before the
         follower's log does, or this log does not have it: the logs diverge. (c) It is older than the two that the slot has:
@@ -267,7 +267,7 @@ cdef class PartitionReader:
         return 0
 
     cdef tuple epoch_end(self, FetchPartition* entry):
-        """What the owner has said of the follower's last epoch; None, and the owner is to be asked, if it has not."""
+        """The owner's result for the follower's last epoch; None, and the owner must be asked, if there is none."""
         cdef object key = (entry.slot, self.slot.slot_incarnation, self.slot.leader_epoch, entry.last_fetched_epoch)
         cdef object found = self.epoch_ends.get(key)
         if found is None and key not in self.epochs_asked:
@@ -290,7 +290,7 @@ cdef class PartitionReader:
         return 0
 
     cdef int settle(self, FetchSession session, const FetchTerms* terms, int network_index) except -1:
-        """Have the partitions of a follower stand that are at the log end, with nothing to tell: see standing_waits.
+        """Mark a follower's partitions as standing if they are at the log end without changes: see standing_waits.
 
         Where the high watermark is not at the log end, it is about to move, and no wake-up would say so.
         """

@@ -73,7 +73,7 @@ cdef class FetchReply:
             self.pool.idle.append(self)
 
     cdef int file_count(self) noexcept:
-        """How many references to open files it holds."""
+        """The number of references to open files that it holds."""
         cdef int32_t i
         cdef int count = 0
         for i in range(self.chunk_count):

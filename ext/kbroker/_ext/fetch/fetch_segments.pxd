@@ -1,4 +1,4 @@
-# The segment files of one partition as a network process sees them: which ones exist, and where in them an offset is.
+# The segment files of one partition in a network process: which ones exist, and where in them an offset is.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from kbroker._ext.fetch.fetch_checks cimport STRETCH_COUNT, Stretch

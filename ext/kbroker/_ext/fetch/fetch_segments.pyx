@@ -235,7 +235,7 @@ cdef class LogFiles:
     # ---- damage ----
 
     cdef FindStatus check(self, const SlotData* slot, FoundRange* out) except *:
-        """Cut *out to what has been checked. FIND_CORRUPT if not even its first batch is good."""
+        """Cut *out to the checked part. FIND_CORRUPT if even its first batch is damaged."""
         cdef:
             int32_t number = self.floor_segment(out.segment_base_offset)
             Segment* segment = &self.segments[number]
@@ -267,7 +267,7 @@ cdef class LogFiles:
         return self.note_damage(segment.base_offset, stretch.end, problem or "no batch begins at this position")
 
     cdef FindStatus check_end(self, int32_t number, const SlotData* slot) except *:
-        """Check that a sealed segment which a reader has read to its end does end where its index and successor say."""
+        """Check that a sealed segment that has been read to its end does end where its index and successor say."""
         cdef:
             Segment* segment = &self.segments[number]
             int64_t following = self.segments[number + 1].base_offset if number + 1 < self.segment_count else -1
@@ -413,7 +413,7 @@ cdef class LogFiles:
         return low
 
     def counts(self) -> dict:
-        """Return what finding positions has cost so far, for tests and tools."""
+        """The cost of finding positions so far, for tests and tools."""
         return {
             "segments": self.segment_count,
             "index_searches": self.reads.index_searches,

@@ -13,7 +13,7 @@ from kbroker._ext.sockets.requests cimport reserve_response
 from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED, Transport
 
 cdef enum:
-    # Copying costs about what a second system call does up to here (measured: docs/decisions).
+    # Up to this size, copying costs as much as a second system call (measured: docs/decisions).
     SMALL_MAX = 32768
 
 

@@ -64,7 +64,7 @@ cdef class FetchSession:
     cdef int stand(self, int32_t entry) except -1
     cdef void activate(self, int32_t entry) noexcept
     cdef void activate_all(self) noexcept
-    # Tell the owner of the slot where the follower is, unless it knows. The fetch was read, without an error.
+    # Report the follower's position to the owner of the slot, unless it knows it. The fetch was read without an error.
     cdef int report(self, FetchPartition* entry, const SlotData* slot) except -1
     # The owner may have forgotten everything: report all partitions of an io worker again.
     cdef int report_again(self, PartitionTable table, int worker, int worker_count) except -1
@@ -97,7 +97,7 @@ cdef class SessionCache:
     cdef SessionTimes times           # of the followers' sessions
     cdef FollowerReports reports
     cdef StandingWaits standing
-    # Only whoever has begun a session may use it, as far as replica ids tell.
+    # Only the replica that created a session may use it, as far as replica ids tell.
     cdef FetchSession find(self, int32_t session_id, int32_t replica_id)
     cdef int touch(self, FetchSession session, int64_t now_ms) except -1
     cdef int remove(self, FetchSession session) except -1

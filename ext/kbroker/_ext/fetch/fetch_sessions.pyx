@@ -308,7 +308,7 @@ cdef class FetchSession:
                 return entry
 
     cdef int enter(self, int32_t entry) except -1:
-        """Have ``lookup`` find it."""
+        """Let ``lookup`` find it."""
         reserve_row(&self.index)
         put_row(&self.index, hash_of(self.partitions[entry].topic, self.partitions[entry].index), <uint32_t>entry + 1)
         return 0
@@ -350,7 +350,7 @@ cdef class FetchSession:
                 and slot.leader_epoch == entry.reported_epoch
                 and slot.slot_incarnation == entry.reported_incarnation
             ):
-                # What was valid in this epoch still is: the follower has it.
+                # Data that was valid in this epoch still is: the follower has it.
                 self.send_report(entry, &slot, FOLLOWER_ATTACHED | FOLLOWER_PROGRESS, False)
             else:
                 entry.reported_epoch = -1  # the next fetch that is read reports it

@@ -1,4 +1,4 @@
-# What owners of slots are told of followers, until it is sent. See follower_reports.pyx.
+# Reports on followers for the owners of slots, until they are sent. See follower_reports.pyx.
 from libc.stdint cimport int32_t, uint32_t
 
 from kbroker._ext.base.index_table cimport IndexTable

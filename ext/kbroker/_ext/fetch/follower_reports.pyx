@@ -1,4 +1,4 @@
-"""Where followers are, on its way to the owners of the slots: one message for each io worker and turn.
+"""Reports positions of followers to the owners of the slots: one message per io worker and turn.
 
 Positions are of no use once there is a newer one. So when a lane is full, what could not be sent is merged by partition
 and session: nothing is dropped, and what waits does not grow beyond that.
@@ -115,7 +115,9 @@ cdef class FollowerReports:
         return True
 
     cdef int hold(self, ReportBundle* bundle) except -1:
-        """Keep what the lane did not take: have ``add`` find it, and close the gap before it once that is half of all."""
+        """Keep entries that did not fit in the lane: let ``add`` find them, and close the gap before them once it is
+        half of all.
+        """
         cdef uint32_t place = bundle.first
         cdef uint32_t end = bundle.count
         cdef uint32_t kept = 0

@@ -16,7 +16,7 @@ cdef struct BatchHeader:
     int64_t size           # of the whole batch, including its header
 
 
-# What the searches of a log have cost so far, and why the last one failed.
+# The cost of a log's searches so far, and the reason for the last failure.
 cdef struct Reads:
     uint64_t index_searches
     uint64_t header_reads

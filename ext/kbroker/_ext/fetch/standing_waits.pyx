@@ -1,4 +1,4 @@
-"""Where the partitions of followers' sessions stand that have nothing new.
+"""The standing partitions of followers' sessions, which have nothing new.
 
 A follower's session may have thousands of partitions, most of them idle, and sends a request twice a second. What has
 nothing new is taken out of the session's order of service and stands here, with this process's bit in the slot's mask, until

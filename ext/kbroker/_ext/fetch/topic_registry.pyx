@@ -8,7 +8,7 @@ from libc.stdlib cimport free, malloc
 
 
 cdef class Topic:
-    """A topic and the partition-table slots of its partitions here; or an unknown one (``alive`` False)."""
+    """A topic and the slots of its partitions on this broker; or an unknown one (``alive`` False)."""
 
     def __cinit__(self, bytes name, bytes topic_id, list slots, list incarnations):
         self.name = name

@@ -1,4 +1,4 @@
-"""A partition as it is fetched over a link, in one leader epoch: made anew for the next."""
+"""A partition replicated over a link in one leader epoch; each epoch has a new one."""
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
@@ -23,7 +23,7 @@ cdef class FetchedLog:
         self.ends[self.newest].position = self.appender.position
 
     cdef bint raise_high_watermark(self, int64_t told) noexcept:
-        """Raise the high watermark to what the leader says, if this log has it; False: its place is not known.
+        """Raise the high watermark to the leader's, if this log has it; False: its position is unknown.
 
         It does not fall: what was committed is, whatever a leader that was elected since has been told.
         """

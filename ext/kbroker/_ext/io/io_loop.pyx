@@ -61,7 +61,7 @@ cdef class IoLoop:
     cdef public object on_request
     cdef readonly set isr_to_check    # slots whose in-sync replicas may have to change
     cdef dict _early_followers        # what followers said of logs that are not open: (network index, slot, replica) -> entry
-    # Serves the requests that it can before on_request gets the rest; None: none of them.
+    # Serves all requests that it can before on_request gets the rest; None: none of them.
     cdef public CommitPath commit_path
 
     def __cinit__(self, PartitionTable table, list arenas, list lanes, on_failure):
@@ -167,7 +167,7 @@ cdef class IoLoop:
         return taken
 
     cdef uint32_t take_followers(self, Lane lane, const uint8_t* message, Py_ssize_t size, uint32_t count) except? 0:
-        """Take where followers are; returns how many entries there were."""
+        """Take positions of followers; returns the number of entries."""
         if <Py_ssize_t>(count * sizeof(FollowerProgress)) > size:
             raise ValueError(f"{count} positions of followers in {size} bytes")
         cdef int64_t now_ms = monotonic_ms()
@@ -194,7 +194,7 @@ cdef class IoLoop:
         return 0
 
     def admit_followers(self, int slot):
-        """The log of a slot is led here with followers: take what they said before it was open."""
+        """This broker leads the log of a slot now, with followers: take the reports that arrived before it was open."""
         cdef bytes entry
         for key in [key for key in self._early_followers if key[1] == slot]:
             entry = self._early_followers.pop(key)

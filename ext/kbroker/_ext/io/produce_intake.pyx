@@ -121,7 +121,7 @@ cdef class ProduceIntake:
             return 0
         if error == 0 and d.size >= BATCH_HEADER_BYTES:
             batch = self.bases[network_index] + d.arena_offset
-            # The header of a damaged batch may say anything; append_one rejects it as damaged.
+            # The header of a damaged batch is meaningless; append_one rejects it as damaged.
             if (
                 batch[BATCH_MAGIC_AT] >= 2
                 and load_i16(batch + BATCH_ATTRIBUTES_AT) & ATTRIBUTE_TRANSACTIONAL

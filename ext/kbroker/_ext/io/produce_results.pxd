@@ -1,4 +1,4 @@
-# What an io worker sends to the network processes at the end of a turn. See produce_results.pyx.
+# The messages of an io worker to network processes at the end of a turn. See produce_results.pyx.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._ext.log.committed_queue cimport Sink

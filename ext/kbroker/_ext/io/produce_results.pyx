@@ -1,4 +1,4 @@
-"""What an io worker sends to the network processes at the end of a turn: results with their error texts, and wake-ups.
+"""The messages of an io worker to network processes at the end of a turn: results with their error texts, and wake-ups.
 
 ``produce_intake`` adds the results, ``io_loop`` sends them. Per result in the steady state: no allocation.
 """

@@ -1,4 +1,4 @@
-"""Fetches of a follower over one link: what is asked for, and what comes of the answers.
+"""Fetches of a follower over one link: builds requests, and appends the records of responses.
 
 Runs in the io worker that owns the logs. One request is under way at a time; it names the partitions whose offset has
 changed, as long as the leader keeps a fetch session. The response is read as a stream: batches are appended as soon as they are
@@ -54,7 +54,7 @@ from kbroker._ext.network.peer_link cimport PeerLink
 from kbroker.errors import StorageError
 
 cdef enum:
-    # BOUND: what of a response is no record: names, numbers. Of a partition there are about 60 bytes.
+    # BOUND: a part of a response that is not records: names, numbers. A partition has about 60 bytes of it.
     ELEMENT_MAX = 256 << 10
     PARTITION_BYTES = 48        # of a partition in a request, at most
     TOPIC_BYTES = 16            # of a topic, beside its name
@@ -74,8 +74,8 @@ cdef enum Stage:
     TOPIC_END
     FRAME_END
 
-# What an event is of: a Kafka error code; a tuple of replica_append, of a batch that is not appended; the leader's high watermark,
-# whose place has to be looked up; its log start; what the disk or the log has raised.
+# The value of an event: a Kafka error code; a tuple of replica_append, for a batch that was not appended; the leader's
+# high watermark, whose position must be looked up; its log start offset; an exception of the disk or the log.
 ERROR, FAULT, HIGH_WATERMARK, LOG_START, STORAGE = range(5)
 
 
@@ -125,7 +125,7 @@ cdef class ReplicaFetch:
         self.touched = []
 
     def use(self, PeerLink link) -> None:
-        """A connection was made: the next request names every partition. None: there is no connection any more."""
+        """Connected: the next request names every partition. None: disconnected."""
         self.link = link
         self.stage = HEAD
         self.log = None
@@ -134,7 +134,7 @@ cdef class ReplicaFetch:
     # ---- partitions ----------------------------------------------------------------------------------------------
 
     def add(self, FetchedLog log not None) -> None:
-        """Fetch it from where its log ends, with the next request."""
+        """Fetch the partition from its log end offset, with the next request."""
         cdef dict partitions = self.topics.setdefault(log.topic, {})
         cdef FetchedLog before = partitions.get(log.partition)
         if before is not None:
@@ -164,13 +164,15 @@ cdef class ReplicaFetch:
             self.log = None
 
     def queue(self, FetchedLog log not None) -> None:
-        """Name it in the next request: its log does not start or end where the leader was told."""
+        """Name the partition in the next request: its log does not start or end where the leader thinks."""
         if log.wanted and not log.queued:
             log.queued = True
             self.changed.append(log)
 
     def take_events(self) -> list:
-        """(FetchedLog or None, what, value) of what has happened since; None: it concerns all of them."""
+        """(FetchedLog or None, kind, value) of the events since the last call; None: the event concerns all
+        partitions.
+        """
         events = self.events
         self.events = []
         return events
@@ -294,7 +296,7 @@ cdef class ReplicaFetch:
     # ---- the response --------------------------------------------------------------------------------------------
 
     def read(self, Py_ssize_t limit, int64_t now_ms) -> bool:
-        """Take up to ``limit`` bytes of the response and append what is in them; True when that was the last of it.
+        """Read up to ``limit`` bytes of the response and append the records in them; True if the response is complete.
 
         Raises OSError, ValueError: the connection is of no use any more.
         """
@@ -318,7 +320,7 @@ cdef class ReplicaFetch:
                 return True
 
     cdef ReadStatus step(self) except? READ_TRUNCATED:
-        """Read the next element of the response, if it is here."""
+        """Read the next element of the response, if it has arrived."""
         cdef Reader r = make_reader(self.link.data(), self.link.available())
         cdef const uint8_t* before = r.pos
         cdef ReadStatus status
@@ -361,7 +363,7 @@ cdef class ReplicaFetch:
         return status
 
     cdef ReadStatus read_count(self, Reader* r, int32_t* count) noexcept:
-        # The elements are still on the wire: nothing is allocated for them, so their number has no bound here.
+        # The elements have not arrived yet: nothing is allocated for them, so their number is not limited here.
         if self.version >= FETCH_FLEXIBLE:
             return read_compact_array_count(r, 0, count)
         return read_array_count(r, 0, count)
@@ -445,7 +447,7 @@ cdef class ReplicaFetch:
         self.log = log
         return 0
 
-    # Append what is here of a partition's records. False: more of them is still to come.
+    # Append the received part of a partition's records. False: there are more to come.
     cdef bint take_records(self, int64_t now_ms) except -1:
         cdef:
             Py_ssize_t here = <Py_ssize_t>min(<int64_t>self.link.available(), self.records_left)
@@ -472,8 +474,8 @@ cdef class ReplicaFetch:
         self.stage = PARTITION_END
         return True
 
-    # Whether the leader's log starts within its first batch, or behind records of it that were deleted: a log that is still empty
-    # begins where that batch does.
+    # Whether the leader's log starts within its first batch, or after deleted records of it: an empty log begins where
+    # that batch does.
     cdef bint begins_earlier(self, const Fetched* out) noexcept nogil:
         return (
             out.fault == FETCHED_OFFSET_BACK
@@ -485,7 +487,7 @@ cdef class ReplicaFetch:
         self.link.consume(size)
         self.records_left -= size
 
-    # Some batches were appended. What is left may be the beginning of one, or at fault, or what a limit has left of one.
+    # Some batches were appended. The rest may be the beginning of one, at fault, or cut off by a limit.
     cdef int note_taken(self, Fetched* out) except -1:
         self.pass_over(out.taken)
         if out.taken > 0:
@@ -529,7 +531,7 @@ cdef class ReplicaFetch:
         self.link.end_frame()
         self.stage = HEAD
         if self.error_code:
-            # The session is not known any more, or the leader does not answer fetches: begin a new one.
+            # The session is unknown, or the leader rejects fetches: begin a new one.
             self.session_epoch = 0
             self.events.append((None, ERROR, self.error_code))
         elif self.session_epoch == 0:
@@ -542,7 +544,7 @@ cdef class ReplicaFetch:
         return 0
 
 
-# How many times the topic changes from one row to the next, with the first.
+# The number of runs of rows with the same topic.
 cdef int topic_runs(list rows) except -1:
     cdef int runs = 0
     cdef bytes last = None

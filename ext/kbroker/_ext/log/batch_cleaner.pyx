@@ -275,7 +275,7 @@ cdef class BatchCleaner:
             bytes packed = self.packed(codec, self.work.data, chosen.size)
             Py_ssize_t size = PyBytes_GET_SIZE(packed)
         if codec == CODEC_LZ4 and wrapper.magic == 0:
-            # COMPAT: KIP-57. Nobody else has `packed` yet.
+            # COMPAT: KIP-57. `packed` has not been shared yet.
             set_lz4_checksum(<uint8_t*>PyBytes_AS_STRING(packed), size, True)
         if wrapper.attributes & MESSAGE_LOG_APPEND_TIME:
             timestamp = wrapper.timestamp

@@ -43,7 +43,7 @@ cdef class CallSink(Sink):
 cdef class CommittedQueue:
     cdef readonly int64_t offset         # the high watermark that is published and whose waiters are completed
     cdef public bint is_under_min_isr    # fewer replicas are in sync than acks=all needs
-    # The same with those that may be in sync by now: nobody can say that the append was replicated often enough.
+    # The same with those that may be in sync by now: it is not certain that the append was replicated often enough.
     cdef public bint is_maximal_under_min_isr
     cdef Waiter* waiters
     cdef Py_ssize_t head

@@ -75,7 +75,7 @@ cdef class CallSink(Sink):
 
 
 cdef class CommittedQueue:
-    """Created by the log's tail. The io worker's loop tells it what is committed."""
+    """Created by the log's tail. The io worker's loop reports the committed offset."""
 
     def __dealloc__(self):
         cdef Py_ssize_t i

@@ -14,7 +14,7 @@ from kbroker._ext.record.record_batch cimport (
 )
 
 cdef enum:
-    # How long a batch waits at least and at most, whatever the timeout of its request.
+    # The minimum and maximum wait of a batch, whatever the timeout of its request.
     HELD_MIN_MS = 1000
     HELD_MAX_MS = 60000
     # BOUND: the fraction of an arena (one over this) that may wait for logs to be opened; further batches are rejected.
@@ -52,7 +52,7 @@ cdef class EarlyBatches:
         self._left = [len(arena) // EARLY_SHARE for arena in arenas]
 
     cdef bint keep(self, int network_index, const ProduceDescriptor* d, const uint8_t* batch) except *:
-        """Queue a batch behind the others of its slot; False when there are too many."""
+        """Queue a batch after the others of its slot; False if there are too many."""
         if self._left[network_index] < arena_bytes(d):
             return False
         self._left[network_index] -= arena_bytes(d)

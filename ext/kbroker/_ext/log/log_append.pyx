@@ -230,7 +230,7 @@ cdef class LogAppender(LogTail):
     cdef int append_made(
         self, bytearray batch, const BatchInfo* info, int64_t now_ms, AppendResult* result, int64_t verification
     ) except -1:
-        """Append a batch that was created here from a client's data; its records are known to be sound."""
+        """Append a batch that was created here from a client's data; its records are valid."""
         cdef Py_ssize_t size = len(batch)
         if size > self.message_bytes_max:
             return self.reject(

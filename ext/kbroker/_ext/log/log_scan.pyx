@@ -119,8 +119,8 @@ cdef struct Entry:
     int magic
 
 
-# Read the entry at `position` of a file that ends at `end`. Returns None, or what is wrong with it. Fills `info` for
-# format 2. Does not check the checksum.
+# Read the entry at `position` of a file that ends at `end`. Returns None, or the problem. Fills `info` for format 2.
+# Does not check the checksum.
 cdef object read_entry(SegmentReader reader, int64_t position, int64_t end, Entry* entry, BatchInfo* info):
     cdef const uint8_t* p
     cdef int64_t left = end - position
@@ -381,7 +381,7 @@ cdef bint zeros_to(SegmentReader reader, int64_t position, int64_t end) except -
 
 
 cdef object damage_of(SegmentReader reader, const Entry* entry, const BatchInfo* info):
-    """Return what is wrong with the bytes of an entry whose header is good, or None."""
+    """The problem of an entry with a valid header, or None."""
     cdef const uint8_t* p = reader.at(entry.position, <Py_ssize_t>entry.size)
     if p == NULL:
         return "the file ends inside a batch"
@@ -470,7 +470,7 @@ def scan_segment(
 
 
 cdef class FoundBatch:
-    """Where ``find_batch`` has found a batch, or a message of formats 0 and 1."""
+    """The position of a batch, or of a message of formats 0 and 1, found by ``find_batch``."""
 
     cdef readonly int64_t position       # in bytes
     cdef readonly int64_t size           # in bytes

@@ -68,8 +68,8 @@ cdef class LogTail:
     # The batch is in the log: move the log end, and add an index entry now and then. timestamp: its largest.
     cdef int note_appended(self, const BatchInfo* info, Py_ssize_t size, int64_t timestamp) except -1
 
-    # If flush.messages requires it, have the log synced before the next response: an earlier process may have been
-    # killed before it synced what it had appended.
+    # If flush.messages requires it, sync the log before the next response: an earlier process may have been killed
+    # before it synced its appends.
     cdef void sync_if_due(self) noexcept nogil
     # fdatasync of everything appended so far; StorageError takes the log directory offline.
     cdef int sync(self) except -1

@@ -1,4 +1,4 @@
-"""The tail of a log, where batches are added: the active segment and the ends of the log (see log_tail.pxd).
+"""The tail of a log, where batches are appended: the active segment and the ends of the log (see log_tail.pxd).
 
 Runs in the io worker that owns the partition. A batch costs one ``pwrite`` and now and then an index entry.
 ``storage.log.partition_log`` rolls, syncs older segments and does everything else with files; ``log_append`` checks
@@ -99,7 +99,7 @@ cdef class LogTail:
         self.transactions.producers = producers
 
     def set_aborted_version(self, uint32_t version) -> None:
-        """version: 0 as long as the log has no aborted transaction at all."""
+        """version: 0 until the log has an aborted transaction."""
         self.transactions.aborted_version = version
 
     def set_leader_epoch(self, int32_t leader_epoch) -> None:
@@ -122,7 +122,7 @@ cdef class LogTail:
         return self.checked_segment, self.checked_position
 
     def set_gapless(self, bint gapless) -> None:
-        """gapless: each segment ends where the next one begins, as the log was never compacted."""
+        """gapless: each segment ends where the next one begins, because the log was never compacted."""
         self.gapless = gapless
         self.dirty = True
 
@@ -255,7 +255,7 @@ cdef class LogTail:
         return None
 
     cdef bint write_run(self, const iovec* pieces, int count, Py_ssize_t size) except -1:
-        """Write several batches with one call. False if not all could be written; then none of it is left."""
+        """Write several batches with one call. False if not all could be written; then none of them is left."""
         cdef ssize_t wrote = -1
         cdef int code = EINTR
         while wrote < 0 and code == EINTR:
@@ -275,7 +275,7 @@ cdef class LogTail:
         return False
 
     cdef int cut_back(self) except -1:
-        # Readers never go past the published end, so no reader sees what is cut off here.
+        # Readers never read past the published end, so they do not see the truncated part.
         if not self.preallocated and ftruncate(self.fd, self.position) != 0:
             self.fail(errno, "ftruncate")
         return 0

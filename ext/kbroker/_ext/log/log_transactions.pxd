@@ -48,7 +48,7 @@ cdef class LogTransactions:
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint starts_at_zero, int64_t now_ms
     ) except? -2
 
-    # Note what has been appended. A batch with a producer id; place: where it begins.
+    # Record an append. A batch with a producer id; place: where it begins.
     cdef int note_batch(
         self, const BatchInfo* info, int64_t last_offset, int64_t timestamp, const LogEnd* place
     ) except -1

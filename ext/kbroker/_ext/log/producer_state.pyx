@@ -137,7 +137,7 @@ cdef class ProducerState:
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t offset_delta, int64_t last_offset,
         int64_t timestamp, bint transactional, const LogEnd* place
     ) except -1:
-        """Note a batch that has been appended. place: where it begins, NULL if unknown.
+        """Record an appended batch. place: where it begins, NULL if unknown.
 
         base_sequence: -1 for a batch of a coordinator, which has none.
         """

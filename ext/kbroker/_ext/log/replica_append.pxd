@@ -10,8 +10,8 @@ cdef enum:
     FETCHED_RUN_MAX = 128        # BOUND: batches per write
 
 
-# Why the next batch was not taken. A fault from FETCHED_BAD_LENGTH on may be in the leader's log or only in this copy of
-# the batch: the caller fetches again before it marks the partition as failed.
+# The reason why the next batch was not appended. A fault from FETCHED_BAD_LENGTH on may be in the leader's log or only
+# in this copy of the batch: the caller fetches again before it marks the partition as failed.
 cdef enum FetchedFault:
     FETCHED_ALL = 0              # nothing is left, or only part of a batch: `needed` is how many bytes it has
     FETCHED_CLOSED = 1           # the log directory failed

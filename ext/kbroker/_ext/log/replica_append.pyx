@@ -191,7 +191,7 @@ cdef int append_fetched(
     return 0
 
 
-# Write these batches and note them. Updates out.taken, and out.fault if not all of them could be appended.
+# Write these batches and record them. Updates out.taken, and out.fault if not all of them could be appended.
 cdef int write_run(
     LogAppender log, const uint8_t* data, BatchInfo* infos, const Py_ssize_t* sizes, int count, Py_ssize_t total,
     int32_t* last_epoch, Fetched* out

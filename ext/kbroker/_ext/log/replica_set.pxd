@@ -11,13 +11,13 @@ cdef enum:
     UNKNOWN_END = -1
 
 
-# What follows from an entry of a follower; several of them in one.
+# The consequences of a follower's report; several may be combined.
 cdef enum ProgressNews:
     END_MOVED = 1            # the high watermark may rise
     ISR_TO_CHECK = 2         # a replica may join those that are in sync, or has lost records that they have
 
 
-# What find_high_watermark has found.
+# The result of find_high_watermark.
 cdef enum HighWatermark:
     STAYS = 0
     RISES = 1

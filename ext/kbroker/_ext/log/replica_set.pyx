@@ -1,4 +1,4 @@
-"""The replicas of a partition on other brokers, as its leader knows them: what is committed, and who is in sync.
+"""The replicas of a partition on other brokers, as its leader sees them: high watermark and ISR.
 
 Lives in the io worker that leads the partition, beside the log's tail, if the partition has more than one replica.
 Network processes say where followers are (``FollowerProgress``); ``workers/io/in_sync`` asks the controller for changes of
@@ -23,7 +23,7 @@ from kbroker._ext.base.growing cimport grow
 from kbroker._ext.shared.descriptors cimport FOLLOWER_ATTACHED, FOLLOWER_LEFT, FOLLOWER_PROGRESS
 
 cdef enum:
-    # BOUND: replicas that are not assigned, as far as the leader has heard, and are remembered. LeaderAndIsr may come after
+    # BOUND: replicas that are not assigned, as far as the leader knows, and are remembered. LeaderAndIsr may come after
     # the first fetch of a replica that it names.
     UNASSIGNED_MAX = 8
 
@@ -31,7 +31,7 @@ cdef int64_t LONG_AGO = -(<int64_t>1 << 60)
 
 
 cdef class ReplicaSet:
-    """times: of the followers' sessions; None: nobody notes them. lag_ms: replica.lag.time.max.ms."""
+    """times: of the followers' sessions; None: they are not recorded. lag_ms: replica.lag.time.max.ms."""
 
     def __cinit__(self, SessionTimes times, int64_t lag_ms):
         self.times = times
@@ -44,7 +44,7 @@ cdef class ReplicaSet:
     # ---- what the controller says --------------------------------------------------------------------------------------
 
     def begin_epoch(self, int32_t leader_epoch, int64_t epoch_start, int64_t log_end, int64_t now_ms) -> None:
-        """The leader leads in a new leader epoch, which begins at ``epoch_start``; comes before the replicas are set.
+        """Start a new leader epoch at ``epoch_start``; called before the replicas are set.
 
         Where the others are is not known until they have fetched in it. Those that are in sync count as caught up now.
         """
@@ -67,7 +67,7 @@ cdef class ReplicaSet:
                 self.add(replica_id).is_assigned = True
 
     def set_in_sync(self, committed, maximal, int64_t now_ms) -> None:
-        """committed: the ISR; maximal: with what the controller has been asked for. Without the leader."""
+        """committed: the ISR; maximal: including replicas proposed to the controller. Without the leader."""
         cdef RemoteReplica* replica
         cdef int32_t i
         for i in range(self.count):
@@ -175,7 +175,7 @@ cdef class ReplicaSet:
         return RISES
 
     cdef void note_leader_end(self, int64_t end) noexcept:
-        """The leader's log ends there: who had all of it has not."""
+        """The leader's log end has advanced: replicas that had caught up have not any more."""
         cdef RemoteReplica* replica
         cdef int32_t i
         for i in range(self.count):
@@ -204,7 +204,7 @@ cdef class ReplicaSet:
         ]
 
     def lagging(self, int64_t now_ms) -> dict:
-        """The replicas in sync that have been behind for longer than replica.lag.time.max.ms: for how many ms."""
+        """In-sync replicas that have been behind for longer than replica.lag.time.max.ms, with the time in ms."""
         cdef RemoteReplica* replica
         cdef int32_t i
         cdef dict found = {}
@@ -216,7 +216,7 @@ cdef class ReplicaSet:
         return found
 
     def short(self, int64_t high_watermark) -> list:
-        """The replicas in sync that do not have what is committed: they have lost it."""
+        """In-sync replicas that lack committed records: they have lost them."""
         cdef int32_t i
         return [
             self.replicas[i].id
@@ -234,7 +234,9 @@ cdef class ReplicaSet:
         return NULL
 
     cdef RemoteReplica* add(self, int32_t replica_id) except NULL:
-        """Room for a replica that is not assigned; of too many of them, the one that fetched first is forgotten."""
+        """Make room for a replica that is not assigned; if there are too many, the one that fetched first is
+        dropped.
+        """
         cdef RemoteReplica* oldest = NULL
         cdef RemoteReplica* added
         cdef int32_t i, unassigned = 0
@@ -278,7 +280,7 @@ cdef class ReplicaSet:
         return found.offset
 
     def describe(self, int32_t replica_id) -> dict:
-        """What is known of a replica, for logs and tests; None if nothing is."""
+        """The known state of a replica, for logs and tests; None if there is none."""
         cdef RemoteReplica* replica = self.find(replica_id)
         if replica == NULL:
             return None
@@ -294,7 +296,7 @@ cdef class ReplicaSet:
 
 
 cdef void forget_progress(RemoteReplica* replica) noexcept:
-    """Where it is is not known, nor when it was caught up."""
+    """Its position is unknown, and the time when it was caught up."""
     replica.end.offset = UNKNOWN_END
     replica.end.segment_base_offset = replica.end.position = -1
     replica.log_start = replica.seen_end = -1

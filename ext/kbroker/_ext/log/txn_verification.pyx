@@ -144,7 +144,8 @@ cdef class TxnVerification:
         if question is None:
             return None
         if question.batches and is_unreachable(error_code) and monotonic_ms() < question.give_up_ms:
-            # It is restarting or loading its log. With an error, the producer would have to send everything again.
+            # The coordinator is restarting or loading its log. With an error, the producer would have to send
+            # everything again.
             self._asked_again.append((monotonic_ms() + ASK_AGAIN_MS, token))
             return None
         del self._questions[token]

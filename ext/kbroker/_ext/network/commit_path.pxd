@@ -80,7 +80,7 @@ cdef class CommitPath:
     cdef readonly int64_t commits
     cdef readonly int64_t commit_ns
     cdef readonly int64_t offsets_committed
-    # Write the first part of a message, all of it, and return the appender; None: it must take the slow path.
+    # Write the first part of a message, as a whole, and return the appender; None: it must take the slow path.
     cdef LogAppender take(self, Lane lane, const uint8_t* part, Py_ssize_t size, int64_t now_ms)
     # Send the responses that are ready; False when the lane is full.
     cdef bint send(self, Lane lane) except -1

@@ -395,7 +395,7 @@ cdef class ShardCommits:
 # ---- the io worker -----------------------------------------------------------------------------------------------
 
 cdef class CommitPath:
-    """What the fast path needs from an io worker, and the responses to be sent.
+    """The parts of an io worker that the fast path needs, and the responses to send.
 
     worker: has ``image``, ``config`` and ``on_storage_failure``. lanes: to the network processes, by index. active: the
     state of a shard that serves. error_text: the bytes of an error's message in a response.
@@ -490,7 +490,7 @@ cdef class CommitPath:
     # ---- called from Python, by tests only -----------------------------------------------------------------------
 
     def take_message(self, int network, bytes message not None, int64_t now_ms) -> list:
-        """Handle what can take the fast path; return the other parts, each as a message."""
+        """Handle the parts that can take the fast path; return the others, each as a message."""
         cdef:
             const uint8_t* p = <const uint8_t*><const char*>message
             Py_ssize_t done = 0, size

@@ -122,7 +122,7 @@ cdef class Connection:
         self.burst = 0
 
     cdef int32_t throttle_ms(self, int64_t now_ms) noexcept nogil:
-        """The throttle time of a response sent now (KIP-219): as long as the connection is muted."""
+        """The throttle time of a response sent now (KIP-219): the time for which the connection is muted."""
         if self.muted_until_ms <= now_ms:
             return 0
         return <int32_t>min(self.muted_until_ms - now_ms, <int64_t>0x7FFFFFFF)

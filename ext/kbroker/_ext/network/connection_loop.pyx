@@ -422,7 +422,7 @@ cdef class ConnectionLoop:
         return 0
 
     cdef bint send_long(self, Connection c) except *:
-        """Send from the long response at the head of its queue; whether it has been sent completely."""
+        """Send from the long response at the head of its queue; returns whether it has been sent completely."""
         cdef SendStatus status = self._responses.send_long(c, self.now_ms)
         if status == SENT_ALL:
             self.end_request(c.pop())

@@ -34,6 +34,6 @@ cdef class ExpressPath:
 cdef uint64_t express_token(const Request* request) noexcept nogil
 
 
-# Whether a token is of this path; its highest bit says so (EXPRESS_BIT).
+# Whether a token belongs to this path, by its highest bit (EXPRESS_BIT).
 cdef inline bint is_express(uint64_t token) noexcept nogil:
     return token >> EXPRESS_BIT

@@ -123,14 +123,14 @@ cdef bint is_ascii(const uint8_t* data, Py_ssize_t size) noexcept nogil:
 
 
 cdef int32_t partition_of(const uint8_t* key, Py_ssize_t size, int32_t partitions) noexcept nogil:
-    """As coordinator.partitioner.coordinator_partition, for an ASCII key."""
+    """Like coordinator.partitioner.coordinator_partition, for an ASCII key."""
     cdef uint32_t value = 0
     cdef Py_ssize_t i
     for i in range(size):
         value = 31 * value + key[i]
     if value >> 31:
         value = 0 - value
-    # The smallest int is still what it was; it counts as 0.
+    # The smallest int is unchanged by that; it counts as 0.
     return <int32_t>((value & 0x7FFFFFFF) % <uint32_t>partitions)
 
 
@@ -173,7 +173,7 @@ cdef class ExpressPath:
         return ROUTES[api_key].repeats
 
     cdef bint start(self, Connection c, Request* request, const uint8_t* frame, int32_t size, list lanes) except -1:
-        """Forward a request; False if it has to go through its handler. ``request`` has key and version."""
+        """Forward a request; False if its handler must serve it. ``request`` has key and version."""
         cdef:
             Route* route = &ROUTES[request.api_key]
             bint flexible = request.api_version >= route.first_flexible
@@ -262,7 +262,7 @@ cdef class ExpressPath:
         return sent
 
     cdef void drop_bundle(self, int worker) noexcept nogil:
-        """Forget what has not been sent yet to an io worker that has died."""
+        """Drop unsent requests to an io worker that has died."""
         self.bundles[worker].size = 0
         self.bundles[worker].count = 0
 

@@ -57,8 +57,7 @@ cdef enum:
     SUB_BUCKETS = 64
     SUB_BITS = 6
     BUCKETS = (64 - SUB_BITS) * SUB_BUCKETS
-    # BOUND: a Produce answer for one partition is below 200 bytes; what does not fit here is not
-    # one.
+    # BOUND: a Produce response for one partition is below 200 bytes; longer data is not one.
     RECEIVE_BYTES = 16384
     # Frames are copied side by side up to this size; larger ones share one copy and stay in the
     # CPU's cache.
@@ -273,7 +272,7 @@ cdef class LoadGenerator:
                 return status
         return RUN_PAUSE
 
-    # Turn the loop for about 100 ms (RUN_PAUSE), or until all is sent and answered (RUN_OK).
+    # Turn the loop for about 100 ms (RUN_PAUSE), or until everything is sent and has a response (RUN_OK).
     cdef Status _turns(
         self, int64_t deadline, int64_t drain_deadline, int64_t* ended_at
     ) noexcept nogil:
@@ -334,8 +333,7 @@ cdef class LoadGenerator:
                 if status != RUN_OK or c.send_at < c.send_end:
                     return status
             room = self.in_flight - (c.next_sent - c.next_received)
-            # BOUND: without answers only the socket buffer stops a burst; other sockets want their
-            # turn too.
+            # BOUND: without responses only the socket buffer stops a burst; other sockets must get their turn.
             if room <= 0 or bursts >= 16:
                 return self._watch(c, room > 0)
             room = min(room, c.copies)

@@ -66,8 +66,8 @@ cdef enum:
     PRODUCE_PATIENCE_MIN_MS = 1000
     PRODUCE_PATIENCE_MAX_MS = 60000
 
-    # BOUND: how often a connection continues with its pipelined requests in one turn, and for how long all of them do;
-    # the rest waits for the next turn.
+    # BOUND: how often a connection continues with its pipelined requests in one turn, and the total time for that; the
+    # rest waits for the next turn.
     ROUNDS_MAX = 8
     ROUNDS_NS = 2000000
     # Requests that Python decodes are heavy from this size on.
@@ -316,7 +316,7 @@ cdef class NetLoop(ConnectionLoop):
         return 0
 
     cdef int note_restarts(self) except -1:
-        """Repeat or fail what died with an io worker, before anything is sent to its next incarnation."""
+        """Retry or fail the requests that died with an io worker, before anything is sent to its next incarnation."""
         cdef Lane lane
         for lane in self._lanes:
             if lane.peer_renewed():
@@ -484,7 +484,7 @@ cdef class NetLoop(ConnectionLoop):
         self.expire_requests(monotonic_ns())
 
     def expire_at(self, int64_t now_ns):
-        """Do what a sweep at this time does to produce requests; for tests."""
+        """Run the expiry of produce requests as of this time; for tests."""
         self.expire_requests(now_ns)
 
     cdef int expire_requests(self, int64_t now_ns) except -1:

@@ -16,13 +16,13 @@ cdef class PeerLink:
     cdef int32_t next_request            # correlation ids: of the next request,
     cdef int32_t next_response           # and of the next response
 
-    # A request's header at the end of `to_send`, which has room for `body_max` more bytes then; returns where it begins.
+    # Write a request's header at the end of `to_send`, with room for `body_max` more bytes; returns where it begins.
     cdef Py_ssize_t begin_request(self, int16_t api_key, int16_t version, bint flexible, Py_ssize_t body_max) except -1
-    # Its body follows it up to `end`: say how long it is, and send what the socket takes.
+    # The body follows it up to `end`: set its length, and send what the socket accepts.
     cdef int end_request(self, Py_ssize_t start, const uint8_t* end) except -1
     # Whether a response has begun. Raises ValueError if there is none that is awaited, or its length is impossible.
     cdef bint in_frame(self) except -1
-    # The bytes of the response that are here.
+    # The received bytes of the response.
     cdef const uint8_t* data(self) noexcept nogil
     cdef Py_ssize_t available(self) noexcept nogil
     cdef void consume(self, Py_ssize_t size) noexcept nogil

@@ -47,7 +47,7 @@ cdef class PeerLink:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether the socket took less than there is to send: ``flush`` when it can take more."""
+        """Whether the socket did not accept all bytes: ``flush`` when it is writable."""
         return self.sent < self.to_send.size
 
     def request(self, int16_t api_key, int16_t version, bint flexible, bytes body not None) -> None:
@@ -81,7 +81,7 @@ cdef class PeerLink:
         return 0
 
     def flush(self) -> None:
-        """Send what the socket takes. Raises OSError."""
+        """Send what the socket accepts. Raises OSError."""
         cdef ssize_t count
         while self.sent < self.to_send.size:
             count = send(
@@ -100,7 +100,7 @@ cdef class PeerLink:
     # ---- responses -----------------------------------------------------------------------------------------------
 
     def receive(self, Py_ssize_t limit) -> int:
-        """Take up to so many bytes from the socket; returns how many it were. Raises OSError, also at its end."""
+        """Receive up to this many bytes; returns their number. Raises OSError, also at the end of the stream."""
         cdef ssize_t count
         if self.received.size == self.at:
             self.received.size = self.at = 0
@@ -120,12 +120,12 @@ cdef class PeerLink:
                 raise OSError(errno, os.strerror(errno))
 
     def take_response(self):
-        """The body of the next response, None while it is not here as a whole. Raises ValueError."""
+        """The body of the next response; None until it has arrived completely. Raises ValueError."""
         cdef bytes body
         if not self.in_frame():
             return None
         if self.available() < self.frame_left:
-            # Memory follows what has come, not what was announced.
+            # Memory grows with the received bytes, not with the announced size.
             self.need(min(<Py_ssize_t>self.frame_left, max(2 * self.available(), ROOM_MIN)))
             return None
         body = PyBytes_FromStringAndSize(<const char*>self.data(), <Py_ssize_t>self.frame_left)

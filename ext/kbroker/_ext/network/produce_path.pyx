@@ -349,7 +349,7 @@ cdef class ProducePath:
         return 0
 
     cdef void drop_bundle(self, int worker) noexcept nogil:
-        """Forget what has not been sent yet to an io worker that has died."""
+        """Drop unsent batches to an io worker that has died."""
         self.queued -= self.bundles[worker].count
         self.bundles[worker].count = 0
 

@@ -17,7 +17,7 @@ cdef class Responses:
     cdef int64_t yield_at_ns           # when the core may be yielded again
     cdef int64_t bytes_sent
     cdef int let_others_run(self) except -1
-    # Send the short responses at the head of the queue; *whole: how many of them have been sent completely.
+    # Send the short responses at the head of the queue; *whole: the number sent completely.
     cdef SendStatus send_short(self, Connection c, int64_t now_ms, int* whole) noexcept
     # Send more of the long response at the head of the queue, as much as this turn allows.
     cdef SendStatus send_long(self, Connection c, int64_t now_ms) noexcept

@@ -1,4 +1,4 @@
-"""What a producer puts into the header of a whole batch before it sends it."""
+"""The fields that a producer sets in the header of a whole batch before it sends it."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t

@@ -1,4 +1,4 @@
-"""Where zstd and LZ4 frames end, and the most they can hold, without decompressing them.
+"""Finds the end of zstd and LZ4 frames, and their maximum content, without decompressing them.
 
 The Python decoders of both codecs either do not report a truncated frame or do not limit their
 output. Knowing the end and the bound beforehand lets ``kbroker.record.compression`` give them exactly
@@ -31,7 +31,7 @@ cdef enum:
     ZSTD_MAGIC = 0xFD2FB528
     ZSTD_BLOCK_BYTES_MAX = 128 * 1024
     LZ4_MAGIC = 0x184D2204
-    # What lz4_regular_decode may waste before it gives up; a few microseconds. Then this many frames go without it.
+    # The time that lz4_regular_decode may waste before it gives up; a few microseconds. Then this many frames skip it.
     LZ4_PATIENCE_MAX = 4096
     LZ4_FRAMES_UNTRIED = 15
     # In a smaller block (compressed) most words are new: literals.
@@ -200,7 +200,7 @@ cdef uint8_t lz4_header_checksum(const uint8_t* data, Py_ssize_t size) noexcept 
 cdef int64_t _lz4_patience = LZ4_PATIENCE_MAX
 
 
-# One block, by lz4_regular_decode as long as *patience lasts, else by `decode`. Returns the bytes written, -1 for
+# One block, by lz4_regular_decode until *patience is exhausted, then by `decode`. Returns the bytes written, -1 for
 # damaged input.
 cdef inline int64_t decode_lz4_block(
     const uint8_t* data, Py_ssize_t size, uint8_t* out, int64_t room, Lz4DecodeBlock decode, int64_t* patience
@@ -241,7 +241,7 @@ cdef int64_t decode_lz4_blocks(
             written += block_size
         else:
             n = decode_lz4_block(r.pos, block_size, out + written, capacity - written, decode, patience)
-            # COMPAT: a block that holds more than the frame's header says cannot be read by Java clients.
+            # COMPAT: Java clients cannot read a block that holds more than the frame's header says.
             if n < 0 or n > block_bytes_max:
                 return -1
             written += n

@@ -1,5 +1,5 @@
-# The one way from extensions to the codecs, which are Python: importing kbroker.record registers them. Each call costs a
-# memoryview and the codec's own bytes object; memory is borrowed for the call only.
+# The only way from extensions to the codecs, which are Python: importing kbroker.record registers them. Each call costs
+# a memoryview and the codec's own bytes object; memory is borrowed for the call only.
 from libc.stdint cimport int64_t, uint8_t
 
 from kbroker._ext.record.codec_frames cimport Lz4DecodeBlock

@@ -1,4 +1,4 @@
-"""The one way from extensions to the codecs; see codecs.pxd."""
+"""The only way from extensions to the codecs; see codecs.pxd."""
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
 

@@ -97,7 +97,7 @@ cdef void give_back(Bytes* bytes) noexcept:
         bytes.capacity = 0
 
 
-# One record of format 2, and what a message says of it.
+# One record of format 2, and its fields in a message.
 cdef struct Record:
     int64_t timestamp_delta
     int32_t offset_delta
@@ -399,7 +399,7 @@ cdef class DownConverter:
         return 0
 
     cdef int16_t add_batch(self, const uint8_t* batch, const BatchInfo* info, const Wish* wish, int64_t room) except -2:
-        """Append one batch's messages. room: what is left of the partition's bytes."""
+        """Append one batch's messages. room: the bytes left for the partition."""
         cdef:
             const uint8_t* records = batch + BATCH_HEADER_BYTES
             Py_ssize_t size = info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
@@ -455,7 +455,7 @@ cdef class DownConverter:
         packed = pack(
             codec, self.inner.data, written.end - self.inner.data, GZIP_LEVEL if codec == CODEC_GZIP else None)
         if wish.hard and PyBytes_GET_SIZE(packed) + <int64_t>MESSAGE_1_BYTES_MIN > room and room == wish.bytes_max:
-            # Nothing of a wrapper that is cut can be read, but of plain messages all that come before the cut.
+            # Nothing of a truncated wrapper can be read, but all plain messages before the cut can.
             reserve(&self.out, size + info.record_count * <Py_ssize_t>MESSAGE_1_BYTES_MIN)
             put_records(
                 records, size, info, wish.from_offset, wish.magic, False, room, self.out.data + self.out.size, &written)

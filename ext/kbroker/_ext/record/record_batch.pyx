@@ -173,8 +173,8 @@ cdef const uint8_t* skip_headers(
     return p
 
 
-# What the walk needs to know of one record. `next` is the byte after it, NULL if it is malformed.
-# WIRE: length, attributes (unused), timestamp delta, offset delta, key, value, headers.
+# The fields of a record that the walk needs. `next` is the byte after it, NULL if it is malformed. WIRE: length,
+# attributes (unused), timestamp delta, offset delta, key, value, headers.
 cdef struct Fields:
     const uint8_t* next
     int64_t timestamp_delta
@@ -378,7 +378,7 @@ cdef int64_t _spare_size = 0
 
 
 # Decode and walk the records of an LZ4 batch without a Python object. False: this was not possible; the general path,
-# which also knows what is wrong, must be used.
+# which also reports the error, must be used.
 cdef bint walked_lz4(
     const uint8_t* data, BatchInfo* info, Py_ssize_t decompressed_max, bint stored, BatchStatus* status,
     int32_t* bad_index

@@ -2,8 +2,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
-# A block of the arena and who still needs it: the connection that receives into it, and each request whose bytes lie
-# in it. Freed when refs reaches 0.
+# A block of the arena and its users: the connection that receives into it, and each request whose bytes are in it.
+# Freed when refs reaches 0.
 cdef struct Block:
     int64_t offset
     int64_t capacity

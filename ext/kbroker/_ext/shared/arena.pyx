@@ -25,7 +25,7 @@ cdef enum:
     ORDER_MASK = 0x3F
     NO_PAGE = -1
     SMALL_ORDER = 4  # 64 KiB
-    # What trim leaves in place, in bytes.
+    # The bytes that trim leaves in place.
     KEEP_BYTES = 4194304
 
 PAGE_SIZE = 1 << PAGE_SHIFT
@@ -157,7 +157,7 @@ cdef class Arena:
         return page
 
     cdef void give_back(self, int64_t page, int order) noexcept nogil:
-        """Free a block and join it with its buddy as long as that is free too."""
+        """Free a block and merge it with its buddy while that is free too."""
         cdef Part* part = &self._small if page < self._large.first else &self._large
         cdef int64_t buddy
         while order < part.max_order:

@@ -31,7 +31,8 @@ cdef enum:
     EXPRESS_BIT = 63        # of a token: the request belongs to express_path
 
 
-# Of a part of a request to a coordinator. Behind it: client id, host and principal (UTF-8), then the part of the body.
+# The head of a part of a request to a coordinator. After it: client id, host and principal (UTF-8), then the part of
+# the body.
 cdef packed struct RequestHead:
     uint64_t token          # the network process's, its highest bit set if express_path has sent it
     uint32_t total          # bytes of the body
@@ -65,7 +66,7 @@ cdef struct ProduceDescriptor:
     uint32_t size           # bytes of the record batch
     int16_t acks
     int16_t api_version
-    # The request's transactional id (UTF-8): it begins so many bytes before the batch. Size 0: it has none.
+    # The request's transactional id (UTF-8): it begins this many bytes before the batch. Size 0: it has none.
     uint32_t transactional_id_back
     uint32_t transactional_id_size
 
@@ -82,7 +83,7 @@ cdef struct ProduceResult:
     uint32_t more_bad_records      # int32 indexes of the others, after the text
 
 
-# What a FollowerProgress says; several of them in one.
+# The kinds of a FollowerProgress; several may be combined.
 cdef enum FollowerFlag:
     FOLLOWER_ATTACHED = 1    # the session has the partition from now on
     FOLLOWER_PROGRESS = 2    # a fetch was read: all fields are set

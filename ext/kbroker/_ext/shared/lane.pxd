@@ -22,7 +22,7 @@ cdef class Lane:
     cdef const int64_t* _peer_cell     # the peer's incarnation there
     cdef uint8_t* _buffer
     cdef readonly int64_t dropped
-    # True once for each new incarnation of the peer: what the one before was asked or owed is void. Ask before sending and
+    # True once for each new incarnation of the peer: requests to the previous one are void. Check before sending and
     # before using a received message.
     cdef bint peer_renewed(self) noexcept
     # False when the lane is full: keep the message and try again.

@@ -111,7 +111,7 @@ cdef class Lane:
             return self._buffer + sizeof(Envelope)
 
     def send_message(self, int kind, body) -> bool:
-        """Python's face of ``send`` for what is not hot: one message. False when the lane is full."""
+        """``send`` for Python, outside the hot path: one message. False if the lane is full."""
         cdef Py_buffer view
         PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
         try:

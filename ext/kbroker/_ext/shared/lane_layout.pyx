@@ -21,7 +21,7 @@ from kbroker._ext.shared.descriptors cimport (
     RequestHead,
 )
 
-# Size in bytes -> what `struct` calls it, unsigned; in lower case it is signed.
+# Size in bytes -> its format character in `struct`, unsigned; lower case is signed.
 cdef dict LETTERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 

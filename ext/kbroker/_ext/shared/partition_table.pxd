@@ -11,7 +11,7 @@ cdef enum SlotState:
     SLOT_CLOSED = 4      # clean shutdown in progress
 
 
-# What this broker is to the partition. A slot is served to clients only if it is ONLINE and LEADER.
+# This broker's role for the partition. A slot is served to clients only if it is ONLINE and LEADER.
 cdef enum SlotRole:
     ROLE_NONE = 0        # it has a log, but the controller has not assigned a role yet
     ROLE_LEADER = 1
@@ -50,7 +50,7 @@ cdef struct SlotData:
     uint32_t aborted_version    # changes when a .txnindex gets an entry; 0: no transaction was ever aborted here
     uint32_t role               # SlotRole
     int32_t partition_epoch     # version of the partition's leader, leader epoch and ISR in the metadata
-    # Of the epochs that the log has: the latest with its first offset, and the one before it; -1: there is none.
+    # The epochs of the log: the latest with its first offset, and the previous one; -1: there is none.
     int32_t latest_epoch
     int64_t latest_epoch_start
     int32_t previous_epoch

@@ -164,7 +164,7 @@ cdef class PartitionTable:
         self.end_write(slot)
 
     def set_epochs(self, int slot, int latest_epoch, int64_t latest_epoch_start, int previous_epoch):
-        """The epochs that the log has now, -1 where there is none. Owner only.
+        """The current epochs of the log, -1 if there is none. Owner only.
 
         A leader's own epoch is among them before it is in the role, so that no reader takes it for unknown.
         """
@@ -177,7 +177,7 @@ cdef class PartitionTable:
         self.end_write(slot)
 
     def set_role(self, int slot, uint32_t role, int leader_epoch, int partition_epoch):
-        """What this broker is to the partition from now on, and since which epochs. Owner only."""
+        """Set this broker's role for the partition, and the epochs of it. Owner only."""
         cdef SlotData* data
         self.check_slot(slot)
         data = self.begin_write(slot)
@@ -193,7 +193,7 @@ cdef class PartitionTable:
         self.end_write(slot)
 
     def set_swapping(self, int slot, bint swapping):
-        """Tell readers that segment files are being exchanged, or no longer. Called by the owning io worker only.
+        """Tell readers that segment files are being swapped, or no longer. Called by the owning io worker only.
 
         The segment version changes each time, so that readers do not mistake old files for new ones.
         """
@@ -214,7 +214,7 @@ cdef class PartitionTable:
         self.end_write(slot)
 
     def set_checked_from(self, int slot, int64_t segment_base_offset, int64_t position, bint gapless):
-        """As ``LogTail.set_checked_from`` and ``set_gapless``, of a slot without an appender. Owner only."""
+        """Like ``LogTail.set_checked_from`` and ``set_gapless``, for a slot without an appender. Owner only."""
         cdef SlotData* data
         self.check_slot(slot)
         data = self.begin_write(slot)
@@ -224,7 +224,7 @@ cdef class PartitionTable:
         self.end_write(slot)
 
     def count_by_log_dir(self, int count) -> list:
-        """How many slots in use, of all owners, are in each of the first ``count`` log directories.
+        """The number of slots in use, of all owners, in each of the first ``count`` log directories.
 
         Reads without the lock: what is written meanwhile may be counted or not.
         """

@@ -18,7 +18,7 @@ cdef class SessionTimes:
     # The time of the session's last request; -1 for no cell. The cell of a session that has ended may be another's.
     cdef inline int64_t last_request_ms(self, int32_t cell) noexcept nogil:
         return <int64_t>kb_load_u64(<const uint64_t*>&self.times[cell]) if 0 <= cell < self.count else -1
-    # Network process only: a cell for a new session, with its first request; -1 when all are taken.
+    # Network process only: a cell for a new session, with its first request; -1 if all are taken.
     cdef int32_t take(self, int64_t now_ms) noexcept
     cdef void note(self, int32_t cell, int64_t now_ms) noexcept nogil
     cdef void give_back(self, int32_t cell) noexcept

@@ -14,7 +14,7 @@ CELLS = SESSION_CELLS
 
 
 def region_size(network_count: int) -> int:
-    """Bytes of the region for so many network processes."""
+    """The bytes of the region for this many network processes."""
     return network_count * SESSION_CELLS * sizeof(int64_t)
 
 

@@ -17,5 +17,5 @@ cdef class Verdicts:
     cdef list cached                    # by question: name -> bool
     cdef bint may(self, int question, bytes name) except -1
 
-# Verdicts that allow everything, where there is no connection: in tests and tools.
+# Verdicts that allow everything, for code without a connection: tests and tools.
 cdef Verdicts unrestricted()
