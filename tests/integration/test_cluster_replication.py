@@ -178,3 +178,25 @@ def test_process_of_a_leader_that_is_killed_costs_nothing_acknowledged(
     assert read(cluster, topic, len(written)) == written
     wait_until(lambda: all_in_sync(cluster, topic), PATIENCE_S, "every replica is in sync")
     wait_until(lambda: logs_agree(cluster, topic), PATIENCE_S, "the logs are the same")
+
+
+def test_broker_whose_controller_process_died_hears_again_what_it_hosts(
+    cluster: Cluster, topic: str
+) -> None:
+    """The process is not the controller, and the one that is has told its predecessor."""
+    written = write(cluster, topic, 0, 60)
+    victim = next(n for n in range(3) if n != cluster.controller)
+    epoch = cluster.brokers[victim].log_text.count("another broker is the controller")
+
+    cluster.brokers[victim].kill("controller", 0)
+    wait_until(
+        lambda: cluster.brokers[victim].log_text.count("another broker is the controller") > epoch,
+        PATIENCE_S,
+        "the process has restarted",
+    )
+    written += write(cluster, topic, 60, 120)
+
+    wait_until(lambda: all_in_sync(cluster, topic), PATIENCE_S, "every replica is in sync")
+    assert read(cluster, topic, len(written)) == written
+    wait_until(lambda: logs_agree(cluster, topic), PATIENCE_S, "the logs are the same")
+    assert "is no longer in the metadata" not in cluster.brokers[victim].log_text

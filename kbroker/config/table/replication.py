@@ -23,7 +23,7 @@ from kbroker.config.key import (
 REPLICATION = (
     Key("num.replica.fetchers", INT, 1, HIGH, dynamic=CLUSTER_WIDE,
         doc="Connections of each io worker to each leader, over which it fetches."),
-    Key("replica.lag.time.max.ms", LONG, 30_000, HIGH, status=LATER,
+    Key("replica.lag.time.max.ms", LONG, 30_000, HIGH,
         doc="A follower that has not caught up for this long leaves the in-sync replicas."),
     Key("replica.lag.max.messages", LONG, 4000, HIGH, status=UNUSED,
         doc=
