@@ -112,6 +112,17 @@ FOLLOWED_FAILED = _row(
 FOLLOWED_BYTES = _row(
     "kbroker_followed_bytes_total", COUNTER, "Bytes of record batches copied from leaders."
 )
+UNDER_REPLICATED = _row(
+    "kbroker_under_replicated_partitions",
+    GAUGE,
+    "Partitions that are led here and have replicas that are not in sync.",
+)
+ISR_SHRINKS = _row(
+    "kbroker_isr_shrinks_total", COUNTER, "Changes that removed replicas from an ISR led here."
+)
+ISR_EXPANDS = _row(
+    "kbroker_isr_expands_total", COUNTER, "Changes that added replicas to an ISR led here."
+)
 
 # -- the cluster, in the controller process
 ZOOKEEPER_DISCONNECTED = _row(

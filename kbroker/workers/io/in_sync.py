@@ -88,6 +88,9 @@ class InSync:
         self._asked_before: dict[tuple[str, int], WantedIsr] = {}
         self._to_ask: list[tuple[int, WantedIsr]] = []
         self._next_look_ms = 0
+        # Slots of partitions with replicas that are not in sync.
+        self._incomplete: set[int] = set()
+        self.shrinks = self.expands = 0
 
     # -- roles --
 
@@ -145,6 +148,7 @@ class InSync:
         or its log is closed or deleted.
         """
         led = self._led.pop(slot, None)
+        self._incomplete.discard(slot)
         if led is not None:
             led.log.appender.replicas = None
 
@@ -155,8 +159,12 @@ class InSync:
 
     def on_brokers(self) -> None:
         """Other brokers live: a replica that could not join before may do so."""
-        waiting = (s for s, led in self._led.items() if not self._is_complete(led))
-        self._loop.isr_to_check.update(waiting)
+        self._loop.isr_to_check.update(self._incomplete)
+
+    @property
+    def under_replicated(self) -> int:
+        """Partitions with replicas that are not in sync."""
+        return len(self._incomplete)
 
     @property
     def _lag_ms(self) -> int:
@@ -189,12 +197,8 @@ class InSync:
                 # It may rise without a fetch: a replica that is not in sync counts for a while.
                 self._loop.touch(led.log.appender)
                 self._check(led)
-            elif not self._is_complete(led):
+            elif led.slot in self._incomplete:
                 self._check(led)
-
-    @staticmethod
-    def _is_complete(led: Led) -> bool:
-        return len(led.partition.isr) == len(led.partition.replicas)
 
     # -- decisions --
 
@@ -246,6 +250,10 @@ class InSync:
             self._others(partition.isr), self._others(partition.maximal_isr), now_ms()
         )
         show_in_sync(led.log, partition)
+        if len(partition.isr) < len(partition.replicas):
+            self._incomplete.add(led.slot)
+        else:
+            self._incomplete.discard(led.slot)
 
     def _others(self, brokers: Collection[int]) -> list[int]:
         return [broker for broker in brokers if broker != self._broker_id]
@@ -281,7 +289,10 @@ class InSync:
             )  # fmt: skip
             return
         led.wanted = None
-        partition.adopt(state.isr, state.partition_epoch)
+        before = set(partition.isr)
+        if partition.adopt(state.isr, state.partition_epoch):
+            self.shrinks += bool(before - set(partition.isr))
+            self.expands += bool(set(partition.isr) - before)
         for rejected in set(wanted.isr) - set(partition.isr):
             led.replicas.retry_at(rejected, now_ms() + REJECTED_MS)
         if set(partition.isr) - set(wanted.isr):

@@ -29,6 +29,8 @@ from kbroker.metrics.catalog import (
     FOLLOWED,
     FOLLOWED_BYTES,
     FOLLOWED_FAILED,
+    ISR_EXPANDS,
+    ISR_SHRINKS,
     LOG_DIRS_OFFLINE,
     LOGS,
     MESSAGES_DROPPED,
@@ -39,6 +41,7 @@ from kbroker.metrics.catalog import (
     PRODUCE_BYTES,
     PRODUCE_FAILURES,
     SEGMENTS_DAMAGED,
+    UNDER_REPLICATED,
     Metric,
 )
 from kbroker.metrics.slots import Counters, Totals
@@ -294,6 +297,9 @@ class IoWorker(Worker):
             (FOLLOWED, lambda: self.followers.count),
             (FOLLOWED_FAILED, lambda: self.followers.failed_count),
             (FOLLOWED_BYTES, lambda: self.followers.bytes_total),
+            (UNDER_REPLICATED, lambda: self.in_sync.under_replicated),
+            (ISR_SHRINKS, lambda: self.in_sync.shrinks),
+            (ISR_EXPANDS, lambda: self.in_sync.expands),
             (SEGMENTS_DAMAGED, lambda: self.logs.check.damaged_count),
             (LOG_DIRS_OFFLINE, lambda: len(self.logs.dirs.failures())),
             (

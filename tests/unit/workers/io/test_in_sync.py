@@ -240,6 +240,23 @@ def test_replica_that_has_lost_records_leaves_at_once(host: Make) -> None:
     assert leader.wanted() == [ME, 2]
 
 
+def test_changes_and_partitions_with_a_replica_behind_are_counted(host: Make) -> None:
+    leader = host([ME, 2])
+    assert leader.in_sync.under_replicated == 1
+    leader.fetch(2, 0)
+    leader.fetch(3, 0)
+    leader.asked().pending.resolve(done([ME, 2, 3], 1))
+    assert (leader.in_sync.under_replicated, leader.in_sync.expands) == (0, 1)
+    leader.append(4)
+    leader.fetch(2, 4)
+    leader.fetch(3, 4)
+    leader.fetch(3, 1)
+    leader.asked().pending.resolve(done([ME, 2], 2))
+    assert (leader.in_sync.under_replicated, leader.in_sync.shrinks) == (1, 1)
+    leader.tell(leader=2, leader_epoch=2)
+    assert leader.in_sync.under_replicated == 0
+
+
 # -- the controller's answers --
 
 
