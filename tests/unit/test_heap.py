@@ -1,7 +1,10 @@
 """Allocating and freeing buffers causes no page faults, and garbage is collected in between."""
 
 import gc
+import os
 import resource
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 
@@ -61,6 +64,18 @@ def test_holes_in_what_the_c_library_has_are_filled_too() -> None:
 
     assert filled >= 500 * 2000
     assert not pages_of([bytes(1500) for _ in range(100)]) & pages_of(old[:-4])
+
+
+def test_allocator_that_maps_what_it_is_asked_for_costs_no_memory() -> None:
+    """Every block of it is below a large one, as holes are."""
+    program = (
+        "import resource; from kbroker._ext.base.heap_holes import fill_holes; fill_holes();"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "4096"}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 64 << 10
 
 
 def test_pool_that_shows_where_the_holes_end_is_given_back() -> None:

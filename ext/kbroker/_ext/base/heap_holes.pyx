@@ -12,9 +12,10 @@ cdef enum:
     # Larger than holes, and smaller than what the C library maps separately.
     LARGE_BYTES = 120 << 10
     LARGE_HOLE_BYTES = 64 << 10
-    # BOUND: holes of one size. If there are more, that size is left alone: the allocators may not be those that this
-    # module knows.
+    # BOUND: holes of one size, and bytes of holes in the C library's heap. If there are more, the allocator is not the
+    # expected one, which allocates from the end of the heap last.
     BLOCKS_MAX = 32768
+    HEAP_HOLES_BYTES_MAX = 8 << 20
 
 
 def fill_holes() -> int:
@@ -58,17 +59,19 @@ cdef size_t fill_heap(char** blocks) noexcept:
         char* end = <char*>malloc(LARGE_BYTES)
     while end != NULL and size >= SIZE_STEP:
         count = 0
-        while count < BLOCKS_MAX:
-            blocks[count] = <char*>malloc(size)
-            count += 1
-            if blocks[count - 1] == NULL or blocks[count - 1] > end:
-                filled += size * (count - 1)
-                free(blocks[count - 1])
-                count = 0
+        while True:
+            if count == BLOCKS_MAX or count * size >= HEAP_HOLES_BYTES_MAX:
+                while count:
+                    count -= 1
+                    free(blocks[count])
+                size = 0
                 break
-        while count:
-            count -= 1
-            free(blocks[count])
-        size -= max(size // 8, <size_t>SIZE_STEP)
+            blocks[count] = <char*>malloc(size)
+            if blocks[count] == NULL or blocks[count] > end:
+                free(blocks[count])
+                break
+            count += 1
+        filled += size * count
+        size -= min(max(size // 8, <size_t>SIZE_STEP), size)
     free(end)
     return filled
