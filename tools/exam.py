@@ -67,6 +67,12 @@ EXAMS = {
         [FAULT + "test_cluster_kills.py"],
         (1, 10, 100),
     ),
+    "mixed": Exam(
+        "kbroker and Apache Kafka 2.7 in one cluster: older protocols, logs that diverge",
+        ["tests/interop/test_mixed_protocols.py", "tests/interop/test_mixed_divergence.py",
+         "-m", "slow"],
+        (1, 1, 1),
+    ),
     "E10": Exam(
         "compaction against a model, with kills at every step",
         [FAULT + "test_compaction_exam.py", FAULT + "test_compaction_kills.py",

@@ -1,8 +1,7 @@
 """Followers with more records than the next leader: what was never committed is removed,
 and all replicas are the same in the end.
 
-Four brokers take long to start:
-``python -m pytest -m slow tests/interop/test_mixed_divergence.py``.
+Four brokers take long to start: ``tools/exam.py mixed``.
 """
 
 from __future__ import annotations
