@@ -68,7 +68,7 @@ cdef class FetchEngine:
 
     cdef FetchReply serve_full(self, FetchTerms* terms)
     cdef FetchReply serve_incremental(self, FetchTerms* terms)
-    cdef FetchReply answer_or_park(self, FetchSession session, FetchTerms* terms)
+    cdef FetchReply respond_or_park(self, FetchSession session, FetchTerms* terms)
     cdef int attach(self, FetchSession session, FetchTerms* terms) except -1
     cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error)
     cdef FetchSession take_session(self)

@@ -22,7 +22,7 @@ from kbroker._ext.base.error_codes cimport (
 from kbroker._ext.fetch.fetch_purgatory cimport ANY_REPLICA, FETCH_FULL, FETCH_INCREMENTAL, FETCH_LOG_END
 from kbroker._ext.fetch.fetch_purgatory cimport FETCH_SESSIONLESS, WaitNode
 from kbroker._ext.fetch.fetch_reader cimport end_for
-from kbroker._ext.fetch.fetch_reply cimport PartitionAnswer, reply_bytes
+from kbroker._ext.fetch.fetch_reply cimport PartitionResponse, reply_bytes
 from kbroker._ext.fetch.fetch_segments cimport FoundRange, LogFiles
 from kbroker._ext.fetch.fetch_sessions cimport FetchPartition
 from kbroker._ext.fetch.topic_registry cimport Topic
@@ -163,7 +163,7 @@ cdef class FetchEngine:
         session.fill(self.request, self.registry, self.access)
         if terms.replica_id >= 0:
             self.attach(session, terms)
-        return self.answer_or_park(session, terms)
+        return self.respond_or_park(session, terms)
 
     cdef int attach(self, FetchSession session, FetchTerms* terms) except -1:
         """Report a follower to the owners; its session begins before that, so that they know its cell."""
@@ -193,9 +193,9 @@ cdef class FetchEngine:
             return self.encode(session, terms, 0, 0)
         self.sessions.touch(session, self.now_ms)
         terms.session_epoch = session.epoch
-        return self.answer_or_park(session, terms)
+        return self.respond_or_park(session, terms)
 
-    cdef FetchReply answer_or_park(self, FetchSession session, FetchTerms* terms):
+    cdef FetchReply respond_or_park(self, FetchSession session, FetchTerms* terms):
         cdef bint failed = False
         cdef int64_t total = self.reader.evaluate(session, terms, &failed)
         cdef int32_t max_wait_ms = self.request.max_wait_ms
@@ -236,8 +236,8 @@ cdef class FetchEngine:
             ):
                 for number in range(self.reader.result_count):
                     entry = &session.partitions[self.reader.results[number].entry]
-                    entry.told_high_watermark = self.reader.results[number].answer.high_watermark
-                    entry.told_log_start_offset = self.reader.results[number].answer.log_start_offset
+                    entry.told_high_watermark = self.reader.results[number].response.high_watermark
+                    entry.told_log_start_offset = self.reader.results[number].response.log_start_offset
             if terms.version < FIRST_OF_FORMAT_2:
                 self.old_replies.convert(session, terms)
             reply = self.encode(session, terms, 0, session.session_id)
@@ -254,25 +254,25 @@ cdef class FetchEngine:
     cdef int select_news(self, FetchSession session) except -1:
         """Keep the results an incremental response must hold; move partitions with records to the end (KIP-227)."""
         cdef:
-            PartitionAnswer* answer
+            PartitionResponse* response
             FetchPartition* entry
             int32_t kept = 0
             int32_t number
         for number in range(self.reader.result_count):
-            answer = &self.reader.results[number].answer
+            response = &self.reader.results[number].response
             entry = &session.partitions[self.reader.results[number].entry]
             if (
-                answer.size == 0
-                and answer.error == 0
-                and answer.diverging_epoch < 0
-                and answer.high_watermark == entry.told_high_watermark
-                and answer.log_start_offset == entry.told_log_start_offset
+                response.size == 0
+                and response.error == 0
+                and response.diverging_epoch < 0
+                and response.high_watermark == entry.told_high_watermark
+                and response.log_start_offset == entry.told_log_start_offset
             ):
                 continue
             # An error clears the offsets (-1), so the first response after it contains them again.
-            entry.told_high_watermark = answer.high_watermark
-            entry.told_log_start_offset = answer.log_start_offset
-            if answer.size > 0:
+            entry.told_high_watermark = response.high_watermark
+            entry.told_log_start_offset = response.log_start_offset
+            if response.size > 0:
                 session.move_to_end(self.reader.results[number].entry)
             self.reader.results[kept] = self.reader.results[number]
             kept += 1
@@ -307,7 +307,7 @@ cdef class FetchEngine:
             key = topic.topic_id if by_id else topic.name
             reply.begin_topic(<const uint8_t*><const char*>key, len(key), run - number)
             while number < run:
-                reply.add_partition(&self.reader.results[number].answer)
+                reply.add_partition(&self.reader.results[number].response)
                 number += 1
             reply.end_topic()
         reply.end()
@@ -360,7 +360,7 @@ cdef class FetchEngine:
             FoundRange found
             int64_t available = 0
         if not self.table.read_slot(node.slot, &slot) or (
-            waiting.undecided == 0 and self.reader.must_answer(&slot, entry, &waiting.terms)
+            waiting.undecided == 0 and self.reader.must_respond(&slot, entry, &waiting.terms)
         ):
             return True
         end = end_for(&slot, waiting.terms.isolation)
@@ -436,15 +436,15 @@ cdef class FetchEngine:
         """The epochs whose ends have to be asked for: (slot, its incarnation, its leader epoch, epoch)."""
         return self.reader.take_epoch_questions()
 
-    def put_epoch_ends(self, list answers not None, int64_t now_ms):
+    def put_epoch_ends(self, list responses not None, int64_t now_ms):
         """Take [(question, (epoch, end offset))], None for an end that cannot be determined now.
 
         Completes the requests that wait for it: drain next_completed() afterwards.
         """
         self.now_ms = now_ms
         self.files.now_ms = now_ms
-        self.reader.put_epoch_ends(answers)
-        for question, _ in answers:
+        self.reader.put_epoch_ends(responses)
+        for question, _ in responses:
             self.decide(question[0], question[3])
 
     cdef int decide(self, int32_t slot, int32_t epoch) except -1:

@@ -5,7 +5,7 @@ from libc.string cimport memset
 from kbroker._ext.fetch.fetch_aborted cimport AbortedList
 from kbroker._ext.fetch.fetch_files cimport FileCache
 from kbroker._ext.fetch.fetch_purgatory cimport FETCH_LOG_END, FETCH_TXN_COMMITTED, FetchTerms
-from kbroker._ext.fetch.fetch_reply cimport PartitionAnswer
+from kbroker._ext.fetch.fetch_reply cimport PartitionResponse
 from kbroker._ext.fetch.fetch_segments cimport FoundRange
 from kbroker._ext.fetch.fetch_sessions cimport FetchPartition, FetchSession
 from kbroker._ext.fetch.topic_registry cimport TopicRegistry
@@ -14,22 +14,22 @@ from kbroker._ext.shared.partition_table cimport LogEnd, PartitionTable, SlotDat
 
 cdef struct PartitionResult:
     int32_t entry            # of the session
-    PartitionAnswer answer   # its file carries a reference of this result while size is above 0
+    PartitionResponse response   # its file carries a reference of this result while size is above 0
     int32_t aborted_start    # its first one in the reader's list
 
 
-cdef inline void clear_offsets(PartitionAnswer* answer) noexcept:
-    answer.high_watermark = -1
-    answer.last_stable_offset = -1
-    answer.log_start_offset = -1
+cdef inline void clear_offsets(PartitionResponse* response) noexcept:
+    response.high_watermark = -1
+    response.last_stable_offset = -1
+    response.log_start_offset = -1
 
 
-cdef inline void clear_answer(PartitionAnswer* answer) noexcept:
-    memset(answer, 0, sizeof(PartitionAnswer))
-    answer.file = -1
-    answer.aborted_count = -1
-    answer.diverging_epoch = -1
-    clear_offsets(answer)
+cdef inline void clear_response(PartitionResponse* response) noexcept:
+    memset(response, 0, sizeof(PartitionResponse))
+    response.file = -1
+    response.aborted_count = -1
+    response.diverging_epoch = -1
+    clear_offsets(response)
 
 
 # Up to where a fetch reads.
@@ -61,14 +61,14 @@ cdef class PartitionReader:
     cdef int make_results(self, int32_t count) except -1
     cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1
     cdef int drop_results(self) except -1
-    cdef bint must_answer(self, const SlotData* slot, const FetchPartition* entry, const FetchTerms* terms) noexcept
+    cdef bint must_respond(self, const SlotData* slot, const FetchPartition* entry, const FetchTerms* terms) noexcept
     cdef int16_t read_partition(
-        self, FetchPartition* entry, const FetchTerms* terms, int64_t bytes_max, bint at_least_one, PartitionAnswer* answer,
+        self, FetchPartition* entry, const FetchTerms* terms, int64_t bytes_max, bint at_least_one, PartitionResponse* response,
     ) except *
-    cdef int16_t compare_epochs(self, FetchPartition* entry, PartitionAnswer* answer) except *
+    cdef int16_t compare_epochs(self, FetchPartition* entry, PartitionResponse* response) except *
     cdef tuple epoch_end(self, FetchPartition* entry)
     cdef list take_epoch_questions(self)
-    cdef int put_epoch_ends(self, list answers) except -1
+    cdef int put_epoch_ends(self, list responses) except -1
     cdef int settle(self, FetchSession session, const FetchTerms* terms, int network_index) except -1
     cdef int16_t find_bytes(
         self, FetchPartition* entry, const FetchTerms* terms, SlotData* slot, LogEnd* end, int64_t bytes_max,

@@ -103,7 +103,7 @@ cdef class PartitionReader:
     def __dealloc__(self):
         free(self.results)
 
-    cdef bint must_answer(self, const SlotData* slot, const FetchPartition* entry, const FetchTerms* terms) noexcept:
+    cdef bint must_respond(self, const SlotData* slot, const FetchPartition* entry, const FetchTerms* terms) noexcept:
         """Whether a partition has an error to report."""
         return (
             slot_error(slot, terms) != 0
@@ -125,7 +125,7 @@ cdef class PartitionReader:
         The results own a file reference each; the caller encodes or drops them.
         """
         cdef:
-            PartitionAnswer* answer
+            PartitionResponse* response
             FetchPartition* entry
             int64_t left = terms.bytes_max
             int64_t total = 0
@@ -139,45 +139,45 @@ cdef class PartitionReader:
         while number != NONE:
             entry = &session.partitions[number]
             self.results[self.result_count].entry = number
-            answer = &self.results[self.result_count].answer
-            clear_answer(answer)
-            answer.index = entry.index
+            response = &self.results[self.result_count].response
+            clear_response(response)
+            response.index = entry.index
             self.results[self.result_count].aborted_start = self.aborted.count
             undecided = self.undecided
-            answer.error = self.read_partition(
+            response.error = self.read_partition(
                 entry, terms, min(<int64_t>entry.bytes_max, left),
-                total == 0 or terms.version < FIRST_OF_WHOLE_BATCHES, answer
+                total == 0 or terms.version < FIRST_OF_WHOLE_BATCHES, response
             )
-            if terms.version < FIRST_OF_FORMAT_2 and answer.error == 0 and (<Topic>entry.topic).rejects_old:
-                answer.size = 0
-                answer.error = UNSUPPORTED_VERSION
-            elif terms.version < FIRST_OF_ZSTD and answer.error == 0 and (<Topic>entry.topic).stores_zstd:
-                answer.size = 0
-                answer.error = UNSUPPORTED_COMPRESSION_TYPE
-            if answer.error != 0:
-                clear_offsets(answer)
+            if terms.version < FIRST_OF_FORMAT_2 and response.error == 0 and (<Topic>entry.topic).rejects_old:
+                response.size = 0
+                response.error = UNSUPPORTED_VERSION
+            elif terms.version < FIRST_OF_ZSTD and response.error == 0 and (<Topic>entry.topic).stores_zstd:
+                response.size = 0
+                response.error = UNSUPPORTED_COMPRESSION_TYPE
+            if response.error != 0:
+                clear_offsets(response)
                 failed[0] |= self.undecided == undecided
-            elif answer.diverging_epoch >= 0:
+            elif response.diverging_epoch >= 0:
                 failed[0] = True
             elif session.reports is not None:
                 session.report(entry, &self.slot)
-            if answer.error == 0 and answer.size > 0:
-                self.files.hold(answer.file)
-                total += answer.size
-                left = max(left - answer.size, <int64_t>0)
-            if answer.error == 0 and terms.isolation == FETCH_TXN_COMMITTED:
-                answer.aborted_count = self.aborted.count - self.results[self.result_count].aborted_start
+            if response.error == 0 and response.size > 0:
+                self.files.hold(response.file)
+                total += response.size
+                left = max(left - response.size, <int64_t>0)
+            if response.error == 0 and terms.isolation == FETCH_TXN_COMMITTED:
+                response.aborted_count = self.aborted.count - self.results[self.result_count].aborted_start
             self.result_count += 1
             number = entry.next
         if total == 0 and self.files.denied_total != denied:
             self.starved_total += 1
         if self.aborted.count > 0:  # the list may have moved while it grew
             for number in range(self.result_count):
-                self.results[number].answer.aborted = self.aborted.items + self.results[number].aborted_start
+                self.results[number].response.aborted = self.aborted.items + self.results[number].aborted_start
         return total
 
     cdef int16_t read_partition(
-        self, FetchPartition* entry, const FetchTerms* terms, int64_t bytes_max, bint at_least_one, PartitionAnswer* answer,
+        self, FetchPartition* entry, const FetchTerms* terms, int64_t bytes_max, bint at_least_one, PartitionResponse* response,
     ) except *:
         """One partition: its offsets and, within the limits, its bytes. Returns the error code."""
         cdef:
@@ -197,16 +197,16 @@ cdef class PartitionReader:
         if entry.fetch_offset < slot.log_start_offset:
             return OFFSET_OUT_OF_RANGE
         if entry.last_fetched_epoch >= 0 and terms.isolation == FETCH_LOG_END:
-            error = self.compare_epochs(entry, answer)
+            error = self.compare_epochs(entry, response)
             if error != 0:
                 return error
-        if entry.fetch_offset > slot.log_end.offset and answer.diverging_epoch < 0:
+        if entry.fetch_offset > slot.log_end.offset and response.diverging_epoch < 0:
             return OFFSET_OUT_OF_RANGE
         end = end_for(slot, terms.isolation)
-        answer.high_watermark = slot.high_watermark.offset
-        answer.last_stable_offset = slot.last_stable.offset
-        answer.log_start_offset = slot.log_start_offset
-        if answer.diverging_epoch >= 0:
+        response.high_watermark = slot.high_watermark.offset
+        response.last_stable_offset = slot.last_stable.offset
+        response.log_start_offset = slot.log_start_offset
+        if response.diverging_epoch >= 0:
             entry.segment_base_offset = NONE
             return 0
         if entry.fetch_offset >= end.offset:
@@ -225,12 +225,12 @@ cdef class PartitionReader:
         ):
             error = self.add_aborted(entry, slot, end, &found)
         if error == 0:
-            answer.file = found.file
-            answer.position = found.position
-            answer.size = found.size
+            response.file = found.file
+            response.position = found.position
+            response.size = found.size
         return error
 
-    cdef int16_t compare_epochs(self, FetchPartition* entry, PartitionAnswer* answer) except *:
+    cdef int16_t compare_epochs(self, FetchPartition* entry, PartitionResponse* response) except *:
         """Check whether the follower's log, whose last epoch is known, has records that this log lacks (KIP-595).
 
         (a) The last epoch is one that this log does not know, as it is larger: OFFSET_OUT_OF_RANGE. (b) It ends before the
@@ -262,8 +262,8 @@ cdef class PartitionReader:
             if epoch < 0 or end < 0:
                 return OFFSET_OUT_OF_RANGE
         if epoch < asked or end < entry.fetch_offset:
-            answer.diverging_epoch = epoch
-            answer.diverging_end = end
+            response.diverging_epoch = epoch
+            response.diverging_end = end
         return 0
 
     cdef tuple epoch_end(self, FetchPartition* entry):
@@ -280,8 +280,8 @@ cdef class PartitionReader:
         self.epoch_questions = []
         return asked
 
-    cdef int put_epoch_ends(self, list answers) except -1:
-        for question, end in answers:
+    cdef int put_epoch_ends(self, list responses) except -1:
+        for question, end in responses:
             self.epochs_asked.discard(question)
             if end is not None:
                 if len(self.epoch_ends) >= EPOCH_ENDS_MAX:
@@ -315,7 +315,7 @@ cdef class PartitionReader:
                     and slot.high_watermark.offset == entry.fetch_offset
                     and slot.log_start_offset == entry.told_log_start_offset
                     and slot.leader_epoch == entry.reported_epoch
-                    and not self.must_answer(&slot, entry, terms)
+                    and not self.must_respond(&slot, entry, terms)
                 ):
                     session.stand(number)
             number = following
@@ -405,7 +405,7 @@ cdef class PartitionReader:
     cdef int drop_results(self) except -1:
         cdef int32_t number
         for number in range(self.result_count):
-            if self.results[number].answer.size > 0 and self.results[number].answer.file >= 0:
-                self.files.drop(self.results[number].answer.file)
+            if self.results[number].response.size > 0 and self.results[number].response.file >= 0:
+                self.files.drop(self.results[number].response.file)
         self.result_count = 0
         return 0

@@ -22,7 +22,7 @@ cdef struct AbortedTransaction:
 
 
 # One partition of a response.
-cdef struct PartitionAnswer:
+cdef struct PartitionResponse:
     int32_t index
     int16_t error
     int32_t file             # records: `size` bytes of this place of the FileCache, none when size is 0
@@ -68,8 +68,8 @@ cdef class FetchReply:
         self, int16_t version, int32_t correlation_id, int16_t error, int32_t session_id, int32_t topic_count
     ) except -1
     cdef int begin_topic(self, const uint8_t* key, Py_ssize_t key_size, int32_t partition_count) except -1
-    cdef int add_partition(self, const PartitionAnswer* answer) except -1
-    cdef int put_partition_tags(self, const PartitionAnswer* answer) except -1
+    cdef int add_partition(self, const PartitionResponse* response) except -1
+    cdef int put_partition_tags(self, const PartitionResponse* response) except -1
     cdef int end_topic(self) except -1
     cdef int end(self) except -1
     # The response is complete, and not sent yet.

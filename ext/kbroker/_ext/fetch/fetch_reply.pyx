@@ -163,29 +163,29 @@ cdef class FetchReply:
         self.bytes_size = p + key_size - self.bytes
         return self.put_count(partition_count)
 
-    cdef int add_partition(self, const PartitionAnswer* answer) except -1:
+    cdef int add_partition(self, const PartitionResponse* response) except -1:
         cdef uint8_t* p
         cdef int32_t number
         cdef bint flexible = self.version >= 12
-        self.reserve(PARTITION_BYTES_MAX + <int64_t>max(answer.aborted_count, 0) * ABORTED_BYTES_MAX)
+        self.reserve(PARTITION_BYTES_MAX + <int64_t>max(response.aborted_count, 0) * ABORTED_BYTES_MAX)
         p = self.bytes + self.bytes_size
-        store_i32(p, answer.index)
-        store_i16(p + 4, answer.error)
-        store_i64(p + 6, answer.high_watermark)
+        store_i32(p, response.index)
+        store_i16(p + 4, response.error)
+        store_i64(p + 6, response.high_watermark)
         p += 14
         if self.version >= 4:
-            store_i64(p, answer.last_stable_offset)
+            store_i64(p, response.last_stable_offset)
             p += 8
         if self.version >= 5:
-            store_i64(p, answer.log_start_offset)
+            store_i64(p, response.log_start_offset)
             p += 8
         self.bytes_size = p - self.bytes
         if self.version >= 4:
-            self.put_count(answer.aborted_count)
+            self.put_count(response.aborted_count)
         p = self.bytes + self.bytes_size
-        for number in range(answer.aborted_count):
-            store_i64(p, answer.aborted[number].producer_id)
-            store_i64(p + 8, answer.aborted[number].first_offset)
+        for number in range(response.aborted_count):
+            store_i64(p, response.aborted[number].producer_id)
+            store_i64(p + 8, response.aborted[number].first_offset)
             p += 16
             if flexible:
                 p[0] = 0
@@ -194,36 +194,36 @@ cdef class FetchReply:
             store_i32(p, -1)  # no preferred read replica
             p += 4
         if flexible:
-            p = store_uvarlong(p, <uint32_t>answer.size + 1)
+            p = store_uvarlong(p, <uint32_t>response.size + 1)
         else:
-            store_i32(p, <int32_t>answer.size)
+            store_i32(p, <int32_t>response.size)
             p += 4
         self.bytes_size = p - self.bytes
-        if answer.records != NULL:
-            self.reserve(answer.size)
-            memcpy(self.bytes + self.bytes_size, answer.records, <size_t>answer.size)
-            self.bytes_size += answer.size
-            self.copied_bytes += answer.size
-            self.pool.copied_bytes += answer.size
-        elif answer.size > 0:
-            self.add_chunk(answer.file, answer.position, answer.size)
+        if response.records != NULL:
+            self.reserve(response.size)
+            memcpy(self.bytes + self.bytes_size, response.records, <size_t>response.size)
+            self.bytes_size += response.size
+            self.copied_bytes += response.size
+            self.pool.copied_bytes += response.size
+        elif response.size > 0:
+            self.add_chunk(response.file, response.position, response.size)
         if flexible:
-            self.put_partition_tags(answer)
+            self.put_partition_tags(response)
         return 0
 
-    cdef int put_partition_tags(self, const PartitionAnswer* answer) except -1:
+    cdef int put_partition_tags(self, const PartitionResponse* response) except -1:
         cdef uint8_t* p
         self.reserve(DIVERGING_BYTES)
         p = self.bytes + self.bytes_size
-        if answer.diverging_epoch < 0:
+        if response.diverging_epoch < 0:
             p[0] = 0
             self.bytes_size += 1
             return 0
         p[0] = 1
         p[1] = TAG_DIVERGING_EPOCH
         p[2] = 13  # bytes of the field
-        store_i32(p + 3, answer.diverging_epoch)
-        store_i64(p + 7, answer.diverging_end)
+        store_i32(p + 3, response.diverging_epoch)
+        store_i64(p + 7, response.diverging_end)
         p[15] = 0
         self.bytes_size += DIVERGING_BYTES
         return 0

@@ -3,7 +3,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kbroker._ext.fetch.fetch_purgatory cimport FetchTerms
 from kbroker._ext.fetch.fetch_reader cimport PartitionReader
-from kbroker._ext.fetch.fetch_reply cimport PartitionAnswer, ReplyPool
+from kbroker._ext.fetch.fetch_reply cimport PartitionResponse, ReplyPool
 from kbroker._ext.fetch.fetch_sessions cimport FetchPartition, FetchSession
 from kbroker._ext.record.down_convert cimport DownConverter, Wish
 
@@ -19,5 +19,5 @@ cdef class OldReplies:
 
     cdef int64_t budget(self) noexcept
     cdef int convert_one(
-        self, FetchPartition* entry, const FetchTerms* terms, PartitionAnswer* answer, Wish* wish
+        self, FetchPartition* entry, const FetchTerms* terms, PartitionResponse* response, Wish* wish
     ) except -1

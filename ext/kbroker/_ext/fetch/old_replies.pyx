@@ -40,7 +40,7 @@ cdef class OldReplies:
 
     cdef int convert(self, FetchSession session, FetchTerms* terms) except -1:
         cdef:
-            PartitionAnswer* answer
+            PartitionResponse* response
             FetchPartition* entry
             int64_t left = self.budget()
             int64_t total = 0
@@ -51,17 +51,17 @@ cdef class OldReplies:
         wish.magic = 1 if terms.version >= FIRST_WITH_FORMAT_1 else 0
         wish.hard = terms.version < FIRST_OF_WHOLE_BATCHES
         for number in range(self.reader.result_count):
-            waiting += self.reader.results[number].answer.size > 0
+            waiting += self.reader.results[number].response.size > 0
         self.turn = self.turn + 1 if self.turn < 0x3FFFFFFF and wish.hard else 0
         for turn in range(self.reader.result_count):
             number = <int32_t>((self.turn + <int64_t>turn) % self.reader.result_count)
-            answer = &self.reader.results[number].answer
-            if answer.size == 0:
+            response = &self.reader.results[number].response
+            if response.size == 0:
                 continue
             if total >= RESPONSE_MAX:
-                self.reader.files.drop(answer.file)
-                answer.file = -1
-                answer.size = 0
+                self.reader.files.drop(response.file)
+                response.file = -1
+                response.size = 0
                 continue
             entry = &session.partitions[self.reader.results[number].entry]
             wish.from_offset = entry.fetch_offset
@@ -73,37 +73,37 @@ cdef class OldReplies:
             else:
                 wish.bytes_max = min(wish.bytes_max, max(terms.bytes_max - total, <int64_t>0))
             wish.at_least_one = total == 0
-            self.convert_one(entry, terms, answer, &wish)
-            total += answer.size
-            left = max(left - answer.size, <int64_t>0)
+            self.convert_one(entry, terms, response, &wish)
+            total += response.size
+            left = max(left - response.size, <int64_t>0)
             waiting -= 1
         # The buffer may have moved while it grew.
         for number in range(self.reader.result_count):
-            answer = &self.reader.results[number].answer
-            if answer.size > 0:
-                answer.records = self.converter.out.data + answer.position
+            response = &self.reader.results[number].response
+            if response.size > 0:
+                response.records = self.converter.out.data + response.position
         return 0
 
     cdef int convert_one(
-        self, FetchPartition* entry, const FetchTerms* terms, PartitionAnswer* answer, Wish* wish
+        self, FetchPartition* entry, const FetchTerms* terms, PartitionResponse* response, Wish* wish
     ) except -1:
         cdef:
-            PartitionAnswer more
+            PartitionResponse more
             int64_t start = self.converter.out.size
             int64_t next_offset = entry.fetch_offset
             int64_t asked = entry.fetch_offset
             int64_t before
             int16_t error
             int ranges = 0
-        more = answer[0]
+        more = response[0]
         while True:
             before = next_offset
             error = self.converter.convert_range(
                 self.reader.files.files[more.file].fd, more.position, more.size, wish, &next_offset)
             ranges += 1
             if ranges == 1:
-                self.reader.files.drop(answer.file)
-                answer.file = -1
+                self.reader.files.drop(response.file)
+                response.file = -1
             if error != 0 or self.converter.out.size > start or next_offset == before or ranges == RANGES_MAX:
                 break
             # The file stays valid until the next one is opened, which happens in the next round.
@@ -113,9 +113,9 @@ cdef class OldReplies:
                 error = 0  # the client gets that error when it fetches from that offset
                 break
         entry.fetch_offset = asked
-        answer.position = start
-        answer.size = self.converter.out.size - start
-        answer.error = error
+        response.position = start
+        response.size = self.converter.out.size - start
+        response.error = error
         if error != 0:
-            clear_offsets(answer)
+            clear_offsets(response)
         return 0
