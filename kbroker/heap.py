@@ -25,8 +25,14 @@ def freeze_for_children() -> None:
     """
     gc.collect()
     fill_holes()
-    sys._clear_type_cache()
+    clear_type_cache()
     gc.freeze()
+
+
+def clear_type_cache() -> None:
+    """Empty the cache of attribute look-ups. Python 3.13 renames this."""
+    clear = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
+    clear()
 
 
 def keep_freed_memory() -> None:

@@ -29,7 +29,7 @@ class Registration(NamedTuple):
     broker_id: BrokerId
     endpoints: list[list[Any]]
     rack: str | None
-    cluster_id: str = ""  # of the log directories; empty: the store is not shared
+    cluster_id: str = ""  # that of the log directories; empty if the store is not shared
     protocol: ProtocolVersion = ProtocolVersion.V2_7_IV2
 
 

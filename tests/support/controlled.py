@@ -113,7 +113,7 @@ class Controlled:
         self.settle()
 
     def run(self, work: Any) -> Pending[Any]:
-        """Until it is done."""
+        """Run the simulation until the work is done; returns its outcome."""
         outcome = run(work)
         self.ensemble.run_until(lambda: outcome.done)
         return outcome

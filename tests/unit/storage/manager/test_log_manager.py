@@ -153,8 +153,8 @@ def test_deleted_partitions_cost_one_write_of_each_checkpoint(store, monkeypatch
     assert [line.split()[:2] for line in lines[2:]] == [["t", "9"]]
 
 
-def test_deleted_partition_is_remembered_until_no_checkpoint_can_speak_of_it(store):
-    """A worker that remembers each grows with every topic ever created."""
+def test_deleted_partition_is_remembered_until_no_checkpoint_can_name_it(store):
+    """A worker that remembered each of them would grow with every topic ever created."""
     store.open("t", 0, slot=0)
     store.open("other", 0, slot=1)
     log_dir = store.manager.dirs.at(store.dirs[0])
