@@ -83,7 +83,7 @@ class LeaderBalance:
             return
         if self._setting(ENABLE):
             self._writes.put(self._balance)
-        self._sleep(self._setting(INTERVAL) * 1_000).then(self._check)
+        self._sleep(max(1, self._setting(INTERVAL)) * 1_000).then(self._check)
 
     async def _balance(self) -> None:
         if self._is_reassigning():

@@ -10,13 +10,13 @@ import pytest
 from process_harness import fastest_stop, http_get
 
 from kbroker.testing import Broker, BrokerFailed, processes, wait_until
-from kbroker.testing.broker import _answers
+from kbroker.testing.broker import _responds
 
 pytestmark = pytest.mark.integration
 
 
 def answers(broker: Broker) -> bool:
-    return _answers(broker.host, broker.port, timeout=30)
+    return _responds(broker.host, broker.port, timeout=30)
 
 
 def test_fixture_gives_a_broker_that_responds(kbroker: Broker) -> None:

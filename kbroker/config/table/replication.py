@@ -61,7 +61,7 @@ REPLICATION = (
         doc=
             "Percentage of a broker's partitions that may be led elsewhere before leadership is "
             "moved back."),
-    Key("leader.imbalance.check.interval.seconds", LONG, 300, HIGH, low=1,
+    Key("leader.imbalance.check.interval.seconds", LONG, 300, HIGH,
         doc="How often that percentage is checked."),
     Key("eligible.leader.replicas.enable", BOOLEAN, False, HIGH, status=LATER,
         doc="Keep track of replicas that left the ISR but hold all acknowledged records."),
