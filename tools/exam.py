@@ -31,6 +31,7 @@ class Exam(NamedTuple):
 
 
 FAULT = "tests/fault/"
+INTEROP = "tests/interop/"
 EXAMS = {
     "E2": Exam(
         "power cuts: replayed from a recorded log of writes, and of a real file system",
@@ -64,13 +65,16 @@ EXAMS = {
     ),
     "cluster": Exam(
         "three brokers: processes, trees, links and ZooKeeper die, stand still and are cut off",
-        [FAULT + "test_cluster_kills.py"],
+        [FAULT + "test_cluster_kills.py", FAULT + "test_cluster_transactions.py",
+         "tests/integration/test_rolling_restart.py"],
         (1, 10, 100),
     ),
     "mixed": Exam(
-        "kbroker and Apache Kafka 2.7 in one cluster: older protocols, logs that diverge",
-        ["tests/interop/test_mixed_protocols.py", "tests/interop/test_mixed_divergence.py",
-         "-m", "slow"],
+        "kbroker and Apache Kafka 2.7 in one cluster; Kafka's tools on kbrokers",
+        [INTEROP + name for name in ("test_mixed_admin.py", "test_mixed_cluster.py",
+                                     "test_mixed_coordinators.py", "test_mixed_divergence.py",
+                                     "test_mixed_protocols.py", "test_mixed_shutdown.py",
+                                     "test_cluster_tools.py")],
         (1, 1, 1),
     ),
     "E10": Exam(

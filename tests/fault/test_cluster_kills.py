@@ -135,7 +135,7 @@ HARM: dict[str, tuple[Harm, int]] = {
 
 
 # What every run of the tests does; `tools/exam.py cluster` does all.
-ALWAYS = ("io-worker", "controller", "tree", "all-links")
+ALWAYS = ("controller", "tree")
 
 
 @pytest.mark.parametrize(

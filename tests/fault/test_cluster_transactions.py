@@ -21,7 +21,7 @@ from support.seeds import seeded
 
 from kbroker.testing import Cluster, wait_until
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(400)]
 
 PARTITIONS = 6
 PRODUCERS = 4

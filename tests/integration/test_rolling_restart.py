@@ -100,7 +100,7 @@ def loaded(protocol: str) -> Iterator[tuple[Cluster, Load]]:
         assert read(cluster, len(load.acknowledged)) == load.acknowledged
 
 
-@pytest.mark.parametrize("protocol", ["2.7", "2.6"])
+@pytest.mark.parametrize("protocol", ["2.7", pytest.param("2.6", marks=pytest.mark.slow)])
 def test_producer_notices_nothing_of_brokers_that_are_restarted_in_order(protocol: str) -> None:
     """By AlterIsr, and where leaders write their in-sync replicas themselves."""
     with loaded(protocol) as (cluster, load):

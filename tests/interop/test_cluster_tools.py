@@ -94,6 +94,7 @@ def _ids(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
+@pytest.mark.slow
 @WAYS
 def test_topics_are_created_enlarged_and_deleted(tools: Tools, way: str) -> None:
     name = next(NAMES)
@@ -127,6 +128,7 @@ def test_settings_of_a_topic_are_known_to_all_brokers(
         wait_until(lambda number=number: known(number), 30, f"broker {number} knows the setting")
 
 
+@pytest.mark.slow
 def test_settings_of_brokers_are_changed_and_described(tools: Tools) -> None:
     """Those of one by that broker, which the tool asks."""
     all_brokers = ("--entity-type", "brokers", "--entity-default")
@@ -139,6 +141,7 @@ def test_settings_of_brokers_are_changed_and_described(tools: Tools) -> None:
     tools("broker", CONFIGS, *all_brokers, "--alter", "--delete-config", "log.retention.ms")
 
 
+@pytest.mark.slow
 @WAYS
 def test_replicas_are_moved_with_their_records(
     cluster: Cluster, tools: Tools, topic: str, write_json: Callable[[Any], str], way: str
@@ -175,6 +178,7 @@ def test_replicas_are_moved_with_their_records(
     assert gone == []
 
 
+@pytest.mark.slow
 def test_preferred_leaders_return(
     cluster: Cluster, tools: Tools, topic: str, write_json: Callable[[Any], str]
 ) -> None:
@@ -200,6 +204,7 @@ def test_preferred_leaders_return(
     assert topic not in tools("broker", ELECT, *again)
 
 
+@pytest.mark.slow
 def test_reassignment_to_a_broker_that_is_away_waits_and_is_cancelled(
     cluster: Cluster, tools: Tools, topic: str, write_json: Callable[[Any], str]
 ) -> None:

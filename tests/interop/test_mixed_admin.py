@@ -16,7 +16,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from kbroker.metastore import paths
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
 
 KAFKA, KBROKER = 1, 2
 NAMES = (f"t{number}" for number in itertools.count())

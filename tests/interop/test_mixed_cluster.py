@@ -119,6 +119,7 @@ def test_kafka_follows_a_partition_that_kbroker_leads(
     cluster.assert_same_logs(topic)
 
 
+@pytest.mark.slow
 def test_controllers_of_both_kinds_take_over_from_each_other_while_clients_continue(
     cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
 ) -> None:
@@ -135,6 +136,7 @@ def test_controllers_of_both_kinds_take_over_from_each_other_while_clients_conti
     assert found == sorted(writing.acknowledged)
 
 
+@pytest.mark.slow
 def test_kafka_joins_a_cluster_that_kbroker_controls(
     cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
 ) -> None:
@@ -157,6 +159,7 @@ def under_replicated(kafka: Kafka27, member: Broker) -> str:
     return kafka.run(main, "--bootstrap-server", member.bootstrap, "--describe", option)
 
 
+@pytest.mark.slow
 def test_member_is_replaced_in_place_by_kbroker_and_back(
     cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
 ) -> None:

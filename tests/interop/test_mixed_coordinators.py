@@ -169,6 +169,7 @@ def test_transaction_is_whole_in_the_partitions_and_groups_of_both(
         assert committed(cluster, group, topic) == [7] * PARTITIONS
 
 
+@pytest.mark.slow
 @BOTH
 def test_groups_and_transactions_are_taken_over_by_the_other(
     cluster: MixedCluster, topic: str, coordinator: int

@@ -90,6 +90,7 @@ def by_turns(first: int, second: int) -> dict[int, list[int]]:
     }
 
 
+@pytest.mark.slow
 def test_kbroker_that_stops_hands_over_through_a_controller_of_kafka(cluster: Cluster) -> None:
     kafka, kbroker = cluster.kafka(), cluster.kbroker(FIRST)
     assert cluster.read("/controller")["brokerid"] == KAFKA
@@ -105,6 +106,7 @@ def test_kbroker_that_stops_hands_over_through_a_controller_of_kafka(cluster: Cl
             producer.send("t", b"x", partition=number).get(timeout=30)
 
 
+@pytest.mark.slow
 def test_kafka_that_stops_hands_over_through_a_kbroker(cluster: Cluster) -> None:
     kbroker = cluster.kbroker(FIRST)
     kafka = cluster.kafka()
@@ -127,6 +129,7 @@ def in_sync(broker: Broker | Kafka27, topic: str) -> list[int]:
         return sorted(row.get("isr_nodes", row.get("isr")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["2.7", "2.6"])
 def test_leader_of_kafka_has_its_in_sync_replicas_known_to_a_kbroker(
     cluster: Cluster, protocol: str
@@ -155,7 +158,7 @@ def test_leader_of_kafka_has_its_in_sync_replicas_known_to_a_kbroker(
     wait_until(lambda: not cluster.store.get_children(reports), 30, "no report is left")
 
 
-@pytest.mark.parametrize("protocol", ["2.7", "2.6"])
+@pytest.mark.parametrize("protocol", ["2.7", pytest.param("2.6", marks=pytest.mark.slow)])
 def test_leader_of_kbroker_has_its_in_sync_replicas_known_to_a_kafka(
     cluster: Cluster, protocol: str
 ) -> None:

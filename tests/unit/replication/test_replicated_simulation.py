@@ -21,7 +21,7 @@ from kbroker.workers.io import in_sync
 
 pytestmark = pytest.mark.unit
 
-SEEDS = int(os.environ.get("KBROKER_REPLICATION_SEEDS", "40"))
+SEEDS = int(os.environ.get("KBROKER_REPLICATION_SEEDS", "20"))
 SEEDS_AT_ONCE = 20
 CLIENT = Address(ProcessKind.NETWORK, 0)
 STEPS = 25
