@@ -181,7 +181,7 @@ def test_broken_requests_of_every_version_harm_nobody(
         (struct.pack(">i", 7) + b"1234567", "a request of 7 bytes"),
         (struct.pack(">ihhih", 10, 999, 0, 1, -1), "API key 999 does not exist"),
         (struct.pack(">ihhih", 10, -1, 0, 1, -1), "API key -1 does not exist"),
-        (struct.pack(">ihhih", 10, 7, 0, 1, -1), "ControlledShutdown is not served"),
+        (struct.pack(">ihhihb", 11, 58, 0, 1, -1, 0), "Envelope is not served"),
         (struct.pack(">ihhihb", 11, 3, 99, 1, -1, 0), "Metadata version 99 is not served"),
         (struct.pack(">ihhihb", 11, 0, 99, 1, -1, 0), "Produce version 99 is not served"),
         (struct.pack(">ihhihb", 11, 1, 99, 1, -1, 0), "Fetch version 99 is not served"),

@@ -47,7 +47,10 @@ def broker(store: KazooClient, directory: Path, number: int, **given: Any) -> Br
 
 def create(controller: Broker) -> None:
     with closing(KafkaAdminClient(bootstrap_servers=controller.bootstrap)) as admin:
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 2)])
+        # Brokers fill their directories in turns: of two partitions in a row with one leader, one
+        # is in each directory.
+        replicas = {n: [1, 2] if n % 4 < 2 else [2, 1] for n in range(PARTITIONS)}
+        admin.create_topics([NewTopic(TOPIC, -1, -1, replicas)])
 
 
 def state(store: KazooClient, number: int) -> dict[str, Any]:
