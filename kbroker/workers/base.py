@@ -34,6 +34,7 @@ from kbroker.ipc.process_table import (
     ProcessTable,
 )
 from kbroker.ipc.rpc import Pending, Rpc
+from kbroker.metrics.slots import Counters
 from kbroker.types import BrokerId
 
 if TYPE_CHECKING:
@@ -256,6 +257,12 @@ class Worker:
                 return await self.rpc.call(to, operation, Nothing())
             except WireError:
                 await self.rpc.sleep(5)
+
+    def open_counters(self) -> Counters:
+        """This process's row of counters, without the gauges of its predecessor."""
+        counters = Counters(self.context.counters, self.processes.addresses.index(self.address))
+        counters.reset_gauges()
+        return counters
 
     def ready(self) -> None:
         """Tell the supervisor and the others that this process is serving."""

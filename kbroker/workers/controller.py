@@ -45,7 +45,6 @@ from kbroker.ipc.process_table import HANDED_OVER, Address, ProcessKind
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import StoreFailed, WrongCluster
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
-from kbroker.metrics.slots import Counters
 from kbroker.peers.links import Links
 from kbroker.protocol import codec
 from kbroker.workers.asking import Asking
@@ -115,7 +114,7 @@ class ControllerWorker(Worker):
         self.controller_server = ControllerServer(lambda: self.office.duties, self.rpc.sleep)
         self.asking = Asking(self)
         self.isr_changes = self.asking.isr_changes
-        self._metrics = ClusterMetrics(self._counters(), self.office, self.store.is_shared)
+        self._metrics = ClusterMetrics(self.open_counters(), self.office, self.store.is_shared)
         self.configs = ConfigAdmin(
             self.stored_configs,
             self.hosting.metadata,
@@ -194,13 +193,6 @@ class ControllerWorker(Worker):
         if self._awaits_controller and self.hosting.metadata.brokers:
             run(self._hear()).then(raise_failure)
         return reply
-
-    def _counters(self) -> Counters:
-        counters = Counters(
-            self.context.counters, self.processes.addresses.index(self.context.address)
-        )
-        counters.reset_gauges()
-        return counters
 
     # -- topics --
 

@@ -22,7 +22,6 @@ from kbroker.ipc import calls
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics import catalog
-from kbroker.metrics.slots import Counters
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.cleaning.cleaner import CleaningStats
 from kbroker.storage.cleaning.cleaner_checkpoints import CleanerCheckpoints
@@ -60,8 +59,7 @@ class CleanerWorker(Worker):
             self.clock.now_ms, self.clock.monotonic_ms, trust_start=context.trusts_clock
         )
         self._waits_for_clock = False
-        self.counters = Counters(context.counters, self.processes.addresses.index(self.address))
-        self.counters.reset_gauges()
+        self.counters = self.open_counters()
         self.io_workers = self.processes.of_kind(ProcessKind.IO_WORKER)
         self.checkpoints = CleanerCheckpoints(self.config.log_dirs)
         self.views = LogViews(self.rpc, self.io_worker)

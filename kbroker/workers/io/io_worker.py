@@ -44,7 +44,7 @@ from kbroker.metrics.catalog import (
     UNDER_REPLICATED,
     Metric,
 )
-from kbroker.metrics.slots import Counters, Totals
+from kbroker.metrics.slots import Totals
 from kbroker.protocol import codec
 from kbroker.replication.partition import Partition
 from kbroker.storage.log.partition_log import PartitionLog
@@ -88,8 +88,7 @@ class IoWorker(Worker):
         self.loop = IoLoop(self.table, context.arenas, lanes, self.on_storage_failure)
         self.loop.set_opening(True)
         self.lane_is_full = False
-        self.counters = Counters(context.counters, self.processes.addresses.index(self.address))
-        self.counters.reset_gauges()
+        self.counters = self.open_counters()
         for lane in lanes:
             self.add_reader(lane.fd, partial(self.loop.read_lane, lane))
         self.clock: Clock = SystemClock()

@@ -49,7 +49,7 @@ from kbroker.metrics.catalog import (
     RESPONSE_BYTES,
     Metric,
 )
-from kbroker.metrics.slots import Counters, Totals
+from kbroker.metrics.slots import Totals
 from kbroker.protocol import codec
 from kbroker.security.access import AccessTable
 from kbroker.security.authorizer import AllowAll
@@ -129,10 +129,7 @@ class NetworkWorker(Worker):
         self.loop.on_rejected = self.reject
         self.loop.on_epoch_questions = EpochEnds(self.rpc, self.io_workers, self.loop).ask
         self.lane_is_full = False
-        self.counters = Counters(
-            self.context.counters, self.processes.addresses.index(self.address)
-        )
-        self.counters.reset_gauges()
+        self.counters = self.open_counters()
         self.totals = Totals(self.counters, self.metric_rows())
         self.handoff = self.context.handoffs[self.address.index][1]
         self.closed_peers: list[str] = []
