@@ -122,6 +122,33 @@ def test_move_while_records_come_in_loses_none(store):
     assert append(log, batch()) == 41
 
 
+@pytest.mark.parametrize("before", [3, 5, 6, 7])
+def test_follower_truncated_in_mid_move_takes_none_of_the_old_bytes_along(
+    store, monkeypatch, before
+):
+    """before: turns of the move until another leader replaces records, some of them copied."""
+    monkeypatch.setattr(replica_move, "SLICE_BYTES", 100)
+    monkeypatch.setattr(replica_moves, "SLICE_BYTES", 100)
+    monkeypatch.setattr(replica_move, "SWITCH_BYTES", 0)
+    monkeypatch.setattr(replica_move, "PASSES", 99)
+    log = store.open(**{"segment.bytes": 3 * len(batch())})
+    for _ in range(8):
+        append(log, batch([b"old"]))
+    target = move(store, log)
+    turns(store, before)
+
+    log.truncate_to(4, store.clock.now_ms())
+    for _ in range(8):
+        append(log, batch([b"new"]))
+    turns(store, 200)
+
+    assert log.log_dir == target
+    expected = [b"old"] * 4 + [b"new"] * 8
+    assert [value for _, value in stored_values(log)] == expected
+    log = store.restart(clean=False)
+    assert [value for _, value in stored_values(log)] == expected
+
+
 def test_move_ends_though_every_slice_takes_as_long_as_a_segment_is_filled(store):
     log = store.open(**small())
     target = move(store, log)
