@@ -110,10 +110,25 @@ def _check_connections(config: BrokerConfig) -> None:
         _refuse(config, name, "at least 1, unless max.connections.per.ip.overrides names addresses")
 
 
+def _check_inter_broker_listeners(config: BrokerConfig) -> None:
+    """In a cluster, each broker must have the listeners that the others connect to."""
+    names = {listener.name for listener in config.advertised_listeners or config.listeners}
+    allowed = f"the name of an advertised listener ({', '.join(sorted(names))})"
+    if config.inter_broker_listener not in names:
+        if config["inter.broker.listener.name"] is None:
+            other = f"{allowed}, or inter.broker.listener.name with such a name"
+            _refuse(config, "security.inter.broker.protocol", other)
+        _refuse(config, "inter.broker.listener.name", allowed)
+    if config.control_listener not in names:
+        _refuse(config, "control.plane.listener.name", allowed)
+
+
 def _check_replication(config: BrokerConfig) -> None:
     # A standalone broker accepts the files of later Kafkas, too.
-    if config.uses_zookeeper and find_version(config[PROTOCOL]) is None:
-        _refuse(config, PROTOCOL, ALLOWED)
+    if config.uses_zookeeper:
+        if find_version(config[PROTOCOL]) is None:
+            _refuse(config, PROTOCOL, ALLOWED)
+        _check_inter_broker_listeners(config)
     # The wait would exceed the connection's lifetime, so that every idle fetch failed.
     wait_ms, timeout_ms = config["replica.fetch.wait.max.ms"], config["replica.socket.timeout.ms"]
     if wait_ms > timeout_ms:

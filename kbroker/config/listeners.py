@@ -54,6 +54,22 @@ def protocol_map(values: Mapping[str, Any]) -> dict[str, str]:
     return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in split}
 
 
+def inter_broker_listener(values: Mapping[str, Any]) -> str:
+    """The name of the listener for other brokers, which is the same on all brokers.
+
+    COMPAT: always a name. Without inter.broker.listener.name it is the listener named like
+    security.inter.broker.protocol, not any listener that uses that protocol.
+    """
+    name: str = values["inter.broker.listener.name"] or values["security.inter.broker.protocol"]
+    return name.upper()
+
+
+def control_listener(values: Mapping[str, Any]) -> str:
+    """The name of the listener between the controller and the brokers."""
+    name: str | None = values["control.plane.listener.name"]
+    return name.upper() if name else inter_broker_listener(values)
+
+
 def bound_listeners(values: Mapping[str, Any], host_name_is_set: bool) -> list[Listener]:
     """The addresses that the broker binds. Raises ConfigError for malformed or duplicate listeners
     and those that are not supported.

@@ -190,6 +190,16 @@ class BrokerConfig:
         return _listeners.advertised_listeners(self._values, self.listeners)
 
     @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener for other brokers, of this broker and of all others."""
+        return _listeners.inter_broker_listener(self._values)
+
+    @property
+    def control_listener(self) -> str:
+        """The name of the listener between the controller and the brokers."""
+        return _listeners.control_listener(self._values)
+
+    @property
     def protocol_version(self) -> ProtocolVersion:
         """The version of requests between brokers: ``inter.broker.protocol.version``; for a
         standalone broker the newest that it knows.

@@ -14,8 +14,8 @@ from kbroker.cluster.controller_requests import ControllerRequest, ControllerRes
 from kbroker.config.protocol_version import ProtocolVersion
 from kbroker.errors import ErrorCode
 from kbroker.peers.controller_codec import API_OF, request_to_wire, response_from_wire
+from kbroker.peers.endpoints import endpoint_of
 from kbroker.peers.link import Link, LinkFailed
-from kbroker.peers.links import endpoint_of
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.primitives import DecodeError
 
@@ -75,7 +75,7 @@ class ControllerLink:
     async def _ask(self, live: LiveBroker, request: ControllerRequest) -> ControllerResponse:
         version = sent_version(API_OF[type(request)], self._protocol)
         assert version is not None, "this protocol has no such request"
-        endpoint = endpoint_of(live, self._listener)
+        endpoint = endpoint_of(live.endpoints, self._listener)
         response = await self._link.ask(endpoint, request_to_wire(request), version)
         try:
             return response_from_wire(response, request)

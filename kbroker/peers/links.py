@@ -18,7 +18,8 @@ from kbroker.logcontext import RateLimit
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.control_codec import API_OF, merged, response_from_wire, sendable, to_wire
 from kbroker.peers.control_queue import ControlQueue, Waiting
-from kbroker.peers.link import Endpoint, Link, LinkFailed, Loop, Times
+from kbroker.peers.endpoints import endpoint_of
+from kbroker.peers.link import Link, LinkFailed, Loop, Times
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.codec import EncodeError
 from kbroker.types import BrokerId
@@ -26,7 +27,6 @@ from kbroker.types import BrokerId
 logger = logging.getLogger(__name__)
 
 BACKOFF_MS, BACKOFF_MAX_MS = 100, 1_000
-PLAINTEXT = "PLAINTEXT"
 
 
 class Registered(Protocol):
@@ -58,32 +58,6 @@ def stale() -> ControlResponse:
     return ControlResponse(ErrorCode.STALE_BROKER_EPOCH)
 
 
-def control_listener(config: BrokerConfig) -> str:
-    """The name of the listener for controllers, which is the same on all brokers.
-
-    COMPAT: if it is not configured, the listener named like the security protocol.
-    """
-    name: str = (
-        config["control.plane.listener.name"]
-        or config["inter.broker.listener.name"]
-        or config["security.inter.broker.protocol"]
-    )
-    return name.upper()
-
-
-def endpoint_of(broker: LiveBroker, listener: str) -> Endpoint:
-    """The broker's endpoint. Raises LinkFailed if it has no such listener in plain TCP."""
-    for name, host, port, protocol in broker.endpoints:
-        if name.upper() == listener:
-            if protocol != PLAINTEXT:
-                text = (
-                    f"its listener {name} uses {protocol}, which is not supported between brokers"
-                )
-                raise LinkFailed(text)
-            return Endpoint(host, port)
-    raise LinkFailed(f"it has no listener {listener}")
-
-
 class Links:
     """me: this broker's id; ``own`` takes requests to this broker."""
 
@@ -99,7 +73,7 @@ class Links:
         self._own = own
         self._process = process
         self._protocol = config.protocol_version
-        self._listener = control_listener(config)
+        self._listener = config.control_listener
         self._times = Times(
             config["socket.connection.setup.timeout.ms"], config["controller.socket.timeout.ms"]
         )
@@ -149,7 +123,7 @@ class Links:
 
     async def _say(self, link: Link, live: LiveBroker, request: ControlRequest) -> ControlResponse:
         """Send a request in the version of inter.broker.protocol.version. Raises LinkFailed."""
-        endpoint = endpoint_of(live, self._listener)
+        endpoint = endpoint_of(live.endpoints, self._listener)
         version = sent_version(API_OF[type(request)], self._protocol)
         assert version is not None, "every protocol has control requests"
         results = []

@@ -19,7 +19,7 @@ from kbroker.ipc.pending import Pending, run
 from kbroker.metastore.settled import SettledStore
 from kbroker.peers.controller_link import ControllerLink
 from kbroker.peers.link import LinkFailed
-from kbroker.peers.links import Links, control_listener
+from kbroker.peers.links import Links
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
 from kbroker.workers.active_controllers import ActiveControllers
@@ -67,7 +67,7 @@ class Asking:
             process.controller_server.respond,
             self._find,
             process.links.link(),
-            control_listener(process.config),
+            process.config.control_listener,
             process.config.protocol_version,
         )
 

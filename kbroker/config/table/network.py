@@ -46,8 +46,10 @@ LISTENERS = (
     Key("inter.broker.listener.name", STRING, None, MEDIUM,
         doc="Listener used between brokers."),
     Key("security.inter.broker.protocol", STRING, "PLAINTEXT", MEDIUM,
-        one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), status=LATER,
-        doc="Security protocol used between brokers when inter.broker.listener.name is unset.",
+        one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        doc=
+            "When inter.broker.listener.name is unset, the listener of this name is used between "
+            "brokers.",
         deviation="validated against the list of protocols"),
 )
 

@@ -19,20 +19,22 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker._ext.io.replica_fetch import ERROR, FAULT, HIGH_WATERMARK, LOG_START, STORAGE
 from kbroker.errors import StorageError, may_do_without
 from kbroker.peers.connecting import Connecting
+from kbroker.peers.endpoints import inter_broker_endpoint
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
 from kbroker.replication.fetched_run import Appended, Fault, fault_text
 from kbroker.replication.following import FollowedPartition, State
 from kbroker.replication.partition import Partition, Role
-from kbroker.types import BrokerId, Offset
+from kbroker.types import Offset
 from kbroker.workers.base import now_ms
 from kbroker.workers.io.leader_link import Follower, LeaderLink, Versions
 
 if TYPE_CHECKING:
     from kbroker._ext.io.io_loop import IoLoop
     from kbroker.clock import Clock
-    from kbroker.cluster.image import BrokerImage, ClusterImage, Endpoint
+    from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig
+    from kbroker.peers.link import Endpoint
     from kbroker.replication.truncation import EpochHistory
     from kbroker.storage.log.partition_log import PartitionLog
 
@@ -122,10 +124,9 @@ class Followers:
     def wall_clock_ms(self) -> int:
         return self._process.clock.now_ms()
 
-    def endpoint(self, leader: int) -> Endpoint | None:
-        """The leader's endpoint for brokers, if it is known."""
-        broker = self._process.image.brokers.get(BrokerId(leader))
-        return None if broker is None else inter_broker_endpoint(broker, self.config)
+    def endpoint(self, leader: int) -> Endpoint:
+        """The leader's endpoint for brokers. Raises LinkFailed."""
+        return inter_broker_endpoint(self._process.image, leader, self.config)
 
     def watch(self, fd: int, callback: Callable[[], None]) -> None:
         self._process.add_reader(fd, callback)
@@ -313,18 +314,6 @@ class Followers:
     def bytes_total(self) -> int:
         """Bytes of batches that were appended."""
         return self._bytes_before + sum(link.fetch.bytes_total for link in self._links.values())
-
-
-def inter_broker_endpoint(broker: BrokerImage, config: BrokerConfig) -> Endpoint | None:
-    """The listener of another broker that is meant for brokers."""
-    name = config["inter.broker.listener.name"]
-    protocol = config["security.inter.broker.protocol"]
-    for endpoint in broker.endpoints:
-        if name is None and endpoint.security_protocol == protocol:
-            return endpoint
-        if name is not None and endpoint.listener == name:
-            return endpoint
-    return None
 
 
 def sent_versions(config: BrokerConfig) -> Versions:

@@ -18,6 +18,7 @@ from kbroker._ext.io.fetched_log import FetchedLog
 from kbroker._ext.io.replica_fetch import ReplicaFetch
 from kbroker._ext.network.peer_link import PeerLink
 from kbroker.errors import ErrorCode
+from kbroker.peers.link import LinkFailed
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.header import request_header_version
@@ -31,9 +32,9 @@ from kbroker.replication.following import EpochQuestion, FollowedPartition, Ques
 from kbroker.replication.truncation import EpochEnd
 
 if TYPE_CHECKING:
-    from kbroker.cluster.image import Endpoint
     from kbroker.config.loader import BrokerConfig
     from kbroker.peers.connecting import Connecting
+    from kbroker.peers.link import Endpoint
     from kbroker.storage.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,10 @@ class Owner(Protocol):
 
     def now_ms(self) -> int: ...
     def wall_clock_ms(self) -> int: ...
-    def endpoint(self, leader: int) -> Endpoint | None: ...
+
+    def endpoint(self, leader: int) -> Endpoint:
+        """Raises LinkFailed if it is not known."""
+
     def watch(self, fd: int, callback: Callable[[], None]) -> None: ...
     def watch_writable(self, fd: int, wanted: bool) -> None: ...
     def unwatch(self, fd: int) -> None: ...
@@ -192,9 +196,10 @@ class LeaderLink:
 
     def _connect(self) -> None:
         config = self._owner.config
-        endpoint = self._owner.endpoint(self.leader)
-        if endpoint is None:
-            self._retry("the cluster metadata does not have its address")
+        try:
+            endpoint = self._owner.endpoint(self.leader)
+        except LinkFailed as error:
+            self._retry(str(error))
             return
         self._is_connecting = True
         self._owner.connecting.connect(

@@ -18,8 +18,8 @@ from kbroker.coordinator.transaction.state import Partition
 from kbroker.ipc.rpc import Pending, run
 from kbroker.logcontext import RateLimit
 from kbroker.peers.connecting import Connecting
+from kbroker.peers.endpoints import inter_broker_endpoint
 from kbroker.peers.link import Endpoint, Link, LinkFailed, Times
-from kbroker.peers.links import PLAINTEXT
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.codec import EncodeError
@@ -27,9 +27,7 @@ from kbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from kbroker.types import BrokerId
 from kbroker.workers.base import now_ms, raise_failure
-from kbroker.workers.io.followers import inter_broker_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,15 +172,7 @@ class OtherBroker:
     def _present_endpoint(self) -> Endpoint:
         """Raises LinkFailed. A broker that has moved gets another connection."""
         process = self._process
-        broker = process.image.brokers.get(BrokerId(self._broker_id))
-        if broker is None:
-            raise LinkFailed("it is not in the cluster")
-        found = inter_broker_endpoint(broker, process.config)
-        if found is None:
-            raise LinkFailed("it has no listener for brokers")
-        if found.security_protocol != PLAINTEXT:
-            raise LinkFailed(f"{found.security_protocol} is not supported between brokers")
-        endpoint = Endpoint(found.host, found.port)
+        endpoint = inter_broker_endpoint(process.image, self._broker_id, process.config)
         if endpoint != self._endpoint:
             self.link.close("it has moved")
             self._endpoint = endpoint

@@ -26,7 +26,7 @@ from kbroker.ipc.pending import Pending, run
 from kbroker.peers.controller_codec import response_to_wire
 from kbroker.peers.controller_link import ControllerLink
 from kbroker.peers.link import LinkFailed
-from kbroker.peers.links import Links, control_listener
+from kbroker.peers.links import Links
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_partition import AlterPartitionResponse
 from kbroker.types import BrokerId
@@ -56,7 +56,7 @@ class Asking:
             self._own,
             self._find,
             self.links.link(),
-            control_listener(config),
+            config.control_listener,
             config.protocol_version,
         )
         self.loop.ticks.append(lambda now: self.link.tick(now, self.told))

@@ -29,8 +29,7 @@ from kbroker.config.loader import BrokerConfig
 from kbroker.controller.state import Broker
 from kbroker.errors import ErrorCode
 from kbroker.ipc.pending import Pending
-from kbroker.peers.link import LinkFailed
-from kbroker.peers.links import Links, control_listener, endpoint_of
+from kbroker.peers.links import Links
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.decoder import bounds
 from kbroker.protocol.messages.leader_and_isr import LeaderAndIsrResponse
@@ -286,23 +285,3 @@ def test_resigned_controller_says_nothing_more(controller: Controller) -> None:
 
         assert pending.value == STALE
         assert len(other.requests) == 1
-
-
-def test_listener_is_that_of_the_control_plane_then_that_of_brokers() -> None:
-    names = {"control.plane.listener.name": "control", "inter.broker.listener.name": "INSIDE"}
-
-    assert control_listener(BrokerConfig(names)) == "CONTROL"
-    del names["control.plane.listener.name"]
-    assert control_listener(BrokerConfig(names)) == "INSIDE"
-    assert control_listener(BrokerConfig()) == "PLAINTEXT"
-
-
-def test_endpoint_is_that_of_the_listener_and_plain() -> None:
-    ends = [["A", "a", 1, "PLAINTEXT"], ["B", "b", 2, "PLAINTEXT"], ["C", "c", 3, "SSL"]]
-    broker = LiveBroker(ends, None)
-
-    assert endpoint_of(broker, "B") == ("b", 2)
-    with pytest.raises(LinkFailed, match="no listener D"):
-        endpoint_of(broker, "D")
-    with pytest.raises(LinkFailed, match="SSL, which is not supported"):
-        endpoint_of(broker, "C")

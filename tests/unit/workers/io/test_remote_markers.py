@@ -159,7 +159,8 @@ def test_broker_that_has_moved_is_reached_where_it_is_now(
 
 
 @pytest.mark.parametrize(
-    ("protocol", "reason"), [(None, "it is not in the cluster"), ("SSL", "no listener for brokers")]
+    ("protocol", "reason"),
+    [(None, "it is not in the cluster metadata"), ("SSL", "it has no listener PLAINTEXT")],
 )
 def test_broker_that_cannot_be_reached_is_told_of_once(
     worker: IoWorker, caplog: pytest.LogCaptureFixture, protocol: str | None, reason: str

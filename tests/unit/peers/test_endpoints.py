@@ -1,0 +1,57 @@
+"""The endpoint of another broker that requests are sent to."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.cluster.image import BrokerImage, ClusterImage, Endpoint
+from kbroker.config.loader import BrokerConfig
+from kbroker.peers.endpoints import endpoint_of, inter_broker_endpoint
+from kbroker.peers.link import LinkFailed
+from kbroker.types import BrokerId
+
+pytestmark = pytest.mark.unit
+
+OTHER = BrokerId(2)
+ENDPOINTS = (
+    Endpoint("OUTSIDE", "a", 1, "PLAINTEXT"),
+    Endpoint("PLAINTEXT", "b", 2, "PLAINTEXT"),
+    Endpoint("INSIDE", "c", 3, "PLAINTEXT"),
+    Endpoint("SECURE", "d", 4, "SSL"),
+)
+
+
+def image() -> ClusterImage:
+    made = ClusterImage()
+    made.brokers[OTHER] = BrokerImage(OTHER, ENDPOINTS, None)
+    return made
+
+
+def test_endpoint_is_that_of_the_listener_and_plain() -> None:
+    assert endpoint_of(ENDPOINTS, "PLAINTEXT") == ("b", 2)
+    assert endpoint_of([["Lower", "h", 9, "PLAINTEXT"]], "LOWER") == ("h", 9)
+    with pytest.raises(LinkFailed, match="no listener MISSING"):
+        endpoint_of(ENDPOINTS, "MISSING")
+    with pytest.raises(LinkFailed, match="SSL, which is not supported"):
+        endpoint_of(ENDPOINTS, "SECURE")
+
+
+@pytest.mark.parametrize(
+    ("names", "port"), [({}, 2), ({"inter.broker.listener.name": "inside"}, 3)]
+)
+def test_brokers_are_reached_at_the_listener_with_the_name(
+    names: dict[str, str], port: int
+) -> None:
+    """Not at the first listener that uses the security protocol."""
+    assert inter_broker_endpoint(image(), OTHER, BrokerConfig(names)).port == port
+
+
+def test_listener_for_brokers_is_not_that_of_the_control_plane() -> None:
+    names = {"control.plane.listener.name": "INSIDE"}
+
+    assert inter_broker_endpoint(image(), OTHER, BrokerConfig(names)).port == 2
+
+
+def test_broker_that_is_not_in_the_metadata_has_no_endpoint() -> None:
+    with pytest.raises(LinkFailed, match="not in the cluster metadata"):
+        inter_broker_endpoint(image(), 3, BrokerConfig())
