@@ -98,9 +98,8 @@ def test_replicas_of_leaders_and_followers_are_moved_under_load(
         wait_until(lambda c=client, t=targets: replicas(c) == t, PATIENCE_S, "all are moved")
 
     counts = load.stop()
-    leader_of = {
-        one.partition_index: one.leader_id for one in clients[0].metadata(TOPIC).topics[0].partitions
-    }
+    (topic,) = clients[0].metadata(TOPIC).topics
+    leader_of = {one.partition_index: one.leader_id for one in topic.partitions}
     ends = [clients[leader_of[p]].offset(TOPIC, p, LATEST) for p in range(PARTITIONS)]
     assert ends == counts
     wait_until(
