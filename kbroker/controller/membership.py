@@ -24,13 +24,16 @@ logger = logging.getLogger(__name__)
 
 
 class Registration(NamedTuple):
-    """What a broker registers with. ``endpoints``: as in the cluster image."""
+    """What a broker registers with. ``endpoints``: as in the cluster image. ``resumes``: the broker
+    epoch of a registration whose process is continued by this one, which knows all that it knew.
+    """
 
     broker_id: BrokerId
     endpoints: list[list[Any]]
     rack: str | None
     cluster_id: str = ""  # that of the log directories; empty if the store is not shared
     protocol: ProtocolVersion = ProtocolVersion.V2_7_IV2
+    resumes: int = -1
 
 
 class Registered(NamedTuple):
@@ -84,10 +87,12 @@ async def register(
                 raise AlreadyRegistered(_holder(me.broker_id, node.data)) from None
             # The registration of the previous process, whose session was resumed.
             transaction = store.multi()
-            if me.cluster_id:
+            if me.cluster_id and node.stat.created_id != me.resumes:
                 # What the controller told that process is lost; it tells a new broker epoch all.
                 transaction.delete(path, node.stat.version).create(path, document, ephemeral=True)
             else:
+                text = "broker %d continues its registration with broker epoch %d"
+                logger.info(text, me.broker_id, node.stat.created_id)
                 transaction.set(path, document, node.stat.version)
             try:
                 await transaction.commit()

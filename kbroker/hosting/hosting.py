@@ -25,10 +25,11 @@ from kbroker.cluster.control_requests import (
 from kbroker.errors import ErrorCode
 from kbroker.hosting.deletions import Deletions
 from kbroker.hosting.image import Changes, HostImage, set_or_forget, topics_of
+from kbroker.hosting.journal import VERSIONS_SKIPPED, Journal, Remembered
 from kbroker.hosting.metadata import Metadata
 from kbroker.hosting.offline_replicas import OfflineReplicas
 from kbroker.hosting.replicas import HostedReplicas, Replica, Slots
-from kbroker.ipc.calls import StoppedReplica
+from kbroker.ipc.calls import IsrState, StoppedReplica
 from kbroker.ipc.pending import Pending, run
 from kbroker.types import BrokerId
 
@@ -61,6 +62,7 @@ class Hosting:
         self._deletions = Deletions()
         self._processes: Processes
         self._offline: OfflineReplicas | None = None
+        self._journal: Journal | None = None
         # This broker will stop. It stops following: a leader would count it as in sync, and wait
         # for it when it has stopped.
         self.is_leaving = False
@@ -73,9 +75,44 @@ class Hosting:
         """Set the receiver of changes. Called once, before the first change."""
         self._processes = processes
 
-    def fence_below(self, controller_epoch: int) -> None:
-        """Reject requests from controllers with an earlier epoch."""
+    def note_in(self, journal: Journal) -> None:
+        """Note every change there, before anybody learns of it."""
+        self._journal = journal
+
+    def restore(self, found: Remembered) -> None:
+        """Continue where the last incarnation of this process has ended."""
+        self.broker_epoch, self.controller_epoch = found.broker_epoch, found.controller_epoch
+        self.image.version = found.version
+        self.image.changed(found.controller_epoch)
+        self.image.version += VERSIONS_SKIPPED
+        self.metadata.restore(found.controller_id, found.brokers, found.known)
+        self.replicas.restore(found.hosted)
+
+    def release_unused(self, assigned: Mapping[str, Iterable[int]]) -> None:
+        """Free slots whose logs were deleted, or whose replicas nobody has learned of, before the
+        last incarnation has ended. assigned: the partitions that have slots, by topic.
+        """
+        for name, numbers in assigned.items():
+            unused = [number for number in numbers if self.replicas.replica((name, number)) is None]
+            self._slots.release(name, unused)
+
+    def registered(self, broker_epoch: int, controller_epoch: int) -> None:
+        """The broker has this registration. Requests to an earlier one, and those of controllers
+        with an earlier epoch, are rejected from now on.
+        """
+        self.broker_epoch = broker_epoch
         self.controller_epoch = max(self.controller_epoch, controller_epoch)
+        self._note()
+
+    def change_isr(self, states: Mapping[PartitionKey, IsrState | None]) -> None:
+        """The leaders have results of the ISR changes that they wanted. None: of a rejected one."""
+        changed = [
+            key
+            for key, state in states.items()
+            if state is not None and self.replicas.change_isr(key, state)
+        ]
+        if self._journal is not None:
+            self._journal.note(hosted=changed, answered=list(states))
 
     @property
     def replicas(self) -> HostedReplicas:
@@ -109,7 +146,9 @@ class Hosting:
                 sender.controller_id, sender.controller_epoch, self.controller_epoch,
             )  # fmt: skip
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        self.controller_epoch = sender.controller_epoch
+        if sender.controller_epoch > self.controller_epoch:
+            self.controller_epoch = sender.controller_epoch
+            self._note()
         return ErrorCode.NONE
 
     def _lead_and_follow(self, request: LeaderAndIsr) -> Pending[ControlResponse]:
@@ -127,6 +166,7 @@ class Hosting:
         if self.is_leaving:
             for key in accepted:
                 self._follow_nobody(key)
+        self._note(hosted=accepted)
         # All other processes look up slots of partitions in the metadata.
         moved = [key for key in accepted if self._slot(key) != slots[key] and self._is_known(key)]
         return run(self._publish_replicas(accepted, moved, rejected))
@@ -175,6 +215,7 @@ class Hosting:
 
     def _update_metadata(self, request: UpdateMetadata) -> Pending[ControlResponse]:
         partitions, brokers = self.metadata.take(request)
+        self._note(partitions, brokers=brokers is not None)
         # An io worker knows more about its replicas than the metadata does.
         unhosted = (key for key in partitions if self.replicas.replica(key) is None)
         changes = Changes(list(topics_of(unhosted)), list(topics_of(partitions)), brokers=brokers)
@@ -196,6 +237,7 @@ class Hosting:
         }
         for key in kept:
             self.replicas.stop(key)
+        self._note(hosted=kept)
         self._deletions.drop_held(asked.key for asked in stopped)
         self._deletions.begin(list(deleted))
         return run(self._finish_stop(kept, deleted, rejected))
@@ -229,6 +271,7 @@ class Hosting:
             for key, replica in deleted.items()
             if self.replicas.remove(key, replica.slot_incarnation)
         ]
+        self._note(hosted=gone)
         names = list(topics_of(gone))
         await self._publish(Changes(names, [key[0] for key in gone if self._is_known(key)]))
         for name in names:
@@ -252,6 +295,19 @@ class Hosting:
         set_or_forget(self.image.group_config, groups)
         present = [name for name in topics if self.has_topic(name)]
         return self._publish(Changes(present, present, bool(brokers), groups=list(groups)))
+
+    # -- the next incarnation ----------------------------------------------------------------
+
+    def _note(
+        self,
+        known: Iterable[PartitionKey] = (),
+        hosted: Iterable[PartitionKey] = (),
+        *,
+        brokers: bool = False,
+    ) -> None:
+        """These have changed, which no process and no controller knows yet."""
+        if self._journal is not None:
+            self._journal.note(known, hosted, brokers=brokers)
 
     # -- publication --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ in-sync replicas until it knows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from kbroker.cluster.control_requests import PartitionKey
@@ -38,20 +38,30 @@ class Controllers(Protocol):
 
 
 class Replicas(Protocol):
-    """The replicas on this broker: ``HostedReplicas``."""
+    """The replicas on this broker: ``Hosting``."""
 
-    def change_isr(self, key: PartitionKey, state: IsrState) -> None:
-        """The partition has these in-sync replicas now, if it still has that leader epoch."""
+    def change_isr(self, states: Mapping[PartitionKey, IsrState | None]) -> None:
+        """The partitions have these in-sync replicas now, if they still have that leader epoch.
+        None: of those whose leaders wait for a LeaderAndIsr.
+        """
+
+
+class Journal(Protocol):
+    """What the next incarnation of this process has to ask again: ``hosting.journal.Journal``."""
+
+    def note(self, *, asked: Sequence[WantedIsr]) -> None:
+        """These are about to be sent."""
 
 
 class Asked:
     """A change without a result yet, and the Pending that waits for it."""
 
-    __slots__ = ("waiting", "wanted")
+    __slots__ = ("is_noted", "waiting", "wanted")
 
     def __init__(self, wanted: WantedIsr, waiting: list[Pending[IsrResult]]) -> None:
         self.wanted = wanted
         self.waiting = waiting
+        self.is_noted = False
 
 
 class IsrChanges:
@@ -63,7 +73,9 @@ class IsrChanges:
         replicas: Replicas,
         controllers: Controllers,
         sleep: Callable[[int], Pending[None]],
+        journal: Journal | None = None,
     ) -> None:
+        self._journal = journal
         self._broker_id = broker_id
         self._replicas = replicas
         self._controllers = controllers
@@ -87,10 +99,19 @@ class IsrChanges:
         else:
             before = [] if present is None else present.waiting
             self._asked[wanted.key] = Asked(wanted, [*before, pending])
+        self._begin()
+        return pending
+
+    def ask_again(self, asked: Iterable[WantedIsr]) -> None:
+        """The last incarnation of this process has proposed these, and there is no result."""
+        self._asked |= {wanted.key: Asked(wanted, []) for wanted in asked}
+        if self._asked:
+            self._begin()
+
+    def _begin(self) -> None:
         if not self._is_working:
             self._is_working = True
             run(self._work()).then(_raise_failure)
-        return pending
 
     def pending(self) -> list[WantedIsr]:
         """The changes without a result. The controller may have made them already."""
@@ -127,13 +148,19 @@ class IsrChanges:
         """Send a batch. Raises WireError; changes without a result are sent again with the next
         batch.
         """
+        new = [asked for asked in batch if not asked.is_noted]
+        if self._journal is not None and new:
+            self._journal.note(asked=[asked.wanted for asked in new])
+            for asked in new:
+                asked.is_noted = True
         results = await self._controllers.alter_isr([asked.wanted for asked in batch])
-        rejected = []
+        rejected, settled = [], list[tuple[Asked, IsrResult]]()
         for asked, result in zip(batch, results, strict=True):
             if result.error is not ErrorCode.NONE:
                 rejected.append(asked)
             else:
-                self._settle(asked, result)
+                settled.append((asked, result))
+        self._settle(settled)
         if rejected:
             await self._read_again(rejected)
 
@@ -144,23 +171,24 @@ class IsrChanges:
         way.
         """
         states = await self._controllers.read_isr([asked.wanted.key for asked in rejected])
+        settled = []
         for asked, state in zip(rejected, states, strict=True):
             leads = (self._broker_id, asked.wanted.leader_epoch)
             if state is not None and (state.leader, state.leader_epoch) == leads:
-                self._settle(asked, IsrResult(ErrorCode.NONE, state))
+                settled.append((asked, IsrResult(ErrorCode.NONE, state)))
             else:
-                self._settle(asked, IsrResult(ErrorCode.FENCED_LEADER_EPOCH))
+                settled.append((asked, IsrResult(ErrorCode.FENCED_LEADER_EPOCH)))
+        self._settle(settled)
 
-    def _settle(self, asked: Asked, result: IsrResult) -> None:
-        key = asked.wanted.key
-        if result.state is not None:
-            # Before it is published: a process that starts now gets it with its image.
-            self._replicas.change_isr(key, result.state)
-        if self._asked.get(key) is asked:
-            del self._asked[key]
-        waiting, asked.waiting = asked.waiting, []
-        for pending in waiting:
-            pending.resolve(result)
+    def _settle(self, settled: Sequence[tuple[Asked, IsrResult]]) -> None:
+        # Before anybody gets the results: a process that starts now gets it with its image.
+        self._replicas.change_isr({one.wanted.key: result.state for one, result in settled})
+        for asked, result in settled:
+            if self._asked.get(asked.wanted.key) is asked:
+                del self._asked[asked.wanted.key]
+            waiting, asked.waiting = asked.waiting, []
+            for pending in waiting:
+                pending.resolve(result)
 
 
 def _raise_failure(outcome: Pending[None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kbroker.cluster.control_requests import (
@@ -42,6 +42,16 @@ class Metadata:
     def names(self) -> Iterable[str]:
         """The names of all known topics."""
         return self._topics.keys()
+
+    def __iter__(self) -> Iterator[KnownPartition]:
+        for topic in self._topics.values():
+            yield from topic.partitions.values()
+
+    def restore(
+        self, controller_id: int, brokers: dict[int, LiveBroker], topics: dict[str, KnownTopic]
+    ) -> None:
+        """Continue with what an earlier process knew."""
+        self.controller_id, self.brokers, self._topics = controller_id, brokers, topics
 
     def take(self, request: UpdateMetadata) -> MetadataChanges:
         """Apply a request; partitions that it does not name stay as they are."""

@@ -75,6 +75,10 @@ class HostedReplicas:
         for topic in self._topics.values():
             yield from topic.replicas.values()
 
+    def restore(self, topics: dict[str, HostedTopic]) -> None:
+        """Continue with the replicas of an earlier process."""
+        self._topics = topics
+
     # -- LeaderAndIsr --
 
     def take(self, request: LeaderAndIsr) -> dict[PartitionKey, ErrorCode]:
@@ -124,20 +128,22 @@ class HostedReplicas:
         for told in partitions:
             topic.replicas[told.partition] = Replica(*slots[told.partition], told)
 
-    def change_isr(self, key: PartitionKey, state: IsrState) -> None:
+    def change_isr(self, key: PartitionKey, state: IsrState) -> bool:
         """The controller has changed the in-sync replicas, as their leader wanted.
 
-        Without effect if there was a LeaderAndIsr since, or a later change.
+        Returns whether that has an effect: not after a later LeaderAndIsr, or a later change.
         """
         present = self.replica(key)
         if present is None:
-            return
+            return False
         told = present.told
         if (told.leader, told.leader_epoch) != (state.leader, state.leader_epoch):
-            return
-        if told.partition_epoch < state.partition_epoch:
-            told = told._replace(isr=state.isr, partition_epoch=state.partition_epoch)
-            self._topics[key[0]].replicas[key[1]] = present._replace(told=told)
+            return False
+        if told.partition_epoch >= state.partition_epoch:
+            return False
+        told = told._replace(isr=state.isr, partition_epoch=state.partition_epoch)
+        self._topics[key[0]].replicas[key[1]] = present._replace(told=told)
+        return True
 
     # -- StopReplica --
 

@@ -155,6 +155,10 @@ class SlotAssignments:
     def free_count(self) -> int:
         return self._allocator.free_count
 
+    def slot(self, key: tuple[str, int]) -> Slot | None:
+        """The slot of a partition; None if it has none."""
+        return self._topics.get(key[0], {}).get(key[1])
+
     def assign(self, topic: str, partitions: list[int]) -> dict[int, Slot]:
         """The slots of these partitions, assigned now where they have none. Raises NoFreeSlot;
         OSError if they cannot be recorded.
@@ -204,9 +208,9 @@ class SlotAssignments:
         if not have:
             del self._topics[topic]
 
-    def topics(self) -> list[str]:
-        """The names of the topics that have slots."""
-        return list(self._topics)
+    def topics(self) -> dict[str, list[int]]:
+        """The partitions that have slots, by topic."""
+        return {topic: list(have) for topic, have in self._topics.items()}
 
     def _write(self, topic: str, slots: list[list[int]]) -> None:
         line = json.dumps([topic, slots], separators=(",", ":")).encode() + b"\n"

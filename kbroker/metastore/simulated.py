@@ -59,9 +59,12 @@ class SimulatedEnsemble:
         self._numbers = count(1)
         self._due: list[tuple[int, int, Callable[[], None]]] = []
 
-    def connect(self) -> SimulatedStore:
-        """A new client, which will soon have a session."""
-        store = SimulatedStore(self)
+    def connect(self, session_id: int = 0) -> SimulatedStore:
+        """A new client, which will soon have a session, or continue this one of a dead client."""
+        for store in self.stores:
+            if session_id and store.session_id == session_id:
+                store.hand_over_session()
+        store = SimulatedStore(self, session_id)
         self.stores.append(store)
         return store
 
@@ -131,9 +134,9 @@ class Request(NamedTuple):
 class SimulatedStore(Store):
     """A client of the ensemble."""
 
-    def __init__(self, ensemble: SimulatedEnsemble) -> None:
+    def __init__(self, ensemble: SimulatedEnsemble, session_id: int = 0) -> None:
         self._ensemble = ensemble
-        self._session_id = 0
+        self._session_id = session_id
         self._state = SessionState.SUSPENDED
         self._callbacks: list[SessionCallback] = []
         self._watches = Watches()
@@ -141,7 +144,7 @@ class SimulatedStore(Store):
         self._arriving: list[Request] = []
         self._replying: list[Request] = []
         self._last_arrival_ms = self._last_reply_ms = 0
-        self._is_dead = False
+        self._is_dead = self._has_heir = False
         ensemble.after(ensemble.delay_ms(), self._reconnect)
 
     @property
@@ -268,11 +271,22 @@ class SimulatedStore(Store):
         self._callbacks.clear()
         self._replying = []
         del self._arriving[ensemble.random.randint(0, len(self._arriving)) :]
-        ensemble.after(SESSION_TIMEOUT_MS, partial(ensemble.end_session, self._session_id))
+
+        def end() -> None:
+            if not self._has_heir:
+                ensemble.end_session(self._session_id)
+
+        ensemble.after(SESSION_TIMEOUT_MS, end)
+
+    def hand_over_session(self) -> None:
+        """Another client continues the session of this one, which has died."""
+        assert self._is_dead
+        self._has_heir = True
 
     def _time_out(self, session_id: int, connection: int) -> None:
         """Expire the session if it has been disconnected since that connection."""
         is_back = self._connection > connection or self._state == SessionState.CONNECTED
+        is_back = is_back or self._has_heir
         if session_id == self._session_id and not is_back:
             self._ensemble.end_session(session_id)
 

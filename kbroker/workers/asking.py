@@ -14,6 +14,7 @@ from kbroker.controller.membership import present_controller
 from kbroker.hosting.hosting import Hosting
 from kbroker.hosting.isr_changes import Controllers, IsrChanges
 from kbroker.hosting.isr_reports import IsrReports
+from kbroker.hosting.journal import Journal, Remembered
 from kbroker.hosting.offline_replicas import OfflineReplicas
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore.settled import SettledStore
@@ -36,6 +37,7 @@ class Process(Protocol):
     context: ProcessContext
     config: BrokerConfig
     hosting: Hosting
+    journal: Journal | None
     links: Links
     office: Office
     own_store: SettledStore
@@ -54,7 +56,9 @@ class Asking:
         self._store = process.own_store
         self._shutdown_link, self._isr_link = self._link(), self._link()
         self._isr_reports = IsrReports(self._report_isr, now_ms)
-        self.isr_changes = IsrChanges(self._me, self._replicas, self._controllers(), process.sleep)
+        self.isr_changes = IsrChanges(
+            self._me, process.hosting, self._controllers(), process.sleep, process.journal
+        )
         self._offline: OfflineReplicas | None = None
         if self._store.is_shared:
             self._offline = self._make_offline()
@@ -77,11 +81,16 @@ class Asking:
             raise LinkFailed("ZooKeeper, which knows the controller, cannot be reached")
         return await present_controller(self._store)
 
+    @property
+    def _writes_isr(self) -> bool:
+        """Whether leaders write their in-sync replicas themselves, as before AlterIsr."""
+        version = sent_version(ApiKey.ALTER_PARTITION, self._process.config.protocol_version)
+        return self._store.is_shared and version is None
+
     def _controllers(self) -> Controllers:
         """The way to have in-sync replicas changed."""
         process = self._process
-        version = sent_version(ApiKey.ALTER_PARTITION, process.config.protocol_version)
-        if self._store.is_shared and version is None:
+        if self._writes_isr:
             return StoredIsr(self._me, self._replicas, self._store, self._isr_reports)
         return ActiveControllers(self._isr_link, process.hosting, self._me, self._store)
 
@@ -96,6 +105,16 @@ class Asking:
             table,
             memoryview(context.failed_log_dirs)[: len(config.log_dirs)],
             lambda: run(persistence.report_log_dir_failure(self._store, self._me)),
+        )
+
+    def go_on_from(self, found: Remembered) -> None:
+        """Ask for what the last incarnation has not had a response to, as far as is known."""
+        self.isr_changes.ask_again(found.asked.values())
+        # It may have changed states and not reported them.
+        self._isr_reports.note(
+            replica.told.key
+            for replica in self._replicas
+            if self._writes_isr and replica.told.leader == self._me
         )
 
     def leave(self) -> Pending[bool]:

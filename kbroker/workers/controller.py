@@ -36,6 +36,7 @@ from kbroker.controller.topic_requests import TopicRequests
 from kbroker.errors import EXIT_CANNOT_START, EXIT_CRASH
 from kbroker.hosting.control_server import ELEMENTS_PARTITIONS, ControlServer
 from kbroker.hosting.hosting import Hosting
+from kbroker.hosting.journal import Journal, JournalFile, Remembered
 from kbroker.hosting.publisher import Publisher
 from kbroker.hosting.room import Room
 from kbroker.hosting.slots import JOURNAL_NAME, NoFreeSlot, SlotAssignments
@@ -79,6 +80,8 @@ class ControllerWorker(Worker):
         self._is_told = False
         self._waiting_for_image: list[Pending[None]] = []
         self._awaits_controller = False
+        # Whether this incarnation knows what controllers have told the last one.
+        self._goes_on = False
         self._is_set_up = False
         codec.allow_elements(ELEMENTS_PARTITIONS)
         context = self.context
@@ -93,6 +96,7 @@ class ControllerWorker(Worker):
         # Nodes that any broker may change, whichever is the controller.
         self.own_events, self.own_store = EventQueue(), SettledStore(self.store)
         self.hosting = Hosting(context.broker_id, context.cluster_id, self.slots)
+        found = self._make_journal()
         self.publisher = Publisher(self.rpc, self.processes, self.hosting.image)
         self.hosting.publish_to(self.publisher)
         self.stored_configs = StoredConfigs(
@@ -104,6 +108,7 @@ class ControllerWorker(Worker):
             self.config["broker.rack"],
             context.cluster_id if self.store.is_shared else "",
             self.config.protocol_version,
+            resumes=self.hosting.broker_epoch,
         )
         topic_ids = TopicIds("" if self.config.has_topic_ids else context.cluster_id)
         self._make_writers(topic_ids)
@@ -114,6 +119,8 @@ class ControllerWorker(Worker):
         self.controller_server = ControllerServer(lambda: self.office.duties, self.rpc.sleep)
         self.asking = Asking(self)
         self.isr_changes = self.asking.isr_changes
+        if found is not None:
+            self.asking.go_on_from(found)
         self._metrics = ClusterMetrics(self.open_counters(), self.office, self.store.is_shared)
         self.configs = ConfigAdmin(
             self.stored_configs,
@@ -130,6 +137,22 @@ class ControllerWorker(Worker):
         self._is_set_up = True
         if self._failure is not None:
             raise cannot_start(self._failure) from self._failure
+
+    def _make_journal(self) -> Remembered | None:
+        """Keep a journal where other brokers may be the controller; returns what the last
+        incarnation has left in one.
+        """
+        self.journal: Journal | None = None
+        if not self.store.is_shared:
+            return None
+        self.journal = Journal(JournalFile(self.context.runtime_dir), self.hosting)
+        found = self.journal.restore(self.slots)
+        if found is not None:
+            self.hosting.restore(found)
+            self.hosting.release_unused(self.slots.topics())
+            self._goes_on = True
+        self.hosting.note_in(self.journal)
+        return found
 
     def _make_writers(self, topic_ids: TopicIds) -> None:
         """What writes into the store whoever is the controller."""
@@ -159,8 +182,11 @@ class ControllerWorker(Worker):
         """Logs are opened with their settings: there is no office, and no image, before them."""
         if outcome.error is not None:
             self.failed(outcome.error)
-        else:
-            self.office.start()
+            return
+        if self._goes_on:
+            logger.info("going on from what the last controller process knew")
+            self._told()
+        self.office.start()
 
     def _serve(self) -> None:
         serve, served = self.rpc.serve, self.office.served
@@ -188,10 +214,11 @@ class ControllerWorker(Worker):
         self, sender: Address, asked: calls.ControlMessage
     ) -> calls.ControlReply:
         """Serve a request from another broker: from its controller, or to this one."""
+        if self._goes_on:
+            await self._image_there()  # the processes must have it before they get changes of it
         server = self.controller_server if asked.api_key in SERVED else self._control
         reply = await server.serve(sender, asked)
-        if self._awaits_controller and self.hosting.metadata.brokers:
-            run(self._hear()).then(raise_failure)
+        self._listen()
         return reply
 
     # -- topics --
@@ -274,15 +301,29 @@ class ControllerWorker(Worker):
             # what the active controller says of this broker's new registration, not by nothing.
             self._awaits_controller = True
             self.ready()
+            self._listen()
+
+    def _listen(self) -> None:
+        """Go on once the active controller has begun to say what there is."""
+        if self._awaits_controller and self.hosting.metadata.brokers:
+            self._awaits_controller = False
+            run(self._hear()).then(raise_failure)
 
     async def _hear(self) -> None:
-        """The active controller has begun to say what there is, in a few requests."""
-        self._awaits_controller = False
+        """It does so in a few requests."""
         await self.rpc.sleep(HEARING_MS)
         if not self._is_told:
             self._told()
 
+    async def _image_there(self) -> None:
+        if not self._is_told:
+            first: Pending[None] = Pending()
+            self._waiting_for_image.append(first)
+            await first
+
     def _told(self) -> None:
+        if not self._is_told and not self._goes_on and self.journal is not None:
+            self.journal.begin()
         self._is_told = True
         waiting, self._waiting_for_image = self._waiting_for_image, []
         for pending in waiting:
@@ -316,10 +357,7 @@ class ControllerWorker(Worker):
 
     async def hello(self, sender: Address, _: calls.Nothing) -> calls.ImageDocument:
         """Return the image to a process, and send it all changes from now on."""
-        if not self._is_told:
-            first: Pending[None] = Pending()
-            self._waiting_for_image.append(first)
-            await first
+        await self._image_there()
         self.publisher.subscribe(sender)
         return self.hosting.image.snapshot(for_io_worker=sender.kind == ProcessKind.IO_WORKER)
 

@@ -154,8 +154,7 @@ class Office:
 
     def registered(self, broker_epoch: int, controller_epoch: int) -> None:
         self.counts.registrations += 1
-        self._hosting.broker_epoch = broker_epoch
-        self._hosting.fence_below(controller_epoch)
+        self._hosting.registered(broker_epoch, controller_epoch)
 
     def connected(self, is_connected: bool) -> None:
         self.is_connected = is_connected

@@ -5,13 +5,14 @@ What is checked after each step:
 - two brokers never take the leadership of one partition in one leader epoch;
 - the leader epoch that a broker has for a replica never goes back;
 - a log is deleted by a StopReplica(delete) that the broker has taken, and by nothing else;
-- what a broker publishes is what some controller has sent.
+- what a broker publishes is what some controller has sent;
+- a controller process that is restarted knows at least what the last one has published.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from support.controllers import EndlessRoom
@@ -37,6 +38,7 @@ from kbroker.controller.topic_requests import TopicRequests
 from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.hosting import Hosting
 from kbroker.hosting.image import Changes
+from kbroker.hosting.journal import Journal
 from kbroker.hosting.slots import Slot, SlotAllocator
 from kbroker.ipc.calls import StoppedReplica
 from kbroker.ipc.pending import Pending, run
@@ -57,6 +59,7 @@ SETTINGS = {
     "leader.imbalance.per.broker.percentage": 10,
 }
 SLOTS = 10_000
+HEARING_MS = 500
 
 
 class MemorySlots:
@@ -78,9 +81,31 @@ class MemorySlots:
             if partition in have:
                 self._allocator.release(have.pop(partition)[0])
 
-    @property
-    def used_count(self) -> int:
-        return SLOTS - self._allocator.free_count
+    def slot(self, key: PartitionKey) -> Slot | None:
+        return self._topics.get(key[0], {}).get(key[1])
+
+    def topics(self) -> dict[str, list[int]]:
+        return {topic: list(have) for topic, have in self._topics.items()}
+
+
+class MemoryFile:
+    """A journal of one run of a broker."""
+
+    def __init__(self) -> None:
+        self.content: bytes | None = None
+
+    def read(self) -> bytes | None:
+        return self.content
+
+    def replace(self, content: bytes) -> None:
+        self.content = content
+
+    def append(self, line: bytes) -> None:
+        assert self.content is not None
+        self.content += line
+
+    def remove(self) -> None:
+        self.content = None
 
 
 class Sent(NamedTuple):
@@ -90,19 +115,38 @@ class Sent(NamedTuple):
 
 
 class Broker:
-    """One process: it lives until it crashes."""
+    """A controller process: it lives until it crashes.
 
-    def __init__(self, cluster: SimulatedCluster, number: int) -> None:
+    last: the process that it replaces in the same run of the broker.
+    """
+
+    def __init__(self, cluster: SimulatedCluster, number: int, last: Broker | None = None) -> None:
         self.cluster = cluster
         self.number = number
         self.is_alive = True
         self.failures: list[BaseException] = []
-        self.store = cluster.connect()
-        self.slots = MemorySlots()
+        self.store = cluster.connect(last.store.session_id if last is not None else 0)
+        self.slots = MemorySlots() if last is None else last.slots
+        self.file = MemoryFile() if last is None else last.file
         self.hosting = Hosting(BrokerId(number), "c", self.slots)
         self.hosting.publish_to(self)
         self.epochs: dict[tuple[PartitionKey, int, int], int] = {}
         self.deletable: set[PartitionKey] = set()
+        # Epochs that io workers know.
+        self.published: dict[tuple[str, PartitionKey], tuple[int, int]] = {}
+        if last is not None:
+            self.epochs, self.deletable = last.epochs, last.deletable
+            self.published = last.published
+        self._is_first = last is None
+        self.is_told = self._awaits_controller = self._is_hearing = False
+        self._serving: list[tuple[Broker, deque[Sent], Sent]] = []
+        self.journal = Journal(self.file, self.hosting)
+        self.found = self.journal.restore(self.slots)
+        if self.found is not None:
+            self.hosting.restore(self.found)
+            self.hosting.release_unused(self.slots.topics())
+            self._check_restored()
+        self.hosting.note_in(self.journal)
         self.controller: ActiveController | None = None
         self.topics: TopicAdmin | None = None
         self.duties: Duties | None = None
@@ -112,18 +156,55 @@ class Broker:
             self.store, settled, self.hosting, self.sleep, lambda: cluster.now_ms
         )
         self.recipient = ConfiguredHosting(self.hosting, self.stored, self.sleep)
-        self.session = Session(self.store, Registration(BrokerId(number), PLAIN, None), self)
+        me = Registration(BrokerId(number), PLAIN, None, "c", resumes=self.hosting.broker_epoch)
+        self.session = Session(self.store, me, self)
         self.stored.start().then(self._settings_read)
 
     def _settings_read(self, outcome: Pending[None]) -> None:
         if outcome.error is not None:
             self.failures.append(outcome.error)
-        else:
-            self.session.start()
+            return
+        if self.found is not None:
+            self.told()
+            self._report_led()
+        self.session.start()
+
+    def _report_led(self) -> None:
+        """The last process may have written in-sync replicas without reporting them."""
+        led = [r.told.key for r in self.hosting.replicas if r.told.leader == self.number]
+
+        def reported(outcome: Pending[None]) -> None:
+            if outcome.error is not None:
+                self.after(1_000, self._report_led)
+
+        if led:
+            run(persistence.report_isr_changes(SettledStore(self.store), led)).then(reported)
 
     def crash(self) -> None:
         self.is_alive = False
         self.store.crash()
+        for sender, link, sent in self._serving:
+            sender.repeat(link, sent)
+
+    def after(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        """Call back, if this process still lives."""
+        self.cluster.after(delay_ms, lambda: callback() if self.is_alive else None)
+
+    def told(self) -> None:
+        """The other processes get the image."""
+        if self.is_told:
+            return
+        self.is_told = True
+        if self.found is None:
+            self.journal.begin()
+        for for_io_worker in (True, False):
+            document = self.hosting.image.snapshot(for_io_worker)
+            for name, topic in document["topics"].items():
+                self._check_published(name, topic, for_io_worker)
+
+    @property
+    def is_serving(self) -> bool:
+        return self.is_told or self._awaits_controller or self._is_hearing
 
     # -- as the host of a session --
 
@@ -131,11 +212,12 @@ class Broker:
         return self.cluster.now_ms
 
     def sleep(self, delay_ms: int) -> Pending[None]:
-        return self.cluster.sleep(delay_ms)
+        pending: Pending[None] = Pending()
+        self.after(delay_ms, pending.resolve)
+        return pending
 
     def registered(self, broker_epoch: int, controller_epoch: int) -> None:
-        self.hosting.broker_epoch = broker_epoch
-        self.hosting.fence_below(controller_epoch)
+        self.hosting.registered(broker_epoch, controller_epoch)
 
     def connected(self, is_connected: bool) -> None:
         if is_connected and self.duties is not None:
@@ -147,17 +229,16 @@ class Broker:
         await self.stored.complete(topic.name for topic in state.topics())
         self.controller = ActiveController(state, store, self, self.stored)
         requests = TopicRequests(state, SETTINGS.__getitem__, lambda config: None, lambda: False)
-        self.topics = TopicAdmin(
-            self.controller, requests, EndlessRoom, self.cluster.sleep, lambda: True
-        )
+        self.topics = TopicAdmin(self.controller, requests, EndlessRoom, self.sleep, lambda: True)
         self.duties = Duties(
             self.controller,
             SETTINGS.__getitem__,
-            self.cluster.sleep,
+            self.sleep,
             self.topics.finish_deletions,
         )
         self.duties.start()
         self.topics.resume_deletions()
+        self.told()
 
     def resign(self) -> None:
         if self.duties is not None:
@@ -165,7 +246,19 @@ class Broker:
         self.controller = self.topics = self.duties = None
 
     def not_elected(self) -> None:
-        """The elected controller will send everything."""
+        """The elected controller will send everything, if the process is not continued."""
+        if self._is_first:
+            self.told()
+        elif not self.is_told:
+            self._awaits_controller = True
+            self._listen()
+
+    def _listen(self) -> None:
+        """The elected controller has begun to say what there is."""
+        if self._awaits_controller and self.hosting.metadata.brokers:
+            self._awaits_controller = False
+            self._is_hearing = True
+            self.after(HEARING_MS, self.told)
 
     def failed(self, error: BaseException) -> None:
         self.failures.append(error)
@@ -188,11 +281,29 @@ class Broker:
         if not self.is_alive or not link or link[0] is not sent:
             return
         target = self.cluster.brokers[sent.broker_id]
-        target.take(sent.request).then(
-            lambda outcome: self.cluster.after(
-                self.cluster.delay_ms(), lambda: self._answered(link, sent, outcome)
-            )
-        )
+        if not target.is_serving:
+            self.repeat(link, sent)
+            return
+        target.serve(self, link, sent)
+
+    def repeat(self, link: deque[Sent], sent: Sent) -> None:
+        """The connection to the broker was lost, or it does not listen yet."""
+        self.after(self.cluster.random.randint(1, 300), lambda: self._arrive(link, sent))
+
+    def serve(self, sender: Broker, link: deque[Sent], sent: Sent) -> None:
+        """Take a request, and answer if this process lives that long."""
+        entry = sender, link, sent
+        self._serving.append(entry)
+
+        def arrive(outcome: Pending[ControlResponse]) -> None:
+            self._serving.remove(entry)
+            sender._answered(link, sent, outcome)
+
+        def answer(outcome: Pending[ControlResponse]) -> None:
+            self._listen()
+            self.after(self.cluster.delay_ms(), lambda: arrive(outcome))
+
+        self.take(sent.request).then(answer)
 
     def _answered(self, link: deque[Sent], sent: Sent, outcome: Pending[ControlResponse]) -> None:
         if not self.is_alive or not link or link[0] is not sent:
@@ -258,20 +369,35 @@ class Broker:
         for for_io_worker in (True, False):
             delta = self.hosting.image.delta(changes, for_io_worker)
             for name, document in ((delta or {}).get("topics") or {}).items():
-                self._check_published(name, document)
+                self._check_published(name, document, for_io_worker)
         told: Pending[dict[str, int]] = Pending()
-        self.cluster.after(self.cluster.delay_ms(), lambda: told.resolve({}))
+        self.after(self.cluster.delay_ms(), lambda: told.resolve({}))
         return told
 
-    def _check_published(self, name: str, document: dict[str, Any] | None) -> None:
+    def _check_restored(self) -> None:
+        for (topic_id, key), epochs in self.published.items():
+            topic, replica = self.hosting.replicas.topic(key[0]), self.hosting.replicas.replica(key)
+            assert topic is not None and topic.topic_id.hex() == topic_id
+            assert replica is not None
+            assert (replica.told.leader_epoch, replica.told.partition_epoch) >= epochs
+
+    def _check_published(
+        self, name: str, document: dict[str, Any] | None, for_io_worker: bool
+    ) -> None:
+        if for_io_worker:
+            for place in [place for place in self.published if place[1][0] == name]:
+                del self.published[place]
         for number, row in enumerate(document["partitions"] if document else ()):
+            if for_io_worker and row["slot"] >= 0:
+                place = document["id"], (name, number)
+                self.published[place] = row["leader_epoch"], row["partition_epoch"]
             key = document["id"], number, row["leader_epoch"], row["partition_epoch"]
             if row["leader"] != NO_LEADER:  # stopped, without an elected controller, or unknown
                 assert self.cluster.sent_leaders[key] == row["leader"], (name, row)
 
     async def stop_replicas(self, replicas: Sequence[StoppedReplica]) -> None:
         assert {(one.topic, one.partition) for one in replicas} <= self.deletable
-        await self.cluster.sleep(self.cluster.random.randint(0, 200))
+        await self.sleep(self.cluster.random.randint(0, 200))
 
 
 class SimulatedCluster(SimulatedEnsemble):
@@ -286,6 +412,8 @@ class SimulatedCluster(SimulatedEnsemble):
         session_id = self.begin_session()
         for path in paths.PERSISTENT_PATHS:
             self.apply([Operation("create", path)], session_id)
+        identity = paths.encode_cluster_id("c")
+        self.apply([Operation("create", paths.CLUSTER_ID, identity)], session_id)
         self.brokers = [self.start(number) for number in range(3)]
 
     def note_sent(self, request: ControlRequest) -> None:
@@ -308,12 +436,19 @@ class SimulatedCluster(SimulatedEnsemble):
     def in_office(self) -> Broker | None:
         return next((broker for broker in self.brokers if broker.topics is not None), None)
 
-    def start(self, number: int) -> Broker:
-        return Broker(self, number)
+    def start(self, number: int, last: Broker | None = None) -> Broker:
+        return Broker(self, number, last)
 
     def restart(self, number: int) -> None:
+        """The broker is killed and started again."""
         self.brokers[number].crash()
         self.brokers[number] = self.start(number)
+
+    def restart_process(self, number: int) -> None:
+        """The controller process is killed, and restarted in the same run of the broker."""
+        last = self.brokers[number]
+        last.crash()
+        self.brokers[number] = self.start(number, last)
 
     def failures(self) -> list[BaseException]:
         return [error for broker in self.brokers for error in broker.failures]

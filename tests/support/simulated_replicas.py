@@ -149,6 +149,8 @@ class IoWorker:
         times = SessionTimes(mmap.mmap(-1, session_times.region_size(1)))
         loop: Any = self
         self.in_sync = InSync(self, loop, times, broker_id=broker.number)
+        # Calls to the controller process without a reply.
+        self._asked: list[Pending[list[IsrResult]]] = []
         self.cluster.after(TURN_MS, self._turn)
 
     @property
@@ -159,7 +161,27 @@ class IoWorker:
 
     def call(self, to: Any, operation: Any, request: Any) -> Pending[list[IsrResult]]:
         assert operation is calls.ALTER_ISR
-        return run(self.broker.isr_changes.serve_alter(IO_WORKER, request))
+        answer: Pending[list[IsrResult]] = Pending()
+        self._asked.append(answer)
+
+        def answered(outcome: Pending[list[IsrResult]]) -> None:
+            if answer in self._asked:
+                self._asked.remove(answer)
+                answer.resolve(outcome.value, outcome.error)
+
+        run(self.broker.isr_changes.serve_alter(IO_WORKER, request)).then(answered)
+        return answer
+
+    def on_restart(self, broker: ReplicatedBroker) -> None:
+        """The controller process is another one: calls to the last one fail."""
+        self.broker = broker
+        asked, self._asked = self._asked, []
+        for answer in asked:
+            answer.resolve(error=WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "it restarts"))
+
+    @property
+    def is_alive(self) -> bool:
+        return self.broker.is_alive and self.broker.io is self
 
     def sleep(self, delay_ms: int) -> Pending[None]:
         return self.cluster.sleep(delay_ms)
@@ -169,7 +191,7 @@ class IoWorker:
 
     def touch(self, log: DiskLog) -> None:
         """The high watermark may have risen."""
-        if not self.broker.is_alive:
+        if not self.is_alive:
             return
         replica = next(one for one in self.replicas.values() if one.log is log)
         partition, end = replica.partition, log.log_end_offset
@@ -228,7 +250,7 @@ class IoWorker:
     # -- turns --
 
     def _turn(self) -> None:
-        if not self.broker.is_alive:
+        if not self.is_alive:
             return
         now = self.cluster.now_ms
         for replica in list(self.replicas.values()):
@@ -255,17 +277,17 @@ class IoWorker:
     ) -> None:
         """Have the leader serve something, and take its response if it still matters."""
         cluster, epoch = self.cluster, replica.followed.leader_epoch
-        leader = cluster.brokers[replica.followed.leader]
+        leader = cluster.brokers[replica.followed.leader].io
         replica.is_asking = True
 
         def arrive() -> None:
             lost = not leader.is_alive or cluster.random.random() < cluster.responses_lost
-            response = serve(leader.io) if leader.is_alive else None
+            response = serve(leader) if leader.is_alive else None
             cluster.after(cluster.delay_ms(), lambda: ended(None if lost else response))
 
         def ended(response: Any) -> None:
             replica.is_asking = False
-            if not self.broker.is_alive or self.replicas.get(replica.place) is not replica:
+            if not self.is_alive or self.replicas.get(replica.place) is not replica:
                 return
             if replica.partition.leads or replica.followed.leader_epoch != epoch:
                 return
@@ -357,7 +379,7 @@ class IoWorker:
     def _count(self, led: Replica, leader_epoch: int, log: list[Record], said: bytes) -> None:
         """The progress has come from the network process."""
         partition, now = led.partition, self.cluster.now_ms
-        if not self.broker.is_alive or not partition.leads or led.log.replicas is None:
+        if not self.is_alive or not partition.leads or led.log.replicas is None:
             return
         if self.replicas.get(led.place) is not led:
             return
@@ -426,28 +448,59 @@ class Controllers:
 class ReplicatedBroker(Broker):
     """A broker with an io worker."""
 
-    def __init__(self, cluster: ReplicatedCluster, number: int) -> None:
+    found: Any
+
+    def __init__(
+        self, cluster: ReplicatedCluster, number: int, last: ReplicatedBroker | None = None
+    ) -> None:
         self.replicated = cluster
-        self._last_told_ms = 0
-        super().__init__(cluster, number)
+        self._last_told_ms = 0 if last is None else last._last_told_ms
+        super().__init__(cluster, number, last)
         self.isr_changes = IsrChanges(
-            number, self.hosting.replicas, Controllers(self), cluster.sleep
+            number, self.hosting, Controllers(self), self.sleep, self.journal
         )
+        if self.found is not None:
+            self.isr_changes.ask_again(self.found.asked.values())
+        if last is not None:
+            self.io = last.io
+            self.io.on_restart(self)
+        else:
+            self.io = IoWorker(self)
+
+    def restart_io_worker(self) -> None:
+        """It gets everything once there is an image."""
+        for replica in self.io.replicas.values():
+            replica.log.replicas = None
         self.io = IoWorker(self)
+        self.io.in_sync.take_asked_before(self.isr_changes.pending())
+        if self.is_told:
+            self._tell()
+
+    def told(self) -> None:
+        if not self.is_told:
+            super().told()
+            self._tell()
 
     def publish(self, changes: Changes = Changes()) -> Pending[dict[str, int]]:
         """The io worker hears of it later, in order."""
         super().publish(changes)
-        cluster, told = self.replicated, self._told()
+        return self._tell()
+
+    def _tell(self) -> Pending[dict[str, int]]:
+        cluster, told, io = self.replicated, self._told(), self.io
         outcome: Pending[dict[str, int]] = Pending()
         self._last_told_ms = max(self._last_told_ms, cluster.now_ms + cluster.delay_ms())
 
         def arrive() -> None:
+            if io.is_alive:
+                io.take(told)
             if self.is_alive:
-                self.io.take(told)
                 outcome.resolve({})
 
-        cluster.after(self._last_told_ms - cluster.now_ms, arrive)
+        if self.is_told:
+            cluster.after(self._last_told_ms - cluster.now_ms, arrive)
+        else:
+            outcome.resolve({})
         return outcome
 
     def _told(self) -> list[Told]:
@@ -487,8 +540,13 @@ class ReplicatedCluster(SimulatedCluster):
         self.written = 0
         super().__init__(seed, faults, responses_lost)
 
-    def start(self, number: int) -> Broker:
+    def start(self, number: int, last: Any = None) -> Broker:
         """Of what a disk has, the high watermark is older than the rest."""
+        if last is not None:
+            broker = ReplicatedBroker(self, number, last)
+            if self.random.random() < 0.3:
+                broker.restart_io_worker()
+            return broker
         for (where, _), log in self.disks.items():
             if where == number:
                 log.high_watermark = self.random.randint(0, log.high_watermark)
@@ -518,6 +576,8 @@ class ReplicatedCluster(SimulatedCluster):
     def note_leader(self, replica: Replica, number: int) -> None:
         log = replica.log
         for offset, record in self.acknowledged.get(replica.id, {}).items():
+            if record[0] > replica.partition.leader_epoch:
+                continue  # it leads in an earlier epoch still, as its io worker was restarted
             assert log.entries[offset : offset + 1] == [record], (
                 f"I1: {record} at {offset} was acknowledged; broker {number} leads "
                 f"{log.name} in epoch {replica.partition.leader_epoch} without it"

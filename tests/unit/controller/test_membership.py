@@ -127,6 +127,19 @@ def test_registration_of_a_resumed_session_is_replaced_in_a_cluster() -> None:
     assert ensemble.tree.get(paths.broker(0)).stat.owner_session == store.session_id
 
 
+def test_registration_is_continued_by_a_process_that_knows_what_the_last_one_was_told() -> None:
+    ensemble = cluster()
+    store = ensemble.connect()
+    mine = me(0)._replace(cluster_id="c")
+    before = finish(ensemble, register(SettledStore(store), mine, store.session_id, 5))
+    heir = mine._replace(resumes=before.epoch, rack="r2")
+    assert finish(ensemble, register(SettledStore(store), heir, store.session_id, 6)) == before
+    assert b'"rack":"r2"' in ensemble.tree.get(paths.broker(0)).data
+    of_another = mine._replace(resumes=before.epoch - 1)
+    again = finish(ensemble, register(SettledStore(store), of_another, store.session_id, 7))
+    assert again.epoch > before.epoch
+
+
 def test_next_controller_has_the_next_epoch_and_fences_the_one_before() -> None:
     ensemble = cluster()
     stores = [ensemble.connect() for _ in range(2)]

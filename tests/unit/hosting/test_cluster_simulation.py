@@ -45,9 +45,15 @@ NAMES = ["a", "b", "c"]
 def befall(cluster: SimulatedCluster) -> None:
     """One random event for one broker."""
     number = cluster.random.randrange(len(cluster.brokers))
-    kind = cluster.random.choice(("crash", "expire", "lose", "lose long"))
+    kinds = "crash", "process", "process", "process without journal", "expire", "lose", "lose long"
+    kind = cluster.random.choice(kinds)
     if kind == "crash":
         cluster.restart(number)
+    elif kind == "process":
+        cluster.restart_process(number)
+    elif kind == "process without journal":
+        cluster.brokers[number].file.remove()
+        cluster.restart_process(number)
     elif kind == "expire":
         cluster.brokers[number].store.expire()
     else:
@@ -83,7 +89,7 @@ def want(cluster: SimulatedCluster) -> None:
         case "enlarge":
             more = TopicToEnlarge(name, cluster.random.randint(2, 5))
             work = broker.topics.create_partitions(CLIENT, CreatePartitions([more]))
-        case "delete":
+        case "delete" if not waits_for_nobody(cluster, name):
             work = broker.topics.delete_topics(CLIENT, DeleteTopics([TopicToDelete(name)]))
         case "other":
             meddle(cluster, name)
@@ -99,6 +105,11 @@ def want(cluster: SimulatedCluster) -> None:
         case _:
             work = elect(broker, name)
     ignore_rejected(broker, work)
+
+
+def waits_for_nobody(cluster: SimulatedCluster, name: str) -> bool:
+    """The topic may have a replica on a broker that there never was, and its deletion waits."""
+    return name == NAMES[0] and name in cluster.moved
 
 
 def meddle(cluster: SimulatedCluster, name: str) -> None:
@@ -117,6 +128,8 @@ def meddle(cluster: SimulatedCluster, name: str) -> None:
                 Operation("create", paths.CONFIG_CHANGE, notice, sequential=True),
             ]
         case "mark" if cluster.tree.exists(paths.delete_topic(name)) is None:
+            if waits_for_nobody(cluster, name):
+                return
             operations = [Operation("create", paths.delete_topic(name))]
         case "state" if cluster.tree.exists(paths.partition_state(name, 0)) is not None:
             # An older leader changes the ISR, not the leader.
@@ -159,7 +172,8 @@ async def move(cluster: SimulatedCluster, broker: Broker, name: str) -> None:
     wanted = {(name, number): cluster.random.choice(targets) for number in range(2)}
     if cluster.random.random() < 0.3:
         if cluster.tree.exists(paths.REASSIGN_PARTITIONS) is None:
-            data = paths.encode_reassignment({key: b or [0, 9] for key, b in wanted.items()})
+            nobody = [0, 9] if name == NAMES[0] else [0, 2]
+            data = paths.encode_reassignment({key: b or nobody for key, b in wanted.items()})
             cluster.apply([Operation("create", paths.REASSIGN_PARTITIONS, data)], session_id=1)
         return
     await broker.duties.reassigning.alter(wanted)
@@ -179,7 +193,7 @@ async def write_isr(cluster: SimulatedCluster) -> None:
         (answer,) = await isr.alter_isr([one])
         if answer.state is not None:
             cluster.note_written(leader, one.key, answer.state.partition_epoch)
-            leader.hosting.replicas.change_isr(one.key, answer.state)
+            leader.hosting.change_isr({one.key: answer.state})
     await cluster.sleep(cluster.random.randint(0, 7_500))
     if changed:
         await persistence.report_isr_changes(store, changed)
@@ -205,6 +219,8 @@ def is_settled(cluster: SimulatedCluster) -> bool:
     topics = stored(cluster)
     marked = cluster.tree.children(paths.DELETE_TOPICS)
     if cluster.in_office() is None or topics.keys() & set(marked):
+        return False
+    if not all(broker.is_told for broker in cluster.brokers):
         return False
     configs = stored_configs(cluster, topics)
     return all(
@@ -254,7 +270,10 @@ def hosts_all(cluster: SimulatedCluster, broker: Broker, topics: dict[str, Store
     # A controller that dies after it has removed a replica, before its broker knows, leaves it.
     left = {key for key in hosted.keys() - assigned.keys() if key[0] in cluster.moved}
     hosted = {key: told for key, told in hosted.items() if key not in left}
-    return hosted == assigned and broker.slots.used_count == len(hosted) + len(left)
+    # Its slot stays if the broker has registered anew meanwhile.
+    slots = {(name, n) for name, numbers in broker.slots.topics().items() for n in numbers}
+    extra = {key for key in slots - hosted.keys() - left if key[0] not in cluster.moved}
+    return hosted == assigned and hosted.keys() <= slots and not extra
 
 
 def simulate(seed: int) -> SimulatedCluster:
@@ -276,3 +295,42 @@ def test_brokers_agree_whatever_befalls_them(first: int) -> None:
         print(f"seed {seed}")
         leaders += len(simulate(seed).leaders)
     assert leaders > SEEDS_AT_ONCE, "nothing happened"
+
+
+def test_restarted_controller_process_costs_no_election() -> None:
+    """It goes on with its session, its registration and what it was told, whatever is under way."""
+    for seed in range(20):
+        cluster = SimulatedCluster(seed, Faults(), responses_lost=0.0)
+        cluster.run_until(lambda cluster=cluster: cluster.in_office() is not None)
+        office = cluster.in_office()
+        assert office is not None and office.topics is not None
+        topics = CreateTopics([TopicToCreate(name, 3, 2) for name in NAMES])
+        ignore_rejected(office, office.topics.create_topics(CLIENT, topics))
+        cluster.run_until(lambda cluster=cluster: is_settled(cluster) and bool(stored(cluster)))
+        before = states(cluster)
+        for number in range(3):
+            if number != office.number:
+                more = CreatePartitions([TopicToEnlarge(NAMES[number], 5)])
+                ignore_rejected(office, office.topics.create_partitions(CLIENT, more))
+                waited = cluster.sleep(cluster.random.randint(0, 60))
+                cluster.run_until(lambda waited=waited: waited.done)
+                cluster.restart_process(number)
+        cluster.run_until(lambda cluster=cluster: is_settled(cluster) and enlarged(cluster) == 2)
+
+        after = states(cluster)
+        assert {key: after[key] for key in before} == before
+        assert all(epoch == 0 for _, epoch, _ in after.values())
+        assert cluster.failures() == []
+
+
+def states(cluster: SimulatedCluster) -> dict[PartitionKey, tuple[int, int, int]]:
+    """Leader, leader epoch and partition epoch of each."""
+    return {
+        (name, number): (one.leader, one.leader_epoch, one.partition_epoch)
+        for name, topic in stored(cluster).items()
+        for number, one in enumerate(topic.partitions())
+    }
+
+
+def enlarged(cluster: SimulatedCluster) -> int:
+    return sum(len(list(topic.partitions())) == 5 for topic in stored(cluster).values())

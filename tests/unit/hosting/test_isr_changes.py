@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -37,11 +37,20 @@ class Bench:
         self.asked: list[tuple[list[WantedIsr], Pending[list[IsrResult]]]] = []
         self.read: list[tuple[list[PartitionKey], Pending[list[IsrState | None]]]] = []
         self.sleeping: list[tuple[int, Pending[None]]] = []
-        self.desk = IsrChanges(ME, self.replicas, self, self.sleep)
+        self.noted: list[Any] = []
+        self.desk = IsrChanges(ME, self, self, self.sleep, self)
         partitions = [
             LedPartition("t", number, 1, ME, 4, [1, 2, 3], 7, [1, 2, 3]) for number in (0, 1)
         ]
         self.replicas.take(LeaderAndIsr(Sender(1, 1), partitions, {}))
+
+    def change_isr(self, states: Mapping[PartitionKey, IsrState | None]) -> None:
+        for key, state in states.items():
+            if state is not None:
+                self.replicas.change_isr(key, state)
+
+    def note(self, *, asked: Sequence[WantedIsr]) -> None:
+        self.noted += asked
 
     def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrResult]]:
         self.asked.append((list(wanted), Pending()))
@@ -87,6 +96,29 @@ def test_changes_asked_for_together_are_one_request() -> None:
     assert changes == [wanted([1, 2]), wanted([1, 3], 1)]
     assert (first.value, second.value) == (done([1, 2]), done([1, 3]))
     assert bench.sleeping == []  # nothing is left to do
+
+
+def test_change_is_noted_before_it_is_sent_and_once() -> None:
+    """The next incarnation of the process asks again for what the controller may have done."""
+    bench = Bench()
+    bench.desk.ask(wanted([1, 2]))
+    assert bench.noted == []
+    bench.wake()
+    assert bench.noted == [wanted([1, 2])] and len(bench.asked) == 1
+    bench.asked[0][1].resolve(error=WireError(ErrorCode.NOT_CONTROLLER, "not here"))
+    bench.wake(), bench.wake()
+    assert bench.noted == [wanted([1, 2])] and len(bench.asked) == 2
+
+
+def test_change_of_the_last_process_is_asked_for_again_and_its_leader_joins_in() -> None:
+    bench = Bench()
+    bench.desk.ask_again([wanted([1, 2])])
+    assert bench.desk.pending() == [wanted([1, 2])]
+    outcome = bench.desk.ask(wanted([1, 2]))
+    bench.wake()
+    bench.asked[0][1].resolve([done([1, 2])])
+    assert outcome.value == done([1, 2])
+    assert bench.held() == ([1, 2], 8) and bench.desk.pending() == []
 
 
 def test_second_request_waits_for_the_response_to_the_first() -> None:

@@ -117,7 +117,7 @@ def test_torn_last_line_is_cut(tmp_path):
     path = tmp_path / JOURNAL_NAME
     path.write_bytes(path.read_bytes()[:-5])
     assignments = SlotAssignments(str(tmp_path), 10, 1)
-    assert assignments.topics() == ["a"]
+    assert list(assignments.topics()) == ["a"]
     assert assignments.assign("a", [0]) == kept
     assert assignments.assign("c", [0]) == {0: (1, 1)}
     assignments.close()
