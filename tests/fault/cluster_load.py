@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -13,6 +13,8 @@ from fault.wire_client import WireClient
 
 from kbroker.record.batch import Record
 from kbroker.testing import Cluster, wait_until
+
+T = TypeVar("T")
 
 QUIET = {"log_level": 0, "socket.timeout.ms": 5_000}
 
@@ -73,29 +75,32 @@ def wait_until_in_sync(cluster: Cluster, replicas: int, timeout: float = 60) -> 
     wait_until(lambda: _quietly(all_in_sync), timeout, f"{replicas} replicas in sync")
 
 
-def _quietly(condition: Any) -> bool:
+def _quietly(condition: Callable[[], T]) -> T:
     """A client that gets no metadata has not seen anything yet."""
     try:
-        return bool(condition())
+        return condition()
     except KafkaException as error:
         raise AssertionError(str(error)) from error
 
 
 def read_leaders(cluster: Cluster) -> dict[tuple[str, int], list[Record]]:
     """All records of the topic, each partition from its leader."""
-    log = {}
-    for partition, found in metadata(cluster).items():
-        leader = cluster.brokers[found.leader]
 
-        def read(leader: Any = leader, partition: int = partition) -> tuple[list[Record]]:
-            try:
-                with WireClient((leader.host, leader.port)) as client:
-                    return (client.read_all(TOPIC, partition),)
-            except OSError as error:
-                raise AssertionError(str(error)) from error
+    def read(partition: int) -> tuple[list[Record]]:
+        # Another broker may have become the leader since the last attempt.
+        leader = cluster.brokers[metadata(cluster)[partition].leader]
+        try:
+            with WireClient((leader.host, leader.port)) as client:
+                return (client.read_all(TOPIC, partition),)
+        except OSError as error:
+            raise AssertionError(str(error)) from error
 
-        log[TOPIC, partition] = wait_until(read, 30, f"{TOPIC}-{partition} is read")[0]
-    return log
+    def records(partition: int) -> list[Record]:
+        # An attempt alone waits as long as PATIENCE_S for a log that is not open.
+        what = f"{TOPIC}-{partition} is read"
+        return wait_until(lambda: _quietly(lambda: read(partition)), 100, what)[0]
+
+    return {(TOPIC, partition): records(partition) for partition in metadata(cluster)}
 
 
 def segments(cluster: Cluster, partition: int) -> list[bytes]:

@@ -37,6 +37,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def topic(cluster: Cluster) -> str:
     name = next(TOPICS)
+    cluster.wait_ready()  # the test before may have killed the controller
     with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
         settings = {"min.insync.replicas": "2"}
         admin.create_topics([NewTopic(name, PARTITIONS, 3, topic_configs=settings)])
