@@ -117,6 +117,17 @@ UNDER_REPLICATED = _row(
     GAUGE,
     "Partitions that are led here and have replicas that are not in sync.",
 )
+TAIL_REPAIRS_WAITING = _row(
+    "kbroker_tail_repairs_waiting",
+    GAUGE,
+    "Partitions that are not led yet after a power failure, until other replicas have been asked "
+    "for the records that may be lost here.",
+)
+TAIL_REPAIRS_INCOMPLETE = _row(
+    "kbroker_tail_repairs_incomplete_total",
+    COUNTER,
+    "Partitions led after a power failure although some replica could not be asked for records.",
+)
 ISR_SHRINKS = _row(
     "kbroker_isr_shrinks_total", COUNTER, "Changes that removed replicas from an ISR led here."
 )

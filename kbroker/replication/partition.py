@@ -28,6 +28,7 @@ class Role(IntEnum):
     NONE = partition_table.NO_ROLE
     LEADER = partition_table.LEADER
     FOLLOWER = partition_table.FOLLOWER
+    REPAIRING = partition_table.REPAIRING
 
 
 class Change(NamedTuple):
@@ -46,11 +47,15 @@ class Change(NamedTuple):
 class Partition:
     """One partition's replica on broker ``broker_id``.
 
-    min_in_sync: min.insync.replicas, which the owner keeps up to date.
+    min_in_sync: min.insync.replicas, which the owner keeps up to date. is_suspect: the log may have
+    lost its newest records in a power failure. Then the replica does not lead before it has asked
+    the others for them: its role is REPAIRING until ``lead_repaired``. INVARIANT: a replica that
+    leads is not suspect.
     """
 
     __slots__ = (
         "_broker_id",
+        "is_suspect",
         "isr",
         "leader",
         "leader_epoch",
@@ -64,6 +69,7 @@ class Partition:
     def __init__(self, broker_id: int, min_in_sync: int = 1) -> None:
         self._broker_id = broker_id
         self.min_in_sync = min_in_sync
+        self.is_suspect = False
         self.role = Role.NONE
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
@@ -116,7 +122,8 @@ class Partition:
         wanted = self.wanted_isr
         self.replicas = tuple(told.replicas)
         if told.leader == self._broker_id:
-            self._become(Role.LEADER, told)
+            self.is_suspect = self.is_suspect and len(told.replicas) > 1
+            self._become(Role.REPAIRING if self.is_suspect else Role.LEADER, told)
         elif self._broker_id in told.replicas:
             self._become(Role.FOLLOWER, told)
         else:
@@ -139,6 +146,14 @@ class Partition:
         self.partition_epoch = told.partition_epoch
         self.isr = tuple(told.isr)
         self.wanted_isr = None
+
+    def lead_repaired(self) -> Change | None:
+        """Lead, with what the other replicas had; None if the role is another by now."""
+        if self.role is not Role.REPAIRING:
+            return None
+        self.role = Role.LEADER
+        self.is_suspect = False
+        return Change(began=True, gained=True, lost=False)
 
     def resign(self) -> Change | None:
         """The partition is no longer in the metadata: its log is kept but not served until the

@@ -43,6 +43,10 @@ CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 LOCK_NAME = ".lock"
 # kbroker's own: the data directories of the last start, if there were several.
 LOG_DIRS_NAME = "kbroker-log-dirs.txt"
+# kbroker's own, in a cluster: the boot id of the last start; partitions that a power failure may
+# have cut short.
+BOOT_ID_NAME = "kbroker-boot-id"
+SUSPECT_PARTITIONS = "kbroker-suspect-partitions"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"

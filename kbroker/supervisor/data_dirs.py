@@ -19,6 +19,7 @@ from kbroker.clock import CLOCK_JUMP_MS, CONFIRMED_MS, ClockGuard, SystemClock
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.properties import PropertiesError, read_properties
+from kbroker.storage.dirs import boots
 from kbroker.storage.dirs.log_dir import CHECKPOINTS, scan_partitions
 from kbroker.storage.files import make_directories, replace_file, sync_directory
 from kbroker.storage.formats import (
@@ -68,7 +69,11 @@ class DataDirs:
         self.broker_id, self.cluster_id = self._identity(metas, config)
         self._metas = metas
         self._configured = config.log_dirs
+        # A broker without a cluster has no other replica to ask.
+        self._notes_boots = config.uses_zookeeper
         self.clean_start: dict[str, bool] = {}
+        # Directories whose logs may have lost their tails in a power failure.
+        self.suspect: list[str] = []
 
     @classmethod
     def open(cls, config: BrokerConfig, missing_begin_empty: bool = False) -> DataDirs:
@@ -103,6 +108,12 @@ class DataDirs:
         self.clean_start = {
             path: _take_clean_marker(path) or not scan_partitions(path) for path in self.paths
         }
+        if self._notes_boots:
+            self.suspect = [
+                path
+                for path, clean in self.clean_start.items()
+                if boots.note_start(path, was_clean=clean)
+            ]
 
     @staticmethod
     def _lock_all(config: BrokerConfig, lock_fds: list[int]) -> list[str]:

@@ -234,6 +234,12 @@ def launch(
             logger.info(
                 "data directory %s%s", path, "" if clean else " (recovered before it serves)"
             )
+        for path in broker.data_dirs.suspect:
+            logger.warning(
+                "data directory %s was in use when the machine stopped: logs may lack their newest "
+                "records, which are copied from other replicas before this broker leads",
+                path,
+            )
         logger.info("durability: %s", durability(config))
         place = f"ZooKeeper {config['zookeeper.connect']}" if config.uses_zookeeper else "embedded"
         logger.info("metadata store: %s", place)

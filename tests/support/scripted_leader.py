@@ -134,7 +134,9 @@ class ScriptedLeader(FakeBroker):
             while True:
                 rows = self._rows(request, wanted)
                 left = until - time.monotonic()
-                if left <= 0 or any(row.records or row.error_code for _, row in rows):
+                if left <= 0 or any(
+                    row.records or row.error_code or row.diverging_epoch for _, row in rows
+                ):
                     break
                 if session and any(self._is_news(key, row) for key, row in rows):
                     break
@@ -166,6 +168,8 @@ class ScriptedLeader(FakeBroker):
             self.sessions[session] = _named(request)
             self.epochs_of_sessions[session] = 1
             return 0, session
+        if request.session_epoch == -1:
+            return 0, 0
         if request.session_id not in self.sessions:
             return SESSION_NOT_FOUND, 0
         if self.epochs_of_sessions[request.session_id] != request.session_epoch:
@@ -188,6 +192,8 @@ class ScriptedLeader(FakeBroker):
                 row.log_start_offset = log.start
                 if not log.start <= asked.fetch_offset <= log.end:
                     row.error_code = OUT_OF_RANGE
+                elif diverging := _diverging(log, asked):
+                    row.diverging_epoch = diverging
                 elif left > 0:
                     size_max = min(left, asked.partition_max_bytes)
                     row.records = log.data(asked.fetch_offset, size_max) or None
@@ -244,6 +250,16 @@ def _error(log: LedLog | None, current_leader_epoch: int) -> int:
     if current_leader_epoch not in (-1, log.epoch):
         return FENCED if current_leader_epoch < log.epoch else UNKNOWN_EPOCH
     return 0
+
+
+def _diverging(log: LedLog, asked: Any) -> Any:
+    """Where the logs part, if the fetch names its last epoch (version 12)."""
+    if asked.last_fetched_epoch < 0:
+        return None
+    epoch, end = log.epoch_end(asked.last_fetched_epoch)
+    if epoch == asked.last_fetched_epoch and end >= asked.fetch_offset:
+        return None
+    return FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
 
 
 def _named(request: Any) -> dict[Key, Any]:

@@ -12,6 +12,7 @@ CLOSED: int
 NO_ROLE: int
 LEADER: int
 FOLLOWER: int
+REPAIRING: int
 STATE_NAMES: dict[int, str]
 
 # offset, segment base offset, position

@@ -45,6 +45,11 @@ KBROKER_S_OWN = (
         doc="How long a request may take to arrive completely."),
     Key("connection.write.timeout.ms", INT, 60_000, MEDIUM, low=1,
         doc="A client that reads nothing of a pending response for this long is disconnected."),
+    Key("kbroker.tail.repair.wait.ms", INT, 10_000, MEDIUM, low=0,
+        doc=
+            "After a power failure, a broker that is elected asks the other replicas of a "
+            "partition for records that it has lost before it leads. How long it waits for "
+            "replicas that do not answer; then it leads with what it has, as Kafka does at once."),
     Key("partition.table.slots", INT, 16_384, LOW, low=1, high=1048576,
         doc=
             "Maximum number of replicas on this broker. Each has a fixed slot in shared memory, "

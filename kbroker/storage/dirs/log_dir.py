@@ -43,6 +43,7 @@ from kbroker.storage.formats import (
     QUARANTINE_MARKER,
     RECOVERY_POINT_CHECKPOINT,
     STRAY_DIR_SUFFIX,
+    SUSPECT_PARTITIONS,
     aside_dir_name,
     base_offset_of,
     parse_future_dir,
@@ -129,6 +130,7 @@ class LogDir:
         "index",
         "keeps_topic_ids",
         "path",
+        "suspects",
     )
 
     def __init__(self, index: int, path: str, *, keeps_topic_ids: bool = True) -> None:
@@ -148,6 +150,8 @@ class LogDir:
         self._recovery_points: dict[TopicPartition, Offset] | None = None
         self._start_offsets: dict[TopicPartition, Offset] = {}
         self._gaps_known: frozenset[TopicPartition] = frozenset()
+        # Partitions that may have lost records in a power failure, as of the start.
+        self.suspects: frozenset[TopicPartition] = frozenset()
         # None until it is needed, which it never is if this broker has the only replica.
         self._high_watermarks: dict[TopicPartition, Offset] | None = None
         # Partitions that were removed: no checkpoint of this worker in progress may restore their
@@ -163,6 +167,8 @@ class LogDir:
             self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
             self._start_offsets = self._read(LOG_START_CHECKPOINT) or {}
             self._gaps_known = frozenset(self._read(CLEANER_CHECKPOINT) or ())
+            suspects = self._read(SUSPECT_PARTITIONS)
+            self.suspects = frozenset(scan_partitions(path) if suspects is None else suspects)
         except OSError as error:
             self.error = error
 
@@ -432,6 +438,12 @@ class LogDir:
         Raises OSError.
         """
         self._checkpoint(name).merge(values, skipped=self._dead)
+
+    def drop_suspects(self, keys: Collection[TopicPartition]) -> None:
+        """These partitions are suspect no longer. Touches files only, may run in another thread.
+        Raises OSError.
+        """
+        self._checkpoint(SUSPECT_PARTITIONS).merge({}, keys)
 
     def no_checkpoint_is_under_way(self) -> None:
         """Whether no checkpoint in progress has lines of replicas deleted until now."""

@@ -126,6 +126,24 @@ class LogSegments(Sequence[Segment]):
             os.close(fd)
         return segment, position, offset if found is None else min(offset, found.base_offset)
 
+    def last_batch(self) -> tuple[Offset, bytes]:
+        """The base offset and the bytes of the last batch; the log end and none if the log is
+        empty. Raises OSError.
+        """
+        end = self._appender.next_offset
+        if end == self._all[0].base_offset:
+            return end, b""
+        segment, position = self.locate(Offset(end - 1))
+        size = self._appender.position if segment is self.active else segment.size
+        fd = segment.open_log()
+        try:
+            found = find_batch(fd, position, size, offset=end - 1)
+            if found is None:
+                return end, b""
+            return Offset(found.base_offset), os.pread(fd, found.size, found.position)
+        finally:
+            os.close(fd)
+
     def start_position(self, segment: Segment, offset: int) -> int:
         """A position in ``segment`` at or before the batch that ends at or after ``offset``."""
         if segment is self._all[-1]:

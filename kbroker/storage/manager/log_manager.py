@@ -23,6 +23,7 @@ from kbroker.storage.dirs.deletions import DelayedDeletions
 from kbroker.storage.dirs.log_dir import CHECKPOINTS, LogDir, scan_deleted
 from kbroker.storage.dirs.log_dirs import FAILED_ELSEWHERE, LogDirs
 from kbroker.storage.dirs.placement import Placement
+from kbroker.storage.dirs.suspects import Suspects
 from kbroker.storage.files import blames_disk, disk_bytes, is_of_partition
 from kbroker.storage.formats import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kbroker.storage.log.partition_log import PartitionLog
@@ -78,6 +79,7 @@ class LogManager:
         self.clock = clock
         self._background = background or BackgroundDisk()
         self.dirs = LogDirs(log_dirs, failed_flags, keeps_topic_ids=keeps_topic_ids)
+        self.suspects = Suspects(self.dirs, self._background)
         self._open = OpenLogs(table)
         self.shortages = Shortages(clock.monotonic_ms)
         self.placement = Placement(
@@ -182,6 +184,7 @@ class LogManager:
             self.shortages.forget(slot)
             log = self._open.free(slot)
             if log is not None:
+                self.suspects.prove(log.key)
                 self.moves.cancel(slot)
                 gone.setdefault(log.log_dir, []).append(log)
         for path, logs in gone.items():
@@ -279,6 +282,7 @@ class LogManager:
         self._sweep.begin_if_due(self._schedule, self.config)
         self._changed_slots += self._sweep.do_slice(self.config)
         self._checkpoint_due(monotonic)
+        self.suspects.write_due()
         return self._take_changed()
 
     def turn(self) -> list[int]:
@@ -342,6 +346,7 @@ class LogManager:
             for log_dir, failure in self._checkpoints.write_now():
                 log_dir.error = failure
                 logger.error("cannot write the checkpoints of %s: %s", log_dir.path, failure)
+            self.suspects.write_now()
         self._open.forget_all()
         self.dirs.close()
         return clean and self.dirs.all_online

@@ -298,6 +298,14 @@ class Followers:
         """The state of a partition that is followed."""
         return self._followers[slot].machine
 
+    def has_caught_up(self, slot: int) -> bool:
+        """Whether a partition has everything that its leader says is committed."""
+        follower = self._followers.get(slot)
+        fetched = None if follower is None else follower.fetched
+        if follower is None or fetched is None or fetched.told_high_watermark < 0:
+            return False
+        return follower.log.log_end_offset >= fetched.told_high_watermark
+
     # -- counts --
 
     @property

@@ -20,7 +20,7 @@ from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, StorageError
 from kbroker.ipc.pending import Pending, TooLate, within
-from kbroker.replication.partition import Change, Partition
+from kbroker.replication.partition import Change, Partition, Role
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.manager.recovery_threads import OpenRequest
 from kbroker.workers.descriptor_limit import DescriptorLimit
@@ -112,6 +112,31 @@ class HostedPartitions:
     def led_log(self, slot: int) -> PartitionLog | None:
         """The log of a partition, if it is open and led here."""
         return self._logs.log(slot) if self.leads(slot) else None
+
+    def lead_repaired(self, slot: int) -> ImageChanges:
+        """A repaired log is led from now on; its topic, as if changed."""
+        replica = self._replicas.get(slot)
+        change = None if replica is None else replica.partition.lead_repaired()
+        if replica is None or change is None:
+            return ImageChanges({})
+        self._logs.suspects.prove(replica.key)
+        self._take_effect(slot, replica, change)
+        topic = self._process.image.topics.get(replica.key[0])
+        return ImageChanges({} if topic is None else {topic.name: TopicChange(topic, topic)})
+
+    def suspect_followers(self) -> list[int]:
+        """Slots of partitions that follow, and may have lost records in a power failure."""
+        return [
+            slot
+            for slot, replica in self._replicas.items()
+            if replica.partition.is_suspect and replica.partition.role is Role.FOLLOWER
+        ]
+
+    def has_caught_up(self, slot: int) -> None:
+        """A follower has all that its leader knows to be committed."""
+        replica = self._replicas[slot]
+        replica.partition.is_suspect = False
+        self._logs.suspects.prove(replica.key)
 
     def _owned(self, topic: TopicImage) -> list[PartitionImage]:
         return [image for number, image in enumerate(topic.partitions) if self.owns(topic, number)]
@@ -310,6 +335,8 @@ class HostedPartitions:
         if replica is None or replica.slot_incarnation != image.slot_incarnation:
             key = topic.name, number
             replica = Replica(key, image.slot_incarnation, Partition(self._broker_id))
+            is_new = (topic.topic_id, number) in self._new
+            replica.partition.is_suspect = key in self._logs.suspects and not is_new
             self._replicas[image.slot] = replica
         partition = replica.partition
         partition.min_in_sync = config["min.insync.replicas"]

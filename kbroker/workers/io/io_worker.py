@@ -41,6 +41,8 @@ from kbroker.metrics.catalog import (
     PRODUCE_BYTES,
     PRODUCE_FAILURES,
     SEGMENTS_DAMAGED,
+    TAIL_REPAIRS_INCOMPLETE,
+    TAIL_REPAIRS_WAITING,
     UNDER_REPLICATED,
     Metric,
 )
@@ -59,6 +61,7 @@ from kbroker.workers.io.log_cleaning import LogCleaningService
 from kbroker.workers.io.log_dir_calls import LogDirCalls
 from kbroker.workers.io.log_moving import LogMovingService, placement_lock
 from kbroker.workers.io.partition_calls import PartitionCalls
+from kbroker.workers.io.tail_repairs import TailRepairs
 from kbroker.workers.io.transaction_log import TransactionLog
 
 logger = logging.getLogger(__name__)
@@ -135,6 +138,7 @@ class IoWorker(Worker):
             SessionTimes(context.follower_sessions),
             broker_id=context.broker_id,
         )
+        self.tail_repairs = TailRepairs(self, self.loop, broker_id=context.broker_id)
         self.coordinators = Coordinators(self, self.logs, self.loop, lanes)
         self.transaction_log = TransactionLog(
             self, self.logs, self.loop, verify=self.coordinators.verify
@@ -204,7 +208,14 @@ class IoWorker(Worker):
     def role_changed(self, slot: int, partition: Partition, log: PartitionLog | None) -> None:
         """Follow the partition's new leader, or track the followers of a partition led here."""
         self.followers.take_role(slot, partition, log)
+        self.tail_repairs.take_role(slot, partition, log)
         self.in_sync.take_role(slot, partition, log)
+
+    def lead_repaired(self, slot: int) -> None:
+        """The log of a partition has what the other replicas have: lead it, and open its
+        coordinator.
+        """
+        self.coordinators.on_image(self.hosted.lead_repaired(slot))
 
     async def open_again(self, slots: Collection[int]) -> None:
         """Open logs for which there were no descriptors before."""
@@ -298,6 +309,8 @@ class IoWorker(Worker):
             (FOLLOWED_BYTES, lambda: self.followers.bytes_total),
             (UNDER_REPLICATED, lambda: self.in_sync.under_replicated),
             (ISR_SHRINKS, lambda: self.in_sync.shrinks),
+            (TAIL_REPAIRS_WAITING, lambda: self.tail_repairs.waiting),
+            (TAIL_REPAIRS_INCOMPLETE, lambda: self.tail_repairs.incomplete),
             (ISR_EXPANDS, lambda: self.in_sync.expands),
             (SEGMENTS_DAMAGED, lambda: self.logs.check.damaged_count),
             (LOG_DIRS_OFFLINE, lambda: len(self.logs.dirs.failures())),
@@ -335,6 +348,7 @@ class IoWorker(Worker):
         for gone in slots:
             self.coordinators.close(gone)
             self.followers.stop(gone)
+            self.tail_repairs.stop(gone)
             self.in_sync.stop(gone)
             self.loop.remove(gone, ErrorCode.KAFKA_STORAGE_ERROR)
             self.loop.wake(gone)
@@ -353,10 +367,20 @@ class IoWorker(Worker):
         self.transaction_log.tick()
         self.coordinators.tick(now)
         self.in_sync.tick(now)
+        self.tail_repairs.tick(now)
+        self.prove_followers()
+
+    def prove_followers(self) -> None:
+        """A follower that has caught up has lost nothing in a power failure any more."""
+        if self.logs.suspects:
+            for slot in self.hosted.suspect_followers():
+                if self.followers.has_caught_up(slot):
+                    self.hosted.has_caught_up(slot)
 
     def shutdown(self) -> None:
         self.followers.close()
         self.coordinators.close_links()
+        self.tail_repairs.close()
         self.wait(0)
         self.end_turn()
         self.logs.close(clean=True)  # reports failed directories to the supervisor

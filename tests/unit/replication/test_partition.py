@@ -35,6 +35,7 @@ def test_roles_have_the_numbers_of_the_slot() -> None:
         partition_table.NO_ROLE,
         partition_table.LEADER,
         partition_table.FOLLOWER,
+        partition_table.REPAIRING,
     ]
 
 
@@ -153,3 +154,49 @@ def test_partition_that_the_metadata_forgets_is_led_no_more(partition: Partition
     assert partition.resign() == Change(began=False, gained=False, lost=True)
     assert partition.resign() is None
     assert partition.take(told(ME, 3)) == Change(began=True, gained=True, lost=False)
+
+
+# -- after a power failure --
+
+
+def test_suspect_replica_leads_once_it_is_repaired(partition: Partition) -> None:
+    partition.is_suspect = True
+
+    assert partition.take(told(ME, 4)) == NOTHING
+    assert (partition.role, partition.leads, partition.is_alone) == (Role.REPAIRING, False, False)
+
+    assert partition.lead_repaired() == Change(began=True, gained=True, lost=False)
+    assert (partition.role, partition.leader_epoch) == (Role.LEADER, 4)
+    partition.take(told(ME, 5))
+    assert partition.role is Role.LEADER
+
+
+def test_suspect_replica_without_others_leads_at_once_and_is_suspect_no_more(
+    partition: Partition,
+) -> None:
+    """There is nobody to ask; and what it acknowledges from then on, no other replica has."""
+    partition.is_suspect = True
+
+    assert partition.take(told(replicas=[ME])) == Change(began=True, gained=True, lost=False)
+    partition.take(told(ME, 1, replicas=[ME, OTHER]))
+
+    assert partition.role is Role.LEADER
+
+
+def test_replica_that_another_leads_by_now_does_not_lead_when_it_is_repaired(
+    partition: Partition,
+) -> None:
+    partition.is_suspect = True
+    partition.take(told(ME, 4))
+
+    assert partition.take(told(OTHER, 5)) == NOTHING
+    assert partition.lead_repaired() is None
+    assert (partition.role, partition.is_suspect) == (Role.FOLLOWER, True)
+
+
+def test_later_epoch_of_a_replica_that_is_being_repaired_leaves_it_so(partition: Partition) -> None:
+    partition.is_suspect = True
+    partition.take(told(ME, 4))
+
+    assert partition.take(told(ME, 5)) == NOTHING
+    assert (partition.role, partition.leader_epoch) == (Role.REPAIRING, 5)

@@ -19,6 +19,8 @@ cdef class FetchedLog:
     cdef bint in_session
     cdef int64_t sent_offset
     cdef int64_t sent_start
+    # The leader's high watermark in its last answer; -1 before the first.
+    cdef readonly int64_t told_high_watermark
     # Where the log ended behind the last answers: one of these is where the high watermark comes to be, as a rule.
     cdef LogEnd ends[REMEMBERED_ENDS]
     cdef int newest

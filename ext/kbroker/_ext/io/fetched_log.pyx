@@ -13,7 +13,7 @@ cdef class FetchedLog:
         self.topic = topic.encode()
         self.partition = partition
         self.leader_epoch = leader_epoch
-        self.sent_offset = self.sent_start = -1
+        self.sent_offset = self.sent_start = self.told_high_watermark = -1
         memset(self.ends, 0xFF, sizeof(self.ends))
 
     cdef void note_end(self) noexcept:
@@ -30,6 +30,7 @@ cdef class FetchedLog:
         cdef LogAppender appender = self.appender
         cdef int64_t offset = min(told, appender.next_offset)
         cdef int i
+        self.told_high_watermark = told
         if offset <= appender.high_watermark.offset:
             return True
         if offset == appender.next_offset:

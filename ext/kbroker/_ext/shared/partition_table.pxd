@@ -16,6 +16,7 @@ cdef enum SlotRole:
     ROLE_NONE = 0        # it has a log, but the controller has not assigned a role yet
     ROLE_LEADER = 1
     ROLE_FOLLOWER = 2
+    ROLE_REPAIRING = 3   # about to lead, but its newest records may be on other replicas only: NOT_LEADER_OR_FOLLOWER
 
 
 cdef enum Waiters:

@@ -27,7 +27,7 @@ STATE_NAMES = {
     SLOT_FREE: "free", SLOT_ONLINE: "online", SLOT_OFFLINE: "offline", SLOT_LOADING: "loading", SLOT_CLOSED: "closed"
 }
 FREE, ONLINE, OFFLINE, LOADING, CLOSED = SLOT_FREE, SLOT_ONLINE, SLOT_OFFLINE, SLOT_LOADING, SLOT_CLOSED
-NO_ROLE, LEADER, FOLLOWER = ROLE_NONE, ROLE_LEADER, ROLE_FOLLOWER
+NO_ROLE, LEADER, FOLLOWER, REPAIRING = ROLE_NONE, ROLE_LEADER, ROLE_FOLLOWER, ROLE_REPAIRING
 
 # BOUND: how often a reader looks at a slot that is being written before it gives up for this turn. A writer holds a
 # slot for well under a microsecond, unless it was put off the processor inside (hence the yields) or killed there; the
