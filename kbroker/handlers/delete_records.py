@@ -1,17 +1,27 @@
-"""DeleteRecords (21): versions 0 to 2. Offset -1 is the high watermark."""
+"""DeleteRecords (21): versions 0 to 2. Offset -1 is the high watermark.
+
+Answered when the records are deleted on every live replica, or with REQUEST_TIMED_OUT when the
+request's time is up; the followers still delete them then. With one replica there is no wait.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.context import CALL_MARGIN_MS, RequestContext, partition_error
+from kbroker.handlers.context import CALL_MARGIN_MS, RequestContext, now_ms, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls
 from kbroker.handlers.support.requirements import each
-from kbroker.ipc.calls import DELETE_RECORDS, Deletion, LowWatermark
+from kbroker.ipc.calls import (
+    AWAIT_DELETION,
+    DELETE_RECORDS,
+    AwaitedDeletion,
+    Deletion,
+    LowWatermark,
+)
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -19,6 +29,13 @@ from kbroker.security.operations import AclOperation, Kind
 
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
+
+
+class Started(NamedTuple):
+    """A deletion that its owner was asked for."""
+
+    deletion: Deletion
+    call: Pending[LowWatermark]
 
 
 def fail(ctx: RequestContext, request: DeleteRecordsRequest, error: WireError) -> Any:
@@ -44,9 +61,11 @@ def fail(ctx: RequestContext, request: DeleteRecordsRequest, error: WireError) -
 async def handle_delete_records(
     ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """Advance the log start offsets in the owners; the calls run in parallel."""
-    timeout_ms = max(0, request.timeout_ms) + CALL_MARGIN_MS
-    owners = OwnerCalls(ctx, DELETE_RECORDS, timeout_ms)
+    """Advance the log start offsets in the owners, and wait for the followers to do the same; the
+    calls run in parallel.
+    """
+    until_ms = now_ms() + max(0, request.timeout_ms)
+    owners = OwnerCalls(ctx, DELETE_RECORDS, max(0, request.timeout_ms) + CALL_MARGIN_MS)
     deletable = ctx.allowed(
         AclOperation.DELETE, Kind.TOPIC, (topic.name for topic in request.topics)
     )
@@ -63,11 +82,15 @@ async def handle_delete_records(
     owners.send()
     response = DeleteRecordsResponse()
     entry = DeleteRecordsResponse.DeleteRecordsTopicResult
+    behind: list[tuple[Deletion, Any]] = []
     async for name, partitions in ctx.each(started):
         results = [
-            await partition_result(number, call) async for number, call in ctx.each(partitions)
+            await partition_result(number, deletion, behind)
+            async for number, deletion in ctx.each(partitions)
         ]
         response.topics.append(entry(name=name, partitions=results))
+    if behind:
+        await wait_for_followers(ctx, behind, until_ms)
     return response
 
 
@@ -77,7 +100,7 @@ def start(
     partition: Any,
     owners: OwnerCalls[Deletion, LowWatermark],
     deletable: Container[str],
-) -> Pending[LowWatermark] | WireError:
+) -> Started | WireError:
     """Start with one partition."""
     if topic not in deletable:
         return WireError(Kind.TOPIC.error)
@@ -90,7 +113,8 @@ def start(
             raise WireError(ErrorCode.OFFSET_OUT_OF_RANGE)
     except WireError as error:
         return error.bare()
-    return owners.ask(Deletion(image.slot, offset))
+    deletion = Deletion(image.slot, offset)
+    return Started(deletion, owners.ask(deletion))
 
 
 def check_topic(ctx: RequestContext, name: str) -> None:
@@ -102,17 +126,52 @@ def check_topic(ctx: RequestContext, name: str) -> None:
         raise WireError(ErrorCode.POLICY_VIOLATION)
 
 
-async def partition_result(number: int, call: Pending[LowWatermark] | WireError) -> Any:
-    """The response's entry of one partition."""
-    if isinstance(call, WireError):
-        return failed(number, call)
+async def partition_result(
+    number: int, started: Started | WireError, behind: list[tuple[Deletion, Any]]
+) -> Any:
+    """The response's entry of one partition; added to ``behind`` if followers are."""
+    if isinstance(started, WireError):
+        return failed(number, started)
     try:
-        result = await call
+        found = await started.call
     except WireError as error:
         return failed(number, error)
-    return DeleteRecordsResponse.DeleteRecordsPartitionResult(
-        partition_index=number, low_watermark=result.low_watermark
+    result = DeleteRecordsResponse.DeleteRecordsPartitionResult(
+        partition_index=number, low_watermark=found.low_watermark
     )
+    if found.low_watermark < started.deletion.offset:
+        # COMPAT: one that is not in time keeps the low watermark of before, as in Kafka.
+        result.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
+        behind.append((started.deletion, result))
+    return result
+
+
+async def wait_for_followers(
+    ctx: RequestContext, behind: list[tuple[Deletion, Any]], until_ms: int
+) -> None:
+    """Wait until every live replica has deleted the records, or the time is up."""
+    owners = OwnerCalls(ctx, AWAIT_DELETION, max(0, until_ms - now_ms()) + CALL_MARGIN_MS)
+    try:
+        with ctx.given_away():
+            calls = [
+                (result, owners.ask(AwaitedDeletion(slot, offset, until_ms)))
+                async for (slot, offset), result in ctx.each(behind)
+            ]
+            owners.send()
+            async for result, call in ctx.each(calls):
+                await take_low_watermark(result, call)
+    except WireError as error:  # too many requests wait already: this one is late at once
+        assert error.code == ErrorCode.COORDINATOR_NOT_AVAILABLE, error
+
+
+async def take_low_watermark(result: Any, call: Pending[LowWatermark]) -> None:
+    try:
+        result.low_watermark = (await call).low_watermark
+        result.error_code = int(ErrorCode.NONE)
+    except WireError as error:
+        if error.code != ErrorCode.REQUEST_TIMED_OUT:
+            result.low_watermark = NO_LOW_WATERMARK
+            result.error_code = partition_error(error)
 
 
 def failed(number: int, error: WireError) -> Any:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
+from kafka.errors import KafkaError
 from support.zookeeper import skip_without_zookeeper
 
 from kbroker.testing import Broker, Cluster, wait_until
@@ -78,3 +82,27 @@ def test_followers_continue_after_a_process_of_a_leader_has_died(
     write(cluster, f"after {victim}", 60)
 
     await_copies(cluster, f"after {victim}")
+
+
+def test_records_are_deleted_when_the_follower_has_deleted_them(cluster: Cluster) -> None:
+    write(cluster, "to be deleted", 60)
+    await_copies(cluster, "to be deleted")
+    follower = cluster.brokers[1]
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
+        rows = admin.describe_topics([TOPIC])[0]["partitions"]
+        led = [row["partition_index"] for row in rows if row["leader_id"] == 0]
+        below = {TopicPartition(TOPIC, number): 5 for number in led}
+        io_workers = [pid for name, pid in follower.pids.items() if name.startswith("io")]
+        for pid in io_workers:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(KafkaError, match="RequestTimedOut"):
+                admin.delete_records(below, timeout_ms=300)
+        finally:
+            for pid in io_workers:
+                os.kill(pid, signal.SIGCONT)
+
+        found = admin.delete_records(below, timeout_ms=30_000)
+
+    assert led
+    assert {partition: answer["low_watermark"] for partition, answer in found.items()} == below

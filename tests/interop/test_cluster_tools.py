@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ pytestmark = [
 VERSION = "2.7.2"
 TOPICS = "kafka.admin.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
+DELETE_RECORDS = "kafka.admin.DeleteRecordsCommand"
 REASSIGN = "kafka.admin.ReassignPartitionsCommand"
 ELECT = "kafka.admin.LeaderElectionCommand"
 ELECT_PREFERRED = "kafka.admin.PreferredReplicaLeaderElectionCommand"
@@ -176,6 +178,21 @@ def test_replicas_are_moved_with_their_records(
     assert found == texts
     gone = list(cluster.brokers[0].data_dir.glob(f"{topic}-0"))
     assert gone == []
+
+
+@pytest.mark.slow
+def test_records_of_replicas_are_deleted(
+    cluster: Cluster, tools: Tools, topic: str, write_json: Callable[[Any], str]
+) -> None:
+    with closing(KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all")) as producer:
+        for sent in [producer.send(topic, b"x", partition=1) for _ in range(20)]:
+            sent.get(60)
+    wanted = [{"topic": topic, "partition": 1, "offset": 15}]
+    path = write_json({"version": 1, "partitions": wanted})
+
+    text = tools("broker", DELETE_RECORDS, "--offset-json-file", path)
+
+    assert f"partition: {topic}-1\tlow_watermark: 15" in text
 
 
 @pytest.mark.slow

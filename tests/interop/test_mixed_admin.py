@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 from interop.mixed import MixedCluster, Writing, leaders, read, texts, waited, write
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from kbroker.metastore import paths
@@ -120,3 +120,17 @@ def test_topic_of_both_is_deleted(cluster: MixedCluster, topic: str) -> None:
     for number in cluster.members:
         directory = cluster.log_dir(number) / f"{topic}-0"
         waited(lambda directory=directory: not directory.exists(), "its logs are deleted")
+
+
+@pytest.mark.parametrize("leader", [KAFKA, KBROKER], ids=["led-by-kafka", "led-by-kbroker"])
+def test_records_are_deleted_from_both(cluster: MixedCluster, topic: str, leader: int) -> None:
+    """The answer waits for the follower, of either kind."""
+    follower = KAFKA + KBROKER - leader
+    cluster.create(topic, {0: [leader, follower]})
+    write(cluster.bootstrap, topic, texts(20))
+    waited(lambda: cluster.isr(topic) == {KAFKA, KBROKER}, "both are in sync")
+    below = {TopicPartition(topic, 0): 15}
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
+        found = admin.delete_records(below, timeout_ms=20_000)
+    assert [answer["low_watermark"] for answer in found.values()] == [15]
+    assert read(cluster.bootstrap, topic, 5) == sorted(texts(20)[15:])

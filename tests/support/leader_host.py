@@ -28,6 +28,8 @@ from kbroker.ipc.pending import Pending, run
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.workers.io.hosted import HostedPartitions
 from kbroker.workers.io.in_sync import InSync
+from kbroker.workers.io.low_watermarks import LowWatermarks
+from kbroker.workers.io.partition_calls import PartitionCalls
 
 ME = 0
 MSG_PRODUCE, MSG_PRODUCE_RESULT = 3, 4
@@ -63,6 +65,7 @@ class LeaderHost:
         self.calls: list[Asked] = []
         self.sleeping: list[Pending[None]] = []
         self.image = ClusterImage()
+        self.clock = self.store.clock
         self.cells = memoryview(mmap.mmap(-1, 4096)).cast("q")
         self.cells[0] = 3
         ours, self.network = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -76,6 +79,9 @@ class LeaderHost:
         self.hosted = HostedPartitions(
             self, self.store.manager, self.loop, broker_id=ME, worker_index=0, worker_count=1
         )
+        self.served: dict[str, Any] = {}
+        self.low_watermarks = LowWatermarks(self, self.loop)
+        self.partition_calls = PartitionCalls(self)
         times = SessionTimes(mmap.mmap(-1, session_times.region_size(1)))
         self.in_sync = InSync(self, self.loop, times, broker_id=ME)
         self.in_sync.take_asked_before(asked_before or [])
@@ -90,6 +96,14 @@ class LeaderHost:
 
     def role_changed(self, slot: int, partition: Any, log: Any) -> None:
         self.in_sync.take_role(slot, partition, log)
+        if log is not None:
+            self.low_watermarks.check(slot)
+
+    def led_log(self, slot: int) -> PartitionLog | None:
+        return self.hosted.led_log(slot)
+
+    def wake(self, slot: int) -> None:
+        self.loop.wake(slot)
 
     def on_storage_failure(self, slot: int) -> None:
         raise AssertionError(f"slot {slot} has failed")
@@ -99,6 +113,9 @@ class LeaderHost:
         self.calls.append(Asked(request.wanted))
         return self.calls[-1].pending
 
+    def serve(self, operation: Any, function: Any) -> None:
+        self.served[operation.name] = function
+
     def sleep(self, delay_ms: int) -> Pending[None]:
         self.sleeping.append(Pending())
         return self.sleeping[-1]
@@ -106,6 +123,7 @@ class LeaderHost:
     def turn(self) -> None:
         self.loop.end_turn()
         self.in_sync.end_turn()
+        self.low_watermarks.end_turn()
         self.loop.end_turn()
 
     # -- the controller --
@@ -113,10 +131,11 @@ class LeaderHost:
     def tell(self, **fields: Any) -> None:
         """Change the partition, or the brokers that live, in the image."""
         self.document["partitions"][0].update(fields)
-        brokers = {
+        brokers: dict[str, Any] = {
             str(number): {"endpoints": [["PLAINTEXT", "h", 9092, "PLAINTEXT"]], "rack": None}
             for number in self.live
         }
+        brokers |= {str(gone): None for gone in self.image.brokers if gone not in self.live}
         changes = self.image.apply(
             {
                 "version": self.image.version + 1,

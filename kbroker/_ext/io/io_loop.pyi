@@ -11,6 +11,7 @@ class IoLoop:
     # index of the network process, message
     on_request: Callable[[int, bytes], None] | None
     isr_to_check: set[int]
+    starts_moved: set[int]
     commit_path: CommitPath | None
     @property
     def verification(self) -> TxnVerification: ...

@@ -84,8 +84,20 @@ class Deletion(NamedTuple):
     offset: Offset
 
 
+class AwaitedDeletion(NamedTuple):
+    """Records are deleted on every live replica once the low watermark is at ``offset``; wait for
+    that until ``until_ms`` of the monotonic clock.
+    """
+
+    slot: SlotId
+    offset: Offset
+    until_ms: int
+
+
 @dataclass(slots=True)
 class LowWatermark:
+    """The lowest log start offset of the live replicas; -1 if that of one of them is unknown."""
+
     low_watermark: Offset
 
 
@@ -122,6 +134,9 @@ OFFSET_FOR_LEADER_EPOCH = Operation(
 )
 DELETE_RECORDS = Operation(
     "delete_records", Questions[Deletion], Results[LowWatermark], (IO_WORKER,)
+)
+AWAIT_DELETION = Operation(
+    "await_deletion", Questions[AwaitedDeletion], Results[LowWatermark], (IO_WORKER,)
 )
 DESCRIBE_PRODUCERS = Operation(
     "describe_producers", Questions[ProducersQuestion], Results[KnownProducers], (IO_WORKER,)

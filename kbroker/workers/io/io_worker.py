@@ -60,6 +60,7 @@ from kbroker.workers.io.in_sync import InSync
 from kbroker.workers.io.log_cleaning import LogCleaningService
 from kbroker.workers.io.log_dir_calls import LogDirCalls
 from kbroker.workers.io.log_moving import LogMovingService, placement_lock
+from kbroker.workers.io.low_watermarks import LowWatermarks
 from kbroker.workers.io.partition_calls import PartitionCalls
 from kbroker.workers.io.tail_repairs import TailRepairs
 from kbroker.workers.io.transaction_log import TransactionLog
@@ -139,6 +140,7 @@ class IoWorker(Worker):
             broker_id=context.broker_id,
         )
         self.tail_repairs = TailRepairs(self, self.loop, broker_id=context.broker_id)
+        self.low_watermarks = LowWatermarks(self, self.loop)
         self.coordinators = Coordinators(self, self.logs, self.loop, lanes)
         self.transaction_log = TransactionLog(
             self, self.logs, self.loop, verify=self.coordinators.verify
@@ -188,6 +190,7 @@ class IoWorker(Worker):
         self.hosted.take(changes, is_snapshot=bool(change.delta.get("snapshot")))
         if "brokers" in change.delta:
             self.in_sync.on_brokers()
+            self.low_watermarks.on_brokers()
         opening = run(self._open(changes))
         return calls.ImageTaken(await self.hosted.errors_so_far(opening))
 
@@ -210,6 +213,10 @@ class IoWorker(Worker):
         self.followers.take_role(slot, partition, log)
         self.tail_repairs.take_role(slot, partition, log)
         self.in_sync.take_role(slot, partition, log)
+        if log is None:
+            self.low_watermarks.fail(slot, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            self.low_watermarks.check(slot)
 
     def lead_repaired(self, slot: int) -> None:
         """The log of a partition has what the other replicas have: lead it, and open its
@@ -285,6 +292,7 @@ class IoWorker(Worker):
         self.lane_is_full = self.loop.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
         self.in_sync.end_turn()
+        self.low_watermarks.end_turn()
         # Moves copy published data; readers must see the results of moves and logs.
         self.moving.end_turn()
         for slot in self.logs.turn():
@@ -350,6 +358,7 @@ class IoWorker(Worker):
             self.followers.stop(gone)
             self.tail_repairs.stop(gone)
             self.in_sync.stop(gone)
+            self.low_watermarks.fail(gone, ErrorCode.KAFKA_STORAGE_ERROR)
             self.loop.remove(gone, ErrorCode.KAFKA_STORAGE_ERROR)
             self.loop.wake(gone)
 

@@ -20,9 +20,11 @@ from kbroker.logcontext import RateLimit
 from kbroker.protocol.messages.list_offsets import READ_COMMITTED
 from kbroker.storage.log import log_lookup
 from kbroker.workers.base import now_ms
+from kbroker.workers.io.low_watermarks import low_watermark
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
+    from kbroker.cluster.image import ClusterImage
     from kbroker.ipc.rpc import Rpc
     from kbroker.storage.log.partition_log import PartitionLog
 
@@ -40,6 +42,7 @@ class Process(Protocol):
 
     rpc: Rpc
     clock: Clock
+    image: ClusterImage
 
     def led_log(self, slot: int) -> PartitionLog | None:
         """The log of a partition, if it is open and led here."""
@@ -124,15 +127,18 @@ class PartitionCalls:
         return calls.EpochEnd(*log_lookup.end_offset_for_epoch(log, asked.leader_epoch))
 
     def delete_records(self, asked: calls.Deletion) -> calls.LowWatermark:
-        """Advance the log start offset; returns the current one."""
+        """Advance the log start offset; returns the low watermark, which is lower if a follower has
+        not done the same yet.
+        """
         slot = asked.slot
+        log = self._led(slot)
         try:
-            low_watermark = self._led(slot).delete_records(asked.offset)
+            log.delete_records(asked.offset)
         except StorageError as error:
             self._process.on_storage_failure(slot)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._process.wake(slot)
-        return calls.LowWatermark(low_watermark)
+        return calls.LowWatermark(low_watermark(log, self._process.image))
 
     def describe_producers(self, asked: calls.ProducersQuestion) -> calls.KnownProducers:
         """Every producer the log remembers."""

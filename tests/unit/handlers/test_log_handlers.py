@@ -9,6 +9,7 @@ from support.network_process import NetworkProcess
 
 from kbroker._ext.shared.partition_table import OFFLINE
 from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import now_ms
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest
 from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -60,6 +61,38 @@ class TestDeleteRecords:
         assert process.asked("delete_records") == [(2, 7), (2, 3), (3, 10)]
         assert process.rpc.calls[0][0] == Address(ProcessKind.IO_WORKER, 0)
         assert process.rpc.calls[1][0] == Address(ProcessKind.IO_WORKER, 1)
+
+    def test_delete_records_waits_for_followers_that_are_behind(
+        self, process: NetworkProcess
+    ) -> None:
+        process.answers_each("delete_records", lambda to, slot, offset: {"low_watermark": 4})
+        process.answers_each(
+            "await_deletion", lambda to, slot, offset, until_ms: {"low_watermark": offset + 1}
+        )
+
+        assert self.ask(process, 1, (0, 7), (1, -1), (0, 4)) == [(0, 8), (0, 11), (0, 4)]
+
+        waited = process.asked("await_deletion")
+        assert [(slot, offset) for slot, offset, _ in waited] == [(2, 7), (3, 10)]
+        assert 0 < waited[0][2] - now_ms() <= 1000
+
+    @pytest.mark.parametrize(
+        ("error", "expected"),
+        [
+            (ErrorCode.REQUEST_TIMED_OUT, (ErrorCode.REQUEST_TIMED_OUT, 4)),
+            (ErrorCode.NOT_LEADER_OR_FOLLOWER, (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)),
+            (ErrorCode.COORDINATOR_NOT_AVAILABLE, (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)),
+        ],
+    )
+    def test_delete_records_that_followers_have_not_done_in_time_has_the_low_watermark_of_before(
+        self, process: NetworkProcess, error: ErrorCode, expected: tuple[int, int]
+    ) -> None:
+        def fail(*_: Any) -> Any:
+            raise WireError(error)
+
+        process.answers_each("delete_records", lambda to, slot, offset: {"low_watermark": 4})
+        process.answers_each("await_deletion", fail)
+        assert self.ask(process, 1, (0, 7)) == [expected]
 
     @pytest.mark.parametrize("offset", [21, -2, 1 << 62])
     def test_delete_records_outside_the_log_is_out_of_range(

@@ -36,6 +36,43 @@ def bench(tmp_path: Path, times: SessionTimes) -> FetchBench:
     return FetchBench(tmp_path, times=times)
 
 
+# ---- deleted records --
+
+
+def test_follower_that_waits_is_told_at_once_that_records_were_deleted(bench):
+    """A DeleteRecords waits for it."""
+    log = bench.log()
+    log.append_many(5)
+    follower = Follower(bench)
+    follower.fetch({("t", 0): 5})
+    assert follower.start({}, max_wait_ms=500) is None
+
+    log.start_at(3)
+    assert wake(bench, log)
+
+    (response,) = bench.completed().values()
+    answer = bench.only(response)
+    assert (answer.error_code, answer.log_start_offset) == (0, 3)
+    assert not answer.records
+    assert follower.start({}, max_wait_ms=500) is None
+
+
+@pytest.mark.parametrize("version", [5, 12])
+def test_fetch_without_a_session_is_not_ended_by_a_deletion(bench, version):
+    """It is told where the log starts each time: it would end at once, again and again."""
+    log = bench.log()
+    log.append_many(5)
+    log.start_at(3)
+    session = {"session_epoch": -1} if version >= 7 else {}
+    fields = {**follower_fields(2, version), **session}
+
+    assert bench.start({("t", 0): 5}, version, max_wait_ms=500, **fields) is None
+
+    log.start_at(4)
+    assert wake(bench, log)
+    assert bench.completed() == {}
+
+
 # ---- what it gets ------------------------------------------------------------------------------
 
 

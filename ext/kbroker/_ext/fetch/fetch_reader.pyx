@@ -29,7 +29,13 @@ from kbroker._ext.fetch.segment_search cimport (
     FIND_OK,
     FindStatus,
 )
-from kbroker._ext.fetch.fetch_purgatory cimport ANY_REPLICA, DEBUGGING_CONSUMER, FETCH_LOG_END, FETCH_TXN_COMMITTED
+from kbroker._ext.fetch.fetch_purgatory cimport (
+    ANY_REPLICA,
+    DEBUGGING_CONSUMER,
+    FETCH_INCREMENTAL,
+    FETCH_LOG_END,
+    FETCH_TXN_COMMITTED,
+)
 from kbroker._ext.fetch.topic_registry cimport Topic
 from kbroker._ext.shared.partition_table cimport (
     ROLE_FOLLOWER,
@@ -104,13 +110,21 @@ cdef class PartitionReader:
         free(self.results)
 
     cdef bint must_respond(self, const SlotData* slot, const FetchPartition* entry, const FetchTerms* terms) noexcept:
-        """Whether a partition has an error to report."""
+        """Whether a partition has an error to report, or tells a follower's session that records were deleted, for which a
+        DeleteRecords may wait.
+        """
         return (
             slot_error(slot, terms) != 0
             or is_anothers(slot, entry)
             or epoch_error(entry.current_leader_epoch, slot.leader_epoch) != 0
             or entry.fetch_offset < slot.log_start_offset
             or entry.fetch_offset > slot.log_end.offset
+            or (
+                terms.kind == FETCH_INCREMENTAL
+                and terms.replica_id >= 0
+                and entry.told_log_start_offset >= 0
+                and entry.told_log_start_offset < slot.log_start_offset
+            )
         )
 
     cdef int make_results(self, int32_t count) except -1:

@@ -17,7 +17,7 @@ from kbroker._ext.io.produce_intake cimport ProduceIntake
 from kbroker._ext.io.produce_results cimport TurnResults
 from kbroker._ext.log.held_batches cimport monotonic_ms
 from kbroker._ext.log.log_append cimport LogAppender
-from kbroker._ext.log.replica_set cimport END_MOVED, ISR_TO_CHECK
+from kbroker._ext.log.replica_set cimport END_MOVED, ISR_TO_CHECK, START_MOVED
 from kbroker._ext.log.txn_verification cimport TxnVerification
 from kbroker._ext.network.commit_path cimport CommitPath, part_size
 from kbroker._ext.shared.descriptors cimport (
@@ -60,6 +60,7 @@ cdef class IoLoop:
     # on_request(network index, message): takes the other messages from the lanes, MSG_REQUEST.
     cdef public object on_request
     cdef readonly set isr_to_check    # slots whose in-sync replicas may have to change
+    cdef readonly set starts_moved    # slots of which a follower's log starts elsewhere than before
     cdef dict _early_followers        # what followers said of logs that are not open: (network index, slot, replica) -> entry
     # Serves all requests that it can before on_request gets the rest; None: none of them.
     cdef public CommitPath commit_path
@@ -75,6 +76,7 @@ cdef class IoLoop:
         self._ready = []
         self._waiting = []
         self.isr_to_check = set()
+        self.starts_moved = set()
         self._early_followers = {}
 
     # ---- partitions ----------------------------------------------------------------------------------------------
@@ -190,6 +192,9 @@ cdef class IoLoop:
             self._results.touch(appender)
         if news & ISR_TO_CHECK:
             self.isr_to_check.add(entry.slot)
+            self._results.called_out = True
+        if news & START_MOVED:
+            self.starts_moved.add(entry.slot)
             self._results.called_out = True
         return 0
 

@@ -521,7 +521,8 @@ cdef class ReplicaFetch:
             self.events.append((log, HIGH_WATERMARK, self.told_high_watermark))
         if log.appender.dirty:
             self.touched.append(log.appender)
-        if self.told_start > log.appender.log_start_offset and self.told_start <= log.appender.high_watermark.offset:
+        # By then the high watermark is where an event before this one may have raised it.
+        if log.appender.log_start_offset < self.told_start <= min(self.told_high_watermark, log.appender.next_offset):
             self.events.append((log, LOG_START, self.told_start))
         return 0
 

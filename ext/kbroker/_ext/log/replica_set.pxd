@@ -15,6 +15,7 @@ cdef enum:
 cdef enum ProgressNews:
     END_MOVED = 1            # the high watermark may rise
     ISR_TO_CHECK = 2         # a replica may join those that are in sync, or has lost records that they have
+    START_MOVED = 4          # its log starts elsewhere: the low watermark may rise
 
 
 # The result of find_high_watermark.

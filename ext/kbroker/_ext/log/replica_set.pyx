@@ -121,9 +121,11 @@ cdef class ReplicaSet:
             replica.caught_up_ms = max(replica.caught_up_ms, replica.asked_ms)
         replica.asked_ms = entry.request_ms
         replica.seen_end = entry.log_end_seen
+        if replica.log_start != entry.log_start_offset:
+            news = START_MOVED
         replica.log_start = entry.log_start_offset
         if replica.end.offset != entry.fetch_offset:
-            news = END_MOVED
+            news |= END_MOVED
         replica.end.offset = entry.fetch_offset
         replica.end.segment_base_offset = entry.segment_base_offset
         replica.end.position = entry.segment_position
@@ -214,6 +216,19 @@ cdef class ReplicaSet:
                 if now_ms - replica.caught_up_ms > self.lag_ms:
                     found[replica.id] = now_ms - replica.caught_up_ms
         return found
+
+    def low_watermark(self, int64_t log_start, live) -> int:
+        """The lowest log start offset of the leader, which is ``log_start``, and of the assigned replicas on the brokers in
+        ``live``: every record below it is deleted on all of them. -1 if that of one of them is unknown.
+        """
+        cdef RemoteReplica* replica
+        cdef int64_t offset = log_start
+        cdef int32_t i
+        for i in range(self.count):
+            replica = &self.replicas[i]
+            if replica.is_assigned and replica.log_start < offset and replica.id in live:
+                offset = replica.log_start
+        return offset
 
     def short(self, int64_t high_watermark) -> list:
         """In-sync replicas that lack committed records: they have lost them."""

@@ -144,6 +144,22 @@ def test_log_start_follows_when_records_are_deleted(host: Make, leader: Scripted
     assert told[-1] == 4
 
 
+def test_log_start_follows_together_with_a_high_watermark_that_is_looked_up(
+    host: Make, leader: ScriptedLeader
+) -> None:
+    """The leader tells it once: a DeleteRecords would wait for ever."""
+    follower = host()
+    log = leader.log()
+    for _ in range(12):
+        log.append(1)
+    log.high_watermark = 3
+    follower.publish()
+    follower.run_until(lambda: follower.log().high_watermark == 3)
+    log.high_watermark, log.start = 7, 6
+    leader.publish()
+    follower.run_until(lambda: follower.log().log_start_offset == 6)
+
+
 @pytest.mark.parametrize("pieces", [2, 50, 1000])
 def test_response_in_pieces_is_appended_as_it_comes(
     host: Make, leader: ScriptedLeader, pieces: int

@@ -15,6 +15,7 @@ from support.call_documents import request
 from support.descriptors import no_descriptors
 from support.log_store import NOW_MS, LogStore, append, batch, sent
 
+from kbroker.cluster.image import ClusterImage
 from kbroker.errors import ErrorCode
 from kbroker.ipc import calls
 from kbroker.ipc.calls import Operation, Results
@@ -40,6 +41,7 @@ class Process:
         me: Any = SimpleNamespace(me=Address(ProcessKind.IO_WORKER, 0))
         nobody: Any = None
         self.rpc = Rpc(me, nobody, self.clock.monotonic_ms)
+        self.image = ClusterImage()
         self.woken: list[int] = []
         for slot in range(3):
             log = self.store.open(partition=slot, slot=slot, **{"segment.bytes": len(batch())})
