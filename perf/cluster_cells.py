@@ -23,6 +23,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kbroker.testing.metadata import are_in_sync
 from perf import saturate
 from perf.brokers import Broker, KbrokerBroker
 from perf.cells import MEGABYTE, PERF, CellFailed, Figures, cpu_figures
@@ -113,12 +114,6 @@ def topic_of(cluster: Cluster, partitions: int, prefix: str) -> Iterator[str]:
         delete_topic(cluster.bootstrap, name)
 
 
-def in_sync(cluster: Cluster, topic: str) -> dict[int, list[int]]:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    found = admin.list_topics(topic, timeout=10).topics[topic].partitions
-    return {number: list(partition.isrs) for number, partition in found.items()}
-
-
 def leaders_of(cluster: Cluster, topic: str) -> dict[int, tuple[str, int] | None]:
     with RawClient(parse_address(cluster.bootstrap)) as client:
         return client.metadata(topic).leaders
@@ -132,8 +127,7 @@ def wait_until_in_sync(
     """
 
     def all_in_sync() -> bool:
-        found = in_sync(cluster, topic)
-        return bool(found) and all(len(isr) == replicas for isr in found.values())
+        return are_in_sync(cluster.bootstrap.split(","), topic, replicas)
 
     return cluster.wait(all_in_sync, f"{replicas} replicas of {topic} in sync", timeout)
 

@@ -9,6 +9,7 @@ quorum. A cluster looks like a broker to what only loads it: ``name``, ``bootstr
 """
 
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -19,12 +20,13 @@ from types import TracebackType
 
 from confluent_kafka.admin import AdminClient
 
+from kbroker.testing.zookeeper import ZooKeeperServer
 from perf import process_tree
 from perf.brokers import LOG4J, Broker, KafkaBroker, KbrokerBroker, free_ports
 from perf.kafka_distribution import kafka_libraries
-from perf.raw_client import RawClient
 
 OLD_KAFKA = "2.7.2"
+ZOOKEEPER_JVM = ("-Xmx512m",)
 SESSION_MS = 6000
 READY_TIMEOUT_S = 120.0
 
@@ -38,46 +40,6 @@ REPLICATED = {
     "log.segment.delete.delay.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
 }
-
-
-class ZooKeeper(Broker):
-    """A ZooKeeper of one, from the jars of Kafka 2.7.2."""
-
-    name = "zookeeper"
-
-    def prepare(self) -> None:
-        (self.home / "log4j.properties").write_text(LOG4J)
-        lines = {
-            "tickTime": "500",
-            "dataDir": str(self.home / "data"),
-            "clientPort": str(self.port),
-            "clientPortAddress": "127.0.0.1",
-            "maxClientCnxns": "0",
-            "admin.enableServer": "false",
-            "4lw.commands.whitelist": "ruok",
-        }
-        text = "".join(f"{name}={value}\n" for name, value in lines.items())
-        (self.home / "zookeeper.properties").write_text(text)
-
-    def command(self) -> list[str]:
-        log4j = f"-Dlog4j.configuration=file:{self.home / 'log4j.properties'}"
-        libraries = kafka_libraries(version=OLD_KAFKA)
-        java = ["java", "-Xmx512m", log4j, "-cp", f"{libraries}/*"]
-        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        return [*java, main, str(self.home / "zookeeper.properties")]
-
-    def start(self) -> None:
-        self.launch()
-        deadline = time.monotonic() + READY_TIMEOUT_S
-        while time.monotonic() < deadline:
-            try:
-                with RawClient(self.address) as client:
-                    client.socket.sendall(b"ruok")
-                    if client.socket.recv(4) == b"imok":
-                        return
-            except OSError:
-                time.sleep(0.02)
-        raise TimeoutError(f"ZooKeeper is not ready:\n{self.tail()}")
 
 
 class ZooKeeperKafkaBroker(KafkaBroker):
@@ -142,12 +104,17 @@ class Cluster:
     def wait(self, is_so: Callable[[], bool], what: str, timeout: float = READY_TIMEOUT_S) -> float:
         """Wait until it is true; returns the time.monotonic() of that. Raises TimeoutError."""
         deadline = time.monotonic() + timeout
-        while not is_so():
+        while True:
+            seen = ""
+            try:
+                if is_so():
+                    return time.monotonic()
+            except AssertionError as error:  # not yet, as for kbroker.testing.wait_until
+                seen = f"; {error}"
             if time.monotonic() > deadline:
                 tails = "\n".join(f"{one.port}: {one.tail(1000)}" for one in self.brokers)
-                raise TimeoutError(f"{self.name}: not within {timeout:g} s: {what}\n{tails}")
+                raise TimeoutError(f"{self.name}: not within {timeout:g} s: {what}{seen}\n{tails}")
             time.sleep(0.01)
-        return time.monotonic()
 
     @property
     def bootstrap(self) -> str:
@@ -169,7 +136,9 @@ class Cluster:
         broker.process = None
 
     def stop(self) -> None:
+        """Stop everything, and remove the data."""
         self._stack.close()
+        shutil.rmtree(self.home, ignore_errors=True)
 
     def __enter__(self) -> "Cluster":
         try:
@@ -194,9 +163,10 @@ class ZooKeeperCluster(Cluster):
     broker_class: type[Broker]
 
     def create(self) -> Sequence[Broker]:
-        zookeeper = self._stack.enter_context(ZooKeeper(self.home))
+        server = ZooKeeperServer(self.home / "zookeeper", jvm=ZOOKEEPER_JVM)
+        zookeeper = self._stack.enter_context(server)
         shared = {
-            "zookeeper.connect": f"127.0.0.1:{zookeeper.port}/perf",
+            "zookeeper.connect": f"{zookeeper.connect}/perf",
             "zookeeper.session.timeout.ms": str(SESSION_MS),
             **self.settings,
         }

@@ -291,6 +291,6 @@ def _held(path: str) -> Iterator[None]:
         yield
     finally:
         if made:
-            with suppress(OSError):
+            with suppress(OSError):  # an empty file may stay
                 os.unlink(file)
         os.close(fd)

@@ -98,7 +98,7 @@ def register(plan: Plan, place: str, progress: Progress = lambda _text: None) ->
                     os.unlink(os.path.join(place, name))
             os.rename(made, target)
         except OSError as error:
-            with suppress(OSError):
+            with suppress(OSError):  # it may not be there yet
                 os.unlink(made)
             raise Refusal(
                 f"{target}: {os.strerror(error.errno or 0).lower()} ({free_space(place)})"

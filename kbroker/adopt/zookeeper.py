@@ -74,7 +74,7 @@ def connected(connect: str) -> Iterator[Nodes]:
     client = KazooClient(hosts=connect)
 
     def leave() -> None:
-        with suppress(KazooException):
+        with suppress(KazooException):  # the connection is lost already
             client.stop()
             client.close()
 

@@ -66,7 +66,7 @@ class LeaderBalance:
         try:
             node = await store.get(paths.PREFERRED_ELECTION)
         except NoNode:
-            return
+            return  # no tool has asked for elections
         try:
             keys = paths.decode_preferred_election(node.data)
         except DAMAGED as error:

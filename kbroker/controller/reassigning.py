@@ -225,7 +225,7 @@ class Reassigning:
                 node = await self._store.get(paths.REASSIGN_PARTITIONS)
                 present = paths.decode_reassignment(node.data)
             except (NoNode, *DAMAGED):
-                return
+                return  # there is nothing that a tool could read
             left = {key: r for key, r in present.items() if not is_over(key, r)}
             if len(left) == len(present):
                 return

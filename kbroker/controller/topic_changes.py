@@ -129,7 +129,7 @@ class TopicChanges:
             try:
                 await self._store.multi().delete(paths.delete_topic(name)).commit()
             except NoNode:
-                continue
+                continue  # its client was faster
         if begun:
             logger.info("another client has marked %s for deletion", Whole(", ".join(begun)))
             await self._take([DeletionBegun(name) for name in begun])

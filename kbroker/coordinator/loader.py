@@ -141,7 +141,7 @@ class Loader:
                 if RecordBatch(data, position).check().base_offset >= self._next_offset:
                     return position
             except CorruptBatchError:
-                pass
+                pass  # a byte that only looks like a batch's magic
             position += 1
         return -1
 

@@ -91,7 +91,7 @@ def locked(log_dirs: Sequence[str]) -> Iterator[None]:
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | create, 0o644)
             except FileNotFoundError:
-                continue
+                continue  # no broker has ever used this directory
             except OSError as error:
                 raise UsageError(f"{path}: {error.strerror}") from error
             stack.callback(os.close, fd)
@@ -104,7 +104,7 @@ def locked(log_dirs: Sequence[str]) -> Iterator[None]:
 
 def in_use(log_dir: str) -> bool:
     """Whether a kbroker uses the directory; the check does not keep one from starting."""
-    with suppress(OSError):
+    with suppress(OSError):  # no lock file: no kbroker has ever used it
         fd = os.open(os.path.join(log_dir, LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -66,7 +66,7 @@ def was_compacted(directory: str) -> bool:
     try:
         cleaned = OffsetCheckpoint(os.path.dirname(directory), CLEANER_CHECKPOINT).read()
     except CorruptCheckpointError:
-        return False
+        return False  # ``verify`` reports the damage
     return cleaned is not None and key in cleaned
 
 

@@ -30,7 +30,7 @@ class Reserve:
         """Set the space aside, unless it is or there is little room."""
         if self._is_there:
             return
-        with suppress(OSError):
+        with suppress(OSError):  # the store works without it
             disk = os.statvfs(self._directory)
             if disk.f_bavail * disk.f_frsize < PLENTY_BYTES:
                 return
@@ -49,5 +49,5 @@ class Reserve:
         try:
             os.unlink(self._path)
         except OSError:
-            return False
+            return False  # it was removed by hand, or cannot be: nothing is freed
         return True

@@ -44,5 +44,5 @@ class SessionFile:
 
     def remove(self) -> None:
         """The session has ended."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # if it stays, resuming it fails and a new one begins
             os.unlink(self._path)

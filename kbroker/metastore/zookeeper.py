@@ -450,7 +450,7 @@ class ZooKeeperStore(Store):
             try:
                 await pending
             except NodeExists:
-                pass
+                pass  # made by another broker, or at an earlier start
 
     def _make(self, absolute: str, path: str | None = None) -> Pending[None]:
         pending: Pending[None] = Pending()

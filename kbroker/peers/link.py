@@ -162,7 +162,7 @@ class Link:
             self._send(made)
             self._receive(made)
         except (BlockingIOError, InterruptedError):
-            pass
+            pass  # the rest when the socket is ready again
         except OSError as error:
             self._fail(str(error))
 

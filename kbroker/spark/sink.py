@@ -193,7 +193,7 @@ class _Writer:
             return Written(producer.rows, attempt, identity)
         except BaseException:
             if identity is not None:
-                with suppress(ClientError):
+                with suppress(ClientError):  # the broker aborts it after its timeout
                     producer.end(commit=False)
             raise
         finally:

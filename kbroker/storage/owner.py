@@ -21,5 +21,5 @@ def give_to_owner(path: str) -> None:
         return
     directory, file = os.stat(os.path.dirname(path)), os.stat(path)
     if (directory.st_uid, directory.st_gid) != (file.st_uid, file.st_gid):
-        with suppress(PermissionError):
+        with suppress(PermissionError):  # a file system without owners, or an NFS export
             os.chown(path, directory.st_uid, directory.st_gid)

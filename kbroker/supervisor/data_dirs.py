@@ -396,6 +396,6 @@ def _take_clean_marker(path: str) -> bool:
     try:
         os.unlink(os.path.join(path, CLEAN_SHUTDOWN_NAME))
     except OSError:
-        return False
+        return False  # none, or one that would stay: recovery is safe, only slower
     sync_directory(path)
     return True

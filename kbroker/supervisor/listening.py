@@ -95,7 +95,7 @@ def _has_ipv6() -> bool:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
             probe.bind(("::", 0))
     except OSError:
-        return False
+        return False  # compiled in, but disabled on this machine
     return True
 
 

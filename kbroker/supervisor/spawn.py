@@ -103,13 +103,13 @@ def child_main(worker: type[Worker], context: ProcessContext) -> int:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else EXIT_DONE
     except BaseException:
-        with suppress(Exception):
+        with suppress(Exception):  # the logger itself may be what fails
             logger.critical("crashed", exc_info=True)
             return EXIT_CRASH
         traceback.print_exc()
         return EXIT_CRASH
     finally:
-        with suppress(Exception):
+        with suppress(Exception):  # stdout may be closed; the exit code must not change
             signal.set_wakeup_fd(-1)
             sys.stdout.flush()
             sys.stderr.flush()

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import struct
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
 
 from kbroker.testing import zookeeper
 from kbroker.testing.broker import Broker, BrokerFailed
 from kbroker.testing.cables import Cables
+from kbroker.testing.metadata import PartitionState, are_in_sync, membership, partition_states
 from kbroker.testing.ports import LOCALHOST, HeldPort
 from kbroker.testing.waiting import wait_until
 
@@ -45,17 +43,8 @@ REPLICAS = {
 READY_S = 60.0
 ZOOKEEPER = "zookeeper"
 BROKERS_LISTENER = "BROKERS"
-# WIRE: Metadata (key 3) version 1 of no topics, correlation id 1, no client id.
-_METADATA = struct.pack(">ihhihi", 14, 3, 1, 1, -1, 0)
 
 _numbers = count()
-
-
-class Membership(NamedTuple):
-    """A broker's view of its cluster. controller: -1 if it knows none."""
-
-    brokers: frozenset[int]
-    controller: int
 
 
 class Cluster:
@@ -170,6 +159,19 @@ class Cluster:
             logs = "\n".join(f"broker {n}:\n{b.log_text}" for n, b in enumerate(self.brokers))
             raise BrokerFailed(f"{error}\n{logs}") from error
 
+    def wait_in_sync(
+        self, topic: str, replicas: int | None = None, timeout: float = READY_S
+    ) -> None:
+        """Wait until by every running broker's metadata, each partition of the topic has this many
+        replicas in sync, its leader among them; without a number all that are assigned.
+        """
+
+        def in_sync() -> bool:
+            running = [_client_address(one) for one in self.brokers if one.running]
+            return are_in_sync(running, topic, replicas)
+
+        wait_until(in_sync, timeout, f"the replicas of {topic} are in sync")
+
     def __enter__(self) -> Cluster:
         try:
             return self.start()
@@ -201,8 +203,14 @@ class Cluster:
     @property
     def controller(self) -> int:
         """The id of the controller, as seen by the first running broker; -1 if it knows none."""
-        first = next(one for one in self.brokers if one.running)
-        return membership(_client_address(first)).controller
+        return membership(self._first_running()).controller
+
+    def partitions(self, topic: str) -> dict[int, PartitionState]:
+        """Leader, replicas and in-sync replicas of each, as seen by the first running broker."""
+        return partition_states(self._first_running(), topic)
+
+    def _first_running(self) -> str:
+        return next(_client_address(one) for one in self.brokers if one.running)
 
     def kill(self, broker: int) -> None:
         """SIGKILL to all processes of a broker. Others miss it within a second."""
@@ -243,34 +251,6 @@ class Cluster:
         if self._cables is None:
             raise ValueError("this cluster has no proxies: create it with cuttable=True")
         return self._cables
-
-
-def membership(address: str) -> Membership:
-    """The view of the broker at ``host:port``. Raises AssertionError while it does not respond."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), timeout=10) as sock:
-            sock.sendall(_METADATA)
-            return _parse(sock.makefile("rb").read)
-    except (OSError, struct.error) as error:
-        raise AssertionError(f"the broker at {address} does not answer: {error}") from error
-
-
-def _parse(read: Callable[[int], bytes]) -> Membership:
-    """WIRE: size, correlation id; brokers with id, host, port and rack; the controller's id."""
-
-    def number(format: str) -> int:
-        (found,) = struct.unpack(format, read(struct.calcsize(format)))
-        return int(found)
-
-    number(">i"), number(">i")
-    brokers = set()
-    for _ in range(number(">i")):
-        brokers.add(number(">i"))
-        read(number(">h"))
-        number(">i")
-        read(max(number(">h"), 0))
-    return Membership(frozenset(brokers), number(">i"))
 
 
 def _client_address(broker: Broker) -> str:

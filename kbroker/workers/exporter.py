@@ -95,7 +95,7 @@ class ExporterWorker(Worker):
             try:
                 sock, _ = self._listener.accept()
             except OSError:
-                return
+                return  # none is waiting, or the client has gone
             if len(self._open) >= CONNECTIONS_MAX:
                 sock.close()
                 continue

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -13,8 +13,6 @@ from fault.wire_client import WireClient
 
 from kbroker.record.batch import Record
 from kbroker.testing import Cluster, wait_until
-
-T = TypeVar("T")
 
 QUIET = {"log_level": 0, "socket.timeout.ms": 5_000}
 
@@ -51,36 +49,7 @@ def create_replicated(cluster: Cluster, partitions: int, min_in_sync: int = 2) -
         return True
 
     wait_until(created, 60, f"{TOPIC} is created")
-    wait_until_in_sync(cluster, replicas)
-
-
-def metadata(cluster: Cluster) -> dict[int, Any]:
-    """Partition metadata of the load's topic, from any broker that runs."""
-    running = ",".join(broker.bootstrap for broker in cluster.brokers if broker.running)
-    admin = AdminClient({"bootstrap.servers": running, **QUIET})
-    found: dict[int, Any] = admin.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions
-    return found
-
-
-def wait_until_in_sync(cluster: Cluster, replicas: int, timeout: float = 60) -> None:
-    """Wait until every partition has that many replicas in sync, and its leader among them."""
-
-    def all_in_sync() -> bool:
-        found = metadata(cluster)
-        state = {number: (one.leader, list(one.isrs)) for number, one in found.items()}
-        assert state, "no partitions"
-        assert all(lead in isr and len(isr) == replicas for lead, isr in state.values()), state
-        return True
-
-    wait_until(lambda: _quietly(all_in_sync), timeout, f"{replicas} replicas in sync")
-
-
-def _quietly(condition: Callable[[], T]) -> T:
-    """A client that gets no metadata has not seen anything yet."""
-    try:
-        return condition()
-    except KafkaException as error:
-        raise AssertionError(str(error)) from error
+    cluster.wait_in_sync(TOPIC, replicas)
 
 
 def read_leaders(cluster: Cluster) -> dict[tuple[str, int], list[Record]]:
@@ -88,7 +57,9 @@ def read_leaders(cluster: Cluster) -> dict[tuple[str, int], list[Record]]:
 
     def read(partition: int) -> tuple[list[Record]]:
         # Another broker may have become the leader since the last attempt.
-        leader = cluster.brokers[metadata(cluster)[partition].leader]
+        number = cluster.partitions(TOPIC)[partition].leader
+        assert number >= 0, "it has no leader"
+        leader = cluster.brokers[number]
         try:
             with WireClient((leader.host, leader.port)) as client:
                 return (client.read_all(TOPIC, partition),)
@@ -97,10 +68,9 @@ def read_leaders(cluster: Cluster) -> dict[tuple[str, int], list[Record]]:
 
     def records(partition: int) -> list[Record]:
         # An attempt alone waits as long as PATIENCE_S for a log that is not open.
-        what = f"{TOPIC}-{partition} is read"
-        return wait_until(lambda: _quietly(lambda: read(partition)), 100, what)[0]
+        return wait_until(lambda: read(partition), 100, f"{TOPIC}-{partition} is read")[0]
 
-    return {(TOPIC, partition): records(partition) for partition in metadata(cluster)}
+    return {(TOPIC, partition): records(partition) for partition in cluster.partitions(TOPIC)}
 
 
 def segments(cluster: Cluster, partition: int) -> list[bytes]:

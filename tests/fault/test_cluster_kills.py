@@ -18,11 +18,10 @@ from fault.cluster_load import (
     ClusterLoad,
     assert_replicas_agree,
     create_replicated,
-    metadata,
     read_leaders,
-    wait_until_in_sync,
 )
 from fault.history import History
+from fault.load import TOPIC
 from support.pace import hold
 
 from kbroker.testing import Cluster, wait_until
@@ -51,7 +50,7 @@ def mend(cluster: Cluster) -> None:
     """All brokers run, reach each other, and have all replicas in sync."""
     cluster.heal()
     cluster.start()
-    wait_until_in_sync(cluster, BROKERS)
+    cluster.wait_in_sync(TOPIC, BROKERS)
 
 
 def kill_process(kind: str) -> Harm:
@@ -158,7 +157,7 @@ def test_nothing_acknowledged_is_lost(name: str, cluster: Cluster, seed: int, sc
         mend(cluster)
         goes_on(history)
     problems = history.check(read_leaders(cluster))
-    leaders = {number: one.leader for number, one in metadata(cluster).items()}
+    leaders = {number: one.leader for number, one in cluster.partitions(TOPIC).items()}
     assert not problems, f"{len(problems)} problems ({leaders}): " + "\n".join(problems[:10])
     assert_replicas_agree(cluster, PARTITIONS)
     assert max(done) >= PROGRESS_OPERATIONS, f"{done} operations while there was harm"

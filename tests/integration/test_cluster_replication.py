@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
-from kafka.errors import KafkaError
 
 from kbroker.testing import Cluster, wait_until
 
@@ -21,11 +19,6 @@ PARTITIONS = 3
 PATIENCE_S = 90
 LAG_MS = 4000
 TOPICS = (f"replicated-{number}" for number in count())
-
-
-class State(NamedTuple):
-    leader: int
-    isr: frozenset[int]
 
 
 @pytest.fixture(scope="module")
@@ -41,34 +34,15 @@ def topic(cluster: Cluster) -> str:
     with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
         settings = {"min.insync.replicas": "2"}
         admin.create_topics([NewTopic(name, PARTITIONS, 3, topic_configs=settings)])
-    wait_until(lambda: all_in_sync(cluster, name), PATIENCE_S, "every replica is in sync")
+    cluster.wait_in_sync(name, timeout=PATIENCE_S)
     return name
-
-
-def states(cluster: Cluster, topic: str) -> dict[int, State]:
-    """What the brokers' metadata says of each partition; nothing if none could be asked."""
-    found: list[dict[str, Any]] = []
-    alive = [broker.bootstrap for broker in cluster.brokers if broker.running]
-    with suppress(KafkaError), closing(KafkaAdminClient(bootstrap_servers=alive)) as admin:
-        found = admin.describe_topics([topic])[0]["partitions"]
-    return {
-        one.get("partition_index", one.get("partition")): State(
-            one.get("leader_id", one.get("leader")), frozenset(one.get("isr_nodes", one.get("isr")))
-        )
-        for one in found
-    }
-
-
-def all_in_sync(cluster: Cluster, topic: str) -> bool:
-    found = states(cluster, topic)
-    return len(found) == PARTITIONS and all(len(one.isr) == 3 for one in found.values())
 
 
 def in_sync_without(cluster: Cluster, topic: str, broker: int) -> Callable[[], bool]:
     def is_without() -> bool:
-        found = states(cluster, topic)
+        found = cluster.partitions(topic)
         return len(found) == PARTITIONS and not any(
-            broker in one.isr or one.leader in (broker, -1) for one in found.values()
+            broker in one.in_sync or one.leader in (broker, -1) for one in found.values()
         )
 
     return is_without
@@ -144,7 +118,7 @@ def test_replicas_in_sync_follow_a_broker_that_is_killed_and_comes_back(
     written += write(cluster, topic, 120, 180)
     cluster.restart(victim)
 
-    wait_until(lambda: all_in_sync(cluster, topic), PATIENCE_S, "it is in sync again")
+    cluster.wait_in_sync(topic, timeout=PATIENCE_S)
     assert read(cluster, topic, len(written)) == written
     wait_until(lambda: logs_agree(cluster, topic), PATIENCE_S, "the logs are the same")
 
@@ -161,7 +135,7 @@ def test_nothing_acknowledged_is_missing_after_leader_and_controller_were_killed
     assert read(cluster, topic, len(written)) == written
     cluster.restart(victim)
 
-    wait_until(lambda: all_in_sync(cluster, topic), PATIENCE_S, "it is in sync again")
+    cluster.wait_in_sync(topic, timeout=PATIENCE_S)
     wait_until(lambda: logs_agree(cluster, topic), PATIENCE_S, "the logs are the same")
     assert read(cluster, topic, len(written)) == written
 
@@ -177,7 +151,7 @@ def test_process_of_a_leader_that_is_killed_costs_nothing_acknowledged(
     written += write(cluster, topic, 60, 120)
 
     assert read(cluster, topic, len(written)) == written
-    wait_until(lambda: all_in_sync(cluster, topic), PATIENCE_S, "every replica is in sync")
+    cluster.wait_in_sync(topic, timeout=PATIENCE_S)
     wait_until(lambda: logs_agree(cluster, topic), PATIENCE_S, "the logs are the same")
 
 
@@ -197,7 +171,7 @@ def test_broker_whose_controller_process_died_hears_again_what_it_hosts(
     )
     written += write(cluster, topic, 60, 120)
 
-    wait_until(lambda: all_in_sync(cluster, topic), PATIENCE_S, "every replica is in sync")
+    cluster.wait_in_sync(topic, timeout=PATIENCE_S)
     assert read(cluster, topic, len(written)) == written
     wait_until(lambda: logs_agree(cluster, topic), PATIENCE_S, "the logs are the same")
     assert "is no longer in the metadata" not in cluster.brokers[victim].log_text

@@ -53,11 +53,8 @@ def topic(cluster: Cluster) -> str:
 
 def leader(cluster: Cluster, topic: str, key: str) -> int:
     """Of the partition that coordinates a key; -1 if nobody leads it."""
-    alive = ",".join(broker.bootstrap for broker in cluster.brokers if broker.running)
-    admin = AdminClient({"bootstrap.servers": alive})
-    found = admin.list_topics(topic, timeout=30).topics[topic].partitions
-    partition = found.get(coordinator_partition(key, INTERNAL_PARTITIONS))
-    return -1 if partition is None else int(partition.leader)
+    partition = cluster.partitions(topic).get(coordinator_partition(key, INTERNAL_PARTITIONS))
+    return -1 if partition is None else partition.leader
 
 
 def commit(cluster: Cluster, group: str, topic: str, offset: int) -> None:

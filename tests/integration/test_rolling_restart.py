@@ -54,21 +54,6 @@ class Load:
         self._producer.close()
 
 
-def partitions(cluster: Cluster) -> list[tuple[int, list[int]]]:
-    """Leader and in-sync replicas of each."""
-    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
-        found = admin.describe_topics([TOPIC])[0]["partitions"]
-    return [
-        (row.get("leader_id", row.get("leader")), row.get("isr_nodes", row.get("isr")))
-        for row in found
-    ]
-
-
-def all_in_sync(cluster: Cluster) -> bool:
-    found = partitions(cluster)
-    return len(found) == PARTITIONS and all(len(isr) == 3 for _, isr in found)
-
-
 def read(cluster: Cluster, count: int) -> list[int]:
     consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
     with closing(consumer):
@@ -91,7 +76,7 @@ def loaded(protocol: str) -> Iterator[tuple[Cluster, Load]]:
         with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
             settings = {"min.insync.replicas": "2"}
             admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, topic_configs=settings)])
-        wait_until(lambda: all_in_sync(cluster), 60, "all are in sync")
+        cluster.wait_in_sync(TOPIC)
         with Load(cluster.bootstrap) as load:
             wait_until(lambda: load.acknowledged or load.error, 60, "it produces")
             yield cluster, load
@@ -110,7 +95,7 @@ def test_producer_notices_nothing_of_brokers_that_are_restarted_in_order(protoco
             assert "controlled shutdown succeeded" in broker.log_text
             wait_until(lambda before=before: len(load.acknowledged) > before, 60, "it goes on")
             broker.start()
-            wait_until(lambda: all_in_sync(cluster), 60, "all are in sync again")
+            cluster.wait_in_sync(TOPIC)
 
 
 def test_others_lead_at_once_when_a_supervisor_is_killed() -> None:
@@ -121,5 +106,5 @@ def test_others_lead_at_once_when_a_supervisor_is_killed() -> None:
             broker.kill_all()
             wait_until(lambda before=before: len(load.acknowledged) > before + 20, 60, "it goes on")
             broker.start()
-            wait_until(lambda: all_in_sync(cluster), 60, "all are in sync again")
+            cluster.wait_in_sync(TOPIC)
         assert load.longest_s < 5

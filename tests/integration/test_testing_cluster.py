@@ -17,7 +17,7 @@ from support.zookeeper import skip_without_zookeeper
 
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.testing import Cluster, processes, wait_until
-from kbroker.testing.cluster import membership
+from kbroker.testing.metadata import membership
 
 pytestmark = pytest.mark.integration
 

@@ -13,6 +13,7 @@ from kazoo.client import KazooClient
 from support.zookeeper import skip_without_zookeeper
 
 from kbroker.testing import Broker, Cluster, wait_until
+from kbroker.testing.metadata import partition_states
 
 pytestmark = pytest.mark.integration
 
@@ -45,14 +46,8 @@ def topic(brokers: list[Broker]) -> str:
 
 def leaders(broker: Broker, topic: str) -> dict[int, int]:
     """The leaders in this broker's metadata."""
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    try:
-        found = admin.describe_topics([topic])[0]["partitions"]
-    finally:
-        admin.close()
-    key = "partition_index" if found and "partition_index" in found[0] else "partition"
-    leader = "leader_id" if found and "leader_id" in found[0] else "leader"
-    return {entry[key]: entry[leader] for entry in found}
+    found = partition_states(broker.bootstrap, topic)
+    return {number: one.leader for number, one in found.items()}
 
 
 def write(broker: Broker, topic: str, texts: list[str]) -> None:

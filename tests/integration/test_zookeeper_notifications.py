@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 from support.zookeeper import ZooKeeperServer
 
 from kbroker.testing import Broker, wait_until
+from kbroker.testing.metadata import partition_states
 
 pytestmark = pytest.mark.integration
 
@@ -60,13 +61,9 @@ def state(store: KazooClient, number: int) -> dict[str, Any]:
     return found
 
 
-def in_sync(broker: Broker, number: int) -> list[int]:
+def in_sync(broker: Broker, number: int) -> set[int]:
     """The ISR in a broker's metadata."""
-    with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
-        for row in admin.describe_topics([TOPIC])[0]["partitions"]:
-            if row.get("partition_index", row.get("partition")) == number:
-                return sorted(row.get("isr_nodes", row.get("isr")))
-    return []
+    return set(partition_states(broker.bootstrap, TOPIC)[number].in_sync)
 
 
 def test_failed_log_directory_has_others_lead_the_partitions_in_it(
@@ -125,7 +122,7 @@ def test_in_sync_replicas_that_a_leader_has_written_reach_every_broker(
             for number in (1, 2)
         ]
         create(brokers[0])
-        wait_until(lambda: in_sync(brokers[1], 0) == [1, 2], 30, "both are in sync")
+        wait_until(lambda: in_sync(brokers[1], 0) == {1, 2}, 30, "both are in sync")
 
         one = state(store, 0)
         document = json.dumps({**one, "isr": [one["leader"]]}).encode()
@@ -135,5 +132,5 @@ def test_in_sync_replicas_that_a_leader_has_written_reach_every_broker(
         store.create(path, json.dumps(report).encode(), sequence=True)
 
         for each in brokers:
-            wait_until(lambda each=each: in_sync(each, 0) == [one["leader"]], 30, "told")
+            wait_until(lambda each=each: in_sync(each, 0) == {one["leader"]}, 30, "told")
         wait_until(lambda: not store.get_children("/isr_change_notification"), 30, "it is deleted")

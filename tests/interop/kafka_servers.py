@@ -4,7 +4,7 @@
         kafka.bootstrap
 
 Each is started, stopped cleanly or killed, and started again on what it has. The jars are Maven's,
-in ``.cache``; ZooKeeper comes with those of Kafka 2.7.
+in ``.cache``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ INTERNAL = {
 
 
 class Server:
-    """One JVM with a main class of Kafka or ZooKeeper."""
+    """One JVM with a main class of Kafka."""
 
     version = "2.7.2"
 
@@ -143,15 +143,6 @@ class Server:
         self.kill() if error else self.stop()
 
 
-class ZooKeeper(Server):
-    """A ZooKeeper with its data below ``home``."""
-
-    def command(self) -> list[str]:
-        options = ("-Dzookeeper.admin.enableServer=false",)
-        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
-        return self.java(main, str(self.port), str(self.home / "zookeeper"), options=options)
-
-
 class Kafka(Server):
     """A Kafka broker; ``log_dirs`` are its data directories, new or existing."""
 
@@ -183,15 +174,14 @@ class Kafka27(Kafka):
     def __init__(
         self,
         home: Path,
-        zookeeper: ZooKeeper | str,
+        zookeeper: str,
         log_dirs: Sequence[Path] = (),
         **config: str,
     ) -> None:
-        """zookeeper: one of this module, or an address with a path."""
+        """zookeeper: its address, with a path or not."""
         super().__init__(home, log_dirs, **config)
         self.config.setdefault("broker.id", "0")
-        connect = zookeeper if isinstance(zookeeper, str) else zookeeper.bootstrap
-        self.config["zookeeper.connect"] = connect
+        self.config["zookeeper.connect"] = zookeeper
 
     def verified_replicas(self, topic: str) -> str:
         """What Kafka's tool says first after it has compared the replicas of a topic."""

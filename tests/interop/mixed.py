@@ -23,7 +23,7 @@ from support.zookeeper import skip_without_zookeeper
 
 from kbroker.testing import Broker, wait_until, zookeeper
 from kbroker.testing.broker import COMMAND
-from kbroker.testing.cluster import membership
+from kbroker.testing.metadata import membership, partition_states
 
 T = TypeVar("T")
 
@@ -219,12 +219,7 @@ class MixedCluster:
 
 def leaders(bootstrap: str, topic: str) -> dict[int, int]:
     """What this member's metadata says, by partition."""
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-    try:
-        found = admin.describe_topics([topic])[0]["partitions"]
-    finally:
-        admin.close()
-    return {entry["partition_index"]: entry["leader_id"] for entry in found}
+    return {number: one.leader for number, one in partition_states(bootstrap, topic).items()}
 
 
 def write(

@@ -11,8 +11,9 @@ from interop import moving
 from interop.drivers.confluent import Confluent
 from interop.drivers.java import java_missing
 from interop.drivers.kafka_python import KafkaPython
-from interop.kafka_servers import Kafka, Kafka27, Kafka39, ZooKeeper
+from interop.kafka_servers import Kafka, Kafka27, Kafka39
 from interop.moving import Seen
+from support.zookeeper import ZooKeeperServer
 
 from kbroker.cli.adopt import main as adopt
 from kbroker.testing import Broker, wait_until
@@ -117,8 +118,10 @@ def test_directories_of_kraft_are_adopted_and_served(tmp_path: Path, capsys: Any
 def test_directories_of_zookeeper_mode_are_adopted_and_served(
     tmp_path: Path, capsys: Any, stop: str
 ) -> None:
-    with ZooKeeper(tmp_path / "zookeeper") as zookeeper:
-        with Kafka27(tmp_path / "kafka", zookeeper, [tmp_path / "a", tmp_path / "b"]) as kafka:
+    with ZooKeeperServer(tmp_path / "zookeeper") as zookeeper:
+        with Kafka27(
+            tmp_path / "kafka", zookeeper.connect, [tmp_path / "a", tmp_path / "b"]
+        ) as kafka:
             moving.fill(kafka.bootstrap, broker_id=0, old_formats=True, rounds=2)
             moving.await_compaction(kafka.bootstrap)
             seen = Seen(kafka.bootstrap, with_ids=False)
@@ -127,17 +130,17 @@ def test_directories_of_zookeeper_mode_are_adopted_and_served(
                 wait_until(lambda: moving.log_start(kafka.log_dirs, "cut") == 25, 60)
             getattr(kafka, stop)()
         if stop == "stop":
-            check_settings_of_zookeeper(kafka, zookeeper, tmp_path / "copy", seen)
+            check_settings_of_zookeeper(kafka, zookeeper.connect, tmp_path / "copy", seen)
     move_in(kafka, tmp_path, seen, capsys)
 
 
-def check_settings_of_zookeeper(kafka: Kafka, zookeeper: ZooKeeper, home: Path, seen: Seen) -> None:
+def check_settings_of_zookeeper(kafka: Kafka, zookeeper: str, home: Path, seen: Seen) -> None:
     """If its ZooKeeper is named, the topics keep their configs."""
     pytest.importorskip("kazoo")
     copies = [home / log_dir.name for log_dir in kafka.log_dirs]
     for log_dir, copy in zip(kafka.log_dirs, copies, strict=True):
         shutil.copytree(log_dir, copy)
-    assert adopted(copies, "--zookeeper", zookeeper.bootstrap) == 0
+    assert adopted(copies, "--zookeeper", zookeeper) == 0
     with served(copies, 0, home) as broker:
         assert moving.topic_settings(broker.bootstrap, seen.settings) == seen.settings
         assert moving.broker_settings(broker.bootstrap, 0) == {"log.cleaner.backoff.ms": "14321"}

@@ -11,8 +11,9 @@ import pytest
 from confluent_kafka import Consumer
 from interop import moving
 from interop.drivers.java import java_missing
-from interop.kafka_servers import INTERNAL, Kafka, Kafka27, Kafka39, ZooKeeper
+from interop.kafka_servers import INTERNAL, Kafka, Kafka27, Kafka39
 from interop.moving import Seen
+from support.zookeeper import ZooKeeperServer
 
 from kbroker.cli.adopt import main as adopt
 from kbroker.testing import Broker, wait_until
@@ -136,10 +137,10 @@ def test_zookeeper_mode_takes_over_what_kbroker_wrote(tmp_path: Path) -> None:
     pytest.importorskip("kazoo")
     log_dirs = [tmp_path / "a", tmp_path / "b"]
     seen = filled(log_dirs, tmp_path, rounds=3, with_ids=False)
-    with ZooKeeper(tmp_path / "zookeeper") as zookeeper:
-        kafka = Kafka27(tmp_path / "kafka", zookeeper, log_dirs, broker_id="1")
+    with ZooKeeperServer(tmp_path / "zookeeper") as zookeeper:
+        kafka = Kafka27(tmp_path / "kafka", zookeeper.connect, log_dirs, broker_id="1")
         check_dump(kafka, log_dirs)
-        assert give_back(log_dirs, "kafka-2.7", "--zookeeper", zookeeper.bootstrap) == 0
+        assert give_back(log_dirs, "kafka-2.7", "--zookeeper", zookeeper.connect) == 0
         check_dump(kafka, log_dirs)
         with kafka:
             check_served(kafka, seen, INTERNAL_TOPICS)

@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from support.zookeeper import ZooKeeperServer
 
 from kbroker.testing import Broker, wait_until
+from kbroker.testing.metadata import partition_states
 
 pytestmark = pytest.mark.interop
 
@@ -124,9 +125,7 @@ def test_kafka_that_stops_hands_over_through_a_kbroker(cluster: Cluster) -> None
 
 def in_sync(broker: Broker | Kafka27, topic: str) -> list[int]:
     """The ISR of partition 0 in the broker's metadata."""
-    with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
-        (row,) = admin.describe_topics([topic])[0]["partitions"]
-        return sorted(row.get("isr_nodes", row.get("isr")))
+    return sorted(partition_states(broker.bootstrap, topic)[0].in_sync)
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ class MarkerWriter:
             try:
                 codes = await pending
             except WireError:
-                continue
+                continue  # these stay AWAY, and are written again
             for number, code in zip(numbers, codes, strict=True):
                 outcomes[number] = ErrorCode(code)
         return outcomes

@@ -66,7 +66,7 @@ def load_newest(directory: str, offset_max: Offset, log_start_offset: Offset) ->
 
 def make_spare(directory: str) -> None:
     """Make the file that ``write_snapshot`` may use up. Without one it makes its own."""
-    with suppress(OSError):
+    with suppress(OSError):  # a full disk, for instance; the next call tries again
         path = os.path.join(directory, SPARE)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
 

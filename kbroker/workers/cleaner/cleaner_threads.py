@@ -59,7 +59,7 @@ class CleanerThreads:
         try:
             os.eventfd_read(self._wake_fd)
         except BlockingIOError:
-            pass
+            pass  # nothing has finished since the last call
         while self._done:
             pending, result, error = self._done.popleft()
             pending.resolve(result, error)
