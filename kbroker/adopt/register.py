@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -48,6 +46,9 @@ def store_place(log_dirs: Sequence[str]) -> str | None:
 @contextmanager
 def store_to_read(directory: str) -> Iterator[NodeFile]:
     """The store in a data directory, as a copy: opening one writes. Raises Refusal, OSError."""
+    import shutil  # with bz2 and lzma, which a start that looks at no store does not need
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="kbroker-adopt-") as elsewhere:
         for name in (FILE_NAME, WAL_NAME, COPY_NAME):
             path = os.path.join(directory, name)
@@ -73,6 +74,9 @@ def is_unused(place: str) -> bool:
 
 def register(plan: Plan, place: str, progress: Progress = lambda _text: None) -> str:
     """Write the store into a data directory; its path. Raises Refusal, OSError."""
+    import shutil
+    import tempfile
+
     target = os.path.join(place, FILE_NAME)
     made = target + ".adopting"
     with tempfile.TemporaryDirectory(prefix="kbroker-adopt-") as elsewhere:

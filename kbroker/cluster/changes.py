@@ -7,7 +7,7 @@ not compare images itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -67,14 +67,13 @@ class TopicChange(NamedTuple):
         return TopicChange(self.old, later.new)
 
 
-@dataclass(slots=True)
-class ImageChanges:
+class ImageChanges(NamedTuple):
     """Everything that one delta (or snapshot) has changed.
 
     topics: by name. settings: dynamic settings of brokers were among it, changed or not.
     """
 
-    topics: Mapping[str, TopicChange] = field(default_factory=dict)
+    topics: Mapping[str, TopicChange] = MappingProxyType({})
     settings: bool = False
 
     def deleted(self) -> list[TopicImage]:

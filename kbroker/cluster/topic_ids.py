@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 from kbroker.uuids import new_uuid
 
 NO_TOPIC_ID = bytes(16)
@@ -14,6 +12,8 @@ def local_topic_id(cluster_id: str, name: str) -> bytes:
 
     A topic that is deleted and recreated has the same: slots and incarnations tell them apart.
     """
+    from hashlib import sha256  # loads OpenSSL, which most clusters do not need here
+
     return sha256(b"kbroker-topic" + cluster_id.encode() + name.encode()).digest()[:16]
 
 

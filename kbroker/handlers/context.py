@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -179,7 +178,7 @@ class RequestContext:
     ) -> Pending[A]:
         """Call the controller; the request of a change names the client's principal."""
         if isinstance(request, OfClient) and self.principal != ANONYMOUS:
-            request = replace(request, asked_by=str(self.principal))
+            request.asked_by = str(self.principal)
         return self.process.rpc.call(CONTROLLER, operation, request, timeout_ms)
 
     async def change_in_parts(

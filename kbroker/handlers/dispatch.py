@@ -5,12 +5,11 @@ close.
 from __future__ import annotations
 
 import logging
-import pkgutil
+import os
 import struct
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kbroker import handlers
 from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # A handler module registers its functions when it is imported; all modules are imported here.
-for _module in pkgutil.iter_modules(handlers.__path__, "kbroker.handlers."):
-    if not _module.ispkg:
-        import_module(_module.name)
-
+# pkgutil would import inspect and ast, which nothing else at start needs.
+for _name in sorted(os.listdir(os.path.dirname(__file__))):
+    if _name.endswith(".py") and _name != "__init__.py":
+        import_module(f"kbroker.handlers.{_name.removesuffix('.py')}")
 
 # A response with its header; None: the connection is to be closed.
 Response = bytes | None

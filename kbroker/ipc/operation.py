@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kbroker.ipc.documents import Read, reader
 from kbroker.ipc.process_table import ProcessKind
@@ -15,8 +14,7 @@ A = TypeVar("A")
 DEADLINE_MS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[Q, A]):
+class Operation(NamedTuple, Generic[Q, A]):
     """A row of the table."""
 
     name: str

@@ -9,7 +9,6 @@ took (``lost_changes``). docs/formats/log-directory.md, "The metadata store".
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import sqlite3
 import struct
@@ -30,7 +29,8 @@ COLUMNS = "path, parent, data, version, children_version, created_ms, modified_m
 ALL_ROWS = f"SELECT {COLUMNS} FROM nodes ORDER BY path"
 
 _FOOTER_MAGIC = b"kbroker1"
-_FOOTER_BYTES = len(_FOOTER_MAGIC) + hashlib.sha256().digest_size
+_DIGEST_BYTES = 32
+_FOOTER_BYTES = len(_FOOTER_MAGIC) + _DIGEST_BYTES
 # SQLite's file format: bytes 18 and 19 are 2 in WAL mode, 1 else. A database in memory has no WAL.
 _VERSIONS_AT, _NO_WAL = 18, b"\x01\x01"
 # SQLite's WAL format: a header, then frames of a header and a page; numbers are big-endian.
@@ -115,6 +115,8 @@ def remove_copy(directory: str) -> None:
 
 
 def _footer(image: bytes) -> bytes:
+    import hashlib  # loads OpenSSL, which other processes do not need
+
     return _FOOTER_MAGIC + hashlib.sha256(image).digest()
 
 

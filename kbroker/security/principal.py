@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 # BOUND: cached principals of messages between processes.
 KEPT_PRINCIPALS_MAX = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(NamedTuple):
     """A type, ``User`` for all that Kafka has, and a name. Written ``User:alice``, as in ACLs."""
 
     type: str

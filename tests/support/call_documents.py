@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
 from kbroker.ipc.calls import Operation
-
-
-def default_of(field: Field[Any]) -> Any:
-    """The default value of the field; MISSING if it has none."""
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return field.default
+from kbroker.ipc.documents import Document
 
 
 def sparse(value: Any) -> Any:
-    """As JSON, without dataclass fields that have their default values."""
-    if is_dataclass(value) and not isinstance(value, type):
-        said = {field.name: getattr(value, field.name) for field in fields(value)}
-        defaults = {field.name: default_of(field) for field in fields(value)}
-        return {name: sparse(each) for name, each in said.items() if each != defaults[name]}
+    """As JSON, without fields that have their default values."""
+    if isinstance(value, Document):
+        said = {name: getattr(value, name) for name in value.__slots__}
+        defaults = type(value).defaults
+        return {
+            name: sparse(each)
+            for name, each in said.items()
+            if name not in defaults or each != defaults[name]
+        }
     if isinstance(value, list | tuple):
         return [sparse(each) for each in value]
     return value.hex() if isinstance(value, bytes) else value
@@ -30,13 +27,9 @@ def completed(cls: Any, document: Any) -> Any:
     """A document without defaults, as ``ipc.documents`` reads it."""
     if get_origin(cls) is list and isinstance(document, list):
         return [completed(get_args(cls)[0], each) for each in document]
-    if not is_dataclass(cls) or not isinstance(document, dict):
+    if not isinstance(document, dict) or not (isinstance(cls, type) and issubclass(cls, Document)):
         return document
-    said = {
-        field.name: default_of(field)
-        for field in fields(cls)
-        if field.name not in document and default_of(field) is not MISSING
-    }
+    said = {name: value for name, value in cls.defaults.items() if name not in document}
     hints = get_type_hints(cls)
     return said | {name: completed(hints.get(name), each) for name, each in document.items()}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from kbroker.ipc.documents import Document
 from kbroker.ipc.process_table import ProcessKind
 from kbroker.security.principal import ANONYMOUS
 
@@ -19,8 +19,7 @@ CHANGE_MS = 30_000
 NOBODY = str(ANONYMOUS)
 
 
-@dataclass(slots=True)
-class Nothing:
+class Nothing(Document):
     """The request of operations without arguments."""
 
 

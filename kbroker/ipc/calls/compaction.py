@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kbroker.ipc.calls.base import IO_WORKER
+from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 from kbroker.types import Offset, SlotId
 
@@ -13,8 +13,7 @@ from kbroker.types import Offset, SlotId
 SWAP_DEADLINE_MS = 60_000
 
 
-@dataclass(slots=True)
-class CleanableSegments:
+class CleanableSegments(Document):
     """timestamps: whether the newest timestamp of each segment is asked for, which costs more."""
 
     slots: list[SlotId]
@@ -30,8 +29,7 @@ class SealedSegment(NamedTuple):
     largest_timestamp: int
 
 
-@dataclass(slots=True)
-class CleanableLog:
+class CleanableLog(Document):
     """active: base offset of the active segment. cuts: to be returned with a swap."""
 
     slot: SlotId
@@ -42,8 +40,7 @@ class CleanableLog:
     segments: list[SealedSegment]
 
 
-@dataclass(slots=True)
-class OfSlot:
+class OfSlot(Document):
     slot: SlotId
 
 
@@ -60,8 +57,7 @@ class ReplacedSegment(NamedTuple):
     size: int
 
 
-@dataclass(slots=True)
-class SwapSegments:
+class SwapSegments(Document):
     """Replace segments by the cleaned one that was made from them."""
 
     slot: SlotId
@@ -72,8 +68,7 @@ class SwapSegments:
     cuts: int
 
 
-@dataclass(slots=True)
-class SwapOutcome:
+class SwapOutcome(Document):
     """rejected: the reason. busy: the reason why not now; the cleaner may retry."""
 
     rejected: str | None = None

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kbroker.config.dynamic import AlterOp
 from kbroker.ipc.calls.base import CONTROLLER, NOBODY, Setting
 from kbroker.ipc.calls.topics import CreatePartitions, CreateTopics, DeleteTopics
+from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 
 
-@dataclass(slots=True)
-class ResourceSettings:
+class ResourceSettings(Document):
     """type: as in ``config.resource_types``. name: of a broker its id, or "" for all brokers."""
 
     type: int
@@ -19,15 +17,13 @@ class ResourceSettings:
     configs: list[Setting]
 
 
-@dataclass(slots=True)
-class AlterConfigs:
+class AlterConfigs(Document):
     resources: list[ResourceSettings]
     validate_only: bool = False
     asked_by: str = NOBODY
 
 
-@dataclass(slots=True)
-class ResourceChanges:
+class ResourceChanges(Document):
     """Like ``ResourceSettings``, with only what changes."""
 
     type: int
@@ -35,8 +31,7 @@ class ResourceChanges:
     configs: list[AlterOp]
 
 
-@dataclass(slots=True)
-class IncrementalAlterConfigs:
+class IncrementalAlterConfigs(Document):
     resources: list[ResourceChanges]
     validate_only: bool = False
     asked_by: str = NOBODY
@@ -46,8 +41,7 @@ class IncrementalAlterConfigs:
 OfClient = CreateTopics | CreatePartitions | DeleteTopics | AlterConfigs | IncrementalAlterConfigs
 
 
-@dataclass(slots=True)
-class ConfigResult:
+class ConfigResult(Document):
     error: int = 0
     message: str | None = None
 

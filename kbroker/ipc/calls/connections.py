@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kbroker.ipc.calls.base import NETWORK, Nothing
+from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 
 COUNT_DEADLINE_MS = 1_000
 
 
-@dataclass(slots=True)
-class OpenConnections:
+class OpenConnections(Document):
     """The number of connections from each address; None: ask again."""
 
     hosts: dict[str, int] | None

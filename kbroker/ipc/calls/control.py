@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kbroker.ipc.calls.base import CONTROLLER
+from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 
 # A controller retries after 30 s.
 CONTROL_DEADLINE_MS = 20_000
 
 
-@dataclass(slots=True)
-class ControlMessage:
+class ControlMessage(Document):
     """LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown or AlterIsr, undecoded, without
     its header.
     """
@@ -22,8 +20,7 @@ class ControlMessage:
     body: bytes
 
 
-@dataclass(slots=True)
-class ControlReply:
+class ControlReply(Document):
     """The body of the response. None: the request is malformed, as ``reason`` says."""
 
     body: bytes | None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import NoneType
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from kbroker.ipc.calls.base import ACCEPTOR, CLEANER, CONTROLLER, IO_WORKER, NETWORK, Nothing
+from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 
 # To a process that may still be starting; the call is retried.
@@ -31,13 +31,11 @@ class ImageDocument(TypedDict):
     group_config: NotRequired[dict[str, Any]]
 
 
-@dataclass(slots=True)
-class ImageChange:
+class ImageChange(Document):
     delta: ImageDocument
 
 
-@dataclass(slots=True)
-class ImageTaken:
+class ImageTaken(Document):
     """errors: of partitions that cannot be served, by ``topic-partition``."""
 
     errors: dict[str, int]
@@ -54,8 +52,7 @@ class StoppedReplica(NamedTuple):
     slot_incarnation: int
 
 
-@dataclass(slots=True)
-class StopReplicas:
+class StopReplicas(Document):
     replicas: list[StoppedReplica]
 
 

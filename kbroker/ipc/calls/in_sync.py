@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.ipc.calls.base import CONTROLLER, Nothing
 from kbroker.ipc.calls.image import HELLO_DEADLINE_MS
+from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 
 
@@ -41,8 +41,7 @@ class IsrResult(NamedTuple):
     state: IsrState | None = None
 
 
-@dataclass(slots=True)
-class AlterIsr:
+class AlterIsr(Document):
     wanted: list[WantedIsr]
 
 

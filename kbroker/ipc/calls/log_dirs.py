@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import NoneType
 from typing import NamedTuple
 
 from kbroker.ipc.calls.base import IO_WORKER, Nothing
+from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 from kbroker.types import SlotId
 
 
-@dataclass(slots=True)
-class ReplicaSize:
+class ReplicaSize(Document):
     """future: it is being moved there. lag: offsets that are still to be copied."""
 
     topic: str
@@ -22,8 +21,7 @@ class ReplicaSize:
     future: bool = False
 
 
-@dataclass(slots=True)
-class LogDirDescription:
+class LogDirDescription(Document):
     """error: why it is offline."""
 
     path: str
@@ -43,13 +41,11 @@ class ReplicaToMove(NamedTuple):
     path: str
 
 
-@dataclass(slots=True)
-class MoveReplicas:
+class MoveReplicas(Document):
     replicas: list[ReplicaToMove]
 
 
-@dataclass(slots=True)
-class Damage:
+class Damage(Document):
     """Damage that a reader found. incarnation: of the slot."""
 
     slot: SlotId

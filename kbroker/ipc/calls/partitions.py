@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from kbroker.ipc.calls.base import IO_WORKER
+from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 from kbroker.types import Offset, SlotId
 
@@ -13,8 +13,7 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-@dataclass(slots=True)
-class Questions(Generic[Q]):
+class Questions(Document, Generic[Q]):
     """Each begins with the slot of its partition."""
 
     asked: list[Q]
@@ -28,8 +27,7 @@ class Failure(NamedTuple):
     message: str | None
 
 
-@dataclass(slots=True)
-class Results(Generic[A]):
+class Results(Document, Generic[A]):
     """A result for each question, in order; None if it has failed."""
 
     results: list[A | None]
@@ -44,8 +42,7 @@ class OffsetQuestion(NamedTuple):
     isolation: int
 
 
-@dataclass(slots=True)
-class FoundOffset:
+class FoundOffset(Document):
     """-1 where a value is unknown."""
 
     offset: int
@@ -61,8 +58,7 @@ class SegmentsQuestion(NamedTuple):
     bound: int
 
 
-@dataclass(slots=True)
-class FoundOffsets:
+class FoundOffsets(Document):
     offsets: list[int]
 
 
@@ -71,8 +67,7 @@ class EpochQuestion(NamedTuple):
     leader_epoch: int
 
 
-@dataclass(slots=True)
-class EpochEnd:
+class EpochEnd(Document):
     leader_epoch: int
     end_offset: int
 
@@ -94,8 +89,7 @@ class AwaitedDeletion(NamedTuple):
     until_ms: int
 
 
-@dataclass(slots=True)
-class LowWatermark:
+class LowWatermark(Document):
     """The lowest log start offset of the live replicas; -1 if that of one of them is unknown."""
 
     low_watermark: Offset
@@ -105,8 +99,7 @@ class ProducersQuestion(NamedTuple):
     slot: SlotId
 
 
-@dataclass(slots=True)
-class KnownProducer:
+class KnownProducer(Document):
     """The fields of a DescribeProducers response."""
 
     producer_id: int
@@ -117,8 +110,7 @@ class KnownProducer:
     current_txn_start_offset: int
 
 
-@dataclass(slots=True)
-class KnownProducers:
+class KnownProducers(Document):
     producers: list[KnownProducer]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kbroker.ipc.calls.base import CHANGE_MS, CONTROLLER
+from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 
 
@@ -21,8 +21,7 @@ class PartitionResult(NamedTuple):
     message: str | None
 
 
-@dataclass(slots=True)
-class ElectLeaders:
+class ElectLeaders(Document):
     """partitions: None for all. The response has the partitions asked for, or those of all that
     need an election.
     """
@@ -40,16 +39,14 @@ class WantedReplicas(NamedTuple):
     replicas: list[int] | None
 
 
-@dataclass(slots=True)
-class AlterReassignments:
+class AlterReassignments(Document):
     """may_resize: whether the number of replicas of a partition may change."""
 
     partitions: list[WantedReplicas]
     may_resize: bool = True
 
 
-@dataclass(slots=True)
-class ListReassignments:
+class ListReassignments(Document):
     """partitions: None for all."""
 
     partitions: list[NamedPartition] | None

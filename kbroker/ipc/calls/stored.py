@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import NoneType
 from typing import NamedTuple
 
 from kbroker.ipc.calls.base import CONTROLLER, Nothing
+from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 
 
-@dataclass(slots=True)
-class ProducerIdBlock:
+class ProducerIdBlock(Document):
     first: int
     count: int
 
@@ -22,8 +21,7 @@ class StoredOffset(NamedTuple):
     offset: int
 
 
-@dataclass(slots=True)
-class CommitStoredOffsets:
+class CommitStoredOffsets(Document):
     group: str
     offsets: list[StoredOffset]
 
@@ -33,8 +31,7 @@ class StoredPartition(NamedTuple):
     partition: int
 
 
-@dataclass(slots=True)
-class FetchStoredOffsets:
+class FetchStoredOffsets(Document):
     group: str
     partitions: list[StoredPartition]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kbroker.ipc.calls.base import CHANGE_MS, CONTROLLER, NOBODY, Setting
+from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 
 
@@ -16,19 +16,17 @@ class Assigned(NamedTuple):
     replicas: list[int]
 
 
-@dataclass(slots=True)
-class TopicToCreate:
+class TopicToCreate(Document):
     """num_partitions, replication_factor: -1 to have the broker's default."""
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
-    assignments: list[Assigned] = field(default_factory=list)
-    configs: list[Setting] = field(default_factory=list)
+    assignments: list[Assigned] = []
+    configs: list[Setting] = []
 
 
-@dataclass(slots=True)
-class CreateTopics:
+class CreateTopics(Document):
     """within_ms: the call returns after this time at the latest, while the change continues. auto:
     only the names count, and an existing topic is a success.
     """
@@ -40,8 +38,7 @@ class CreateTopics:
     asked_by: str = NOBODY
 
 
-@dataclass(slots=True)
-class TopicToEnlarge:
+class TopicToEnlarge(Document):
     """count: the new number of partitions. assignments: replicas of each new partition, in order;
     None: the controller chooses them.
     """
@@ -51,31 +48,27 @@ class TopicToEnlarge:
     assignments: list[list[int]] | None = None
 
 
-@dataclass(slots=True)
-class CreatePartitions:
+class CreatePartitions(Document):
     topics: list[TopicToEnlarge]
     validate_only: bool = False
     within_ms: int = CHANGE_MS
     asked_by: str = NOBODY
 
 
-@dataclass(slots=True)
-class TopicToDelete:
+class TopicToDelete(Document):
     """A topic by its name or its id."""
 
     name: str | None = None
     topic_id: bytes | None = None
 
 
-@dataclass(slots=True)
-class DeleteTopics:
+class DeleteTopics(Document):
     topics: list[TopicToDelete]
     within_ms: int = CHANGE_MS
     asked_by: str = NOBODY
 
 
-@dataclass(slots=True)
-class TopicResult:
+class TopicResult(Document):
     """The result for one topic; ``topic_id`` and later fields are set for some successes only."""
 
     name: str | None

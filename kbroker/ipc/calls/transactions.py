@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kbroker.ipc.calls.base import IO_WORKER
+from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 from kbroker.types import SlotId
 
@@ -21,13 +21,11 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
-@dataclass(slots=True)
-class WriteMarkers:
+class WriteMarkers(Document):
     markers: list[Marker]
 
 
-@dataclass(slots=True)
-class VerifyTransaction:
+class VerifyTransaction(Document):
     """slot: of the coordinator. add: the partition becomes part of the transaction (KIP-890)."""
 
     slot: SlotId

@@ -13,7 +13,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from kbroker._ext.log.log_scan import scan_segment
 from kbroker._ext.shared.partition_table import PartitionTable
@@ -32,16 +31,23 @@ logger = logging.getLogger(__name__)
 PREFERRED_MAX = 100_000
 
 
-@dataclass(slots=True)
 class Placement:
     """lock_path: a file that all io workers of the broker lock; None: there is only one."""
 
-    dirs: LogDirs
-    table: PartitionTable
-    lock_path: str | None
-    discard: Callable[[str], None]
-    cordoned: Collection[str] = ()
-    _preferred: dict[TopicPartition, str] = field(default_factory=dict)
+    def __init__(
+        self,
+        dirs: LogDirs,
+        table: PartitionTable,
+        lock_path: str | None,
+        discard: Callable[[str], None],
+        cordoned: Collection[str] = (),
+    ) -> None:
+        self.dirs = dirs
+        self.table = table
+        self.lock_path = lock_path
+        self.discard = discard
+        self.cordoned = cordoned
+        self._preferred: dict[TopicPartition, str] = {}
 
     def prefer(self, key: TopicPartition, path: str) -> None:
         """If the partition is created later, create it in that directory."""

@@ -5,7 +5,6 @@ Pure: counts and decides, touches no socket. Every number here is about accepted
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
@@ -175,6 +174,8 @@ class ConnectionLimits:
 
 def _address_of(text: str) -> str | None:
     """An IP address in the form of ``fdpass.host_of``, None if ``text`` is a host name."""
+    import ipaddress  # only for limits of single addresses
+
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

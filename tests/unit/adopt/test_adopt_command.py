@@ -18,7 +18,6 @@ from support.kraft_dirs import (
 )
 
 from kbroker.adopt import metadata_records as records
-from kbroker.adopt import register
 from kbroker.adopt.register import read_features, store_to_read
 from kbroker.cli.adopt import EXIT_REFUSED, EXIT_USAGE, main
 from kbroker.metastore import paths
@@ -451,5 +450,5 @@ def test_full_disk_leaves_the_directory_as_it_was(tmp_path, capsys, monkeypatch)
             file.write(b"some")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(register.shutil, "copyfile", no_room)
+    monkeypatch.setattr(shutil, "copyfile", no_room)
     assert "no space left on device" in refused(capsys, directory)

@@ -1,7 +1,5 @@
 """Validation of topics to create or enlarge: error codes and messages."""
 
-from dataclasses import replace
-
 import pytest
 
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
@@ -123,10 +121,9 @@ def test_bad_assignments_are_rejected(state, assignments, words):
 def test_cordoned_broker_gets_only_replicas_that_name_it(state):
     """As in Kafka 4.3 (KIP-1066)."""
     defaults = {"partitions": 1, "replication_factor": 1}
-    request = TopicToCreate("t", 2, 1)
 
-    def planned(**changes):
-        wanted = replace(request, **changes)
+    def planned(num_partitions=2, replication_factor=1, **others):
+        wanted = TopicToCreate("t", num_partitions, replication_factor, **others)
         return plan_topic(state, wanted, defaults, lambda c: None, lambda: NEW_ID, cordoned=[0])
 
     for attempt in (planned, lambda: plan_partitions(state, "existing", 4, None, [0])):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Generic, NamedTuple, NewType, NotRequired, TypedDict, TypeVar
 
 import pytest
 
-from kbroker.ipc.documents import SHOWN_MAX, DocumentError, encode, reader
+from kbroker.ipc.documents import SHOWN_MAX, Document, DocumentError, encode, reader
 
 pytestmark = pytest.mark.unit
 
@@ -33,14 +32,12 @@ class Options(TypedDict):
     second: NotRequired[dict[str, list[int]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Box(Generic[T]):
+class Box(Document, Generic[T]):
     content: list[T | None]
     key: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(Document):
     box: Box[Row]
     ratio: float
     options: Options
@@ -119,12 +116,35 @@ def test_long_value_is_cut_in_the_text() -> None:
 
 
 def test_class_that_json_cannot_tell_apart_has_no_reader() -> None:
-    @dataclass
-    class Either:
+    class Either(Document):
         value: int | str
 
     with pytest.raises(AssertionError, match="several types"):
         reader(Either)
+
+
+def test_document_is_written_like_a_dataclass() -> None:
+    class Order(Document):
+        name: str
+        count: int = 1
+        rows: list[int] = []
+
+    first, second = Order("a"), Order("a", rows=[])
+    assert first == second != Order("b")
+    assert first != ("a", 1, [])
+    first.rows.append(3)
+    assert (first.rows, second.rows) == ([3], [])
+    assert repr(first) == "Order(name='a', count=1, rows=[3])"
+    with pytest.raises(AttributeError):
+        first.size = 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("values", "named"), [((), {"rest": 1}), ((1, 2, 3, 4, 5), {}), ((1, 2, 3, 4), {"box": 5})]
+)
+def test_document_is_made_from_its_fields_only(values: Any, named: Any) -> None:
+    with pytest.raises(TypeError, match="Whole has the fields box, ratio, options, rest"):
+        Whole(*values, **named)
 
 
 def test_class_of_other_keys_than_text_has_no_reader() -> None:

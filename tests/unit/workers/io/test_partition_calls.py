@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import astuple
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -173,6 +172,6 @@ def test_producers_of_logs_are_described_in_one_call(process: Process) -> None:
 
     assert codes(outcome) == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
     first, _, last = outcome.value.results
-    rows = [astuple(row) for row in first.producers]
+    rows = [tuple(getattr(row, name) for name in row.__slots__) for row in first.producers]
     assert rows == [(7, 1, 0, NOW_MS, -1, 2), (8, 0, 4, NOW_MS, -1, -1), (9, 3, -1, NOW_MS, 6, -1)]
     assert last.producers == []
