@@ -194,7 +194,8 @@ class TailRepair:
             if not question.proof:  # else the answer may have ended with that batch
                 source.end(f"has nothing after offset {self.log.log_end_offset}")
             return
-        outcome = self.log.append(tail, self.leader_epoch - 1)
+        # Records of the leader epoch itself are this broker's own: it led in it before.
+        outcome = self.log.append(tail, self.leader_epoch)
         source.proven_end = self.log.log_end_offset
         if outcome.fault in (Fault.NO_ROOM, Fault.CLOSED):
             source.retry("has records for which there is no room", now_ms)
@@ -236,7 +237,7 @@ class TailRepair:
             return
         latest = self.log.epochs.latest
         ours = (NO_EPOCH if latest is None else latest, self.log.log_end_offset)
-        if source.weighed <= ours or source.weighed[0] >= self.leader_epoch:
+        if source.weighed <= ours or source.weighed[0] > self.leader_epoch:
             source.end(f"has nothing newer than this log from offset {source.common} on")
             return
         self.log.truncate_to(source.common)

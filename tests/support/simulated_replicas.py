@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from support.follower_entries import ATTACHED, PROGRESS, entry
 from support.simulated_cluster import Broker, SimulatedCluster
+from support.simulated_power import begin_repair, repair
 
 from kbroker._ext.shared import session_times
 from kbroker._ext.shared.session_times import SessionTimes
@@ -42,7 +43,8 @@ from kbroker.replication.following import (
     OffsetQuestion,
     Question,
 )
-from kbroker.replication.partition import Partition
+from kbroker.replication.partition import Change, Partition, Role
+from kbroker.replication.tail_repair import TailRepair
 from kbroker.replication.truncation import EpochEnd
 from kbroker.storage.segments.leader_epochs import LeaderEpochs
 from kbroker.workers.io.in_sync import InSync
@@ -79,6 +81,9 @@ class DiskLog:
         self.epochs = MemoryEpochs()
         self.high_watermark = 0
         self.log_start_offset = 0
+        # What outlives a power failure, and whether there was one.
+        self.synced = 0
+        self.is_suspect = False
         # As an appender, and as what waits for it to be committed.
         self.appender = self.committed = self
         self.replicas: Any = None
@@ -124,6 +129,8 @@ class Replica:
         self.partition = Partition(broker_id, MIN_IN_SYNC)
         self.followed = FollowedPartition(log.name, log, BACKOFF_MS)  # type: ignore[arg-type]
         self.waiting: list[Waiting] = []
+        self.partition.is_suspect = log.is_suspect
+        self.repair: TailRepair | None = None
         self.is_asking = False
 
 
@@ -229,19 +236,28 @@ class IoWorker:
         del self.replicas[place]
 
     def _take_role(self, replica: Replica, told: Any) -> None:
-        partition, log = replica.partition, replica.log
+        partition = replica.partition
         change = partition.take(told)
         if change is None:
             return
+        if change.lost:
+            replica.waiting.clear()
+        self._take_effect(replica, change)
+
+    def _take_effect(self, replica: Replica, change: Change) -> None:
+        partition, log = replica.partition, replica.log
+        log.is_suspect = partition.is_suspect
         if change.began:
             self.cluster.note_leader(replica, self.broker.number)
             log.epochs.assign(partition.leader_epoch, log.log_end_offset)
-        if change.lost:
-            replica.waiting.clear()
         log.is_under_min_isr = partition.is_under_min_isr
         self.in_sync.take_role(replica.place[0], partition, log)  # type: ignore[arg-type]
         followed = replica.followed
-        if not partition.leads and partition.leader >= 0:
+        if partition.role is not Role.REPAIRING:
+            replica.repair = None
+        elif replica.repair is None or replica.repair.leader_epoch != partition.leader_epoch:
+            replica.repair = begin_repair(replica)
+        if partition.role is Role.FOLLOWER and partition.leader >= 0:
             if partition.leader_epoch > followed.leader_epoch:
                 followed.follow(partition.leader, partition.leader_epoch)
         elif partition.leads:
@@ -262,6 +278,14 @@ class IoWorker:
     def _follow(self, replica: Replica, now: int) -> None:
         followed, partition = replica.followed, replica.partition
         if partition.leads or partition.leader < 0 or replica.is_asking:
+            return
+        if replica.repair is not None:
+            repair(self, replica, replica.repair)
+            if replica.repair.is_done:
+                replica.repair = None
+                change = partition.lead_repaired()
+                assert change is not None
+                self._take_effect(replica, change)
             return
         followed.resume(now)
         if followed.asks and followed.question is not None:
@@ -323,6 +347,8 @@ class IoWorker:
                 for record in records:
                     log.append(record)
                 log.high_watermark = min(high_watermark, log.log_end_offset)
+                if log.log_end_offset >= high_watermark:
+                    replica.partition.is_suspect = log.is_suspect = False
                 if records:
                     self._fetch(replica)
 

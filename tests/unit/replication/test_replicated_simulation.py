@@ -11,6 +11,7 @@ import os
 
 import pytest
 from support.simulated_cluster import ignore_rejected
+from support.simulated_power import lose_power
 from support.simulated_replicas import MIN_IN_SYNC, ReplicatedCluster
 from unit.hosting.test_cluster_simulation import befall, is_settled
 
@@ -37,8 +38,10 @@ def simulate(seed: int, patch: pytest.MonkeyPatch) -> ReplicatedCluster:
             pause(cluster, 300)
             cluster.produce()
         kind = cluster.random.random()
-        if kind < 0.5:
+        if kind < 0.4:
             befall(cluster)
+        elif kind < 0.5:
+            lose_power(cluster, cluster.random.randrange(len(cluster.brokers)))
         elif kind < 0.6:
             create(cluster, cluster.random.choice("abc"))
         elif kind < 0.65:

@@ -205,13 +205,15 @@ def test_replica_that_does_not_know_the_epoch_yet_is_asked_again_after_the_other
     assert error.name in machine.outcome or "cannot be reached" in machine.outcome
 
 
-def test_record_of_the_new_epoch_is_not_taken() -> None:
-    """Nobody leads in it before the repair is over."""
-    log = Log([1])
+def test_own_records_of_the_leader_epoch_are_taken_but_none_of_a_later_one() -> None:
+    """A broker that the next controller has not missed still leads in the epoch before the cut."""
+    log, other = Log([1]), Log([1])
 
-    repaired(log, Log([1, 1]), Log([1, LEADER_EPOCH]))
+    repaired(log, Log([1, LEADER_EPOCH, LEADER_EPOCH]))
+    repaired(other, Log([1, 1]), Log([1, LEADER_EPOCH + 1]))
 
-    assert log.records == [1, 1]
+    assert log.records == [1, LEADER_EPOCH, LEADER_EPOCH]
+    assert other.records == [1, 1]
 
 
 def test_without_room_the_replica_is_asked_again() -> None:
