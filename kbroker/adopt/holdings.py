@@ -70,6 +70,12 @@ class Holdings:
             self.broker_id = self._broker_id()
             self.topics = self._topics(store)
             self.broker_configs = self._broker_configs(store)
+            # Offsets of OffsetCommit 0, by their nodes.
+            self.stored_offsets = {
+                node.path: node.data
+                for node in store.subtree(paths.CONSUMERS)
+                if paths.is_consumer_offset(node.path)
+            }
             self._note_group_configs(store)
 
     def path_of(self, topic: str, number: int) -> str | None:

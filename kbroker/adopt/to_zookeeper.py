@@ -1,4 +1,4 @@
-"""Back to Apache Kafka 2.7: everything is written to the nodes of its ZooKeeper that Kafka reads.
+"""To the ZooKeeper of Apache Kafka 2.7, or of a cluster of kbrokers, which have the same nodes.
 
 kbroker's own store has the same nodes with the same documents. Nodes that exist already, from
 before the move or from an interrupted run, are replaced.
@@ -49,7 +49,7 @@ def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> l
             _tell(client, holdings)
             say(f"Written to ZooKeeper {connect}: {counted(len(holdings.topics), 'topic')}.")
     return [
-        "Start Kafka with these settings:",
+        "Start Kafka, or kbroker as the first of a cluster, with these settings:",
         f"  broker.id={holdings.broker_id}",
         f"  zookeeper.connect={connect}",
         f"  log.dirs={','.join(holdings.log_dirs)}",
@@ -80,6 +80,8 @@ def _tell(client: Nodes, holdings: Holdings) -> None:
             client.delete(paths.topic_config(name))
     for topic in holdings.topics:
         _tell_topic(client, topic, holdings.broker_id)
+    for path, offset in holdings.stored_offsets.items():
+        _put(client, path, offset)
 
 
 def _is_of(client: Nodes, topic: str, broker_id: int) -> bool:

@@ -118,6 +118,12 @@ def consumer_offset(group: str, topic: str, number: int) -> str:
     return f"{CONSUMERS}/{group}/offsets/{topic}/{number}"
 
 
+def is_consumer_offset(path: str) -> bool:
+    """Whether it is a node of ``consumer_offset``."""
+    parts = path.split("/")
+    return len(parts) == 6 and path.startswith(f"{CONSUMERS}/") and parts[3] == "offsets"
+
+
 def gone_topic(name: str) -> str:
     return f"{GONE_TOPICS}/{name}"
 
