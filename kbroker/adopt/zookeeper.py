@@ -85,7 +85,7 @@ def connected(connect: str) -> Iterator[Nodes]:
         yield Nodes(client)
     except KazooTimeoutError as error:
         raise Refusal(
-            f"ZooKeeper {connect} does not answer within {timeout_s:g} s; is it running?"
+            f"ZooKeeper {connect} does not respond within {timeout_s:g} s; is it running?"
         ) from error
     except KazooException as error:
         raise Refusal(f"ZooKeeper {connect}: {type(error).__name__} {error}") from error

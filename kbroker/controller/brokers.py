@@ -82,7 +82,7 @@ class BrokerChanges:
     async def _lose(self, gone: list[int], found: Mapping[int, Broker]) -> None:
         """Elect new leaders for their partitions."""
         again = [broker_id for broker_id in gone if broker_id in found]
-        logger.info("brokers gone: %s (registered again: %s)", gone, again)
+        logger.info("brokers gone: %s, of which registered again: %s", gone, again)
         for broker_id in gone:
             self._state.remove_broker(broker_id)
         self._writes.set_live()
@@ -92,7 +92,7 @@ class BrokerChanges:
         """Send them the complete state, and elect leaders for partitions that waited for them."""
         if come:
             epochs = {broker_id: self._state.brokers[broker_id].epoch for broker_id in come}
-            logger.info("brokers come, with their epochs: %s", epochs)
+            logger.info("new brokers, with their epochs: %s", epochs)
         await self._settle(come, come)
 
     async def _settle(self, affected: list[int], untold: list[int]) -> None:

@@ -97,8 +97,8 @@ class IsrRequests:
             return ErrorCode.NONE
         if self._adds_leaving(one):
             return ErrorCode.INVALID_UPDATE_VERSION
-        text = "broker %d wants %s in sync for %s-%d: not all of them live and have a replica"
-        logger.warning(text, broker_id, one.isr, *one.key)
+        text = "rejected in-sync replicas %s of %s-%d by broker %d: not all are alive and assigned"
+        logger.warning(text, one.isr, *one.key, broker_id)
         return ErrorCode.INVALID_UPDATE_VERSION
 
     def _adds_leaving(self, one: WantedIsr) -> bool:

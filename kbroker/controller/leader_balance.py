@@ -74,7 +74,7 @@ class LeaderBalance:
             keys = []
         for key, failed in (await self._elections.run(keys, unclean=False)).items():
             if failed is not None and not is_needless(failed):
-                logger.warning("no preferred election of %s-%d: %s", *key, failed)
+                logger.warning("cannot elect the preferred leader of %s-%d: %s", *key, failed)
         with suppress(NoNode):
             await store.multi().delete(node.path).commit()
 

@@ -143,7 +143,7 @@ class PartitionWrites:
 def _ended(outcome: Pending[None]) -> None:
     error = outcome.error
     if error is not None and not isinstance(error, Fenced):
-        logger.error("an event of the controller failed: %s", error, exc_info=error)
+        logger.error("the controller failed to handle an event: %s", error, exc_info=error)
 
 
 def say(key: PartitionKey, old: PartitionState | None, new: PartitionState) -> None:
@@ -151,15 +151,15 @@ def say(key: PartitionKey, old: PartitionState | None, new: PartitionState) -> N
     if old is None or not old.is_stored:
         return
     if new.leader == NO_LEADER:
-        text = "%s-%d has no leader: none of its in-sync replicas %s is there (epoch %d)"
+        text = "%s-%d has no leader: none of its in-sync replicas %s is alive (epoch %d)"
         logger.warning(text, *key, new.isr, new.leader_epoch)
         return
     if new.leader != old.leader:
         text = "%s-%d is now led by broker %d instead of %d, in sync: %s (epoch %d)"
         logger.info(text, *key, new.leader, old.leader, new.isr, new.leader_epoch)
     else:
-        text = "%s-%d: in sync with leader %d are now %s (epoch %d)"
+        text = "%s-%d: leader %d now has in-sync replicas %s (epoch %d)"
         logger.info(text, *key, new.leader, new.isr, new.leader_epoch)
     if new.leader not in old.isr:
-        text = "%s-%d: broker %d was not in sync; what only brokers %s had is lost"
+        text = "%s-%d: unclean election of broker %d; records that only brokers %s had are lost"
         logger.warning(text, *key, new.leader, old.isr)

@@ -103,7 +103,9 @@ async def reread_topics(
 
 def _differences(known: TopicState, found: TopicState) -> list[Change]:
     if found.topic_id != known.topic_id:
-        logger.error("topic %s was made anew by another client of the store", known.name)
+        logger.error(
+            "topic %s was deleted and recreated by another client of the store", known.name
+        )
         return []
     changes: list[Change] = []
     count = len(known.partitions)

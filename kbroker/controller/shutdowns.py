@@ -58,8 +58,8 @@ class Shutdowns:
         finally:
             self._writes.send(batch)
         remaining = [key for key in keys if self._leads(broker_id, key)]
-        text = "broker %d is shutting down; of %d partitions it shares it still leads %d"
-        logger.info(text, broker_id, len(keys), len(remaining))
+        text = "broker %d is shutting down; it still leads %d of %d partitions with other replicas"
+        logger.info(text, broker_id, len(remaining), len(keys))
         return remaining
 
     def _is_shared(self, key: PartitionKey) -> bool:

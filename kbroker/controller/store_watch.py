@@ -53,7 +53,7 @@ class Look:
         elif not isinstance(error, Fenced) and not self.is_over:
             delay_ms = min(RETRY_MS << min(self._failures, 10), RETRY_MAX_MS)
             self._failures += 1
-            text = "cannot take in the changes of %s; trying again in %d ms"
+            text = "cannot apply the changes of %s; trying again in %d ms"
             logger.error(text, self.path, delay_ms, exc_info=error)
             self._watch.sleep(delay_ms).then(lambda _: self.take())
 

@@ -125,7 +125,8 @@ class TopicChanges:
                 continue
             if topic is None and await self._store.exists(paths.topic(name)) is not None:
                 continue  # handled first, with its mark
-            logger.warning("removing the mark that has topic %s deleted", name)
+            why = "it does not exist" if topic is None else "delete.topic.enable=false"
+            logger.warning("not deleting topic %s, which another client has marked: %s", name, why)
             try:
                 await self._store.multi().delete(paths.delete_topic(name)).commit()
             except NoNode:

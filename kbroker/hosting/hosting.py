@@ -142,7 +142,7 @@ class Hosting:
             return ErrorCode.STALE_BROKER_EPOCH
         if sender.controller_epoch < self.controller_epoch:
             logger.warning(
-                "controller %d of epoch %d is rejected; there was one of epoch %d",
+                "rejected controller %d with epoch %d: there has been one with epoch %d",
                 sender.controller_id, sender.controller_epoch, self.controller_epoch,
             )  # fmt: skip
             return ErrorCode.STALE_CONTROLLER_EPOCH

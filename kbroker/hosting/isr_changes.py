@@ -136,8 +136,8 @@ class IsrChanges:
                 except WireError as error:
                     times = self._failures.due(error.code)
                     if times:
-                        text = "in-sync replicas of %d partitions cannot be changed (%d times): %s"
-                        logger.warning(text + "; the controller is asked again",
+                        text = "cannot change the in-sync replicas of %d partitions (%d times): %s"
+                        logger.warning(text + "; trying again",
                                        len(self._asked), times, error)  # fmt: skip
                     await self._sleep(backoff_ms)
                     backoff_ms = min(2 * backoff_ms, BACKOFF_MAX_MS)

@@ -191,12 +191,12 @@ def remembered(content: bytes, slots: Slots) -> Remembered | None:
                 raise ValueError(f"line {number + 1} is out of place")
             found.take(document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        logger.error("the journal of what controllers have told this broker is damaged: %r", error)
+        logger.error("the journal of control requests is damaged: %r", error)
         return None
     if not lines:
         return None
     if not found.fits(slots):
-        logger.error("the journal of what controllers have told this broker has other slots")
+        logger.error("the journal of control requests does not fit the slots")
         return None
     return found
 

@@ -92,7 +92,7 @@ class OfflineReplicas:
     def _reported(self, outcome: Pending[None]) -> None:
         self._is_reporting = False
         if outcome.error is not None:
-            text = "cannot tell the controller of offline replicas: %s; trying again"
+            text = "cannot report offline replicas to the controller: %s; trying again"
             logger.warning(text, outcome.error)
             return
         self._told |= {one.told.key for one in self._replicas if self._is_offline(one)}

@@ -95,7 +95,7 @@ class HostedReplicas:
             try:
                 slots = self._slots.assign(name, [told.partition for told in partitions])
             except (NoFreeSlot, OSError) as error:
-                logger.error("topic %s: no slots for its partitions: %s", name, error)
+                logger.error("topic %s: cannot assign slots to its partitions: %s", name, error)
                 rejected |= dict.fromkeys(
                     (t.key for t in partitions), ErrorCode.KAFKA_STORAGE_ERROR
                 )

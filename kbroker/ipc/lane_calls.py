@@ -157,7 +157,7 @@ class Assembler:
         damaged.
         """
         if len(message) < _RESPONSE.size:
-            raise ValueError(f"an answer message of {len(message)} bytes")
+            raise ValueError(f"a response message of {len(message)} bytes")
         token, total, offset, error, _ = _RESPONSE.unpack_from(message)
         body = self._whole(total, offset, message[_RESPONSE.size :])
         return None if body is None else Response(token, error, body)

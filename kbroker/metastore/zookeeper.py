@@ -412,7 +412,8 @@ class ZooKeeperStore(Store):
             try:
                 self._file.write(session)
             except OSError as error:
-                logger.error("the next controller process will start a new session: %s", error)
+                text = "cannot keep the session; the next controller process starts another: %s"
+                logger.error(text, error)
         self._is_expired = False
         logger.info("ZooKeeper %s: connected, session 0x%x", self._settings.connect, session[0])
         self._state = SessionState.CONNECTED

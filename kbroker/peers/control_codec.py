@@ -384,7 +384,7 @@ def _check_brokers(told: LedPartition | KnownPartition, *lists: Iterable[int]) -
         raise impossible(f"{told.topic}-{told.partition} names a replica twice")
 
 
-# -- answers -------------------------------------------------------------------------------------
+# -- responses -----------------------------------------------------------------------------------
 
 
 def response_to_wire(response: ControlResponse, request: ControlRequest, version: int) -> Message:

@@ -81,7 +81,7 @@ def request_from_wire(message: Any) -> ControllerRequest:
     return AlterIsr(message.broker_id, message.broker_epoch, wanted)
 
 
-# -- answers -------------------------------------------------------------------------------------
+# -- responses -----------------------------------------------------------------------------------
 
 
 def response_to_wire(response: ControllerResponse) -> Message:
@@ -120,7 +120,9 @@ def response_from_wire(message: Any, request: ControllerRequest) -> ControllerRe
     if error is ErrorCode.NONE:
         for wanted in request.partitions:
             if wanted.key not in found:
-                raise DecodeError(f"AlterIsr is not answered for {wanted.topic}-{wanted.partition}")
+                raise DecodeError(
+                    f"the AlterIsr response has no result for {wanted.topic}-{wanted.partition}"
+                )
     return AlterIsrResponse(error, found)
 
 

@@ -116,12 +116,12 @@ class Link:
     def tick(self, now_ms: int) -> None:
         """Fail the request if it has timed out."""
         if self._asked is not None and now_ms >= self._deadline_ms:
-            self._fail("it did not answer in time")
+            self._fail("it did not respond in time")
 
     def give_up(self) -> None:
         """A request under way ends with LinkFailed; without one nothing happens."""
         if self._asked is not None:
-            self._fail("nobody waits for its answer any more")
+            self._fail("nobody waits for its response any more")
 
     def close(self, reason: str = "the link is closed") -> None:
         """Close the connection and fail a request in flight. The link can be reused."""
@@ -190,7 +190,7 @@ class Link:
         """Complete the request once its whole response has arrived."""
         received, asked = self._in, self._asked
         if asked is None or self._out:
-            self._fail("it answered what was not asked")
+            self._fail("it sent a response without a request")
             return
         if len(received) < _SIZE.size:
             return
@@ -206,7 +206,7 @@ class Link:
         try:
             number, start = decode_response_header(frame, asked.api, asked.version)
             if number != asked.correlation_id:
-                self._fail(f"it answered request {number} instead of {asked.correlation_id}")
+                self._fail(f"it responded to request {number} instead of {asked.correlation_id}")
                 return
             response = codec.decode_exact(response_class(asked.api), asked.version, frame, start)
         except DecodeError as error:

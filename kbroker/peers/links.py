@@ -213,7 +213,7 @@ class Peer:
             except LinkFailed as error:
                 times = 0 if self._is_ended else self._failures.due()
                 if times:
-                    text = "cannot send %s to broker %d (%d times): %s; it is sent again"
+                    text = "cannot send %s to broker %d (%d times): %s; trying again"
                     logger.warning(text, name, self._broker_id, times, error)
             await self._sleep(backoff_ms)
             backoff_ms = min(2 * backoff_ms, BACKOFF_MAX_MS)

@@ -159,7 +159,7 @@ class FollowedPartition:
                 leader_end, asked, self.log.epochs, self.log.log_end_offset, self.log.high_watermark
             )
         except InvalidEpochEndError as wrong:
-            self._back_off(now_ms, f"wrong answer of broker {self.leader}: {wrong}")
+            self._back_off(now_ms, f"wrong response of broker {self.leader}: {wrong}")
             return
         self._cut(
             step.offset,
@@ -252,7 +252,7 @@ class FollowedPartition:
             )
             self._fail(now_ms, text)
         else:
-            self._back_off(now_ms, f"broker {self.leader} answers {_name(error)}")
+            self._back_off(now_ms, f"broker {self.leader} responded with {_name(error)}")
 
     def pause(self, now_ms: int, text: str) -> None:
         """Pause because of another failure; the current step starts again later."""

@@ -184,7 +184,7 @@ class ControllerWorker(Worker):
             self.failed(outcome.error)
             return
         if self._goes_on:
-            logger.info("going on from what the last controller process knew")
+            logger.info("continuing with what the previous controller process knew")
             self._told()
         self.office.start()
 
@@ -340,7 +340,7 @@ class ControllerWorker(Worker):
             logger.error("this broker cannot join the cluster: %s", error)
             self.exit_code, self.stopping = EXIT_CANNOT_START, True
             return
-        logger.error("the controller ends", exc_info=error)
+        logger.error("the controller process failed", exc_info=error)
         self.exit_code, self.stopping = EXIT_CRASH, True
 
     def tick(self, now: int) -> None:
@@ -396,7 +396,7 @@ class ControllerWorker(Worker):
             kinds = [ProcessKind.IO_WORKER, ProcessKind.NETWORK]
             if not await_end(self.processes, kinds, ORPHAN_S - 2):
                 logger.error(
-                    "the supervisor was killed, but not all processes; the session expires"
+                    "the supervisor was killed, but other processes still run; the session expires"
                 )
                 return
             logger.warning("the supervisor was killed; ending this broker's session")
@@ -410,7 +410,7 @@ class ControllerWorker(Worker):
                     self.store.drain()
         if not closed.done:
             logger.warning(
-                "ZooKeeper cannot be told that this broker stops; its session ends later"
+                "cannot tell ZooKeeper that this broker stops; its session expires later"
             )
         closed.then(raise_failure)
 

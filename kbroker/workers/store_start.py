@@ -98,5 +98,5 @@ def _look_at_unknown(context: ProcessContext, file: NodeFile) -> UnknownLogs | N
         if context.incarnation == 1:
             raise
         # The others continue to serve; this is no reason to stop them.
-        logger.error("left unchanged: %s", refusal)
+        logger.error("the metadata is left unchanged: %s", refusal)
         return None

@@ -117,7 +117,7 @@ def test_kafka_that_stops_hands_over_through_a_kbroker(cluster: Cluster) -> None
 
     kafka.stop()
 
-    text = f"broker {KAFKA} is shutting down; of {PARTITIONS} partitions it shares it still leads 0"
+    text = f"broker {KAFKA} is shutting down; it still leads 0 of {PARTITIONS} partitions"
     assert kbroker.log_text.count(text) == 1, "it did not have to ask again"
     found = [(s["leader"], s["isr"], s["leader_epoch"]) for s in cluster.states("t")]
     assert found == [(FIRST, [FIRST], 1)] * PARTITIONS

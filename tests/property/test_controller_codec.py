@@ -94,7 +94,7 @@ def test_response_without_all_partitions_is_malformed() -> None:
     """Its changes would be in flight forever."""
     partial = AlterIsrResponse(partitions={("t", 0): IsrResult(ErrorCode.FENCED_LEADER_EPOCH)})
 
-    with pytest.raises(DecodeError, match="not answered for t-1"):
+    with pytest.raises(DecodeError, match="no result for t-1"):
         answered(partial, WANTED, 0)
 
 

@@ -123,11 +123,13 @@ class Endings:
                     again.append(partition)
                     problem = code
                 else:
-                    logger.info("transactional id %s: its transaction ends without deleted %s-%d",
-                                name, *partition)  # fmt: skip
+                    text = (
+                        "transactional id %s: its transaction ends without %s-%d, which is deleted"
+                    )
+                    logger.info(text, name, *partition)
             elif code == _SUPERSEDED:
-                logger.warning("transactional id %s: %s-%d has producer %d with an epoch above %d",
-                               name, *partition, *marker[:2])  # fmt: skip
+                text = "transactional id %s: %s-%d has seen producer %d with an epoch above %d"
+                logger.warning(text, name, *partition, *marker[:2])
         return again, problem
 
     async def _complete(self, name: str, marker: Marker) -> ErrorCode | None:

@@ -460,5 +460,6 @@ class TransactionMachine:
 def log_fenced(txn: Transaction | None, producer_id: int, epoch: int, code: ErrorCode) -> None:
     """Log that a producer is fenced, if ``code`` says so."""
     if code == ErrorCode.PRODUCER_FENCED and txn is not None:
-        logger.info("transactional id %s: producer %d with epoch %d is fenced by %d with epoch %d",
+        logger.info("transactional id %s: producer %d with epoch %d is fenced by producer %d with "
+                    "epoch %d",
                  txn.transactional_id, producer_id, epoch, txn.producer_id, txn.epoch)  # fmt: skip

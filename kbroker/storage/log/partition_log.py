@@ -302,9 +302,8 @@ class PartitionLog:
         except (OSError, ValueError) as error:
             if not is_of_partition(error, self.path):
                 raise self.fail(error) from error
-            logger.error(
-                "%s: cannot read the batches written before the start: %s", self.name, error
-            )
+            text = "%s: cannot read older batches, so the producers that wrote them are unknown: %s"
+            logger.error(text, self.name, error)
         self.appender.producers.complete(walked)
         return None
 

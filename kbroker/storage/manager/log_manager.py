@@ -308,7 +308,7 @@ class LogManager:
         if isinstance(error, StorageError):
             self.fail_directory_of(log.slot)
         elif isinstance(error, ValueError) or is_of_partition(error, log.path):
-            logger.error("%s: not subject to retention: %s", log.name, error)
+            logger.error("%s: cannot apply retention: %s", log.name, error)
         elif isinstance(error, ShortageError):
             self.shortages.report(error)
         elif blames_disk(error):

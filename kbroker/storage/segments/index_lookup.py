@@ -80,6 +80,7 @@ def newest_timestamp(fd: int, offsets: OffsetIndex, times: TimeIndex, end: int) 
         return newest  # the log itself is damaged there: no other index would know more
     if found is not None and found.max_timestamp > newest:
         raise CorruptIndexError(
-            f"{times.path}: no entry for {found.max_timestamp}, which {found.last_offset} is of"
+            f"{times.path}: no entry for timestamp {found.max_timestamp} of offset "
+            f"{found.last_offset}"
         )
     return newest

@@ -222,8 +222,8 @@ class InSync:
         why += [f"broker {broker} has caught up" for broker in joining]
         ends = {b: self._end_of(led, b) for b in (*leaving, *joining)}
         logger.info(
-            "%s: asking for in-sync replicas %s instead of %s, as %s; high watermark %d, log end "
-            "%d, theirs %s",
+            "%s: asking for in-sync replicas %s instead of %s because %s; high watermark %d, "
+            "log end %d, theirs %s",
             led.log.name, wanted, list(isr), ", ".join(why), high_watermark,
             led.log.log_end_offset, ends,
         )  # fmt: skip
@@ -283,7 +283,7 @@ class InSync:
         if result.error is not ErrorCode.NONE or state is None:
             # The outcome is unknown: the proposed ISR counts until the controller responds.
             logger.info(
-                "%s: the controller has not taken in-sync replicas %s (%s); waiting for a "
+                "%s: the controller rejected the in-sync replicas %s (%s); waiting for a "
                 "LeaderAndIsr",
                 led.log.name, wanted.isr, result.error.name,
             )  # fmt: skip

@@ -335,7 +335,7 @@ class LeaderLink:
     def _on_response_error(self, error: object) -> None:
         if error in SESSION_ERRORS:
             return
-        raise ValueError(f"it answers fetches with error {error}")
+        raise ValueError(f"it responds to fetches with error {error}")
 
     def _read_responses(self, link: PeerLink) -> None:
         link.receive(TURN_BYTES)

@@ -383,7 +383,7 @@ def fetch_request(batch: list[Asked], partition_bytes: int) -> FetchRequest:
 def answers_in(response: FetchResponse) -> dict[TopicPartition, Answer]:
     """The answers by partition. Raises LinkFailed."""
     if response.error_code:
-        raise LinkFailed(f"it answers a fetch with error {response.error_code}")
+        raise LinkFailed(f"it responds to a fetch with error {response.error_code}")
     return {
         (topic.topic, row.partition_index): Answer(
             row.error_code,

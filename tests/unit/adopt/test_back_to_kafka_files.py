@@ -230,7 +230,7 @@ def test_zookeeper_that_does_not_respond_is_refused(directory, capsys, monkeypat
     pytest.importorskip("kazoo")
     monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT_S", 0.2)
     text = refused(capsys, directory, "kafka-2.7", "--zookeeper", "127.0.0.1:1")
-    assert "does not answer" in text
+    assert "does not respond" in text
 
 
 class MuteZooKeeper:
@@ -278,7 +278,7 @@ def test_zookeeper_that_stops_responding_is_refused(
 
     assert server.connect in text
     assert "nothing was changed" in text
-    assert hangs_up or "does not answer within 0.5 s" in text
+    assert hangs_up or "does not respond within 0.5 s" in text
 
 
 def test_zookeeper_that_is_lost_half_way_leaves_the_rest_to_the_next_run(

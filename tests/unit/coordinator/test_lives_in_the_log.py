@@ -103,7 +103,9 @@ def test_fenced_producer_is_named_wherever_it_comes_back(
     assert f"transactional id {ID}: producer {new[0]} starts with epoch 1 and fences " in taken(
         caplog
     )
-    line = f"transactional id {ID}: producer {old[0]} with epoch 0 is fenced by {new[0]} with"
+    line = (
+        f"transactional id {ID}: producer {old[0]} with epoch 0 is fenced by producer {new[0]} with"
+    )
 
     assert host.add(old, 0) == [ErrorCode.PRODUCER_FENCED]
     assert line in taken(caplog)

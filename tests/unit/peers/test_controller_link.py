@@ -164,7 +164,9 @@ def test_lost_connection_has_the_controller_looked_up_again(asking: Asking) -> N
 def test_response_that_lacks_partitions_is_none(asking: Asking) -> None:
     with Answers(AlterPartitionResponse(), FENCED) as other:
         asking.controller = 2, other.port
-        with pytest.raises(LinkFailed, match="malformed: AlterIsr is not answered for t-0"):
+        with pytest.raises(
+            LinkFailed, match="malformed: the AlterIsr response has no result for t-0"
+        ):
             asking.answer(WANTED)
 
         assert asking.answer(WANTED) == FENCED

@@ -226,7 +226,7 @@ def test_replica_that_is_behind_for_too_long_leaves_and_holds_nothing_back(
         assert leader.results() == [(7, 0)]
 
     first, second = [record.getMessage() for record in caplog.records]
-    assert "t-0: asking for in-sync replicas [0, 2] instead of [0, 2, 3], as broker 3" in first
+    assert "t-0: asking for in-sync replicas [0, 2] instead of [0, 2, 3] because broker 3" in first
     assert "t-0: in-sync replicas are now [0, 2] (partition epoch 1)" in second
 
 
