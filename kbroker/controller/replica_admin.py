@@ -1,4 +1,4 @@
-"""Serves requests about leaders and replicas: ElectLeaders and those of reassignments."""
+"""Serves requests about leaders and replicas: elections, reassignments, and what waits."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import Callable
 
 from kbroker.controller.duties import Duties
 from kbroker.controller.reassignments import resized
+from kbroker.controller.waiting import waiting
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import (
     AlterReassignments,
     ElectLeaders,
     ListReassignments,
+    Nothing,
     OngoingReassignment,
     PartitionResult,
+    WaitingWork,
 )
 from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address
@@ -71,6 +74,10 @@ class ReplicaAdmin:
             OngoingReassignment(*key, one.replicas, list(one.adding), list(one.removing))
             for key, one in self._duties.reassigning.listed(keys)
         ]
+
+    async def list_waiting(self, sender: Address, _: Nothing) -> list[WaitingWork]:
+        """What has begun and cannot end yet."""
+        return waiting(self._duties.writes.state)
 
 
 def result(topic: str, partition: int, error: WireError | None) -> PartitionResult:

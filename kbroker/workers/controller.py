@@ -198,6 +198,7 @@ class ControllerWorker(Worker):
         serve(calls.ELECT_LEADERS, served(lambda office: office.replicas.elect_leaders))
         serve(calls.ALTER_REASSIGNMENTS, served(lambda office: office.replicas.alter_reassignments))
         serve(calls.LIST_REASSIGNMENTS, served(lambda office: office.replicas.list_reassignments))
+        serve(calls.LIST_WAITING, served(lambda office: office.replicas.list_waiting))
         serve(calls.ALTER_CONFIGS, self.configs.alter_configs)
         serve(calls.INCREMENTAL_ALTER_CONFIGS, self.configs.incremental_alter_configs)
         serve(calls.ALLOCATE_PRODUCER_IDS, self.allocate_producer_ids)

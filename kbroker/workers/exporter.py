@@ -1,8 +1,8 @@
-"""The exporter: a small HTTP server with ``/health`` and ``/metrics``.
+"""The exporter: a small HTTP server with ``/health``, ``/metrics`` and ``/waiting``.
 
 Serves people and monitoring, not clients: one answer a connection, bounded in number, size and
-time. It reads shared memory only, so a scrape costs no other process anything, and it answers while
-the rest is stuck.
+time. For the first two it reads shared memory only, so a scrape costs no other process anything,
+and it answers while the rest is stuck. The third asks the controller process.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
+from kbroker.errors import WireError
+from kbroker.ipc.calls import LIST_WAITING, Nothing, WaitingWork
+from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import (
     CONNECTIONS,
+    CONTROLLER,
     HEARTBEAT_NS,
     PID,
     READY,
@@ -52,13 +56,14 @@ _REASONS = {
 class HttpConnection:
     """One client: read its request, write the response, close."""
 
-    __slots__ = ("deadline", "request", "response", "sock")
+    __slots__ = ("deadline", "is_asking", "request", "response", "sock")
 
     def __init__(self, sock: socket.socket, deadline: int) -> None:
         self.sock = sock
         self.deadline = deadline
         self.request = bytearray()
         self.response: memoryview | None = None
+        self.is_asking = False
 
 
 class ExporterWorker(Worker):
@@ -126,8 +131,14 @@ class ExporterWorker(Worker):
         if not data:
             raise ConnectionResetError
         connection.request += data
-        if b"\r\n\r\n" in connection.request or b"\n\n" in connection.request:
-            connection.response = memoryview(self.respond(bytes(connection.request)))
+        if connection.is_asking:
+            connection.request.clear()  # nothing that comes after a request counts
+        elif b"\r\n\r\n" in connection.request or b"\n\n" in connection.request:
+            if is_for(bytes(connection.request), b"/waiting"):
+                connection.is_asking = True
+                self._ask_controller(connection)
+            else:
+                connection.response = memoryview(self.respond(bytes(connection.request)))
         elif len(connection.request) >= REQUEST_BYTES_MAX:
             connection.response = memoryview(
                 http_response(431, "text/plain", b"request too large\n")
@@ -146,6 +157,14 @@ class ExporterWorker(Worker):
             connection.sock.recv(DISCARDED_BYTES_MAX)
         self._close(connection)
 
+    def _ask_controller(self, connection: HttpConnection) -> None:
+        def answered(outcome: Pending[list[WaitingWork]]) -> None:
+            if self._open.get(connection.sock.fileno()) is connection:
+                connection.response = memoryview(waiting_response(outcome))
+                self._turn(connection)
+
+        self.rpc.call(CONTROLLER, LIST_WAITING, Nothing()).then(answered)
+
     # -- answers
 
     def respond(self, request: bytes) -> bytes:
@@ -162,7 +181,7 @@ class ExporterWorker(Worker):
             status, body = self.health()
             response = http_response(status, "application/json", body)
         else:
-            response = http_response(404, "text/plain", b"try /health or /metrics\n")
+            response = http_response(404, "text/plain", b"try /health, /metrics or /waiting\n")
         if method == b"HEAD":
             return response[: response.index(b"\r\n\r\n") + 4]
         return response
@@ -209,6 +228,25 @@ class ExporterWorker(Worker):
                 up = int(self.processes.is_ready(address))
                 lines.append(f'kbroker_process_up{{process="{address.title}"}} {up}')
         return "\n".join(lines) + "\n" + prometheus_text(self._rows, LABEL_NAMES)
+
+
+def is_for(request: bytes, target: bytes) -> bool:
+    """Whether it is a GET of ``target``."""
+    words = request.split(b"\n", 1)[0].split()
+    is_http = len(words) == 3 and words[2].startswith(b"HTTP/")
+    return is_http and words[0] == b"GET" and words[1].partition(b"?")[0] == target
+
+
+def waiting_response(outcome: Pending[list[WaitingWork]]) -> bytes:
+    """What the controller waits for; 503 and why where nobody knows it here."""
+    error = outcome.error
+    if error is None:
+        rows = [row._asdict() for row in outcome.value]
+        body = json.dumps({"waiting": rows}, indent=1).encode() + b"\n"
+        return http_response(200, "application/json", body)
+    if not isinstance(error, WireError):
+        raise error
+    return http_response(503, "text/plain", f"{error.message}\n".encode())
 
 
 def http_response(status: int, content_type: str, body: bytes, extra: str = "") -> bytes:

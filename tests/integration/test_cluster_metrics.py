@@ -1,13 +1,16 @@
-"""/metrics and /health of a broker on ZooKeeper, as far as its cluster is concerned."""
+"""/metrics, /health and /waiting of a broker on ZooKeeper, as far as its cluster is concerned."""
 
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fault.wire_client import WireClient
+from kazoo.client import KazooClient
 
 from kbroker.testing import Broker, wait_until
 from kbroker.testing.zookeeper import ZooKeeperServer
@@ -32,6 +35,18 @@ def metric(broker: Broker, name: str) -> int:
     return int(float(lines[0].rpartition(" ")[2])) if lines else 0
 
 
+def reassign_to_a_broker_that_is_gone(broker: Broker, connect: str) -> None:
+    with WireClient((broker.host, broker.port)) as client:
+        client.create_topic("t")
+    nodes = KazooClient(connect)
+    nodes.start()
+    wanted = [{"topic": "t", "partition": 0, "replicas": [1, 9]}]
+    document = {"version": 1, "partitions": wanted}
+    nodes.create("/admin/reassign_partitions", json.dumps(document).encode())
+    nodes.stop()
+    nodes.close()
+
+
 def test_connection_to_zookeeper_is_told_and_does_not_make_a_broker_unhealthy(
     tmp_path: Path,
 ) -> None:
@@ -45,10 +60,25 @@ def test_connection_to_zookeeper_is_told_and_does_not_make_a_broker_unhealthy(
         assert metric(broker, "kbroker_zookeeper_disconnected") == 0
         assert health(broker)["zookeeper"] == "connected"
 
+        assert json.loads(get(broker, "waiting")) == {"waiting": []}
+        reassign_to_a_broker_that_is_gone(broker, zookeeper.connect)
+        row = {
+            "kind": "reassignment",
+            "subject": "t-0",
+            "waits_for": "broker 9 to be in sync; broker 9: not registered",
+        }
+        wait_until(
+            lambda: json.loads(get(broker, "waiting")) == {"waiting": [row]}, 30, "it is listed"
+        )
+
         zookeeper.stop()
         wait_until(lambda: metric(broker, "kbroker_zookeeper_disconnected") == 1, 30, "it is gone")
         found = health(broker)
         assert (found["status"], found["zookeeper"]) == ("ok", "disconnected")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            get(broker, "waiting")
+        assert refused.value.code == 503
+        assert b"metadata store cannot be reached" in refused.value.read()
 
         zookeeper.start()
         wait_until(lambda: health(broker)["zookeeper"] == "connected", 60, "it is back")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kbroker.ipc.calls.base import CHANGE_MS, CONTROLLER
+from kbroker.ipc.calls.base import CHANGE_MS, CONTROLLER, Nothing
 from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 
@@ -60,6 +60,17 @@ class OngoingReassignment(NamedTuple):
     removing: list[int]
 
 
+class WaitingWork(NamedTuple):
+    """Something that the controller has begun, and what it waits for, both in words."""
+
+    kind: str
+    subject: str
+    waits_for: str
+
+
+# Whoever asks has its own deadline to keep.
+WAITING_MS = 2_000
+
 ELECT_LEADERS = Operation("elect_leaders", ElectLeaders, list[PartitionResult], (CONTROLLER,))
 # A result for each partition, in order.
 ALTER_REASSIGNMENTS = Operation(
@@ -68,3 +79,5 @@ ALTER_REASSIGNMENTS = Operation(
 LIST_REASSIGNMENTS = Operation(
     "list_reassignments", ListReassignments, list[OngoingReassignment], (CONTROLLER,)
 )
+# What the controller has begun and cannot end yet.
+LIST_WAITING = Operation("list_waiting", Nothing, list[WaitingWork], (CONTROLLER,), WAITING_MS)
