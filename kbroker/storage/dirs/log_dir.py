@@ -439,6 +439,11 @@ class LogDir:
         """
         self._checkpoint(name).merge(values, skipped=self._dead)
 
+    def add_suspect(self, key: TopicPartition) -> None:
+        """The partition is about to lose records, durably. Raises OSError."""
+        self._checkpoint(SUSPECT_PARTITIONS).merge({key: FIRST_OFFSET})
+        self.suspects |= {key}
+
     def drop_suspects(self, keys: Collection[TopicPartition]) -> None:
         """These partitions are suspect no longer. Touches files only, may run in another thread.
         Raises OSError.

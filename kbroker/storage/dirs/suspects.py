@@ -1,8 +1,8 @@
-"""The partitions of an io worker that may have lost their newest records in a power failure.
+"""The partitions of an io worker that may have lost records: in a power failure, or to a bad disk.
 
-``boots`` has written them down at the start. A partition is taken off the list once it is known to
-have what its other replicas have; a crash in between makes it suspect once more, which costs a few
-requests.
+``boots`` has written the former down at the start. A partition is taken off the list once it is
+known to have what its other replicas have; a crash in between makes it suspect once more, which
+costs a few requests.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ logger = logging.getLogger(__name__)
 
 
 class Suspects:
-    """Made by the log manager. Empty, and nothing is done, unless power has failed."""
+    """Made by the log manager. Empty, and nothing is done, unless something was lost."""
 
     __slots__ = ("_background", "_dirs", "_is_writing", "_left", "_proven")
 
     def __init__(self, dirs: Iterable[LogDir], background: BackgroundDisk) -> None:
         self._background = background
-        self._dirs = [one for one in dirs if one.suspects]
+        self._dirs = dirs
         # A partition that has moved between directories is suspect wherever it is.
-        self._left = {key for one in self._dirs for key in one.suspects}
+        self._left = {key for one in dirs for key in one.suspects}
         self._proven: set[TopicPartition] = set()
         self._is_writing = False
 
@@ -35,6 +35,12 @@ class Suspects:
 
     def __bool__(self) -> bool:
         return bool(self._left)
+
+    def add(self, log_dir: LogDir, key: TopicPartition) -> None:
+        """The partition in that directory is about to lose records. Raises OSError."""
+        log_dir.add_suspect(key)
+        self._left.add(key)
+        self._proven.discard(key)
 
     def prove(self, key: TopicPartition) -> None:
         """The partition has what its other replicas have, or has no log any more."""

@@ -69,10 +69,9 @@ class LogManager:
         placement_lock: str | None = None,
         keeps_topic_ids: bool = True,
     ) -> None:
-        """failed_flags: a byte for each directory, shared by all io workers of this run of the
-        broker, dead ones included. progress: called periodically during a long recovery, as a sign
-        of life. placement_lock: a file that all io workers lock to choose a directory.
-        keeps_topic_ids: see LogDir.
+        """failed_flags: a byte for each directory, shared by all io workers of this run, dead ones
+        included. progress: called periodically during a long recovery, as a sign of life.
+        placement_lock: a file to lock while choosing a directory. keeps_topic_ids: see LogDir.
         """
         self.config = config
         self.worker_count = worker_count
@@ -95,6 +94,7 @@ class LogManager:
             self.placement,
             self.shortages,
             self._checkpoints,
+            self.suspects,
             clean_start=clean_start,
             settings=self._settings,
             threads_per_dir=lambda: threads_per_dir(self.config[RECOVERY_THREADS], worker_count),

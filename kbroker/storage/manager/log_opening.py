@@ -16,17 +16,18 @@ from kbroker.errors import ShortageError, StorageError
 from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.dirs.log_dir import LogDir
 from kbroker.storage.dirs.placement import Placement
+from kbroker.storage.dirs.suspects import Suspects
 from kbroker.storage.files import blames_disk, is_of_partition
-from kbroker.storage.formats import partition_dir_name
+from kbroker.storage.formats import RECOVERY_POINT_CHECKPOINT, partition_dir_name
 from kbroker.storage.log.log_host import LogHost, LogIdentity
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.manager.checkpoint_writer import CheckpointWriter
 from kbroker.storage.manager.open_logs import OpenLogs
 from kbroker.storage.manager.recovery_threads import OpenRequest, PlacedLog, loading
-from kbroker.storage.repair.recovery import LoadOptions, load_epochs
+from kbroker.storage.repair.recovery import LoadedLog, LoadOptions, load_epochs, load_log
 from kbroker.storage.shortages import Shortages
 from kbroker.storage.topic_settings import TopicConfig, TopicSettings
-from kbroker.types import FIRST_OFFSET
+from kbroker.types import FIRST_OFFSET, Offset
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class LogOpening:
         placement: Placement,
         shortages: Shortages,
         checkpoints: CheckpointWriter,
+        suspects: Suspects,
         *,
         clean_start: bool | Mapping[str, bool],
         settings: Callable[[TopicConfig], TopicSettings],
@@ -55,6 +57,7 @@ class LogOpening:
         self._placement = placement
         self._shortages = shortages
         self._checkpoints = checkpoints
+        self._suspects = suspects
         self._clean_start = clean_start
         self._settings = settings
         self._threads_per_dir = threads_per_dir
@@ -207,7 +210,12 @@ class LogOpening:
     def _loaded(self, placed: PlacedLog) -> PartitionLog:
         """May raise any exception, because the disk may contain anything."""
         request, log_dir, key = placed.request, placed.log_dir, placed.request.key
-        loaded = placed.load()
+        try:
+            loaded = placed.load()
+        except DamagedLogError as damage:
+            if not request.has_leader or damage.readable_to is None:
+                raise
+            loaded = self._healed(placed, damage, damage.readable_to)
         if log_dir.is_quarantined(key):
             log_dir.end_quarantine(key)
         committed = None
@@ -231,6 +239,25 @@ class LogOpening:
             self._logs.close_alone(request.slot, "it was not opened")
             raise
         return log
+
+    def _healed(self, placed: PlacedLog, damage: DamagedLogError, end: Offset) -> LoadedLog:
+        """Drop everything from ``end`` on, which the leader has, and load the rest.
+
+        INVARIANT: it is noted as suspect before anything is dropped: should it be elected before it
+        has caught up, it asks the other replicas first. Raises DamagedLogError, OSError.
+        """
+        log_dir, key = placed.log_dir, placed.request.key
+        logger.error(
+            "partition %s is damaged: %s; as another broker leads it, everything from offset %d on "
+            "is dropped here and copied from there",
+            partition_dir_name(*key), damage, end,
+        )  # fmt: skip
+        self._suspects.add(log_dir, key)
+        log_dir.lower_recovery_point(key, end)
+        self._checkpoints.forget(RECOVERY_POINT_CHECKPOINT)
+        options = placed.options
+        options.clean, options.recovery_point = False, end
+        return load_log(placed.identity.path, options)
 
     # ---- what is wrong with it ----
 

@@ -31,7 +31,8 @@ class OpenRequest(NamedTuple):
 
     role, leader_epoch, partition_epoch: of this broker's replica, as in its slot. is_alone: no
     other replica is in sync, so everything in its log is committed. is_new: it was never opened
-    before; otherwise, it is not created while a directory is offline that may hold it.
+    before; otherwise, it is not created while a directory is offline that may hold it. has_leader:
+    another broker leads, which has what is damaged here.
     """
 
     topic: str
@@ -45,6 +46,7 @@ class OpenRequest(NamedTuple):
     role: int = LEADER
     partition_epoch: int = 0
     is_alone: bool = True
+    has_leader: bool = False
 
     @property
     def key(self) -> TopicPartition:

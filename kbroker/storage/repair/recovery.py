@@ -136,7 +136,8 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
         if options.recovery_point:
             raise DamagedLogError(
                 f"{directory}: the log is gone, although it was synced up to "
-                f"{options.recovery_point}"
+                f"{options.recovery_point}",
+                FIRST_OFFSET,
             )
         return _start_anew(loaded, directory, options.log_start_offset)
     if not (options.clean and _load_clean_tail(loaded, options)):
@@ -148,7 +149,8 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
     if loaded.next_offset < recovery_point:
         raise DamagedLogError(
             f"{directory}: the log ends at offset {loaded.next_offset}, but was synced up to "
-            f"{recovery_point}"
+            f"{recovery_point}",
+            loaded.next_offset,
         )
     loaded.recovery_point = loaded.next_offset if not loaded.recovered else recovery_point
     log_start_offset = options.log_start_offset
@@ -312,7 +314,8 @@ def _recover(loaded: LoadedLog, directory: str, options: LoadOptions) -> None:
         if expected < recovery_point and (problem or scan.end_position < segment.size):
             raise DamagedLogError(
                 f"{segment.path(LOG_SUFFIX)}: {problem or 'it ends in zeros'}; offsets from "
-                f"{expected} up to {recovery_point} were synced but cannot be read"
+                f"{expected} up to {recovery_point} were synced but cannot be read",
+                expected,
             )
         loaded.scanned_epochs.extend(scan.leader_epochs)
         _remember_active(loaded, scan)
@@ -347,14 +350,16 @@ def _check_sealed(segments: list[Segment], options: LoadOptions) -> None:
             raise DamagedLogError(
                 f"{segment.path(LOG_SUFFIX)}: {scan.problem} at position {scan.end_position}; "
                 f"offsets from {scan.next_offset} up to {following.base_offset} were synced but "
-                "cannot be read"
+                "cannot be read",
+                scan.next_offset,
             )
         if scan.next_offset > following.base_offset or (
             scan.next_offset < following.base_offset and not options.gaps_allowed
         ):
             raise DamagedLogError(
                 f"{segment.path(LOG_SUFFIX)} ends at offset {scan.next_offset}, but the next "
-                f"segment begins at {following.base_offset}"
+                f"segment begins at {following.base_offset}",
+                min(scan.next_offset, following.base_offset),
             )
 
 

@@ -353,6 +353,7 @@ class HostedPartitions:
             role=partition.role,
             partition_epoch=partition.partition_epoch,
             is_alone=partition.is_alone,
+            has_leader=partition.role is Role.FOLLOWER and partition.leader >= 0,
         )
 
     def _open_one(self, request: OpenRequest) -> int:
@@ -370,6 +371,8 @@ class HostedPartitions:
             self._loop.touch(opened.appender)
             self._loop.wake(request.slot)  # recovery may have found more than was published
             partition = self._replicas[request.slot].partition
+            if partition.role is Role.FOLLOWER and request.key in self._logs.suspects:
+                partition.is_suspect = True  # it was damaged
             self._process.role_changed(request.slot, partition, opened)
         return 0
 
