@@ -64,7 +64,8 @@ def _shutdowns(state: ClusterState) -> Iterator[WaitingWork]:
         reason = "itself to stop"
         if led:
             name, number = led[0]
-            reason = f"other replicas in sync of {counted(len(led), 'partition')}, {name}-{number} among them"
+            count = counted(len(led), "partition")
+            reason = f"other replicas in sync of {count}, {name}-{number} among them"
         yield WaitingWork("controlled shutdown", f"broker {broker}", reason)
 
 
