@@ -104,9 +104,9 @@ class Broker:
         self.wait_until(lambda client: client.metadata(READY_TOPIC).error_code >= 0)
 
     def wait_until(
-        self, answers: Callable[[RawClient], bool], timeout: float = START_TIMEOUT_S
+        self, is_so: Callable[[RawClient], bool], timeout: float = START_TIMEOUT_S
     ) -> float:
-        """Try ``answers(client)`` every 2 ms until it is true; returns the time.monotonic() of
+        """Try ``is_so(client)`` every 2 ms until it is true; returns the time.monotonic() of
         that.
         """
         deadline = time.monotonic() + timeout
@@ -115,7 +115,7 @@ class Broker:
             try:
                 with RawClient(self.address, timeout=5) as client:
                     while time.monotonic() < deadline:
-                        if answers(client):
+                        if is_so(client):
                             return time.monotonic()
                         last = "not yet true"
                         time.sleep(0.002)

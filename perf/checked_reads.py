@@ -76,9 +76,9 @@ class Subject:
         offset, total = 1, 0  # behind the record that showed that it takes some
         with RawClient(self.address) as client:
             while offset < self.end:
-                answer = client.call(fetch_frame(offset))
-                (size,) = struct.unpack_from(">i", answer, SIZE_AT)
-                assert size > 0, answer[:SIZE_AT]
+                response = client.call(fetch_frame(offset))
+                (size,) = struct.unpack_from(">i", response, SIZE_AT)
+                assert size > 0, response[:SIZE_AT]
                 total += size
                 offset += max(size // len(self.batch), 1) * RECORDS
         return (cpu_seconds_of(pid) - began) / total * 1e9

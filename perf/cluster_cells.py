@@ -323,7 +323,7 @@ def measure_failover(cluster: Cluster, size: Size, parameters: dict[str, Any]) -
                 raise CellFailed(f"{cluster.name}: broker 2 leads nothing")
             with probed(cluster, topic, led) as prober:
                 KILLS[what](cluster, victim)
-                # What was acknowledged before this is no answer of a new leader.
+                # What was acknowledged before this is no response of a new leader.
                 figures[f"{what}_s"] = prober.wait_for_all(time.monotonic())
             restart(cluster, victim, topic)
     return figures

@@ -65,8 +65,8 @@ def await_coordinator(bootstrap: str, key: str, kind: int = 0, timeout: float = 
     while time.monotonic() < deadline:
         with RawClient(parse_address(bootstrap), timeout=30) as client:
             body = text(key) + struct.pack(">b", kind)
-            answer = client.call(frame(FIND_COORDINATOR, 2, body))
-            if struct.unpack_from(">h", answer, 8)[0] == 0:
+            response = client.call(frame(FIND_COORDINATOR, 2, body))
+            if struct.unpack_from(">h", response, 8)[0] == 0:
                 return
         time.sleep(0.05)
     raise TimeoutError(f"no coordinator for {key}")
@@ -126,8 +126,8 @@ def commit_until_accepted(bootstrap: str, body: bytes, topic: str, timeout: floa
     at = 4 + 4 + 4 + 2 + len(topic.encode()) + 4 + 4
     with RawClient(parse_address(bootstrap), timeout=30) as client:
         while True:
-            answer = client.call(frame(OFFSET_COMMIT, 6, body))
-            (code,) = struct.unpack_from(">h", answer, at)
+            response = client.call(frame(OFFSET_COMMIT, 6, body))
+            (code,) = struct.unpack_from(">h", response, at)
             if code == 0:
                 return
             if time.monotonic() > deadline:
@@ -250,14 +250,14 @@ class Member:
             (size,) = struct.unpack_from(">i", self._unread)
             if len(self._unread) < 4 + size:
                 return
-            answer, self._unread = self._unread[4 : 4 + size], self._unread[4 + size :]
-            self._take(answer)
+            response, self._unread = self._unread[4 : 4 + size], self._unread[4 + size :]
+            self._take(response)
 
-    def _take(self, answer: bytes) -> None:
+    def _take(self, response: bytes) -> None:
         key, self.waits_for = self.waits_for, None
-        (error,) = struct.unpack_from(">h", answer, 8)
+        (error,) = struct.unpack_from(">h", response, 8)
         if key == JOIN_GROUP:
-            self._joined(answer, error)
+            self._joined(response, error)
         elif error == ERROR_REBALANCE:
             self.join()
         elif error:
@@ -266,23 +266,23 @@ class Member:
             self.assigned_generation = self.generation
             self.next_heartbeat = time.monotonic() + HEARTBEAT_S
 
-    def _joined(self, answer: bytes, error: int) -> None:
-        (self.generation,) = struct.unpack_from(">i", answer, 10)
-        _, at = read_text(answer, 14)
-        leader, at = read_text(answer, at)
-        self.member_id, at = read_text(answer, at)
+    def _joined(self, response: bytes, error: int) -> None:
+        (self.generation,) = struct.unpack_from(">i", response, 10)
+        _, at = read_text(response, 14)
+        leader, at = read_text(response, at)
+        self.member_id, at = read_text(response, at)
         if error == ERROR_MEMBER_ID:
             self.join()
         elif error:
             raise RuntimeError(f"error {error} to JoinGroup")
         else:
             members = []
-            (count,) = struct.unpack_from(">i", answer, at)
+            (count,) = struct.unpack_from(">i", response, at)
             at += 4
             for _ in range(count):
-                member, at = read_text(answer, at)
-                _, at = read_text(answer, at)
-                (size,) = struct.unpack_from(">i", answer, at)
+                member, at = read_text(response, at)
+                _, at = read_text(response, at)
+                (size,) = struct.unpack_from(">i", response, at)
                 at += 4 + size
                 members.append(member)
             self.sync(members if leader == self.member_id else [])
@@ -351,14 +351,14 @@ def fill(bootstrap: str, groups: int, partitions: int) -> str:
 def stored_offset(client: RawClient, group: str, topic: str) -> int | None:
     """The offset that a group has for partition 0; None while its coordinator is not ready."""
     body = text(group) + struct.pack(">i", 1) + text(topic) + struct.pack(">ii", 1, 0)
-    answer = client.call(frame(OFFSET_FETCH, 5, body))
-    (code,) = struct.unpack_from(">h", answer, len(answer) - 2)
+    response = client.call(frame(OFFSET_FETCH, 5, body))
+    (code,) = struct.unpack_from(">h", response, len(response) - 2)
     if code in (ERROR_LOADING, ERROR_NOT_AVAILABLE, ERROR_NOT_COORDINATOR):
         return None
     if code:
         raise RuntimeError(f"OffsetFetch of {group}: error {code}")
     at = 4 + 4 + 4 + 2 + len(topic) + 4 + 4
-    (offset,) = struct.unpack_from(">q", answer, at)
+    (offset,) = struct.unpack_from(">q", response, at)
     return int(offset)
 
 

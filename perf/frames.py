@@ -166,11 +166,11 @@ def old_fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> 
     return request_frame(FETCH, 2, body)
 
 
-def old_fetch_records(answer: bytes) -> tuple[int, int, int]:
+def old_fetch_records(response: bytes) -> tuple[int, int, int]:
     """(error code, position of the message set, high watermark) in a response to Fetch 2."""
-    name_bytes = struct.unpack_from(">h", answer, 12)[0]
+    name_bytes = struct.unpack_from(">h", response, 12)[0]
     at = 14 + name_bytes + 8
-    code, high_watermark, _size = struct.unpack_from(">hqi", answer, at)
+    code, high_watermark, _size = struct.unpack_from(">hqi", response, at)
     return code, at + 14, high_watermark
 
 
@@ -207,9 +207,9 @@ class _Reader:
         return raw.decode()
 
 
-def parse_metadata(answer: bytes) -> TopicMetadata:
+def parse_metadata(response: bytes) -> TopicMetadata:
     """The response to ``metadata_frame``, without its length; struct.error if it is truncated."""
-    reader = _Reader(answer)
+    reader = _Reader(response)
     reader.take("i")
     reader.take("i")
     addresses: dict[int, tuple[str, int]] = {}
@@ -221,7 +221,7 @@ def parse_metadata(answer: bytes) -> TopicMetadata:
     reader.text()
     reader.take("i")
     if reader.take("i") != 1:
-        raise ValueError("the answer is not about one topic")
+        raise ValueError("the response is not about one topic")
     found = TopicMetadata(reader.take("h"), {})
     reader.text()
     reader.take("b")

@@ -77,9 +77,9 @@ class BareServer:
         subprocess.run(["cc", "-O2", "-o", program, SOURCE], check=True)
         sent = self.home / "sent"
         sent.write_bytes(batch * CHUNK_BATCHES * CHUNKS)
-        answer = produce_response_prefix(VERSION, topic, 0) + RESPONSE_END
+        response = produce_response_prefix(VERSION, topic, 0) + RESPONSE_END
         self.process = subprocess.Popen(
-            [program, self.home, sent, str(len(batch) * CHUNK_BATCHES), answer.hex()],
+            [program, self.home, sent, str(len(batch) * CHUNK_BATCHES), response.hex()],
             stdout=subprocess.PIPE,
         )
         assert self.process.stdout is not None
@@ -170,7 +170,7 @@ def read_response(one: socket.socket, room: memoryview) -> int:
     head = one.recv(4, socket.MSG_WAITALL)
     (size,) = struct.unpack(">i", head)
     if size < 1 << 19:
-        raise RuntimeError(f"an answer of {size} bytes has no records")
+        raise RuntimeError(f"a response of {size} bytes has no records")
     got = 0
     while got < size:
         got += one.recv_into(room[got:size])

@@ -137,14 +137,14 @@ def read_partition(address: tuple[str, int], topic: str, partition: int) -> int:
     offset = 0
     with RawClient(address, timeout=30) as client:
         while True:
-            answer = client.call(old_fetch_frame(topic, partition, offset, FETCH_BYTES))
-            code, at, high_watermark = old_fetch_records(answer)
+            response = client.call(old_fetch_frame(topic, partition, offset, FETCH_BYTES))
+            code, at, high_watermark = old_fetch_records(response)
             if code:
                 raise RuntimeError(f"{topic}-{partition} at {offset}: error {code}")
             before = offset
-            while at + 12 <= len(answer):
-                entry_offset, size = struct.unpack_from(">qi", answer, at)
-                if at + 12 + size > len(answer):
+            while at + 12 <= len(response):
+                entry_offset, size = struct.unpack_from(">qi", response, at)
+                if at + 12 + size > len(response):
                     break  # cut off by max_bytes
                 at += 12 + size
                 offset = entry_offset + 1  # of a wrapper: of its last message

@@ -56,7 +56,7 @@ class RawClient:
         self.socket.sendall(frame)
         (size,) = struct.unpack(">i", self._read(4))
         if not 4 <= size <= MAX_RESPONSE_BYTES:
-            raise ConnectionError(f"the answer claims {size} bytes")
+            raise ConnectionError(f"the response claims {size} bytes")
         return self._read(size)
 
     def _read(self, size: int) -> bytes:
@@ -73,11 +73,11 @@ class RawClient:
 
     def produce(self, topic: str, partition: int, batch: bytes, *, acks: int = 1) -> int:
         """One batch with Produce 7; the error code."""
-        answer = self.call(produce_frame(7, topic, partition, batch, acks=acks))
+        response = self.call(produce_frame(7, topic, partition, batch, acks=acks))
         prefix = produce_response_prefix(7, topic, partition)
-        if answer[4 : 4 + len(prefix)] != prefix:
-            raise ConnectionError(f"not an answer about {topic}-{partition}: {answer[:64]!r}")
-        (code,) = struct.unpack_from(">h", answer, 4 + len(prefix))
+        if response[4 : 4 + len(prefix)] != prefix:
+            raise ConnectionError(f"not a response about {topic}-{partition}: {response[:64]!r}")
+        (code,) = struct.unpack_from(">h", response, 4 + len(prefix))
         return int(code)
 
 
@@ -85,7 +85,7 @@ def require_broker(tool: str, bootstrap: str, *, plaintext: bool = True) -> None
     """End the tool with one line and exit code 1 if none of the addresses responds.
 
     A client would try for minutes and print a line for each attempt. plaintext: what takes the
-    connection must also answer a request; with TLS or SASL that is left to the client.
+    connection must also respond to a request; with TLS or SASL that is left to the client.
     """
     tried = []
     for entry in filter(None, map(str.strip, bootstrap.split(","))):
@@ -104,7 +104,7 @@ def wait_for_leaders(
 ) -> dict[int, tuple[str, int]]:
     """Request metadata until every partition of the topic has a leader; {partition: address}."""
     deadline = time.monotonic() + timeout
-    last = "no answer"
+    last = "no response"
     while time.monotonic() < deadline:
         try:
             with RawClient(address) as client:

@@ -34,7 +34,7 @@ FIGURES = {
     "start_s": "s",
     "seconds": "s",
     "pss_mib": "MiB",
-    "first_s": "s to the first answer",
+    "first_s": "s to the first response",
     "bytes_per_offset": "bytes/offset",
 }
 SPARK_CASES = {

@@ -90,10 +90,10 @@ def all_respond(client: RawClient, partitions: int) -> bool:
     """Whether each partition returns its end offset (ListOffsets 1)."""
     rows = b"".join(struct.pack(">iq", number, LATEST) for number in range(partitions))
     body = struct.pack(">ii", -1, 1) + text(TOPIC) + struct.pack(">i", partitions) + rows
-    answer = client.call(frame(LIST_OFFSETS, 1, body))
+    response = client.call(frame(LIST_OFFSETS, 1, body))
     at = 4 + 4 + len(text(TOPIC)) + 4
     entry = struct.Struct(">ihqq")
-    codes = [code for _, code, _, _ in entry.iter_unpack(answer[at:])]
+    codes = [code for _, code, _, _ in entry.iter_unpack(response[at:])]
     assert len(codes) == partitions, len(codes)
     return not any(codes)
 

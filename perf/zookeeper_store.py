@@ -59,7 +59,7 @@ class Run:
         poll.register(self.store.fd, select.POLLIN)
         while not condition():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"ZooKeeper did not answer within {TIMEOUT_S:g} s")
+                raise TimeoutError(f"ZooKeeper did not respond within {TIMEOUT_S:g} s")
             if poll.poll(100):
                 self.store.drain()
 

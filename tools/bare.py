@@ -201,8 +201,8 @@ def make_run(machine: Machine, user: str) -> None:
 
 def is_healthy(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
-            return bool(json.load(answer))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as response:
+            return bool(json.load(response))
     except (OSError, ValueError):  # urllib's errors are OSError
         return False
 

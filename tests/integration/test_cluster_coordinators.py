@@ -397,7 +397,7 @@ def test_each_broker_has_the_groups_that_it_coordinates(brokers: list[Broker], t
 def test_restarted_controller_process_knows_what_its_broker_leads(
     brokers: list[Broker], topic: str
 ) -> None:
-    """It registers anew in the same session, and is told everything again."""
+    """It continues session and registration, so the controller of the cluster does not notice."""
     found = ask(brokers[0], MetadataRequest(topics=[]), 9)
     broker = next(
         b for b, number in zip(brokers, IDS, strict=True) if number != found.controller_id

@@ -472,10 +472,10 @@ cdef class NetLoop(ConnectionLoop):
     cdef int forget_follower(self, Connection c) except -1:
         return self.fetch.end_follower(c.follower_session)
 
-    def put_epoch_ends(self, list answers not None):
+    def put_epoch_ends(self, list replies not None):
         """``FetchEngine.put_epoch_ends``; responds to the fetches that have waited for it."""
         self.now_ms = monotonic_ns() // 1000000
-        self.fetch.put_epoch_ends(answers, self.now_ms)
+        self.fetch.put_epoch_ends(replies, self.now_ms)
         self._fetches.drain(self.now_ms)
 
     def sweep(self):
