@@ -57,7 +57,14 @@ def test_kbroker_joins_a_cluster_that_kafka_controls(
     cluster.create(topic, {0: [KAFKA], 1: [KBROKER], 2: [KAFKA], 3: [KBROKER]})
 
     write(kafka.bootstrap, topic, texts(40, "a"), 4)
+    registration = cluster.store.exists(f"/brokers/ids/{KBROKER}").czxid
+    kbroker.kill(
+        "controller", 0
+    )  # Kafka's controller does not notice, and sends again what it must
+    cluster.create(f"{topic}-later", {0: [KBROKER]})
     write(kbroker.bootstrap, topic, texts(40, "b"), 4)
+    assert cluster.store.exists(f"/brokers/ids/{KBROKER}").czxid == registration
+    assert [cluster.state(topic, number)["leader_epoch"] for number in range(4)] == [0] * 4
 
     expected = texts(40, "a") + texts(40, "b")
     assert read(kafka.bootstrap, topic, 80, 4) == expected
