@@ -360,5 +360,5 @@ class ConfigError(Exception):
 class InvariantError(Exception):
     """A property kbroker itself must keep does not hold.
 
-    Log it and exit: the state in memory is not to be trusted, the restart reads the disk.
+    Log it and exit: the state in memory cannot be trusted, and the restart reads the disk.
     """

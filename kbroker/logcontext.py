@@ -128,7 +128,7 @@ def name_process(process: str) -> None:
 class RateLimit:
     """Lets a kind of message through once per interval and counts the suppressed ones.
 
-    ``count = limit.due(key)`` is 0 while the message is to be dropped, else 1 plus the number
+    ``count = limit.due(key)`` is 0 while the message must be dropped, else 1 plus the number
     dropped since the last one that went out.
     """
 

@@ -1,4 +1,4 @@
-"""Numbers that are not to be mixed up. For the type checker only: at run time each is an int."""
+"""Integer types that must not be mixed up. For the type checker: at run time each is an int."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class AlterIsr(NamedTuple):
 
 
 class AlterIsrResponse(NamedTuple):
-    """``error``: of the whole request, of which nothing was done then. ``partitions``: by key."""
+    """``error``: of the whole request, which has then changed nothing. ``partitions``: by key."""
 
     error: ErrorCode = ErrorCode.NONE
     partitions: Mapping[PartitionKey, IsrResult] = {}

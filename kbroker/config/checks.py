@@ -171,7 +171,7 @@ def advice(config: BrokerConfig) -> list[str]:
             "boot"
         )
     if not config["log.cleaner.enable"]:
-        # The sample files of Kafka 0.8 had it like this, when few kept offsets in a topic.
+        # Kafka 0.8 shipped sample files with this value, before offsets were kept in a topic.
         warnings.append(
             "log.cleaner.enable=false: topics with cleanup.policy=compact, including "
             "__consumer_offsets and __transaction_state, are not compacted and grow without limit"

@@ -115,7 +115,7 @@ class Batch:
     # -- requests --
 
     def requests(self) -> list[Request]:
-        """The requests, in the order in which they are to be sent.
+        """The requests, in the order in which to send them.
 
         New brokers are announced first, because a follower must know the address of its leader.
         They get all metadata before they lead anything: a coordinator takes a partition that is

@@ -64,14 +64,14 @@ Changes = dict[tuple[int, str], dict[str, str]]
 
 
 class Topics(Protocol):
-    """``Metadata``."""
+    """What this needs of ``Metadata``."""
 
     def topic(self, name: str) -> object | None:
         """None if the topic is unknown or being deleted."""
 
 
 class Stored(Protocol):
-    """``StoredConfigs``."""
+    """What this needs of ``StoredConfigs``."""
 
     @property
     def configs(self) -> Configs: ...

@@ -24,7 +24,7 @@ WAIT_MS = 2_000
 
 
 class ProducerIdBlocks:
-    """Of one broker.
+    """The producer ids of one broker.
 
     allocate: takes a block from the store; resolves to its first id. check_connected: raises the
     error for clients while the store cannot be reached. is_shared: with other brokers; a store of

@@ -1,6 +1,6 @@
 """Carries reassignments out: those of requests and those of ``/admin/reassign_partitions``.
 
-What is to be done is in ``reassignments``. Each step is one transaction of the topic's document and
+``reassignments`` decides what to do. Each step is one transaction of the topic's document and
 the partitions' states, after which the brokers are told. The state of a partition that is being
 reassigned is watched: its reassignment is completed when all target replicas are in sync, by this
 controller or the next.

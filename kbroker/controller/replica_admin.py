@@ -22,7 +22,7 @@ from kbroker.ipc.process_table import Address
 
 
 class ReplicaAdmin:
-    """Of one controller."""
+    """Made by each elected controller."""
 
     def __init__(self, duties: Duties, sleep: Callable[[int], Pending[None]]) -> None:
         self._duties = duties

@@ -234,7 +234,7 @@ def _names(changed: ConfigsChanged) -> str:
 
 
 class Hosts(Protocol):
-    """``Hosting``."""
+    """What this needs of ``Hosting``."""
 
     def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response."""

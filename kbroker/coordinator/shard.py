@@ -247,7 +247,7 @@ class Shard:
             self.on_image(changes)
 
     async def _replay(self, machine: Machine) -> bool:
-        """Replay the log; whether all of it was, and the shard not closed or reloaded meanwhile."""
+        """Replay the log. False if it failed, or the shard was closed or reloaded meanwhile."""
         if self.machine is not machine or self.state != LOADING:
             return False
         self._is_read = False

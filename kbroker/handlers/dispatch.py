@@ -35,7 +35,7 @@ for _name in sorted(os.listdir(os.path.dirname(__file__))):
     if _name.endswith(".py") and _name != "__init__.py":
         import_module(f"kbroker.handlers.{_name.removesuffix('.py')}")
 
-# A response with its header; None: the connection is to be closed.
+# A response with its header; None: close the connection.
 Response = bytes | None
 
 THROTTLE_FIELD = "throttle_time_ms"
@@ -54,8 +54,8 @@ class Dispatcher:
     def handle(self, connection: Connection, frame: bytes) -> Pending[Response]:
         """Start on one request; ``frame`` is without its length.
 
-        Resolves to the response, header included and without its length, or to None: the connection
-        is to be closed, for its ``close_reason``. Never resolves to an error.
+        Resolves to the response, header included and without its length, or to None: the
+        connection must be closed, for its ``close_reason``. Never resolves to an error.
         """
         try:
             header = decode_request_header(frame)

@@ -107,7 +107,7 @@ def _write(fd: int, content: bytes) -> None:
 
 
 class Slots(Protocol):
-    """``SlotAssignments``."""
+    """What the journal needs of ``SlotAssignments``."""
 
     def slot(self, key: PartitionKey) -> Slot | None:
         """The slot of a partition."""

@@ -24,7 +24,7 @@ class Operation(NamedTuple, Generic[Q, A]):
     deadline_ms: int = DEADLINE_MS
 
     def make_readers(self) -> tuple[Read, Read]:
-        """Of the request and of the reply; made once."""
+        """The readers of the request and of the reply; made once."""
         request: Any = self.request
         reply: Any = self.reply
         return reader(request), reader(reply)

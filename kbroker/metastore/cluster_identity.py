@@ -20,8 +20,8 @@ from kbroker.uuids import new_uuid, uuid_text
 
 
 class Identity(NamedTuple):
-    """A broker's identity. Before it is settled, a ``broker_id`` of -1 means that one is to be
-    generated, and an empty ``cluster_id`` that the cluster's is to be used.
+    """A broker's identity. Before it is settled, a ``broker_id`` of -1 asks for a generated
+    one, and an empty ``cluster_id`` for that of the cluster.
     """
 
     broker_id: int

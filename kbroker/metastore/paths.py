@@ -265,7 +265,7 @@ def decode_partition_state(data: bytes) -> tuple[int, int, list[int]]:
 
 
 def isr_change() -> str:
-    """Of a sequential node; the store appends a number."""
+    """The path of a sequential node, to which the store appends a number."""
     return f"{ISR_CHANGES}/isr_change_"
 
 
@@ -281,7 +281,7 @@ def decode_isr_change(data: bytes) -> list[tuple[str, int]]:
 
 
 def log_dir_event() -> str:
-    """Of a sequential node; the store appends a number."""
+    """The path of a sequential node, to which the store appends a number."""
     return f"{LOG_DIR_EVENTS}/log_dir_event_"
 
 

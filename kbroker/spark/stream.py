@@ -214,8 +214,8 @@ class Progress:
         return self._first
 
     def _reach(self, first: Mapping[TopicPartition, int]) -> None:
-        """AvailableNow fixes its target before Spark asks for the first offsets. Records written in
-        between are before a start at the end: they are not lost, but they are not read either.
+        """AvailableNow fixes its target before Spark asks for the first offsets. If the
+        stream starts at the end, records written in between are skipped: they count as older.
         """
         target = self._target
         if target is None:

@@ -76,7 +76,7 @@ def partition_dir_name(topic: str, partition: int) -> str:
 
 
 def aside_dir_name(topic: str, partition: int, suffix: str) -> str:
-    """A new name for a directory that is to be deleted. A topic name that is too long for it is
+    """A new name for a directory that will be deleted. A topic name that is too long for it is
     truncated.
     """
     rest = f"-{partition}.{os.urandom(16).hex()}{suffix}"

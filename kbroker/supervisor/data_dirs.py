@@ -224,7 +224,7 @@ def _last_written_ms(path: str) -> int | None:
 
 
 def _agreed_broker_id(metas: dict[str, dict[str, str]], config: BrokerConfig) -> int:
-    """The broker id in the directories or the configs; -1 if it is to be generated. Raises
+    """The broker id in the directories or the configs; -1 if it must be generated. Raises
     ConfigError.
     """
     configured = config.broker_id

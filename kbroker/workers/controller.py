@@ -58,7 +58,7 @@ from kbroker.workers.store_start import has_all_directories, open_store
 
 logger = logging.getLogger(__name__)
 
-# How long after its first request the controller has said all that a registration is told.
+# After its first request to a new registration, a controller takes at most this long for the rest.
 HEARING_MS = 500
 CLOSE_MS = 1000  # how long a stop waits for the store to end the session
 # BOUND: seconds that this process outlives its supervisor.

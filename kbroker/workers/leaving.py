@@ -89,7 +89,7 @@ class Leaving:
         return False
 
     async def _is_hopeless(self, backoff_ms: int) -> bool:
-        """Wait until the next attempt; whether nobody will lead what remains. A whole cluster is
+        """Wait until the next attempt; True if nobody will lead what remains. A whole cluster is
         stopped: the other brokers are gone, or shut down as well, as the metadata will say.
         """
         until = self._now_ms() + backoff_ms

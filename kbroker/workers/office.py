@@ -70,14 +70,14 @@ class Process(Protocol):
 
 
 class WayToBrokers(Brokers, Protocol):
-    """``peers.links.Links``."""
+    """What the office needs of ``peers.links.Links``."""
 
     def resign(self) -> None:
         """Stop sending requests, because this broker is no longer the controller."""
 
 
 class BrokerSettings(Settings, Protocol):
-    """``StoredConfigs``."""
+    """What the office needs of ``StoredConfigs``."""
 
     @property
     def configs(self) -> Configs: ...

@@ -24,7 +24,7 @@ DEPOSED = IsrResult(ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class StoredIsr:
-    """Of one broker: ``hosting.isr_changes.Controllers``."""
+    """The changes of one broker, as ``hosting.isr_changes.Controllers``."""
 
     def __init__(
         self, broker_id: int, replicas: HostedReplicas, store: SettledStore, reports: IsrReports

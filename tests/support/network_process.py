@@ -317,7 +317,7 @@ class NetworkProcess:
         return self.dispatcher.handle(self.connection, frame)  # type: ignore[arg-type]
 
     def ask(self, request: Message, version: int) -> Any:
-        """The decoded response; None if the connection is to be closed."""
+        """The decoded response; None if the connection must be closed."""
         outcome = self.send(request, version)
         assert outcome.done, "the request waits"
         assert outcome.error is None, outcome.error

@@ -55,7 +55,7 @@ class DyingWriter(StreamWriter):
 
 
 class LosingSource(KbrokerDataSource):
-    """All of its tasks are killed, each with its transaction open."""
+    """A source whose tasks are all killed, each with an open transaction."""
 
     @classmethod
     def name(cls) -> str:

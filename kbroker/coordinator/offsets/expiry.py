@@ -132,7 +132,7 @@ class Expiry:
 
 
 def idle_since_ms(group: Group | None) -> int | None:
-    """Since when the group's offsets age; SINCE_COMMIT: each since its commit; None: never."""
+    """When the group's offsets began to age; SINCE_COMMIT: each with its commit; None: never."""
     if group is None or group.protocol_type == "":
         return SINCE_COMMIT
     if group.is_empty:

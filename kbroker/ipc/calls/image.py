@@ -42,7 +42,7 @@ class ImageTaken(Document):
 
 
 class StoppedReplica(NamedTuple):
-    """A replica whose log is to be deleted. An order that arrives late does not affect a later
+    """A replica whose log must be deleted. An order that arrives late does not affect a later
     replica in the slot.
     """
 

@@ -422,7 +422,7 @@ def _expire(given: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    # With spark-submit: with the signals of the installed command.
+    # Under spark-submit, signals are handled as by the installed command.
     from kbroker.commands import load
 
     sys.exit(load())

@@ -131,7 +131,7 @@ class Destination(Protocol):
 
 @contextmanager
 def discarding(destination: Destination, run: str) -> Iterator[None]:
-    """While a run stages its files: whatever ends that too soon, they are removed."""
+    """Remove the files that a run stages in the block if it ends with an error."""
     try:
         yield
     except BaseException:

@@ -33,7 +33,7 @@ def current_boot_id() -> bytes:
 
 
 def note_start(directory: str, *, was_clean: bool) -> bool:
-    """Write this boot's id into a log directory; whether its logs may have lost their tails.
+    """Write this boot's id into a log directory; True if its logs may have lost their tails.
 
     was_clean: it was closed in order, or there is nothing in it. What is suspect is on disk before
     the boot id is: a failure in between is found again.

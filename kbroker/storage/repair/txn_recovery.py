@@ -47,7 +47,7 @@ def write_scanned(segment: Segment, scan: Scan) -> None:
 
 
 def check_indexes(directory: str, segments: Sequence[Segment]) -> bool:
-    """Check every index, rebuilding damaged ones; whether any transaction was aborted.
+    """Check every index and rebuild damaged ones; True if any transaction was aborted.
 
     Raises OSError, DamagedLogError.
     """

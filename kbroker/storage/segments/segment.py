@@ -52,8 +52,8 @@ class Segment:
         next_offset: Offset,
         max_timestamp: int | None = None,
     ) -> None:
-        """next_offset: the base offset of the segment after it. max_timestamp: None is read when
-        asked for.
+        """next_offset: the base offset of the segment after it. max_timestamp: if None,
+        it is read when needed.
         """
         self.directory = directory
         self.base_offset = base_offset

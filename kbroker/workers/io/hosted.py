@@ -65,7 +65,7 @@ class Process(Protocol):
 
     def role_changed(self, slot: int, partition: Partition, log: PartitionLog | None) -> None:
         """The role, leader or leader epoch has changed: start or stop following. log: None while it
-        is not open, and when it is to be deleted.
+        is not open, and when it will be deleted.
         """
 
     def on_storage_failure(self, slot: int) -> None:

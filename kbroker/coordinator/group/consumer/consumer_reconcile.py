@@ -36,7 +36,7 @@ def reconcile(
     """The member after its next step; the same object if there is no step.
 
     subscribed: ids of the existing topics it subscribes to. is_new_subscription: that has just
-        changed, so what it has of other topics is to be revoked without waiting for a new target.
+        changed, so it must revoke partitions of other topics without waiting for a new target.
     is_free: whether a partition (topic id, number) has no owner, or this member is its owner.
     reported: what the member says it owns, None if it did not say.
 
