@@ -58,7 +58,9 @@ def settle(
     in_sync = [broker_id for broker_id in old.isr if is_live(broker_id)]
     candidates = [broker_id for broker_id in old.replicas if broker_id in in_sync]
     if candidates:
-        return _next(old, candidates[0], in_sync)
+        # One that may have lost records would ask the others for them first.
+        leader = min(candidates, key=lambda broker_id: state.brokers[broker_id].is_suspect)
+        return _next(old, leader, in_sync)
     if may_be_unclean:
         live = [broker_id for broker_id in old.replicas if is_live(broker_id)]
         if live:

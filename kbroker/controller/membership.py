@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 class Registration(NamedTuple):
     """What a broker registers with. ``endpoints``: as in the cluster image. ``resumes``: the broker
     epoch of a registration whose process is continued by this one, which knows all that it knew.
+    is_suspect: some logs may have lost their newest records in a power failure.
     """
 
     broker_id: BrokerId
@@ -34,6 +35,7 @@ class Registration(NamedTuple):
     cluster_id: str = ""  # that of the log directories; empty if the store is not shared
     protocol: ProtocolVersion = ProtocolVersion.V2_7_IV2
     resumes: int = -1
+    is_suspect: bool = False
 
 
 class Registered(NamedTuple):
@@ -73,7 +75,9 @@ async def register(
     session_id: the store's session; one that was resumed has the registration already.
     """
     path = paths.broker(me.broker_id)
-    document = paths.encode_broker(me.endpoints, me.rack, now_ms, me.protocol)
+    document = paths.encode_broker(
+        me.endpoints, me.rack, now_ms, me.protocol, is_suspect=me.is_suspect
+    )
     while True:
         try:
             await store.multi().create(path, document, ephemeral=True).commit()

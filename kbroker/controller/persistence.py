@@ -68,7 +68,9 @@ async def registrations(store: SettledStore) -> dict[int, Broker]:
         try:
             broker_id = int(node.path.rpartition("/")[2])
             brokers[broker_id] = Broker(
-                node.stat.created_id, LiveBroker(*paths.decode_broker(node.data))
+                node.stat.created_id,
+                LiveBroker(*paths.decode_broker(node.data)),
+                paths.is_suspect_broker(node.data),
             )
         except DAMAGED as error:
             logger.error("ignoring the registration %s: %r", node.path, error)

@@ -139,10 +139,13 @@ Change = (
 
 
 class Broker(NamedTuple):
-    """A registered broker. ``epoch``: its broker epoch."""
+    """A registered broker. ``epoch``: its broker epoch. is_suspect: it has registered after a power
+    failure in which some of its logs may have lost records.
+    """
 
     epoch: int
     live: LiveBroker
+    is_suspect: bool = False
 
 
 class ClusterState:

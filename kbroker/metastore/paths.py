@@ -142,9 +142,12 @@ def encode_broker(
     rack: str | None,
     timestamp_ms: int,
     protocol: ProtocolVersion = ProtocolVersion.V2_7_IV2,
+    *,
+    is_suspect: bool = False,
 ) -> bytes:
     """Version 5, or 4 for a protocol before 2.7, with an extra field for kbrokers.
 
+    is_suspect: some of its logs may have lost their newest records in a power failure.
     ``endpoints`` as in the cluster image: listener, host, port, security protocol.
     """
     plain = next((e for e in endpoints if e[3] == "PLAINTEXT"), None)
@@ -156,7 +159,7 @@ def encode_broker(
         "timestamp": str(timestamp_ms),
         "endpoints": [f"{name}://{_url_host(host)}:{port}" for name, host, port, _ in endpoints],
         "listener_security_protocol_map": {name: protocol for name, _, _, protocol in endpoints},
-        "kbroker": {"version": __version__, "features": {}, "suspect": False},
+        "kbroker": {"version": __version__, "features": {}, "suspect": is_suspect},
     }
     if protocol >= ProtocolVersion.V2_7_IV0:
         document["features"] = {}
@@ -182,6 +185,12 @@ def decode_broker(data: bytes) -> tuple[list[list[Any]], str | None]:
         endpoints.append([name, host, int(port), protocols.get(name, name)])
     rack = document.get("rack")
     return endpoints, None if rack is None else str(rack)
+
+
+def is_suspect_broker(data: bytes) -> bool:
+    """Whether a kbroker says that logs of it may have lost records. ValueError."""
+    own = json.loads(data).get("kbroker")
+    return isinstance(own, dict) and own.get("suspect") is True
 
 
 def _url_host(host: str) -> str:

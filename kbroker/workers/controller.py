@@ -48,6 +48,7 @@ from kbroker.metastore.store import StoreFailed, WrongCluster
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
 from kbroker.peers.links import Links
 from kbroker.protocol import codec
+from kbroker.storage.dirs import boots
 from kbroker.workers.asking import Asking
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.cluster_metrics import ClusterMetrics
@@ -109,6 +110,7 @@ class ControllerWorker(Worker):
             context.cluster_id if self.store.is_shared else "",
             self.config.protocol_version,
             resumes=self.hosting.broker_epoch,
+            is_suspect=any(map(boots.has_suspects, self.config.log_dirs)),
         )
         topic_ids = TopicIds("" if self.config.has_topic_ids else context.cluster_id)
         self._make_writers(topic_ids)

@@ -11,6 +11,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
+from kbroker.storage.dirs import boots
 from kbroker.storage.formats import BOOT_ID_NAME
 from kbroker.testing import Broker, Cluster, wait_until
 
@@ -69,3 +70,4 @@ def test_last_in_sync_replica_returns_without_its_tail_and_nothing_acknowledged_
         assert read_all(cluster.bootstrap, len(values)) == values
         assert log_of(lost).read_bytes() == whole
         assert f"{TOPIC}-0: to be led in leader epoch" in lost.log_text
+        wait_until(lambda: not boots.has_suspects(lost.data_dir), PATIENCE_S, "nothing is suspect")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 
-from kbroker.storage.checkpoint import OffsetCheckpoint
+from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint
 from kbroker.storage.dirs.log_dir import scan_partitions
 from kbroker.storage.files import read_if_present, replace_file
 from kbroker.storage.formats import BOOT_ID_NAME, SUSPECT_PARTITIONS
@@ -30,6 +30,14 @@ def current_boot_id() -> bytes:
     except OSError as error:
         logger.warning("cannot read %s: %s", BOOT_ID_PATH, error)
         return b""
+
+
+def has_suspects(directory: str) -> bool:
+    """Whether some partition of a log directory may have lost records. Raises nothing."""
+    try:
+        return bool(OffsetCheckpoint(directory, SUSPECT_PARTITIONS).read())
+    except (OSError, CorruptCheckpointError):
+        return True
 
 
 def note_start(directory: str, *, was_clean: bool) -> bool:

@@ -274,7 +274,8 @@ class TailRepairs:
             self.close()
 
     def close(self) -> None:
-        """Close all links."""
+        """Close all links; repairs that have not ended never do."""
+        self._repairs.clear()
         for broker in self._brokers.values():
             broker.link.close()
         self._brokers.clear()

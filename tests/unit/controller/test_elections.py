@@ -52,6 +52,14 @@ def test_leader_that_is_gone_is_replaced_by_one_in_sync(
     assert settled(cluster(*live), partition(leader, isr)) == expected
 
 
+def test_broker_that_may_have_lost_records_is_elected_last() -> None:
+    state = cluster(2, 3)
+    state.brokers[2] = state.brokers[2]._replace(is_suspect=True)
+
+    assert settled(state, partition(1, [1, 2, 3])) == (3, [2, 3], 1)
+    assert settled(state, partition(1, [1, 2])) == (2, [2], 1)
+
+
 def test_replica_that_is_not_in_sync_leads_only_where_that_is_allowed() -> None:
     old = partition(NOBODY, [1])
     assert settled(cluster(2, 3), old) is None

@@ -36,6 +36,10 @@ def test_broker_document_names_the_plain_endpoint_for_old_clients():
         "endpoints": ["EXTERNAL://e:9093", "INTERNAL://i:9092"], "rack": "r1", "features": {},
         "listener_security_protocol_map": {"EXTERNAL": "SASL_SSL", "INTERNAL": "PLAINTEXT"},
     }  # fmt: skip
+    suspect = paths.encode_broker(endpoints, None, 0, is_suspect=True)
+    assert [paths.is_suspect_broker(one) for one in (suspect, b"{}", b'{"kbroker":1}')] == [
+        True, False, False,
+    ]  # fmt: skip
     assert "rack" not in json.loads(paths.encode_broker(endpoints, None, 0))
     older = json.loads(paths.encode_broker(endpoints, None, 0, ProtocolVersion.V2_6_IV0))
     assert older["version"] == 4

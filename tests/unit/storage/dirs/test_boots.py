@@ -47,6 +47,7 @@ def test_machine_that_lost_power_makes_every_partition_suspect(boot: Path) -> No
 
     assert start(boot, was_clean=False, boot_id="second")
     assert suspects(boot) == {("a", 0), ("a", 1)}
+    assert boots.has_suspects(str(boot.parent / "logs"))
     assert (boot.parent / "logs" / BOOT_ID_NAME).read_text() == "second\n"
 
 
@@ -54,6 +55,7 @@ def test_machine_restarted_after_a_clean_stop_is_sound(boot: Path) -> None:
     start(boot, was_clean=True)
 
     assert not start(boot, was_clean=True, boot_id="second")
+    assert not boots.has_suspects(str(boot.parent / "logs"))
     assert not start(boot, was_clean=False)
     assert suspects(boot) == set()
 
