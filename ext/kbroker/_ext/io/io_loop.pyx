@@ -39,6 +39,8 @@ cdef enum:
     # BOUND: how often a turn publishes; commits may lead to further appends. The rest is left for the next turn.
     PASSES_MAX = 8
     EVENTS_MAX = 64
+    # A batch that has waited this long for its commit, or up to twice as long, gives back its memory. Most do not.
+    NOTE_WAITS_MS = 20
 
 
 cdef class IoLoop:
@@ -57,6 +59,8 @@ cdef class IoLoop:
     cdef object _on_failure
     cdef list _ready                  # (function, arguments): callbacks to run, as something is committed
     cdef list _waiting                # logs with appends that were not committed at the end of their turn
+    cdef bint _waits_to_note          # there may be some since the last note_waits
+    cdef int64_t _note_waits_ms       # when it is due
     # on_request(network index, message): takes the other messages from the lanes, MSG_REQUEST.
     cdef public object on_request
     cdef readonly set isr_to_check    # slots whose in-sync replicas may have to change
@@ -283,6 +287,8 @@ cdef class IoLoop:
             self.commit_path.timer_set = False
         while True:
             timeout_ms = <int>max(until_ms - now_ms, <int64_t>0)
+            if self._waits_to_note:
+                timeout_ms = <int>max(min(self._note_waits_ms - now_ms, <int64_t>timeout_ms), <int64_t>0)
             with nogil:
                 count = epoll_wait(epoll_fd, events, EVENTS_MAX, timeout_ms)
             if count < 0 and errno != EINTR:
@@ -294,6 +300,9 @@ cdef class IoLoop:
                 else:
                     self.read_lane(lane)
             now_ms = monotonic_ns() // 1000000
+            if self._waits_to_note and now_ms >= self._note_waits_ms:
+                self._note_waits_ms = now_ms + NOTE_WAITS_MS
+                self.note_waits()
             if self.end_turn() or self.has_scheduled() or others or now_ms >= until_ms:
                 return others
 
@@ -345,8 +354,11 @@ cdef class IoLoop:
                 continue
             self._results.wake(appender.slot, self._table.take_waiters(appender.slot, concerned))
             appender.committed.reach(appender.high_watermark.offset, self._ready)
-            if appender.committed.count and appender not in self._waiting:
-                self._waiting.append(appender)
+            if appender.committed.count:
+                self._waits_to_note = True
+                if not appender.committed.is_listed:
+                    appender.committed.is_listed = True
+                    self._waiting.append(appender)
         return 0
 
     cdef bint send_all(self) except *:
@@ -367,6 +379,15 @@ cdef class IoLoop:
         """Whether there are waiters for a commit after the turn: then ``expire_waiting`` must be called now and then."""
         return bool(self._waiting)
 
+    def note_waits(self) -> None:
+        """Have network processes free the bytes of batches that have waited since the last call."""
+        cdef LogAppender appender
+        cdef bint has_new = False
+        for appender in self._waiting:
+            if appender.committed.note_waits():
+                has_new = True
+        self._waits_to_note = has_new
+
     def expire_waiting(self, int64_t now_ms) -> list:
         """End the waits for a commit that have lasted too long: (slot, how many)."""
         cdef LogAppender appender
@@ -375,7 +396,8 @@ cdef class IoLoop:
             late = appender.committed.expire(now_ms)
             if late:
                 found.append((appender.slot, late))
-            if appender.committed.count:
+            appender.committed.is_listed = appender.committed.count > 0
+            if appender.committed.is_listed:
                 left.append(appender)
         self._waiting = left
         return found

@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memmove
 from kbroker._ext.base.error_codes cimport NOT_ENOUGH_REPLICAS_AFTER_APPEND
 from kbroker._ext.base.growing cimport grow
 from kbroker._ext.log.committed_queue cimport CommittedQueue, Waiter
-from kbroker._ext.shared.descriptors cimport MSG_PRODUCE_RESULT, MSG_WAKE
+from kbroker._ext.shared.descriptors cimport MSG_PRODUCE_RESULT, MSG_WAKE, RESULT_APPENDED
 from kbroker._ext.shared.lane cimport LANE_ITEMS_MAX, LANE_TEXTS_MAX
 
 cdef enum:
@@ -70,6 +70,17 @@ cdef class TurnResults:
             out.base_offset = -1
         elif queue.is_maximal_under_min_isr:
             out.error_code = NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return 0
+
+    cdef int note_wait(self, const uint8_t* payload) except -1:
+        """Tell the network process that the bytes of the batch are not needed any more."""
+        cdef WaitingResult waiting
+        cdef ProduceResult* out
+        memcpy(&waiting, payload, sizeof(WaitingResult))
+        if (<Lane>self.lanes[waiting.network]).peer_incarnation == waiting.peer:
+            out = new_result(&self.bundles[waiting.network], NO_SLOT)
+            out[0] = waiting.result
+            out.error_code = RESULT_APPENDED
         return 0
 
     cdef int touch(self, LogTail log) except -1:

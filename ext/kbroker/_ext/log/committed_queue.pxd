@@ -29,6 +29,8 @@ cdef class Sink:
     cdef int settle(
         self, CommittedQueue queue, const Waiter* waiter, const uint8_t* payload, object error, list ready
     ) except -1
+    # A waiter has waited for a while already.
+    cdef int note_wait(self, const uint8_t* payload) except -1
     # A waiter has waited too long. True: remove it; False: keep it in case it is committed after all.
     cdef bint expire(self, const Waiter* waiter, const uint8_t* payload, list ready) except *
 
@@ -51,10 +53,16 @@ cdef class CommittedQueue:
     cdef Py_ssize_t capacity
     cdef Bytes payloads
     cdef readonly Py_ssize_t count       # waiters
+    cdef int64_t next_number             # of the next waiter to enter
+    cdef int64_t seen                    # what it was at the last note_waits
+    cdef int64_t noted                   # waiters below this number were noted
+    cdef bint is_listed                  # the loop knows that there are waiters
     # Add a waiter; returns where to put the payload, valid until the next call.
     cdef uint8_t* add(self, int64_t end, Sink sink, int64_t since_ms, Py_ssize_t size) except NULL
     # The high watermark is published: complete the waiters that it has reached.
     cdef int reach(self, int64_t offset, list ready) except -1
+    # Tell the sinks of the waiters that have been here since the last call, of each once. True if there are others.
+    cdef bint note_waits(self) except *
     cdef int settle_one(self, Waiter* waiter, object error, list ready) except -1
     cdef void release(self, Waiter* waiter) noexcept
     cdef int make_room(self) except -1

@@ -14,6 +14,9 @@ C. This broker cannot commit it (``fail``): it is no longer the leader, the log 
 D. Its source no longer exists, such as a coordinator that is being reloaded (``fail`` with its sink).
 E. It has waited too long (``expire``). An operation stays in the queue in case it is committed after all.
 
+Produces that have waited for a while free the bytes of their requests (``note_waits``): from then on, only this queue knows
+what becomes of them.
+
 The ``Sink`` knows where to send the response. Per waiter: no Python object; in a log with one replica the queue is empty
 between turns. INVARIANT: ends never decrease from one waiter to the next, so only the first has to be looked at.
 """
@@ -39,6 +42,9 @@ cdef class Sink:
         self, CommittedQueue queue, const Waiter* waiter, const uint8_t* payload, object error, list ready
     ) except -1:
         raise NotImplementedError
+
+    cdef int note_wait(self, const uint8_t* payload) except -1:
+        return 0
 
     cdef bint expire(self, const Waiter* waiter, const uint8_t* payload, list ready) except *:
         raise NotImplementedError
@@ -105,7 +111,20 @@ cdef class CommittedQueue:
         self.payloads.size += (size + 7) & ~<Py_ssize_t>7  # the next one is aligned like a struct
         self.tail += 1
         self.count += 1
+        self.next_number += 1
         return payload
+
+    cdef bint note_waits(self) except *:
+        cdef Waiter* waiter
+        cdef int64_t number = max(self.noted, self.next_number - (self.tail - self.head))
+        while number < self.seen:
+            waiter = &self.waiters[self.tail - (self.next_number - number)]
+            number += 1
+            if waiter.sink != NULL:
+                (<Sink>waiter.sink).note_wait(self.payloads.data + waiter.start)
+        self.noted = number
+        self.seen = self.next_number
+        return number < self.seen and self.count > 0
 
     cdef int reach(self, int64_t offset, list ready) except -1:
         self.offset = offset

@@ -433,7 +433,9 @@ cdef class ConnectionLoop:
         return status == SENT_ALL
 
     cdef int end_request(self, Request* request) except -1:
-        """Release a request that was taken off its connection, unless an io worker still uses its bytes."""
+        """Release a request that was taken off its connection, unless an io worker still uses its bytes. A result that
+        comes later finds nothing.
+        """
         request.connection = NULL
         if request.parked:
             request.parked = False
@@ -444,7 +446,7 @@ cdef class ConnectionLoop:
             (<FetchReply>request.fetch_reply).release()
             Py_DECREF(<FetchReply>request.fetch_reply)
             request.fetch_reply = NULL
-        if request.parts_left > 0:
+        if request.parts_left > 0 and request.block != NULL:
             return 0
         if request.block != NULL:
             self._arena.release(request.block)

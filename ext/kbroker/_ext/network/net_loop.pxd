@@ -37,6 +37,7 @@ cdef class NetLoop(ConnectionLoop):
     ) except -1
     cdef int finish_produce(self, Request* request) except -1
     cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count) except -1
+    cdef int free_block(self, Request* request) except -1
     cdef int note_restarts(self) except -1
     cdef int ask_again(self, int worker) except -1
     cdef int repeat_produce(self, Connection c, Request* request, int worker) except -1

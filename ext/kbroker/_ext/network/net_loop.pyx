@@ -311,8 +311,23 @@ cdef class NetLoop(ConnectionLoop):
             assert behind <= end - text
             request = self.produce.take_result(&results[i], text)
             text += behind
-            if request != NULL:
+            if request == NULL:
+                continue
+            if request.parts_left == 0:
                 self.all_parts_done(request)
+            elif request.block != NULL:
+                self.free_block(request)
+        return 0
+
+    cdef int free_block(self, Request* request) except -1:
+        """Give back the memory of a request that only waits for commits: others need it. A slow follower would have
+        kept it.
+        """
+        self.produce.leave_block(request)
+        self._arena.release(request.block)
+        request.block = NULL
+        if request.connection == NULL:
+            self.end_request(request)  # its client has disconnected, or got a timeout error
         return 0
 
     cdef int note_restarts(self) except -1:

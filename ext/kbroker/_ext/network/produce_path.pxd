@@ -43,5 +43,8 @@ cdef class ProducePath:
     # Give the open partitions REQUEST_TIMED_OUT, whatever their results will be.
     cdef void note_timeout(self, Request* request) noexcept nogil
     cdef bint has_numbers(self, const ProducePart* part) noexcept nogil
+    # Every open partition is appended: move what the response needs out of the request's arena block.
+    cdef int leave_block(self, Request* request) except -1
+    # Note a result; returns the request if it has all of them now, or if its bytes are not needed any more.
     cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL
     cdef int encode(self, Request* request, int32_t throttle_ms) except -1

@@ -2,8 +2,8 @@
 
 ``start`` walks a Produce request (versions 0 to 13) in place in the arena and queues one descriptor per partition for
 the io worker that owns it; ``take_result`` collects the results; ``encode`` writes the response. The bytes of records
-are neither copied nor read here. They stay unchanged until all partitions have a result, so they can be described again
-to the next incarnation of an io worker. Python cost of a request: one dict lookup per topic. Runs in a network process.
+are neither copied nor read here. They stay unchanged until all partitions have a result, or wait for a commit for longer than
+most do, so they can be described again to the next incarnation of an io worker. Python cost of a request: one dict lookup per topic. Runs in a network process.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport calloc, free, malloc
@@ -56,7 +56,7 @@ from kbroker._ext.record.record_batch cimport (
     BATCH_MAGIC_AT,
     BATCH_PRODUCER_ID_AT,
 )
-from kbroker._ext.shared.descriptors cimport MSG_PRODUCE
+from kbroker._ext.shared.descriptors cimport MSG_PRODUCE, RESULT_APPENDED
 from kbroker._ext.shared.lane cimport LANE_ITEMS_MAX, Lane
 from kbroker._ext.sockets.requests cimport (
     ProducePart,
@@ -77,6 +77,8 @@ cdef enum:
     FIRST_WITH_APPEND_TIME = 2
     FIRST_WITH_THROTTLE = 1
 
+    TOPIC_ID_BYTES = 16
+
     # BOUND: partitions (and topics) per request; each takes 96 bytes here and 48 in a bundle.
     PARTS_MAX = 100000
 
@@ -90,10 +92,13 @@ class ProduceDecodeError(ValueError):
     """The bytes are not a Produce request of their version; the connection must be closed."""
 
 
-cdef inline void fail_part(Request* request, ProducePart* part, int16_t error_code) noexcept nogil:
+cdef inline void end_part(Request* request, ProducePart* part, int16_t error_code) noexcept nogil:
     part.worker = -1
     part.error_code = error_code
     request.parts_left -= 1
+    if part.is_appended:
+        part.is_appended = False
+        request.appended_count -= 1
 
 
 cdef class ProducePath:
@@ -191,9 +196,9 @@ cdef class ProducePath:
         for i in range(topic_count):
             topic = add_topic(request)
             if request.api_version >= FIRST_WITH_TOPIC_ID:
-                if read_raw(r, 16, &topic.topic_id) != READ_OK:
+                if read_raw(r, TOPIC_ID_BYTES, &topic.topic_id) != READ_OK:
                     raise ProduceDecodeError("truncated topic id")
-                ref = self.topics.find(topic.topic_id, 16, True)
+                ref = self.topics.find(topic.topic_id, TOPIC_ID_BYTES, True)
             else:
                 status = (
                     read_compact_string(r, &topic.name, &topic.name_size)
@@ -284,25 +289,31 @@ cdef class ProducePath:
 
     cdef bint repeat(self, Request* request, int worker) except *:
         """A batch that is already in the log is recognised by its sequence number. A batch without one may or may not be
-        in the log, which cannot be determined, so it gets an error.
+        in the log, which cannot be determined, so it gets an error. So does one whose bytes are freed: its client repeats it.
         """
+        cdef ProducePart* part
         cdef bint is_whole = True
         cdef int32_t i
         for i in range(request.part_count):
-            if request.parts[i].worker != worker:
+            part = &request.parts[i]
+            if part.worker != worker:
                 continue
-            if self.has_numbers(&request.parts[i]):
+            if part.records != NULL and self.has_numbers(part):
+                if part.is_appended:
+                    part.is_appended = False
+                    request.appended_count -= 1
                 self.describe(request, i)
                 continue
-            fail_part(request, &request.parts[i], NOT_LEADER_OR_FOLLOWER)
-            is_whole = False
+            if part.records != NULL or not part.has_numbers:
+                is_whole = False
+            end_part(request, part, NOT_LEADER_OR_FOLLOWER)
         return is_whole
 
     cdef void fail(self, Request* request, int worker, int16_t error_code) noexcept nogil:
         cdef int32_t i
         for i in range(request.part_count):
             if request.parts[i].worker == worker:
-                fail_part(request, &request.parts[i], error_code)
+                end_part(request, &request.parts[i], error_code)
 
     cdef void note_timeout(self, Request* request) noexcept nogil:
         cdef int32_t i
@@ -354,7 +365,6 @@ cdef class ProducePath:
         self.bundles[worker].count = 0
 
     cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL:
-        """Note the result of one partition; returns the request if it was the last one, otherwise NULL."""
         cdef Request* request = self.requests.find(result.request)
         cdef ProducePart* part
         if request == NULL or result.ordinal >= <uint32_t>request.part_count:
@@ -362,8 +372,12 @@ cdef class ProducePath:
         part = &request.parts[result.ordinal]
         if part.worker < 0:
             return NULL
-        part.worker = -1
-        part.error_code = result.error_code
+        if result.error_code == RESULT_APPENDED:
+            if not part.is_appended:
+                part.is_appended = True
+                request.appended_count += 1
+            return request if request.appended_count == request.parts_left else NULL
+        end_part(request, part, result.error_code)
         part.base_offset = result.base_offset
         part.log_append_time_ms = result.log_append_time_ms
         part.log_start_offset = result.log_start_offset
@@ -375,8 +389,36 @@ cdef class ProducePath:
             memcpy(part.error_text, text, result.error_text_size + sizeof(int32_t) * result.more_bad_records)
             part.error_text_size = result.error_text_size
             part.more_bad_records = result.more_bad_records
-        request.parts_left -= 1
-        return request if request.parts_left == 0 else NULL
+        return request if request.appended_count == request.parts_left else NULL
+
+    cdef int leave_block(self, Request* request) except -1:
+        cdef ProduceTopic* topic
+        cdef ProducePart* part
+        cdef size_t size = 0
+        cdef int32_t i
+        for i in range(request.topic_count):
+            size += <size_t>topic_bytes(&request.topics[i])
+        request.names = <uint8_t*>malloc(max(size, <size_t>1))
+        if request.names == NULL:
+            raise MemoryError()
+        size = 0
+        for i in range(request.topic_count):
+            topic = &request.topics[i]
+            if topic.topic_id != NULL:
+                memcpy(request.names + size, topic.topic_id, TOPIC_ID_BYTES)
+                topic.topic_id = request.names + size
+            else:
+                memcpy(request.names + size, topic.name, topic.name_size)
+                topic.name = request.names + size
+            size += <size_t>topic_bytes(topic)
+        for i in range(request.part_count):
+            part = &request.parts[i]
+            if part.worker >= 0:
+                part.has_numbers = self.has_numbers(part)
+            part.records = NULL
+        request.transactional_id = NULL
+        request.transactional_id_size = 0
+        return 0
 
     cdef int encode(self, Request* request, int32_t throttle_ms) except -1:
         """Write the complete response, including length prefix and header, to the request's response buffer."""
@@ -402,7 +444,7 @@ cdef class ProducePath:
         for i in range(request.topic_count):
             topic = &request.topics[i]
             if request.api_version >= FIRST_WITH_TOPIC_ID:
-                write_raw(&w, topic.topic_id, 16)
+                write_raw(&w, topic.topic_id, TOPIC_ID_BYTES)
             elif flexible:
                 write_compact_string(&w, topic.name, topic.name_size)
             else:
@@ -424,6 +466,10 @@ cdef class ProducePath:
         assert w.pos <= w.end
         store_i32(request.response, <int32_t>(request.response_size - 4))
         return 0
+
+
+cdef inline int32_t topic_bytes(const ProduceTopic* topic) noexcept nogil:
+    return TOPIC_ID_BYTES if topic.topic_id != NULL else topic.name_size
 
 
 cdef void encode_part(Writer* w, const ProducePart* part, int16_t version) noexcept nogil:

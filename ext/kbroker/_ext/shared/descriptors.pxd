@@ -71,6 +71,12 @@ cdef struct ProduceDescriptor:
     uint32_t transactional_id_size
 
 
+cdef enum:
+    # Instead of an error code: the batch is appended, and its bytes are not needed any more. The result follows once it is
+    # committed, or cannot be. Sent for batches that have waited for a while.
+    RESULT_APPENDED = -1000
+
+
 cdef struct ProduceResult:
     uint64_t request
     uint32_t ordinal

@@ -11,9 +11,11 @@ cdef struct ProducePart:
     int32_t worker             # the io worker that has it; -1 once its result is known
     int32_t slot
     uint32_t slot_incarnation
-    const uint8_t* records     # the batch that the descriptor for the io worker describes
+    const uint8_t* records     # the batch that the descriptor for the io worker describes; NULL once it is freed
     uint32_t size
     int16_t error_code
+    bint is_appended           # it waits for a commit: the io worker does not read the batch any more
+    bint has_numbers           # of a batch whose bytes are freed: the log can recognise it as a duplicate
     int32_t bad_record_index   # -1: none
     int64_t base_offset
     int64_t log_append_time_ms
@@ -55,12 +57,14 @@ cdef struct Request:
     int32_t transactional_id_size   # 0 or less: none
     const uint8_t* transactional_id
     int32_t parts_left
+    int32_t appended_count     # of the parts that are left: those that only wait for a commit
     int32_t part_count
     int32_t part_capacity
     ProducePart* parts
     int32_t topic_count
     int32_t topic_capacity
     ProduceTopic* topics
+    uint8_t* names             # malloc'ed names and ids of the topics, once the arena block is freed; or NULL
     # response: bytes with their length prefix, or a FetchReply
     uint8_t* response
     Py_ssize_t response_size

@@ -56,6 +56,7 @@ cdef class RequestTable:
             free(self._entries[i].parts)
             free(self._entries[i].topics)
             free(self._entries[i].response)
+            free(self._entries[i].names)
             free(self._entries[i])
         free(self._entries)
 
@@ -82,6 +83,7 @@ cdef class RequestTable:
         request.block = NULL
         request.timeout_ms = 0
         request.parts_left = 0
+        request.appended_count = 0
         request.part_count = 0
         request.topic_count = 0
         request.response_size = 0
@@ -98,7 +100,9 @@ cdef class RequestTable:
         for i in range(request.part_count):
             free(request.parts[i].error_text)
             request.parts[i].error_text = NULL
-        request.part_count = 0
+        request.part_count = request.parts_left = 0
+        free(request.names)
+        request.names = NULL
         request.state = REQUEST_FREE
         request.generation += 1
         if request.response_capacity > KEEP_BYTES:
