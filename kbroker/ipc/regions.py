@@ -11,7 +11,7 @@ import fcntl
 import mmap
 import os
 
-from kbroker._ext.shared import session_times
+from kbroker._ext.shared import replication_quota, session_times
 from kbroker.ipc import process_table
 
 # Absent from the fcntl module of Python 3.11; values of <linux/fcntl.h>.
@@ -59,6 +59,7 @@ class SharedRegions:
         "follower_sessions",
         "partition_table",
         "process_table",
+        "replication_quotas",
     )
 
     def __init__(
@@ -69,6 +70,7 @@ class SharedRegions:
         arena_bytes: int,
         counters_bytes: int,
         log_dir_count: int,
+        quota_samples: int,
     ) -> None:
         self.process_table = create_region(
             "kbroker-processes", process_table.region_size(process_count)
@@ -81,6 +83,9 @@ class SharedRegions:
         # The time of the last request of each follower's session.
         self.follower_sessions = create_region(
             "kbroker-follower-sessions", session_times.region_size(max(arena_count, 1))
+        )
+        self.replication_quotas = create_region(
+            "kbroker-replication-quotas", replication_quota.region_size(quota_samples)
         )
         # A byte for each log directory, not 0 if it was left out at the start, or a write or sync
         # in it has failed.

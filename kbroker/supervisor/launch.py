@@ -98,6 +98,7 @@ class Broker:
             ),
             counters_bytes=slots.region_size(len(table_addresses)),
             log_dir_count=len(config.log_dirs),
+            quota_samples=config["replication.quota.window.num"],
         )
         for index, path in enumerate(config.log_dirs):
             # Not locked by this broker, even if it becomes available a moment later.
@@ -151,6 +152,7 @@ class Broker:
         context.counters = self.regions.counters
         context.failed_log_dirs = self.regions.failed_log_dirs
         context.follower_sessions = self.regions.follower_sessions
+        context.replication_quotas = self.regions.replication_quotas
         context.listeners = self.listeners
         context.metrics_socket = self.metrics_socket
         context.handoffs = self._handoffs

@@ -75,6 +75,7 @@ class ProcessContext:
         "parent_pid",
         "partition_table",
         "processes",
+        "replication_quotas",
         "runtime_dir",
         "trusts_clock",
     )
@@ -94,6 +95,7 @@ class ProcessContext:
     counters: mmap.mmap
     failed_log_dirs: mmap.mmap  # by index in log.dirs; written by io workers
     follower_sessions: mmap.mmap  # a SessionTimes; written by network processes
+    replication_quotas: mmap.mmap  # see ReplicationQuota
     listeners: list[tuple[Listener, socket.socket]]  # bound and listening; used by the acceptor
     metrics_socket: socket.socket | None  # bound and listening; used by the exporter
     handoffs: list[tuple[socket.socket, socket.socket]]  # (acceptor end, network end), by index

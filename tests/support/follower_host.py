@@ -12,6 +12,7 @@ from support.log_store import LogStore
 from support.scripted_leader import ScriptedLeader
 
 from kbroker._ext.io.io_loop import IoLoop
+from kbroker._ext.shared.replication_quota import FOLLOWER, ReplicationQuota, region_size
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.rpc import Rpc, run
@@ -51,11 +52,13 @@ class FollowerHost:
         self.failed: list[int] = []
         self.image = ClusterImage()
         self.loop = IoLoop(self.store.table, [], [], self.on_storage_failure)
+        self.quota = ReplicationQuota(bytearray(region_size(11)), FOLLOWER, 1000)
         self.followers = Followers(
             self,
             self.loop,
             broker_id=ME,
             versions=sent_versions if versions is None else lambda config: versions,
+            quota=self.quota,
         )
         self.hosted = HostedPartitions(
             self, self.store.manager, self.loop, broker_id=ME, worker_index=0, worker_count=1
@@ -97,6 +100,7 @@ class FollowerHost:
             "brokers": endpoints,
         }
         changes = self.image.apply(delta)
+        self.followers.take_topics(changes)
         self.hosted.take(changes, is_snapshot=False)
         opening = run(self.hosted.open(changes.present()))
         while not opening.done:

@@ -1,4 +1,6 @@
+from kbroker._ext.fetch.fetch_reader import PartitionReader
 from kbroker._ext.fetch.follower_reports import FollowerReports
+from kbroker._ext.fetch.topic_registry import TopicRegistry
 from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker.types import SlotId
@@ -12,7 +14,9 @@ class FetchEngine:
     network_index: int
     parked_total: int
     follower_bytes: int
-    registry: object  # the TopicRegistry of this process
+    registry: TopicRegistry
+    @property
+    def reader(self) -> PartitionReader: ...
     def __init__(
         self,
         table: PartitionTable,

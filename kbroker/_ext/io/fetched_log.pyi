@@ -1,6 +1,11 @@
 from kbroker._ext.log.log_append import LogAppender
 
 class FetchedLog:
+    throttled: bool
+    @property
+    def wanted(self) -> bool: ...
+    @property
+    def behind(self) -> bool: ...
     @property
     def appender(self) -> LogAppender: ...
     @property

@@ -25,13 +25,16 @@ from kbroker.protocol.api import ApiKey
 from kbroker.replication.fetched_run import Appended, Fault, fault_text
 from kbroker.replication.following import FollowedPartition, State
 from kbroker.replication.partition import Partition, Role
+from kbroker.replication.throttles import FOLLOWER_REPLICAS, throttled_partitions
 from kbroker.types import Offset
 from kbroker.workers.base import now_ms
 from kbroker.workers.io.leader_link import Follower, LeaderLink, Versions
 
 if TYPE_CHECKING:
     from kbroker._ext.io.io_loop import IoLoop
+    from kbroker._ext.shared.replication_quota import ReplicationQuota
     from kbroker.clock import Clock
+    from kbroker.cluster.changes import ImageChanges
     from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig
     from kbroker.peers.link import Endpoint
@@ -89,7 +92,9 @@ class LogToFollow:
 
 
 class Followers:
-    """Made by the io worker, after its loop. versions: of the requests that brokers send."""
+    """Made by the io worker, after its loop. versions: of the requests that brokers send. quota: of
+    what is fetched for throttled partitions (KIP-73).
+    """
 
     def __init__(
         self,
@@ -98,8 +103,10 @@ class Followers:
         *,
         broker_id: int,
         versions: Callable[[BrokerConfig], Versions],
+        quota: ReplicationQuota,
     ) -> None:
         self.broker_id = broker_id
+        self.quota = quota
         self.connecting = Connecting()
         self._process = process
         self._loop = loop
@@ -110,6 +117,9 @@ class Followers:
         # (when, slot) of partitions that wait for a time; those that wait no more are passed over.
         self._delayed: list[tuple[int, int]] = []
         self._bytes_before = 0  # of links that are closed
+        # Throttled partitions by topic, followed or not; no topic without any.
+        self._throttled: dict[str, frozenset[int]] = {}
+        quota.rate = self.config["follower.replication.throttled.rate"]
         process.add_reader(self.connecting.fd, self.connecting.run)
 
     # -- what links need --
@@ -136,6 +146,11 @@ class Followers:
 
     def unwatch(self, fd: int) -> None:
         self._process.remove_reader(fd)
+
+    def is_throttled(self, follower: Follower) -> bool:
+        """Whether the quota applies to the partition."""
+        topic, partition = follower.key
+        return partition in self._throttled.get(topic, ())
 
     # -- roles --
 
@@ -277,8 +292,28 @@ class Followers:
             deadlines.append(self._delayed[0][0])
         return min(deadlines, default=None)
 
+    def take_topics(self, changes: ImageChanges) -> None:
+        """Throttle what these topics' settings name; comes before their partitions' roles."""
+        changed: set[str] = set()
+        for name, (_, topic) in changes.topics.items():
+            throttled: frozenset[int] = frozenset()
+            if topic is not None:
+                throttled = throttled_partitions(
+                    topic.config, FOLLOWER_REPLICAS, self.broker_id, len(topic.partitions)
+                )
+            if throttled != self._throttled.get(name, frozenset()):
+                self._throttled[name] = throttled
+                changed.add(name)
+            if not throttled:
+                self._throttled.pop(name, None)
+        if changed:
+            for follower in self._followers.values():
+                if follower.log.topic in changed:
+                    follower.link.throttle(follower)
+
     def take_settings(self) -> None:
         """Apply the current configs."""
+        self.quota.rate = self.config["follower.replication.throttled.rate"]
         for link in self._links.values():
             link.take_settings()
         for slot, follower in list(self._followers.items()):

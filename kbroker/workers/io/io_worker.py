@@ -15,6 +15,7 @@ from kbroker._ext.io.io_loop import IoLoop
 from kbroker._ext.shared.arena import forbid_writes
 from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.partition_table import PartitionTable
+from kbroker._ext.shared.replication_quota import FOLLOWER, ReplicationQuota
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker.clock import Clock, SystemClock
 from kbroker.cluster.changes import ImageChanges
@@ -130,8 +131,13 @@ class IoWorker(Worker):
             worker_index=self.address.index,
             worker_count=self.worker_count,
         )
+        sample_ms = self.config["replication.quota.window.size.seconds"] * 1000
         self.followers = Followers(
-            self, self.loop, broker_id=context.broker_id, versions=sent_versions
+            self,
+            self.loop,
+            broker_id=context.broker_id,
+            versions=sent_versions,
+            quota=ReplicationQuota(context.replication_quotas, FOLLOWER, sample_ms),
         )
         self.in_sync = InSync(
             self,
@@ -158,6 +164,7 @@ class IoWorker(Worker):
         snapshot = await self.call_until_answered(CONTROLLER, calls.HELLO)
         changes = self.image.apply(snapshot)
         self.take_settings()
+        self.followers.take_topics(changes)
         await self.hosted.open(changes.present())
         self.has_joined = True
         self.loop.set_opening(False)
@@ -187,6 +194,7 @@ class IoWorker(Worker):
         # Everything but the opening of logs is done before anything else in this process runs.
         if changes.settings:
             self.take_settings()
+        self.followers.take_topics(changes)
         self.hosted.take(changes, is_snapshot=bool(change.delta.get("snapshot")))
         if "brokers" in change.delta:
             self.in_sync.on_brokers()

@@ -32,6 +32,7 @@ from kbroker.replication.following import EpochQuestion, FollowedPartition, Ques
 from kbroker.replication.truncation import EpochEnd
 
 if TYPE_CHECKING:
+    from kbroker._ext.shared.replication_quota import ReplicationQuota
     from kbroker.config.loader import BrokerConfig
     from kbroker.peers.connecting import Connecting
     from kbroker.peers.link import Endpoint
@@ -40,10 +41,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # BOUND: bytes from one link in one turn, so that producers do not wait after it
-# (docs/decisions/0016-where-a-follower-fetches.md).
+# (docs/decisions/0016-how-a-follower-follows.md).
 TURN_BYTES = 256 << 10
 # BOUND: partitions per request, so that neither side is busy for long.
 ASKED_MAX = 1000
+# How long throttled partitions are left out before the quota is looked at again: there may be a
+# higher one, or another process may not need it any more.
+THROTTLED_MAX_MS = 100
 # An unreachable leader is logged again after this many attempts.
 TOLD_EVERY = 60
 # The leader has dropped the fetch session, or disagrees about it: the next request starts a new
@@ -82,6 +86,7 @@ class Owner(Protocol):
 
     broker_id: int
     connecting: Connecting
+    quota: ReplicationQuota
 
     @property
     def config(self) -> BrokerConfig: ...
@@ -95,6 +100,9 @@ class Owner(Protocol):
     def watch(self, fd: int, callback: Callable[[], None]) -> None: ...
     def watch_writable(self, fd: int, wanted: bool) -> None: ...
     def unwatch(self, fd: int) -> None: ...
+
+    def is_throttled(self, follower: Follower) -> bool:
+        """Whether the quota applies to the partition."""
 
     def step(self, follower: Follower, change: Callable[[], None]) -> None:
         """Pass an event to a state machine, and do what follows from it."""
@@ -131,6 +139,10 @@ class LeaderLink:
         self._awaited: ApiKey | None = None
         self._sent_at_ms = 0
         self._is_watched_for_writing = False
+        # Fetched partitions to which the quota applies; while some are left out, when to look at it
+        # again.
+        self._throttled: dict[int, FetchedLog] = {}
+        self._throttled_until_ms: int | None = None
         self.take_settings()
 
     def take_settings(self) -> None:
@@ -148,9 +160,7 @@ class LeaderLink:
         requests in flight have no effect any more.
         """
         machine = follower.machine
-        if follower.fetched is not None:
-            self.fetch.remove(follower.fetched)
-            follower.fetched = None
+        self._fetch_no_more(follower)
         self._asking.pop(follower.slot, None)
         self.followers[follower.slot] = follower
         if machine.is_fetching:
@@ -158,16 +168,46 @@ class LeaderLink:
                 follower.log.appender, *follower.key, machine.leader_epoch
             )
             self.fetch.add(follower.fetched)
+            self.throttle(follower)
         elif machine.asks:
             self._asking[follower.slot] = follower
 
     def remove(self, follower: Follower) -> None:
         """The partition is not followed any more: stop its requests and ignore its records."""
-        if follower.fetched is not None:
-            self.fetch.remove(follower.fetched)
-            follower.fetched = None
+        self._fetch_no_more(follower)
         self._asking.pop(follower.slot, None)
         self.followers.pop(follower.slot, None)
+
+    def _fetch_no_more(self, follower: Follower) -> None:
+        if follower.fetched is not None:
+            self.fetch.remove(follower.fetched)
+            self._throttled.pop(follower.slot, None)
+            follower.fetched = None
+
+    def throttle(self, follower: Follower) -> None:
+        """Apply the quota to the partition, or no longer."""
+        fetched = follower.fetched
+        if fetched is None:
+            return
+        fetched.throttled = self._owner.is_throttled(follower)
+        if fetched.throttled:
+            self._throttled[follower.slot] = fetched
+            self._throttled_until_ms = None
+        elif self._throttled.pop(follower.slot, None) is not None and not fetched.wanted:
+            self.fetch.add(fetched)
+
+    def _leave_out_throttled(self, now_ms: int) -> None:
+        """Leave out of the next fetch what is throttled and behind, if the quota is used up."""
+        if self._throttled_until_ms is not None and now_ms < self._throttled_until_ms:
+            return
+        wait_ms = self._owner.quota.wait_ms(now_ms)
+        self._throttled_until_ms = None
+        for fetched in self._throttled.values():
+            if wait_ms and fetched.behind:
+                self.fetch.remove(fetched)
+                self._throttled_until_ms = now_ms + min(wait_ms, THROTTLED_MAX_MS)
+            elif not fetched.wanted:
+                self.fetch.add(fetched)
 
     # -- the connection --
 
@@ -180,7 +220,7 @@ class LeaderLink:
         if self._link is None:
             return None if self._is_connecting else self._retry_at_ms
         if self._awaited is None:
-            return None
+            return self._throttled_until_ms if self._throttled else None
         return self._sent_at_ms + int(self._owner.config["replica.socket.timeout.ms"])
 
     def turn(self, now_ms: int) -> None:
@@ -191,8 +231,11 @@ class LeaderLink:
         elif self._awaited is not None:
             if now_ms - self._sent_at_ms > self._owner.config["replica.socket.timeout.ms"]:
                 self._lose(f"no response within {now_ms - self._sent_at_ms} ms")
-        elif self._asking or self.fetch.count:
-            self._send_next(self._link, now_ms)
+        else:
+            if self._throttled:
+                self._leave_out_throttled(now_ms)
+            if self._asking or self.fetch.count:
+                self._send_next(self._link, now_ms)
 
     def _connect(self) -> None:
         config = self._owner.config
@@ -316,10 +359,12 @@ class LeaderLink:
             self._lose(str(error))
 
     def _read_fetch(self) -> None:
+        throttled = self.fetch.throttled_bytes
         try:
             if self.fetch.read(TURN_BYTES, self._owner.wall_clock_ms()):
                 self._awaited = None
         finally:
+            self._owner.quota.add(self.fetch.throttled_bytes - throttled, self._owner.now_ms())
             # Including data received before the connection was closed.
             for fetched, what, value in self.fetch.take_events():
                 self._on_event(fetched, what, value)

@@ -21,9 +21,11 @@ from kbroker._ext.network.produce_path import ProducePath
 from kbroker._ext.shared.arena import Arena
 from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.partition_table import PartitionTable
+from kbroker._ext.shared.replication_quota import LEADER, ReplicationQuota
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker._ext.sockets.requests import RequestTable
 from kbroker.cluster.image import ClusterImage, TopicImage
+from kbroker.config.key import LONG_MAX
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher, peer
@@ -51,6 +53,7 @@ from kbroker.metrics.catalog import (
 )
 from kbroker.metrics.slots import Totals
 from kbroker.protocol import codec
+from kbroker.replication.throttles import LEADER_REPLICAS, throttled_partitions
 from kbroker.security.access import AccessTable
 from kbroker.security.authorizer import AllowAll
 from kbroker.security.principal import ANONYMOUS
@@ -99,6 +102,11 @@ class NetworkWorker(Worker):
             max_bytes=config["fetch.max.bytes"],
             io_workers=len(self.io_workers),
             times=SessionTimes(context.follower_sessions, index),
+        )
+        self.quota = ReplicationQuota(
+            context.replication_quotas,
+            LEADER,
+            config["replication.quota.window.size.seconds"] * 1000,
         )
         self.produce = ProducePath(arena, self.fetch.registry, requests, len(self.io_workers))
         self.loop = NetLoop(
@@ -180,6 +188,8 @@ class NetworkWorker(Worker):
             config["connection.request.timeout.ms"],
             config["connection.write.timeout.ms"],
         )
+        self.quota.rate = config["leader.replication.throttled.rate"]
+        self.fetch.reader.quota = None if self.quota.rate == LONG_MAX else self.quota
 
     def put_topic(self, name: str, topic: TopicImage) -> None:
         slots = [partition.slot for partition in topic.partitions]
@@ -193,6 +203,15 @@ class NetworkWorker(Worker):
             stores_zstd=self.topic_setting(topic, "compression.type") == "zstd",
             internal=topic.internal,
         )
+        known = self.fetch.registry.get(name.encode())
+        assert known is not None
+        partitions = topic.partitions
+        throttled = throttled_partitions(
+            topic.config, LEADER_REPLICAS, self.context.broker_id, len(partitions)
+        )
+        known.throttled = {
+            number: partitions[number].isr for number in throttled if number < len(partitions)
+        } or None
 
     def topic_setting(self, topic: TopicImage, name: str) -> Any:
         """One of a topic's configs, without parsing them all."""

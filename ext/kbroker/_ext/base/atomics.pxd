@@ -8,6 +8,7 @@ cdef extern from "atomics.h" nogil:
     uint64_t kb_fetch_or_u64(uint64_t* p, uint64_t v)
     uint64_t kb_exchange_u64(uint64_t* p, uint64_t v)
     uint64_t kb_load_u64(const uint64_t* p)
+    int kb_replace_u64(uint64_t* p, uint64_t old, uint64_t v)
     void kb_fence_acquire()
     void kb_fence_release()
     void kb_fence_full()

@@ -24,7 +24,7 @@ cdef class FetchEngine:
     cdef readonly FollowerReports reports
     cdef readonly int32_t follower_session  # of the last request, 0: none; -1: it was no follower's
     cdef StandingWaits standing
-    cdef PartitionReader reader
+    cdef readonly PartitionReader reader
     cdef FetchPurgatory purgatory
     cdef ReplyPool replies
     cdef OldReplies old_replies

@@ -243,6 +243,7 @@ cdef class FetchEngine:
             reply = self.encode(session, terms, 0, session.session_id)
             if terms.replica_id >= 0:
                 self.follower_bytes += reply.total_size
+                self.reader.count_throttled(session)
             if session.standing is not None:
                 self.reader.settle(session, terms, self.network_index)
         finally:
@@ -364,7 +365,7 @@ cdef class FetchEngine:
         ):
             return True
         end = end_for(&slot, waiting.terms.isolation)
-        if entry.fetch_offset < end.offset:
+        if entry.fetch_offset < end.offset and not self.reader.is_throttled(entry, &waiting.terms):
             if entry.segment_base_offset < 0:
                 if self.reader.find_bytes(entry, &waiting.terms, &slot, end, 0, False, &found) != 0:
                     return waiting.undecided == 0

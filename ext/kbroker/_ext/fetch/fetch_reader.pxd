@@ -10,6 +10,7 @@ from kbroker._ext.fetch.fetch_segments cimport FoundRange
 from kbroker._ext.fetch.fetch_sessions cimport FetchPartition, FetchSession
 from kbroker._ext.fetch.topic_registry cimport TopicRegistry
 from kbroker._ext.shared.partition_table cimport LogEnd, PartitionTable, SlotData
+from kbroker._ext.shared.replication_quota cimport ReplicationQuota
 
 
 cdef struct PartitionResult:
@@ -57,7 +58,11 @@ cdef class PartitionReader:
     cdef dict epoch_ends
     cdef list epoch_questions         # such keys, for which owners have to be asked
     cdef set epochs_asked             # of those, the ones that are not answered yet
+    cdef public ReplicationQuota quota  # of a leader (KIP-73); None: there is no limit
     cdef int32_t undecided            # partitions of the last evaluate() that wait for such an answer
+    # Whether the partition has no records for this follower now (KIP-73).
+    cdef bint is_throttled(self, const FetchPartition* entry, const FetchTerms* terms) except -1
+    cdef int count_throttled(self, FetchSession session) except -1
     cdef int make_results(self, int32_t count) except -1
     cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1
     cdef int drop_results(self) except -1

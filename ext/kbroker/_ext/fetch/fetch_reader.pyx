@@ -127,6 +127,28 @@ cdef class PartitionReader:
             )
         )
 
+    cdef bint is_throttled(self, const FetchPartition* entry, const FetchTerms* terms) except -1:
+        cdef dict throttled = (<Topic>entry.topic).throttled
+        if self.quota is None or terms.replica_id < 0 or throttled is None:
+            return False
+        in_sync = throttled.get(entry.index)
+        return in_sync is not None and terms.replica_id not in in_sync and self.quota.exceeded(self.files.now_ms)
+
+    cdef int count_throttled(self, FetchSession session) except -1:
+        """Charge the quota with the bytes of throttled partitions among the results, whoever gets them."""
+        cdef int64_t total = 0
+        cdef FetchPartition* entry
+        cdef int32_t number
+        if self.quota is None:
+            return 0
+        for number in range(self.result_count):
+            entry = &session.partitions[self.results[number].entry]
+            if (<Topic>entry.topic).throttled is not None and entry.index in (<Topic>entry.topic).throttled:
+                total += self.results[number].response.size
+        if total > 0:
+            self.quota.record(total, self.files.now_ms)
+        return 0
+
     cdef int make_results(self, int32_t count) except -1:
         self.result_count = 0
         self.result_capacity = grow(&self.results, self.result_capacity, count, sizeof(PartitionResult))
@@ -230,6 +252,8 @@ cdef class PartitionReader:
         entry.segment_base_offset = NONE
         if bytes_max == 0 and not at_least_one:
             return 0  # the limits are used up
+        if self.is_throttled(entry, terms):
+            return 0
         error = self.find_bytes(entry, terms, slot, end, bytes_max, at_least_one, &found)
         if (
             error == 0

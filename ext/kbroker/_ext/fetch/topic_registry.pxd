@@ -15,6 +15,7 @@ cdef class Topic:
     cdef public bint rejects_old      # nothing is converted for readers of formats 0 and 1
     cdef public bint stores_zstd      # every batch is stored so
     cdef public bint internal         # written by coordinators only
+    cdef public dict throttled        # partition -> in-sync brokers, of those whose sending is throttled; None: of none
     cdef list logs                    # LogFiles or None by partition
     cdef int close_logs(self, list logs) except -1
     cdef LogFiles log_of(self, int32_t index, int32_t log_dir_index, list log_dirs, FileCache cache)

@@ -13,8 +13,10 @@ cdef class FetchedLog:
     cdef readonly bytes topic
     cdef readonly int32_t partition
     cdef readonly int32_t leader_epoch
-    cdef bint wanted
+    cdef readonly bint wanted       # by ReplicaFetch: it is fetched
     cdef bint queued            # in the list of those that the next request names
+    cdef public bint throttled  # its bytes count for the follower's quota (KIP-73)
+    cdef readonly bint behind   # the high watermark of the leader, as far as it is known
     # What the leader was told last.
     cdef bint in_session
     cdef int64_t sent_offset

@@ -14,6 +14,7 @@ cdef class FetchedLog:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.sent_offset = self.sent_start = self.told_high_watermark = -1
+        self.behind = True
         memset(self.ends, 0xFF, sizeof(self.ends))
 
     cdef void note_end(self) noexcept:

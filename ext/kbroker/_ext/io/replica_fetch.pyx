@@ -94,6 +94,7 @@ cdef class ReplicaFetch:
     cdef list events
     cdef list touched                   # appenders with something to publish
     cdef readonly int64_t bytes_total   # of batches that were appended
+    cdef readonly int64_t throttled_bytes  # of those, the ones of throttled partitions
     # The response that is being read.
     cdef Stage stage
     cdef int32_t topics_left
@@ -493,6 +494,8 @@ cdef class ReplicaFetch:
         if out.taken > 0:
             self.has_appended = True
             self.bytes_total += out.taken
+            if self.log.throttled:
+                self.throttled_bytes += out.taken
             self.touched.append(self.log.appender)
         if out.fault == FETCHED_ALL and self.records_left > 0 and out.needed > self.records_left:
             if self.has_appended or self.had_records:
@@ -514,6 +517,7 @@ cdef class ReplicaFetch:
         if log is None:
             return 0
         self.log = None
+        log.behind = self.told_high_watermark > log.appender.next_offset
         if log.appender.next_offset != log.sent_offset or log.appender.log_start_offset != log.sent_start:
             log.note_end()
             self.queue(log)
