@@ -147,7 +147,7 @@ class LibrdkafkaWriter:
                 producer.poll(0.01)
         left = producer.flush(TIMEOUT_S)
         if left:
-            report.errors.append(f"{left} records without an answer")
+            report.errors.append(f"{left} records without a response")
 
     def _commit(self, producer: Any, number: int) -> None:
         from confluent_kafka import TopicPartition
@@ -307,11 +307,11 @@ def batches_of(broker: Broker, partition: int) -> Iterator[RecordBatch]:
     offset = 0
     with WireClient((broker.host, broker.port)) as client:
         while True:
-            answer = client.fetch(TOPIC, partition, offset, max_wait_ms=0)
-            assert answer.error_code == 0, answer.error_code
-            if not answer.records:
+            response = client.fetch(TOPIC, partition, offset, max_wait_ms=0)
+            assert response.error_code == 0, response.error_code
+            if not response.records:
                 return
-            for batch in iterate_batches(bytes(answer.records), partial_tail=True):
+            for batch in iterate_batches(bytes(response.records), partial_tail=True):
                 yield batch
                 offset = batch.next_offset
 

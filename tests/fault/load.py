@@ -95,19 +95,19 @@ class Load:
         while self.running:
             try:
                 client = client or WireClient(self.address, REQUEST_TIMEOUT_S)
-                answer = client.fetch(TOPIC, partition, offset, max_wait_ms=200)
+                response = client.fetch(TOPIC, partition, offset, max_wait_ms=200)
             except TimeoutError as error:
                 raise AssertionError(f"{log.name} hangs") from error
             except OSError:
                 client = close(client)
                 time.sleep(0.01)
                 continue
-            if answer.error_code:
-                code = ErrorCode(answer.error_code)
+            if response.error_code:
+                code = ErrorCode(response.error_code)
                 assert code.retriable, f"{log.name} at {offset}: {code.name}"
                 time.sleep(0.01)
                 continue
-            for batch in iterate_batches(bytes(answer.records or b""), partial_tail=True):
+            for batch in iterate_batches(bytes(response.records or b""), partial_tail=True):
                 for record in batch.records():
                     if record.offset >= offset:
                         log.poll(partition, record.offset, record.value)
@@ -261,7 +261,7 @@ class RawWriter:
         began = time.monotonic()
         try:
             self._client = self._client or WireClient(self._load.address, REQUEST_TIMEOUT_S)
-            answer = self._client.produce(TOPIC, {self._partition: data}, acks)[self._partition]
+            response = self._client.produce(TOPIC, {self._partition: data}, acks)[self._partition]
         except TimeoutError as error:
             raise AssertionError(f"{self._log.name}: a request hangs") from error
         except OSError as error:
@@ -269,8 +269,8 @@ class RawWriter:
             return -1, -1, str(error)
         finally:
             self._log.longest_s = max(self._log.longest_s, time.monotonic() - began)
-        name = ErrorCode(answer.error_code).name
-        return answer.error_code, answer.base_offset, f"{name} {answer.error_message}"
+        name = ErrorCode(response.error_code).name
+        return response.error_code, response.base_offset, f"{name} {response.error_message}"
 
     def _ask_for_producer_id(self) -> tuple[int, int]:
         def ask() -> tuple[int, int] | None:

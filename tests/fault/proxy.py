@@ -103,8 +103,8 @@ class Proxy:
             self._closing.wait(self._random.uniform(0.01, 0.1))
         upstream.settimeout(3 * TIMEOUT_S)
         upstream.sendall(frame)
-        answer = read_frame(upstream)
-        if answer is None:
+        response = read_frame(upstream)
+        if response is None:
             return False
         for kind in plan:
             self.done[f"{kind} {REPEATED[key]}"] += 1
@@ -115,7 +115,7 @@ class Proxy:
         if "lost" in plan:
             self.lose_next = None
             return False
-        client.sendall(answer)
+        client.sendall(response)
         return True
 
     def _plan(self) -> set[str]:

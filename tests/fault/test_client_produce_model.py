@@ -57,15 +57,15 @@ class ModelBroker:
         )
 
     def metadata(self, request: Any, state: dict[str, Any]) -> Message:
-        answer: Any = self.server.metadata(request, state)
+        response: Any = self.server.metadata(request, state)
         rows = [
             MetadataResponse.MetadataResponsePartition(
                 partition_index=n, leader_id=0, replica_nodes=[0], isr_nodes=[0]
             )
             for n in range(self.partitions)
         ]
-        answer.topics = [MetadataResponse.MetadataResponseTopic(name="t", partitions=rows)]
-        return answer
+        response.topics = [MetadataResponse.MetadataResponseTopic(name="t", partitions=rows)]
+        return response
 
     def produce(self, request: Any, state: dict[str, Any]) -> Message | None:
         lost_before = self.fails()

@@ -57,8 +57,8 @@ class Marked:
 
     def _step(self, client: WireClient) -> None:
         if self._chance.random() < 0.5:
-            answer = client.produce(self.name, {0: self._batch()})[0]
-            self.written += answer.error_code == 0
+            response = client.produce(self.name, {0: self._batch()})[0]
+            self.written += response.error_code == 0
         else:
             self._read(client)
 
@@ -70,10 +70,10 @@ class Marked:
         return batch_of(values)
 
     def _read(self, client: WireClient) -> None:
-        answer = client.fetch(self.name, 0, self._offset, max_wait_ms=5)
-        if answer.error_code:
+        response = client.fetch(self.name, 0, self._offset, max_wait_ms=5)
+        if response.error_code:
             return
-        for batch in iterate_batches(bytes(answer.records or b""), partial_tail=True):
+        for batch in iterate_batches(bytes(response.records or b""), partial_tail=True):
             batch.check()
             for record in batch.records():
                 key = parse_value(record.value)

@@ -91,7 +91,7 @@ def fill(broker: Broker, producer: tuple[int, int], first_batch: int, count: int
                 for partition in range(PARTITIONS)
             }
             answers = client.produce(TOPIC, batches)
-            assert {answer.error_code for answer in answers.values()} == {0}
+            assert {response.error_code for response in answers.values()} == {0}
 
 
 def file_of(data_dir: Path, partition: int) -> Path:
@@ -145,8 +145,8 @@ class Survivor:
     def damaged_segments(self) -> float:
         """The value of the gauge."""
         name = "kbroker_log_segments_damaged"
-        with urllib.request.urlopen(f"{self.broker.metrics_url}/metrics", timeout=30) as answer:
-            lines = answer.read().decode().splitlines()
+        with urllib.request.urlopen(f"{self.broker.metrics_url}/metrics", timeout=30) as response:
+            lines = response.read().decode().splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
     def wait_for_line(self, path: Path) -> None:
@@ -166,12 +166,12 @@ class Survivor:
             except AssertionError as error:
                 return found, str(error)
             while offset < end:
-                answer = client.fetch(TOPIC, partition, offset)
-                if answer.error_code:
-                    assert ErrorCode(answer.error_code) in DAMAGED, answer.error_code
-                    return found, f"error {answer.error_code}"
+                response = client.fetch(TOPIC, partition, offset)
+                if response.error_code:
+                    assert ErrorCode(response.error_code) in DAMAGED, response.error_code
+                    return found, f"error {response.error_code}"
                 before = offset
-                for batch in iterate_batches(bytes(answer.records or b""), partial_tail=True):
+                for batch in iterate_batches(bytes(response.records or b""), partial_tail=True):
                     batch.check()
                     found += [r for r in batch.records() if r.offset >= offset]
                     offset = batch.next_offset
@@ -193,13 +193,15 @@ class Survivor:
         served.
         """
         with WireClient((self.broker.host, self.broker.port)) as client:
-            answer = client.produce(TOPIC, {partition: batch_of([b"new"])})[partition]
-            if answer.error_code:
-                assert ErrorCode(answer.error_code) in OFFLINE, answer
+            response = client.produce(TOPIC, {partition: batch_of([b"new"])})[partition]
+            if response.error_code:
+                assert ErrorCode(response.error_code) in OFFLINE, response
                 return
-            fetched = client.fetch(TOPIC, partition, answer.base_offset)
+            fetched = client.fetch(TOPIC, partition, response.base_offset)
             (batch,) = iterate_batches(bytes(fetched.records))
-            assert [(r.offset, r.value) for r in batch.records()] == [(answer.base_offset, b"new")]
+            assert [(r.offset, r.value) for r in batch.records()] == [
+                (response.base_offset, b"new")
+            ]
 
 
 def is_mentioned(text: str, path: Path) -> bool:

@@ -39,11 +39,11 @@ def produce_until_rejected(client: WireClient, size: int = 100_000) -> tuple[int
     """Fill partition 0; (records accepted, error text, duration of the rejection in seconds)."""
     for count in range(10_000):
         began = time.monotonic()
-        answer = client.produce(TOPIC, {0: batch_of([b"%d" % count + b"f" * size])})[0]
+        response = client.produce(TOPIC, {0: batch_of([b"%d" % count + b"f" * size])})[0]
         took = time.monotonic() - began
-        if answer.error_code:
-            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR, answer
-            return count, answer.error_message, took
+        if response.error_code:
+            assert response.error_code == ErrorCode.KAFKA_STORAGE_ERROR, response
+            return count, response.error_message, took
     raise AssertionError("the disk is never full")
 
 
@@ -82,10 +82,10 @@ def test_full_disk_rejects_serves_and_heals(tmp_path: Path) -> None:
         times = [took]
         for _ in range(20):  # it stays so, for every partition, and fast
             began = time.monotonic()
-            answer = client.produce(TOPIC, {1: batch_of([b"x" * 200_000])})[1]
+            response = client.produce(TOPIC, {1: batch_of([b"x" * 200_000])})[1]
             times.append(time.monotonic() - began)
-            if answer.error_code:
-                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            if response.error_code:
+                assert response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert sorted(times)[len(times) // 2] < REJECTED_WITHIN_S, times
         assert broker.pids == pids, broker.log_text[-2000:]
 
@@ -118,8 +118,8 @@ def test_broker_starts_and_serves_on_a_full_disk(
         with WireClient((broker.host, broker.port)) as client:
             expected = [b"%d" % number for number in range(count)]
             wait_until(lambda: values_of(client) == expected, 10, "all is read")
-            answer = client.produce(TOPIC, {0: batch_of([b"x" * 500_000])})[0]
-            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            response = client.produce(TOPIC, {0: batch_of([b"x" * 500_000])})[0]
+            assert response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
             filler.unlink()
             # Now the log itself fills the disk: space can still be freed.
@@ -180,8 +180,8 @@ def test_topics_cannot_be_created_on_a_full_disk_but_later(tmp_path: Path) -> No
         filler = fill_up(disk)
         cls = CreateTopicsRequest
         topic = cls.CreatableTopic(name="later", num_partitions=4, replication_factor=1)
-        answer = client.call(cls(topics=[topic], timeout_ms=3000), 5).topics[0]
-        assert answer.error_code != 0 and answer.error_message
+        response = client.call(cls(topics=[topic], timeout_ms=3000), 5).topics[0]
+        assert response.error_code != 0 and response.error_message
 
         assert client.metadata(TOPIC).topics[0].error_code == 0
         filler.unlink()
@@ -251,8 +251,8 @@ def test_failed_directory_takes_only_its_partitions_offline(tmp_path: Path) -> N
                     values = [record.value for record in read(client, partition)]
                     assert values[:20] == [b"%d" % number for number in range(20)]
                 assert not any(
-                    answer.error_code
-                    for answer in produce_to_all(client, TOPIC, PARTITIONS).values()
+                    response.error_code
+                    for response in produce_to_all(client, TOPIC, PARTITIONS).values()
                 )
 
 

@@ -61,15 +61,15 @@ class Workload:
         for key, value in records:
             builder.append(value, key, 1_700_000_000_000, ())
         batch = builder.build()
-        for partition, answer in self.client.produce(
+        for partition, response in self.client.produce(
             TOPIC, dict.fromkeys(range(PARTITIONS), batch), acks=-1
         ).items():
-            if answer.error_code:
-                assert ErrorCode(answer.error_code) in REJECTIONS, answer
+            if response.error_code:
+                assert ErrorCode(response.error_code) in REJECTIONS, response
                 self.rejected.add(partition)
                 continue
             assert partition not in self.rejected, "it takes records again without a restart"
-            self.acked[partition].update(enumerate(records, answer.base_offset))
+            self.acked[partition].update(enumerate(records, response.base_offset))
 
     def delete_records(self) -> None:
         cls = DeleteRecordsRequest
@@ -176,7 +176,7 @@ def test_directory_stays_offline_when_its_io_workers_are_restarted(
                     answers = fresh.produce(TOPIC, dict.fromkeys(fine, batch.build()), acks=-1)
             except ConnectionError:
                 return False
-            return all(not answer.error_code for _, answer in answers.items())
+            return all(not response.error_code for _, response in answers.items())
 
         wait_until(serves_again, 20, "the other directory is served again")
         assert len(set(pids.values()) - set(broker.pids.values())) == 2

@@ -50,11 +50,11 @@ class Expected:
             key = b"%d" % self.chance.randrange(KEYS)
             records.append((key, self.chance.randbytes(5000)))
             builder.append(records[-1][1], key, 1_700_000_000_000, ())
-        answer = self.client.produce(TOPIC, {0: builder.build()})[0]
-        if answer.error_code == 0:
+        response = self.client.produce(TOPIC, {0: builder.build()})[0]
+        if response.error_code == 0:
             for delta, (key, value) in enumerate(records):
-                self.last[key] = (answer.base_offset + delta, value)
-        return int(answer.error_code)
+                self.last[key] = (response.base_offset + delta, value)
+        return int(response.error_code)
 
     def is_there(self) -> bool:
         """Whether a reader finds all of it; false while segments are swapped."""

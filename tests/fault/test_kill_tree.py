@@ -147,8 +147,8 @@ def test_stopped_broker_is_clean_within_two_seconds(
 
 def produces(broker: Broker) -> int:
     """The number of produce requests in network processes."""
-    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as response:
+        lines = response.read().decode().splitlines()
     counts = [line for line in lines if line.startswith("kbroker_requests_total{")]
     return sum(int(line.split()[-1]) for line in counts if 'api="Produce"' in line)
 
@@ -174,8 +174,8 @@ def test_stop_waits_for_responses_as_long_as_it_has_time(leftovers: Leftovers) -
         frame = client.receive()  # not the end of the connection
 
         stopping.join()
-        answer = codec.decode_exact(ProduceResponse, 8, frame, 4)
-        assert answer.responses[0].partition_responses[0].error_code == 0
+        response = codec.decode_exact(ProduceResponse, 8, frame, 4)
+        assert response.responses[0].partition_responses[0].error_code == 0
         assert broker.stop() == 0
         assert (broker.data_dir / MARKER).exists()
     leftovers.check()

@@ -90,8 +90,8 @@ def test_partitions_beyond_the_limit_wait_and_those_that_are_open_work() -> None
             client.create_topic(TOPIC, 4)
         with connected(broker) as client, no_descriptors(broker.pids["io-0"], left=3):
             client.create_topic("later", 8)
-            answer = client.produce("later", {7: batch_of([b"x"])})[7]
-            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            response = client.produce("later", {7: batch_of([b"x"])})[7]
+            assert response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             for number in range(20):
                 assert produce(client, number % 4, number) == 0
 
@@ -160,9 +160,9 @@ def test_fetch_without_any_descriptor_waits_for_one() -> None:
         assert produce(client, 0, 0) == 0
 
         with no_descriptors(broker.pids["network-0"]):
-            answer = client.fetch(TOPIC, 0, 0)
-            assert answer.error_code == 0
-            assert not answer.records
+            response = client.fetch(TOPIC, 0, 0)
+            assert response.error_code == 0
+            assert not response.records
 
         assert values_of(client) == [b"0"]
         assert "cannot open files for a fetch" in broker.log_text

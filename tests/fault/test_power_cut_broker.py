@@ -127,8 +127,8 @@ class Recording:
             written.append([key.decode(), value])
         base = self.client.offset(topic, 0, LATEST)
         self.mark(writing=topic, base=base, records=written)
-        answer = self.client.produce(topic, {0: builder.build()}, acks=-1)[0]
-        assert (answer.error_code, answer.base_offset) == (0, base)
+        response = self.client.produce(topic, {0: builder.build()}, acks=-1)[0]
+        assert (response.error_code, response.base_offset) == (0, base)
         self.mark(acked=topic, end=base + len(written))
 
     def delete_records(self) -> None:
@@ -160,8 +160,8 @@ class Recording:
         if self.made:
             name = self.made.pop()
             self.mark(deleting_topic=name)
-            answer = self.client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=5000), 4)
-            assert answer.responses[0].error_code == 0
+            response = self.client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=5000), 4)
+            assert response.responses[0].error_code == 0
             self.mark(deleted_topic=name)
 
     def commit(self) -> None:
@@ -175,8 +175,8 @@ class Recording:
         def is_committed() -> bool:  # the offsets topic is made when its coordinator is looked for
             if self.commits == 1:
                 self.client.call(FindCoordinatorRequest(key=GROUP), 1)
-            answer = self.client.call(request, 7).topics[0].partitions[0].error_code
-            return bool(answer == 0)
+            response = self.client.call(request, 7).topics[0].partitions[0].error_code
+            return bool(response == 0)
 
         wait_until(is_committed, 10, "committed")
         self.mark(committed=self.commits)
@@ -188,9 +188,9 @@ class Recording:
         request = InitProducerIdRequest(transactional_id=PAYER, transaction_timeout_ms=60_000)
 
         def is_started() -> bool:
-            answer = self.client.call(request, 2)
-            self.payer = (answer.producer_id, answer.producer_epoch)
-            return bool(answer.error_code == 0)
+            response = self.client.call(request, 2)
+            self.payer = (response.producer_id, response.producer_epoch)
+            return bool(response.error_code == 0)
 
         wait_until(is_started, 10, "a producer id")
 
@@ -209,8 +209,8 @@ class Recording:
         )
 
         def is_added() -> bool:  # not while the last transaction is still being ended
-            (answer,) = self.client.call(added, 3).results_by_topic_v3_and_below
-            return not any(part.partition_error_code for part in answer.results_by_partition)
+            (response,) = self.client.call(added, 3).results_by_topic_v3_and_below
+            return not any(part.partition_error_code for part in response.results_by_partition)
 
         wait_until(is_added, 10, "the transaction begins")
         batch = batch_of(
@@ -223,7 +223,7 @@ class Recording:
         request = produce_request(PAID, dict.fromkeys(PARTITIONS, batch), acks=-1)
         request.transactional_id = PAYER
         answers = self.client.call(request, 8).responses[0].partition_responses
-        assert [answer.error_code for answer in answers] == [0, 0], answers
+        assert [response.error_code for response in answers] == [0, 0], answers
         commit = number % 3 != 2
         self.mark(paying=number, commit=commit)
         end = EndTxnRequest(

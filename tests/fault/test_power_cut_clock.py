@@ -186,13 +186,13 @@ class Producer(threading.Thread):
             with WireClient((self.broker.host, self.broker.port), timeout=60) as client:
                 while True:
                     offset = self.first + len(self.acked)
-                    answer = client.produce(
+                    response = client.produce(
                         self.topic, {0: batch_of([value_of(log, offset)])}, acks=-1
                     )[0]
                     at = time.monotonic_ns()
-                    if answer.error_code:
+                    if response.error_code:
                         return
-                    assert answer.base_offset == offset
+                    assert response.base_offset == offset
                     self.acked.append(at)
         except OSError:
             return

@@ -38,10 +38,10 @@ def append_until_the_cut(broker: Broker, acked: list[bytes]) -> None:
         with WireClient((broker.host, broker.port), timeout=60) as client:
             while True:
                 value = b"%d " % len(acked) + b"v" * (len(acked) % 700)
-                answer = client.produce(TOPIC, {0: batch_of([value])}, acks=-1)[0]
-                if answer.error_code:
+                response = client.produce(TOPIC, {0: batch_of([value])}, acks=-1)[0]
+                if response.error_code:
                     return
-                assert answer.base_offset == len(acked)
+                assert response.base_offset == len(acked)
                 acked.append(value)
     except OSError:
         return

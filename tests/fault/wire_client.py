@@ -78,7 +78,7 @@ class WireClient:
         """The next frame, without its length."""
         (size,) = struct.unpack(">i", self._read(4))
         if not 4 <= size <= RESPONSE_BYTES_MAX:
-            raise ConnectionError(f"the answer claims {size} bytes")
+            raise ConnectionError(f"the response claims {size} bytes")
         return self._read(size)
 
     def call(self, request: Message, version: int) -> Any:
@@ -126,8 +126,8 @@ class WireClient:
         topic = cls.CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=1, configs=settings
         )
-        (answer,) = self.call(cls(topics=[topic], timeout_ms=30_000), 5).topics
-        assert answer.error_code == 0, f"{name}: {answer.error_code} {answer.error_message}"
+        (response,) = self.call(cls(topics=[topic], timeout_ms=30_000), 5).topics
+        assert response.error_code == 0, f"{name}: {response.error_code} {response.error_message}"
 
     def metadata(self, *names: str) -> Any:
         """Metadata 9 without auto-creation."""
@@ -138,23 +138,23 @@ class WireClient:
     def init_producer_id(self) -> tuple[int, int]:
         """A producer id and its epoch."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        answer = self.call(request, 2)
-        assert answer.error_code == 0, answer
-        return answer.producer_id, answer.producer_epoch
+        response = self.call(request, 2)
+        assert response.error_code == 0, response
+        return response.producer_id, response.producer_epoch
 
     def produce(self, topic: str, batches: dict[int, bytes], acks: int = 1) -> dict[int, Any]:
         """One batch for each partition with Produce 8; returns the partitions' responses. The
         broker may take half of this client's timeout.
         """
         request = produce_request(topic, batches, acks, timeout_ms=int(self.timeout * 500))
-        answer = self.call(request, 8)
-        return {part.index: part for part in answer.responses[0].partition_responses}
+        response = self.call(request, 8)
+        return {part.index: part for part in response.responses[0].partition_responses}
 
     def offset(self, topic: str, partition: int, timestamp: int) -> int:
         """ListOffsets 4, EARLIEST or LATEST; waits until the log is open. Raises AssertionError."""
-        answer = self.await_open(topic, [partition], timestamp)[partition]
-        assert answer.error_code == 0, f"{topic}-{partition}: error {answer.error_code}"
-        return int(answer.offset)
+        response = self.await_open(topic, [partition], timestamp)[partition]
+        assert response.error_code == 0, f"{topic}-{partition}: error {response.error_code}"
+        return int(response.offset)
 
     def await_open(
         self, topic: str, partitions: Iterable[int], timestamp: int = LATEST
@@ -206,10 +206,12 @@ class WireClient:
         offset = start
         end = self.offset(topic, partition, LATEST)
         while offset < end:
-            answer = self.fetch(topic, partition, offset)
-            assert answer.error_code == 0, f"{topic}-{partition} at {offset}: {answer.error_code}"
+            response = self.fetch(topic, partition, offset)
+            assert response.error_code == 0, (
+                f"{topic}-{partition} at {offset}: {response.error_code}"
+            )
             before = offset
-            for batch in iterate_batches(bytes(answer.records or b""), partial_tail=True):
+            for batch in iterate_batches(bytes(response.records or b""), partial_tail=True):
                 batch.check()
                 found.append(batch)
                 offset = batch.next_offset
@@ -225,12 +227,12 @@ class WireClient:
         """
         cls = OffsetFetchRequest
         asked = cls.OffsetFetchRequestTopic(name=topic, partition_indexes=list(range(partitions)))
-        answer = self.call(cls(group_id=group, topics=[asked], require_stable=stable), 7)
-        if answer.error_code:
+        response = self.call(cls(group_id=group, topics=[asked], require_stable=stable), 7)
+        if response.error_code:
             return {}
         return {
             part.partition_index: part.committed_offset
-            for part in answer.topics[0].partitions
+            for part in response.topics[0].partitions
             if not part.error_code and part.committed_offset >= 0
         }
 

@@ -29,8 +29,8 @@ def memory_bytes(broker: Broker) -> int:
 
 def refused_count(broker: Broker) -> int:
     """The number of connections closed because of bad input, or rejected."""
-    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as response:
+        lines = response.read().decode().splitlines()
     name = "kbroker_invalid_requests_total"
     return sum(int(line.split()[-1]) for line in lines if line.startswith(name))
 

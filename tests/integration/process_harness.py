@@ -42,7 +42,7 @@ class Client:
         self._sock.sendall(b"?")
         data = self._sock.recv(ANSWER.size, socket.MSG_WAITALL)
         if len(data) < ANSWER.size:
-            raise ConnectionResetError("closed without an answer")
+            raise ConnectionResetError("closed without a response")
         return int(ANSWER.unpack(data)[2])
 
     def is_closed(self, timeout: float) -> bool:
@@ -85,8 +85,8 @@ def fastest_stop(broker: Broker, stop: Callable[[], object]) -> float:
 def http_get(broker: Broker, path: str) -> tuple[int, str]:
     """Status and body of a GET from the exporter."""
     try:
-        with urllib.request.urlopen(broker.metrics_url + path, timeout=30) as answer:
-            return answer.status, answer.read().decode()
+        with urllib.request.urlopen(broker.metrics_url + path, timeout=30) as response:
+            return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
 

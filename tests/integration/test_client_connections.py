@@ -158,7 +158,7 @@ def test_broker_of_old_is_asked_in_its_versions():
     with FakeBroker(versions=old) as broker, Cluster(broker.bootstrap, deadline=30) as cluster:
         assert cluster.topics() == {}
         with pytest.raises(UnsupportedByBroker, match="FIND_COORDINATOR"):
-            cluster.call_coordinator("g", 0, MetadataRequest(), lambda answer: 0, what="x")
+            cluster.call_coordinator("g", 0, MetadataRequest(), lambda response: 0, what="x")
 
 
 def test_coordinator_that_has_moved_is_asked_where_it_is_now():
@@ -220,10 +220,10 @@ def test_leader_that_is_no_broker_any_more_is_waited_for_within_the_deadline():
     """While the leader of another partition has a request already."""
 
     def metadata(request: Any, state: dict[str, Any]) -> Any:
-        answer: Any = broker.metadata(request, state)
+        response: Any = broker.metadata(request, state)
         if request.topics:
-            answer.topics = [topic_row("t", (0, 9))]
-        return answer
+            response.topics = [topic_row("t", (0, 9))]
+        return response
 
     def offsets(request: Any, state: dict[str, Any]) -> Any:
         row = ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=0, offset=7)
@@ -249,9 +249,9 @@ def test_coordinator_is_asked_where_it_is_now():
 
     def metadata(request: Any, state: dict[str, Any]) -> Any:
         row = MetadataResponse.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=1)
-        answer: Any = broker.metadata(request, state)
-        answer.brokers = [*answer.brokers, row]
-        return answer
+        response: Any = broker.metadata(request, state)
+        response.brokers = [*response.brokers, row]
+        return response
 
     def coordinator(request: Any, state: dict[str, Any]) -> Any:
         return FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=moved.port)
@@ -263,14 +263,14 @@ def test_coordinator_is_asked_where_it_is_now():
             assert committed(cluster, "g", [("t", 0)])["t", 0].offset == 5
 
 
-def refused_rows(answer: Any, topic: str, partition: str) -> Respond:
+def refused_rows(response: Any, topic: str, partition: str) -> Respond:
     """The second of two partitions is not authorized."""
 
     def refuse(request: Any, state: dict[str, Any]) -> Any:
         codes = {3: 0, 4: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-        row, rows = getattr(answer, partition), getattr(answer, topic)
+        row, rows = getattr(response, partition), getattr(response, topic)
         partitions = [row(partition_index=n, error_code=int(code)) for n, code in codes.items()]
-        return answer(topics=[rows(name="t", partitions=partitions)])
+        return response(topics=[rows(name="t", partitions=partitions)])
 
     return refuse
 
@@ -329,9 +329,9 @@ def test_zstd_is_refused_by_name_where_the_broker_does_not_know_it():
     """Kafka before 2.1 returns UNKNOWN_SERVER_ERROR."""
 
     def metadata(request: Any, state: dict[str, Any]) -> Any:
-        answer: Any = broker.metadata(request, state)
-        answer.topics = [topic_row("t", [0])]
-        return answer
+        response: Any = broker.metadata(request, state)
+        response.topics = [topic_row("t", [0])]
+        return response
 
     def failing(request: Any, state: dict[str, Any]) -> Any:
         cls = ProduceResponse
@@ -358,9 +358,9 @@ def test_refused_batch_is_told_with_what_is_wrong_with_its_first_record():
     """Kafka 4 rejects timestamps an hour ahead: the limit is only in the record's error message."""
 
     def metadata(request: Any, state: dict[str, Any]) -> Any:
-        answer: Any = broker.metadata(request, state)
-        answer.topics = [topic_row("t", [0])]
-        return answer
+        response: Any = broker.metadata(request, state)
+        response.topics = [topic_row("t", [0])]
+        return response
 
     def refused(request: Any, state: dict[str, Any]) -> Any:
         cls = ProduceResponse
@@ -401,9 +401,9 @@ def test_topic_recreated_is_read_where_the_old_one_was_heard_of_before():
     ids = [old]
 
     def metadata(request: Any, state: dict[str, Any]) -> Any:
-        answer: Any = broker.metadata(request, state)
-        answer.topics = [topic_row("t", [0], ids[-1])]
-        return answer
+        response: Any = broker.metadata(request, state)
+        response.topics = [topic_row("t", [0], ids[-1])]
+        return response
 
     def fetch(request: Any, state: dict[str, Any]) -> Any:
         asked = request.topics[0].topic_id
@@ -435,9 +435,9 @@ def test_reader_above_its_quota_waits_as_long_as_it_is_told(lifted):
     """Kafka responds without any partition, which was taken for a deleted topic."""
 
     def metadata(request: Any, state: dict[str, Any]) -> Any:
-        answer: Any = broker.metadata(request, state)
-        answer.topics = [topic_row("t", [0])]
-        return answer
+        response: Any = broker.metadata(request, state)
+        response.topics = [topic_row("t", [0])]
+        return response
 
     def fetch(request: Any, state: dict[str, Any]) -> Any:
         asked.append(time.monotonic())
@@ -467,9 +467,9 @@ def test_partitions_that_were_added_are_heard_of_in_time(monkeypatch):
     leaders = [0]
 
     def metadata(request: Any, state: dict[str, Any]) -> Any:
-        answer: Any = broker.metadata(request, state)
-        answer.topics = [topic_row("t", leaders)]
-        return answer
+        response: Any = broker.metadata(request, state)
+        response.topics = [topic_row("t", leaders)]
+        return response
 
     with FakeBroker({ApiKey.METADATA: metadata}) as broker, Cluster(broker.bootstrap) as cluster:
         cluster.topic_to_write("t")

@@ -192,8 +192,8 @@ def scram_user(cluster: Cluster, mechanism: int, digest: str, password: str) -> 
         salted_password=hashlib.pbkdf2_hmac(digest, password.encode(), salt, 8192),
     )
     request: Any = AlterUserScramCredentialsRequest(deletions=[], upsertions=[row])
-    answer = cluster.call(None, request)
-    assert answer.results[0].error_code == 0, answer.results[0].error_message
+    response = cluster.call(None, request)
+    assert response.results[0].error_code == 0, response.results[0].error_message
 
 
 def test_plain_user_writes_and_reads_over_tls(kafka):

@@ -365,8 +365,8 @@ def test_producer_gets_an_id_while_zookeeper_is_away(
         found = [ask(broker, InitProducerIdRequest(transactional_id=None), 4) for broker in brokers]
     finally:
         zookeeper.release()
-    assert [answer.error_code for answer in found] == [0, 0, 0]
-    assert len({answer.producer_id for answer in found}) == 3
+    assert [response.error_code for response in found] == [0, 0, 0]
+    assert len({response.producer_id for response in found}) == 3
 
 
 def test_each_broker_has_the_groups_that_it_coordinates(brokers: list[Broker], topic: str) -> None:

@@ -45,16 +45,16 @@ class Client:
         self.wire.call(cls(topics=[topic], timeout_ms=10_000), 4)
 
     def metric(self, name: str) -> float:
-        with urllib.request.urlopen(f"{self.broker.metrics_url}/metrics", timeout=30) as answer:
-            lines = answer.read().decode().splitlines()
+        with urllib.request.urlopen(f"{self.broker.metrics_url}/metrics", timeout=30) as response:
+            lines = response.read().decode().splitlines()
         values = [line.split()[-1] for line in lines if line.split()[0].split("{")[0] == name]
         assert values, name
         return sum(map(float, values))
 
     def topic_id(self, name: str) -> bytes:
         cls = MetadataRequest
-        answer = self.wire.call(cls(topics=[cls.MetadataRequestTopic(name=name)]), 12)
-        return bytes(answer.topics[0].topic_id)
+        response = self.wire.call(cls(topics=[cls.MetadataRequestTopic(name=name)]), 12)
+        return bytes(response.topics[0].topic_id)
 
     def commit(
         self, group: str, offset: int, version: int = 8, topic: str = "t", **more: Any
@@ -69,8 +69,8 @@ class Client:
                 )
             ],
         )
-        answer = self.wire.call(cls(group_id=group, topics=[entry], **more), version)
-        return int(answer.topics[0].partitions[0].error_code)
+        response = self.wire.call(cls(group_id=group, topics=[entry], **more), version)
+        return int(response.topics[0].partitions[0].error_code)
 
     def committed(self, group: str, offset: int, version: int = 8, **more: Any) -> None:
         """Commit until it is accepted."""
@@ -82,7 +82,7 @@ class Client:
         cls = OffsetFetchRequest
         if version < 8:
             asked = cls.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
-            answer = self.wire.call(cls(group_id=group, topics=[asked]), version)
+            response = self.wire.call(cls(group_id=group, topics=[asked]), version)
         else:
             entry = cls.OffsetFetchRequestTopics(
                 name=topic if version < 10 else "",
@@ -90,10 +90,10 @@ class Client:
                 partition_indexes=[0],
             )
             asked = cls.OffsetFetchRequestGroup(group_id=group, topics=[entry])
-            answer = self.wire.call(cls(groups=[asked]), version).groups[0]
-        assert answer.error_code == 0, answer
-        (partition,) = answer.topics[0].partitions
-        assert partition.error_code == 0, answer
+            response = self.wire.call(cls(groups=[asked]), version).groups[0]
+        assert response.error_code == 0, response
+        (partition,) = response.topics[0].partitions
+        assert partition.error_code == 0, response
         return int(partition.committed_offset)
 
     def fetched(self, group: str, **more: Any) -> int:

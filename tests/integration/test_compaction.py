@@ -102,8 +102,8 @@ def read_all(broker: Broker, topic: str = "table", **config: object) -> list[tup
 
 
 def metric(broker: Broker, name: str) -> float:
-    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as response:
+        lines = response.read().decode().splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 

@@ -48,8 +48,8 @@ def produce(client: WireClient, topic: str, value: bytes) -> ErrorCode:
     cls = ProduceRequest
     partition = cls.PartitionProduceData(index=0, records=batch_of([value]))
     topics = [cls.TopicProduceData(name=topic, partition_data=[partition])]
-    answer = client.call(cls(acks=1, timeout_ms=10_000, topic_data=topics), 8)
-    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+    response = client.call(cls(acks=1, timeout_ms=10_000, topic_data=topics), 8)
+    return ErrorCode(response.responses[0].partition_responses[0].error_code)
 
 
 def fetch(client: WireClient, topic: str, leader_epoch: int = -1) -> tuple[ErrorCode, list[bytes]]:
@@ -153,8 +153,8 @@ def test_impossible_requests_do_no_harm(broker: Broker) -> None:
 
     assert codes == [ErrorCode.INVALID_REQUEST] * len(bad)
     elsewhere = LeaderAndIsr(controller.sender, [row._replace(replicas=[1], isr=[1])], {})
-    answer = controller.say(elsewhere)
-    assert answer.partitions == {("harmless", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    response = controller.say(elsewhere)
+    assert response.partitions == {("harmless", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert log_dirs(broker, "harmless") == []
     assert controller.lead(0) is ErrorCode.NONE, "the broker is still there"
 

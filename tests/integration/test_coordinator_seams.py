@@ -97,7 +97,7 @@ def test_member_joins_again_when_its_network_process_dies(client: Client) -> Non
     answers = [response_to_join(first), response_to_join(second)]
 
     # The id that was never returned has no member; its session expires.
-    assert [answer.error_code for answer in answers] == [0, 0]
+    assert [response.error_code for response in answers] == [0, 0]
     assert answers[0].generation_id == answers[1].generation_id > 1
     second.wire.close()
 

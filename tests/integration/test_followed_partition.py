@@ -72,8 +72,8 @@ def produce(broker: Broker) -> ErrorCode:
     partition = cls.PartitionProduceData(index=0, records=batch_of([b"own"]))
     topics = [cls.TopicProduceData(name=TOPIC, partition_data=[partition])]
     with WireClient((broker.host, broker.port)) as client:
-        answer = client.call(cls(acks=1, timeout_ms=10_000, topic_data=topics), 8)
-    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        response = client.call(cls(acks=1, timeout_ms=10_000, topic_data=topics), 8)
+    return ErrorCode(response.responses[0].partition_responses[0].error_code)
 
 
 def test_followed_log_is_the_leaders_through_kills_and_a_change_of_roles(pair: Pair) -> None:

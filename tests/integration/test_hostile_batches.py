@@ -129,9 +129,9 @@ def test_corrupt_batch_fails_its_partition_only(
 
 
 def test_wrong_checksum_is_called_corrupt(client: WireClient) -> None:
-    answer = client.produce(TOPIC, {1: flipped(17)(batch_of([b"x"]))})[1]
+    response = client.produce(TOPIC, {1: flipped(17)(batch_of([b"x"]))})[1]
 
-    assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+    assert response.error_code == ErrorCode.CORRUPT_MESSAGE
 
 
 def test_random_damage_is_never_served(broker: Broker, client: WireClient) -> None:

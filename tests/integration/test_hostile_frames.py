@@ -64,9 +64,9 @@ def client_of(broker: Broker, timeout: float = 30, from_host: str = "") -> WireC
 def announced(broker: Broker) -> list[tuple[ApiKey, int]]:
     """Every API in every announced version."""
     with client_of(broker) as client:
-        answer = client.call(ApiVersionsRequest(), 0)
+        response = client.call(ApiVersionsRequest(), 0)
     found = []
-    for entry in answer.api_keys:
+    for entry in response.api_keys:
         key = find(entry.api_key)
         assert key is not None, entry.api_key
         found += [(key, version) for version in range(entry.min_version, entry.max_version + 1)]
@@ -130,8 +130,8 @@ class Attacker:
         try:
             self._client.socket.sendall(struct.pack(">i", len(frame)) + frame + probe)
             while True:
-                answer = self._client.receive()
-                if struct.unpack_from(">i", answer)[0] == PROBE:
+                response = self._client.receive()
+                if struct.unpack_from(">i", response)[0] == PROBE:
                     self.answered += 1
                     return
         except TimeoutError:

@@ -182,8 +182,8 @@ def test_client_of_another_encoding_commits_and_reads_its_metadata(
         assert request.API_KEY is not None
         frame = request_frame(request, version, 1, "caf~").replace(b"~", b"\xe9")
         client.socket.sendall(frame)
-        answer = client.receive()
-        return codec.decode_exact(response_class(request.API_KEY), version, answer, 4)
+        response = client.receive()
+        return codec.decode_exact(response_class(request.API_KEY), version, response, 4)
 
     fetch, commit = OffsetFetchRequest, OffsetCommitRequest
     part = commit.OffsetCommitRequestPartition(committed_offset=5, committed_metadata="~t~")
@@ -240,9 +240,9 @@ def test_ids_of_groups_and_members_reach_the_log_short_and_harmless(
     assert_log_is_not_forged(broker)
 
 
-def has_joined(answer: Any) -> Any:
+def has_joined(response: Any) -> Any:
     """The response, unless its coordinator is being found or loaded."""
-    return answer if answer.error_code == 0 else None
+    return response if response.error_code == 0 else None
 
 
 @pytest.mark.parametrize(
@@ -267,8 +267,8 @@ def test_settings_reach_no_file_and_no_log(
         resource = cls.AlterConfigsResource(
             resource_type=kind, resource_name=name, configs=[change]
         )
-        answer = client.call(cls(resources=[resource]), 0).responses[0]
-        assert answer.error_code != 0, (kind, answer)
+        response = client.call(cls(resources=[resource]), 0).responses[0]
+        assert response.error_code != 0, (kind, response)
 
     assert files_of(broker) == files
     assert not Path("/tmp/outside").exists()

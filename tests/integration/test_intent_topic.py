@@ -48,12 +48,12 @@ def old() -> Any:
         return cls(results=[cls.DescribeConfigsResult(configs=rows)])
 
     def metadata(request: Any, state: dict[str, Any]) -> Any:
-        answer: Any = broker.metadata(request, state)
+        response: Any = broker.metadata(request, state)
         cls = MetadataResponse
         if made and request.topics:
             part = cls.MetadataResponsePartition(partition_index=0, leader_id=0)
-            answer.topics = [cls.MetadataResponseTopic(name="intents", partitions=[part])]
-        return answer
+            response.topics = [cls.MetadataResponseTopic(name="intents", partitions=[part])]
+        return response
 
     answers: dict[int, Respond] = {
         ApiKey.METADATA: metadata,

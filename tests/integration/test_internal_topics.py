@@ -60,8 +60,8 @@ def test_internal_topics_are_created_on_first_use() -> None:
             "unclean.leader.election.enable": "false",
         }
         for topic in (OFFSETS, TRANSACTIONS):
-            answer = client.produce(topic, {0: batch_of([b"value"])})[0]
-            assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            response = client.produce(topic, {0: batch_of([b"value"])})[0]
+            assert response.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize("auto_create", ["true", "false"])
@@ -77,8 +77,8 @@ def test_topic_that_is_not_created_by_itself_is_in_the_log_with_the_reason() -> 
     settings = {**SETTINGS, "partition.table.slots": 2, "default.replication.factor": 3}
     with Broker(settings) as broker, WireClient((broker.host, broker.port)) as client:
         for _ in range(2):
-            answer = client.call(FindCoordinatorRequest(key="k"), 1)
-            assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            response = client.call(FindCoordinatorRequest(key="k"), 1)
+            assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="plain")])
             (topic,) = client.call(asked, 9).topics
             assert topic.error_code == ErrorCode.INVALID_REPLICATION_FACTOR

@@ -31,7 +31,7 @@ def broker(dirs: list[Path]) -> Iterator[Broker]:
         with WireClient((made.host, made.port)) as client:
             client.create_topic("t", len(PARTITIONS))
             answers = client.produce("t", {number: batch_of([b"x"]) for number in PARTITIONS})
-            assert not any(answer.error_code for answer in answers.values())
+            assert not any(response.error_code for response in answers.values())
         made.stop()
         yield made
 

@@ -51,8 +51,8 @@ def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
 
 
 def produce(client: WireClient, topic: str, data: bytes, version: int = 2, acks: int = 1) -> Any:
-    answer = client.call(produce_request(topic, {0: data}, acks), version)
-    return answer.responses[0].partition_responses[0]
+    response = client.call(produce_request(topic, {0: data}, acks), version)
+    return response.responses[0].partition_responses[0]
 
 
 @pytest.mark.parametrize("version", range(13))
@@ -65,14 +65,14 @@ def test_record_without_key_is_refused_by_a_compacted_topic(
     with_keys = [OldMessage(n, TIME, b"k", b"v") for n in range(2)]
     keyless = [*with_keys, OldMessage(2, TIME, None, b"v"), OldMessage(3, TIME, b"k", b"v")]
 
-    answer = produce(client, name, records_of(version, keyless), version)
+    response = produce(client, name, records_of(version, keyless), version)
 
-    assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert (response.error_code, response.base_offset) == (ErrorCode.INVALID_RECORD, -1)
     if version >= 8:
-        assert [error.batch_index for error in answer.record_errors] == [2]
-        assert "key" in answer.error_message
-    answer = produce(client, name, records_of(version, with_keys), version)
-    assert (answer.error_code, answer.base_offset) == (0, 0)
+        assert [error.batch_index for error in response.record_errors] == [2]
+        assert "key" in response.error_message
+    response = produce(client, name, records_of(version, with_keys), version)
+    assert (response.error_code, response.base_offset) == (0, 0)
 
 
 @pytest.mark.parametrize("version", [8, 13])
@@ -99,9 +99,9 @@ def test_all_records_at_fault_are_named_up_to_a_thousand(
         name=name, topic_id=topic_id.topics[0].topic_id, partition_data=parts
     )
 
-    answer = client.call(cls(acks=1, timeout_ms=10_000, topic_data=[data]), version)
+    response = client.call(cls(acks=1, timeout_ms=10_000, topic_data=[data]), version)
 
-    many, two = answer.responses[0].partition_responses
+    many, two = response.responses[0].partition_responses
     assert (many.error_code, two.error_code) == (ErrorCode.INVALID_RECORD,) * 2
     assert [error.batch_index for error in many.record_errors] == list(range(0, 2000, 2))
     assert [error.batch_index for error in two.record_errors] == [7, 2999]
@@ -115,12 +115,12 @@ def test_zstd_is_refused_by_a_produce_older_than_it(
     builder = BatchBuilder(ZSTD)
     builder.append(b"v", b"k", TIME)
 
-    answer = produce(client, topic, builder.build(), version)
+    response = produce(client, topic, builder.build(), version)
 
     old = version < 7
-    assert answer.error_code == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if old else 0)
+    assert response.error_code == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if old else 0)
     if version == 8:
-        assert answer.base_offset == 0 and answer.error_message is None
+        assert response.base_offset == 0 and response.error_message is None
 
 
 def records_of(version: int, messages: list[OldMessage]) -> bytes:
@@ -149,8 +149,8 @@ def alter(client: WireClient, kind: int, name: str, key: str, value: str) -> Non
     cls = IncrementalAlterConfigsRequest
     config = cls.AlterableConfig(name=key, config_operation=0, value=value)
     resource = cls.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
-    (answer,) = client.call(cls(resources=[resource]), 0).responses
-    assert answer.error_code == 0, answer.error_message
+    (response,) = client.call(cls(resources=[resource]), 0).responses
+    assert response.error_code == 0, response.error_message
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -161,9 +161,9 @@ def test_message_set_comes_back_in_every_format(
     sets = [set_bytes(magic, MESSAGES)]
     sets += [wrapper_bytes(magic, codec, MESSAGES) for codec in (GZIP, SNAPPY, LZ4)]
     for number, data in enumerate(sets):
-        answer = produce(client, topic, data, version)
-        assert (answer.error_code, answer.base_offset) == (0, 4 * number)
-        assert answer.log_append_time_ms == -1
+        response = produce(client, topic, data, version)
+        assert (response.error_code, response.base_offset) == (0, 4 * number)
+        assert response.log_append_time_ms == -1
     expected = [(4 * n + m.offset, m.key, m.value) for n in range(4) for m in MESSAGES]
     for fetch_version in range(4):
         found = messages_in(bytes(fetch(client, topic, fetch_version).records))
@@ -176,11 +176,11 @@ def test_message_set_comes_back_in_every_format(
 def test_log_append_time_is_told_from_version_2_on(client: WireClient) -> None:
     client.create_topic("append-time", message_timestamp_type="LogAppendTime")
     for version in range(3):
-        answer = produce(client, "append-time", set_bytes(1, MESSAGES), version)
-        assert answer.error_code == 0
-        assert (answer.log_append_time_ms > TIME) == (version == 2)
+        response = produce(client, "append-time", set_bytes(1, MESSAGES), version)
+        assert response.error_code == 0
+        assert (response.log_append_time_ms > TIME) == (version == 2)
     stored = {record.timestamp for record in client.read_all("append-time", 0)}
-    assert answer.log_append_time_ms in stored
+    assert response.log_append_time_ms in stored
     assert min(stored) > TIME
 
 
@@ -200,9 +200,9 @@ def test_list_offsets_0_lists_the_segments(client: WireClient) -> None:
             partition_index=0, timestamp=timestamp, max_num_offsets=maximum
         )
         topic = cls.ListOffsetsTopic(name="segments", partitions=[part])
-        answer = client.call(cls(replica_id=-1, topics=[topic]), 0).topics[0].partitions[0]
-        assert answer.error_code == 0
-        found: list[int] = answer.old_style_offsets
+        response = client.call(cls(replica_id=-1, topics=[topic]), 0).topics[0].partitions[0]
+        assert response.error_code == 0
+        found: list[int] = response.old_style_offsets
         return found
 
     assert offsets(-1, 9) == [12, 8, 4, 0]
@@ -231,8 +231,8 @@ def test_corrupt_message_fails_its_partition_only(client: WireClient, topic: str
         (nested, ErrorCode.INVALID_RECORD),
         (bomb, ErrorCode.MESSAGE_TOO_LARGE),
     ):
-        answer = client.call(produce_request(topic, {0: bad, 1: good}), 2)
-        first, second = answer.responses[0].partition_responses
+        response = client.call(produce_request(topic, {0: bad, 1: good}), 2)
+        first, second = response.responses[0].partition_responses
         assert (ErrorCode(first.error_code), first.base_offset) == (error, -1)
         assert second.error_code == 0
     assert client.offset(topic, 0, -1) == 0
@@ -264,9 +264,9 @@ def test_random_message_sets_harm_nobody(broker: Broker, client: WireClient, top
 def test_zstd_is_refused_to_old_readers(client: WireClient, topic: str) -> None:
     client.produce(topic, {0: batch_of([b"z"], codec=ZSTD)})
     for version in range(4):
-        answer = fetch(client, topic, version)
-        assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        assert not answer.records
+        response = fetch(client, topic, version)
+        assert response.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert not response.records
 
 
 def test_down_conversion_is_switched_while_running(client: WireClient, topic: str) -> None:
@@ -302,8 +302,8 @@ def test_topic_of_an_older_format_is_written_and_read_by_every_version(client: W
         assert {bytes(fetch(client, "older", version).records)[16]} == {int(version > 1)}
     builder = BatchBuilder(0, producer_id=5, producer_epoch=0, base_sequence=0)
     builder.append(b"v", b"k", TIME, ())
-    answer = produce(client, "older", builder.build(), 9)
-    assert answer.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    response = produce(client, "older", builder.build(), 9)
+    assert response.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     alter(client, TOPIC, "older", "message.format.version", "2.7")
     wait_until(lambda: produce(client, "older", builder.build(), 9).error_code == 0, 30)
 

@@ -57,8 +57,8 @@ def test_wheel_in_an_empty_environment_gives_a_working_broker(tmp_path: Path) ->
 
     assert run(binaries / "kbroker-supervisor", "--version", cwd=tmp_path).startswith("kbroker ")
     assert "-c" in run(binaries / "kbroker-supervisor", "--help", cwd=tmp_path)
-    answer = run(binaries / "python", "-c", PROGRAM, cwd=tmp_path)
-    assert answer.strip() == "(7, 0)"
+    response = run(binaries / "python", "-c", PROGRAM, cwd=tmp_path)
+    assert response.strip() == "(7, 0)"
 
 
 def test_sdist_holds_every_source(tmp_path: Path) -> None:

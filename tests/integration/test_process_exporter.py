@@ -24,10 +24,10 @@ def raw(broker: Broker, request: bytes) -> bytes:
     host, _, port = broker.metrics_url.removeprefix("http://").rpartition(":")
     with socket.create_connection((host, int(port)), timeout=60) as sock:
         sock.sendall(request)
-        answer = b""
+        response = b""
         while data := sock.recv(65536):
-            answer += data
-    return answer
+            response += data
+    return response
 
 
 def test_health_names_every_process_and_its_state(broker: Broker) -> None:
@@ -89,9 +89,9 @@ def test_other_paths_are_404(broker: Broker) -> None:
     ],
 )
 def test_odd_request_gets_its_status(broker: Broker, request_bytes: bytes, status: bytes) -> None:
-    answer = raw(broker, request_bytes)
+    response = raw(broker, request_bytes)
 
-    assert answer.split()[1] == status
+    assert response.split()[1] == status
 
 
 def test_silent_client_is_dropped_and_delays_nobody(broker: Broker) -> None:

@@ -124,16 +124,16 @@ def commit_in_store(broker: Broker, offset: int) -> None:
     part = request.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
     topic = request.OffsetCommitRequestTopic(name=TOPIC, partitions=[part])
     with wire(broker) as client:
-        answer = client.call(request(group_id=OLD_GROUP, topics=[topic]), 0)
-    assert answer.topics[0].partitions[0].error_code == 0
+        response = client.call(request(group_id=OLD_GROUP, topics=[topic]), 0)
+    assert response.topics[0].partitions[0].error_code == 0
 
 
 def committed_in_store(broker: Broker) -> int:
     request = OffsetFetchRequest
     topic = request.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
     with wire(broker) as client:
-        answer = client.call(request(group_id=OLD_GROUP, topics=[topic]), 0)
-    return int(answer.topics[0].partitions[0].committed_offset)
+        response = client.call(request(group_id=OLD_GROUP, topics=[topic]), 0)
+    return int(response.topics[0].partitions[0].committed_offset)
 
 
 def message_max(admin: AdminClient) -> str:

@@ -48,10 +48,10 @@ class Producer:
         self.name = name
         self.sequence = 0
         find = FindCoordinatorRequest(key=name, key_type=TRANSACTION)
-        self.until_ready(lambda: client.call(find, 2), lambda answer: answer.error_code)
+        self.until_ready(lambda: client.call(find, 2), lambda response: response.error_code)
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-        answer = self.until_ready(lambda: client.call(request, 4), lambda a: a.error_code)
-        self.id, self.epoch = answer.producer_id, answer.producer_epoch
+        response = self.until_ready(lambda: client.call(request, 4), lambda a: a.error_code)
+        self.id, self.epoch = response.producer_id, response.producer_epoch
 
     def until_ready(self, ask: Any, code_of: Any) -> Any:
         """Retry until the response is no retriable error; it must be a success then."""
@@ -74,8 +74,8 @@ class Producer:
             v3_and_below_topics=[cls.AddPartitionsToTxnTopic(name=topic, partitions=[partition])],
         )
 
-        def code(answer: Any) -> int:
-            (row,) = answer.results_by_topic_v3_and_below[0].results_by_partition
+        def code(response: Any) -> int:
+            (row,) = response.results_by_topic_v3_and_below[0].results_by_partition
             return int(row.partition_error_code)
 
         self.until_ready(lambda: self.client.call(request, 3), code)
@@ -100,10 +100,10 @@ class Producer:
                 )
             ],
         )
-        answer = self.client.call(request, version).responses[0].partition_responses[0]
-        if answer.error_code == 0:
+        response = self.client.call(request, version).responses[0].partition_responses[0]
+        if response.error_code == 0:
             self.sequence += len(values)
-        return answer
+        return response
 
     def end(self, *, commit: bool, version: int = 3) -> None:
         request = EndTxnRequest(
@@ -112,11 +112,11 @@ class Producer:
             producer_epoch=self.epoch,
             committed=commit,
         )
-        answer = self.until_ready(
+        response = self.until_ready(
             lambda: self.client.call(request, version), lambda a: a.error_code
         )
         if version >= 5:
-            self.id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
+            self.id, self.epoch, self.sequence = response.producer_id, response.producer_epoch, 0
 
 
 @pytest.fixture
@@ -135,22 +135,22 @@ def fetch(client: WireClient, topic: str, offset: int, *, committed: bool, wait_
         isolation_level=int(committed),
         topics=[cls.FetchTopic(topic=topic, partitions=[part])],
     )
-    answer = client.call(request, 11).responses[0].partitions[0]
-    assert answer.error_code == 0
-    return answer
+    response = client.call(request, 11).responses[0].partitions[0]
+    assert response.error_code == 0
+    return response
 
 
-def values(answer: Any) -> list[bytes]:
+def values(response: Any) -> list[bytes]:
     return [
         record.value
-        for batch in iterate_batches(bytes(answer.records or b""), partial_tail=True)
+        for batch in iterate_batches(bytes(response.records or b""), partial_tail=True)
         if not batch.is_control
         for record in batch.records()
     ]
 
 
-def aborted(answer: Any) -> list[tuple[int, int]]:
-    return [(t.producer_id, t.first_offset) for t in answer.aborted_transactions]
+def aborted(response: Any) -> list[tuple[int, int]]:
+    return [(t.producer_id, t.first_offset) for t in response.aborted_transactions]
 
 
 def latest(client: WireClient, topic: str, *, committed: bool) -> int:
@@ -161,16 +161,16 @@ def latest(client: WireClient, topic: str, *, committed: bool) -> int:
         isolation_level=int(committed),
         topics=[cls.ListOffsetsTopic(name=topic, partitions=[part])],
     )
-    answer = client.call(request, 7).topics[0].partitions[0]
-    assert answer.error_code == 0
-    return int(answer.offset)
+    response = client.call(request, 7).topics[0].partitions[0]
+    assert response.error_code == 0
+    return int(response.offset)
 
 
 def described(client: WireClient, topic: str) -> list[Any]:
     wanted = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[0])
-    answer = client.call(DescribeProducersRequest(topics=[wanted]), 0).topics[0].partitions[0]
-    assert answer.error_code == 0
-    return list(answer.active_producers)
+    response = client.call(DescribeProducersRequest(topics=[wanted]), 0).topics[0].partitions[0]
+    assert response.error_code == 0
+    return list(response.active_producers)
 
 
 def test_open_transaction_is_hidden_until_its_marker(client, broker):
@@ -229,9 +229,9 @@ def test_partition_that_was_not_added_is_refused(client, broker):
     client.create_topic("stranger")
     producer = Producer(client, "stranger-id")
 
-    answer = producer.produce("stranger", [b"x"])
+    response = producer.produce("stranger", [b"x"])
 
-    assert answer.error_code in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE)
+    assert response.error_code in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE)
     assert latest(client, "stranger", committed=False) == 0
     old = producer.produce("stranger", [b"x"], version=10)
     assert old.error_code == ErrorCode.INVALID_TXN_STATE

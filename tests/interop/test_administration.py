@@ -157,13 +157,13 @@ def test_log_directories_tell_sizes_to_kafka_python(
     path = broker.data_dir / f"{made}-0" / "00000000000000000000.log"
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
-        (answer,) = admin.describe_log_dirs()
+        (response,) = admin.describe_log_dirs()
         (described,) = admin.describe_topics([made])
     finally:
         admin.close()
     sizes = {
         (found["name"], partition["partition_index"]): partition["partition_size"]
-        for directory in answer["log_dirs"]
+        for directory in response["log_dirs"]
         for found in directory["topics"]
         for partition in found["partitions"]
     }

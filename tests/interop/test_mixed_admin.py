@@ -132,5 +132,5 @@ def test_records_are_deleted_from_both(cluster: MixedCluster, topic: str, leader
     below = {TopicPartition(topic, 0): 15}
     with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
         found = admin.delete_records(below, timeout_ms=20_000)
-    assert [answer["low_watermark"] for answer in found.values()] == [15]
+    assert [response["low_watermark"] for response in found.values()] == [15]
     assert read(cluster.bootstrap, topic, 5) == sorted(texts(20)[15:])

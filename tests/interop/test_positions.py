@@ -27,8 +27,8 @@ def metric(broker: Broker, wanted: str) -> float:
     """A counter's sum over all processes; ``label=value`` may follow the name."""
     name, _, label = wanted.partition(" ")
     label = label.replace("=", '="')
-    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as response:
+        lines = response.read().decode().splitlines()
     found = [line for line in lines if line.startswith(name + "{") and label in line]
     return sum(float(line.rpartition(" ")[2]) for line in found)
 

@@ -62,8 +62,10 @@ def over_the_wire(request: Any, version: int) -> Any:
     return from_wire(message, version, CLUSTER)
 
 
-def response_over_the_wire(answer: ControlResponse, request: Any, version: int) -> ControlResponse:
-    data = codec.encode(response_to_wire(answer, request, version), version)
+def response_over_the_wire(
+    response: ControlResponse, request: Any, version: int
+) -> ControlResponse:
+    data = codec.encode(response_to_wire(response, request, version), version)
     message = codec.decode_exact(response_class(API_OF[type(request)]), version, data)
     return response_from_wire(message, request, version)
 
@@ -191,9 +193,9 @@ def test_responses_round_trip(data):
     if kind is UpdateMetadata:
         codes = {}
     error = ErrorCode.NONE if codes else data.draw(st.just(ErrorCode.NONE) | CODES)
-    answer = ControlResponse(error, codes)
+    response = ControlResponse(error, codes)
 
-    assert response_over_the_wire(answer, request, version) == answer
+    assert response_over_the_wire(response, request, version) == response
 
 
 def test_responses_name_what_succeeded():
@@ -209,9 +211,9 @@ def test_responses_name_what_succeeded():
 def test_code_of_a_later_kafka_is_an_unknown_error():
     request = UpdateMetadata(Sender(1, 2), [], {}, {})
 
-    answer = response_from_wire(response_class(6)(error_code=999), request, 6)
+    response = response_from_wire(response_class(6)(error_code=999), request, 6)
 
-    assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert response.error is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_merged_response_has_the_first_error_and_all_partitions():

@@ -44,8 +44,8 @@ def asked(request: ControllerRequest, version: int) -> ControllerRequest:
     return request_from_wire(message)
 
 
-def answered(answer: ControllerResponse, request: ControllerRequest, version: int) -> Any:
-    data = codec.encode(response_to_wire(answer), version)
+def answered(response: ControllerResponse, request: ControllerRequest, version: int) -> Any:
+    data = codec.encode(response_to_wire(response), version)
     message = codec.decode_exact(response_class(API_OF[type(request)]), version, data)
     return response_from_wire(message, request)
 
@@ -56,10 +56,10 @@ def test_controlled_shutdown_round_trips(
     version: int, broker_id: int, epoch: int, keys: list[tuple[str, int]], code: ErrorCode
 ) -> None:
     request = ControlledShutdown(broker_id, epoch if version >= 2 else -1)
-    answer = ShutdownResponse(code, tuple(keys))
+    response = ShutdownResponse(code, tuple(keys))
 
     assert asked(request, version) == request
-    assert answered(answer, request, version) == answer
+    assert answered(response, request, version) == response
 
 
 @settings(max_examples=50)
@@ -78,16 +78,16 @@ def test_alter_isr_round_trips(data: Any) -> None:
     }
     for key in keys[:2]:
         states[key] = IsrResult(ErrorCode.INVALID_UPDATE_VERSION)
-    request, answer = AlterIsr(1, 7, wanted), AlterIsrResponse(partitions=states)
+    request, response = AlterIsr(1, 7, wanted), AlterIsrResponse(partitions=states)
 
     assert asked(request, 0) == request
-    assert answered(answer, request, 0) == answer
+    assert answered(response, request, 0) == response
 
 
 def test_response_to_the_whole_request_names_no_partitions() -> None:
-    answer = AlterIsrResponse(ErrorCode.NOT_CONTROLLER)
+    response = AlterIsrResponse(ErrorCode.NOT_CONTROLLER)
 
-    assert answered(answer, WANTED, 0) == answer
+    assert answered(response, WANTED, 0) == response
 
 
 def test_response_without_all_partitions_is_malformed() -> None:

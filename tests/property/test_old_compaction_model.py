@@ -166,9 +166,9 @@ class Model:
         assert self.log.log_end_offset == len(self.written)
         for offset, row in found.items():
             if self.forms[offset][0]:
-                answer = list_offsets(self.log, row.timestamp)
+                response = list_offsets(self.log, row.timestamp)
                 expected = min(o for o, r in found.items() if r.timestamp >= row.timestamp)
-                assert answer["offset"] == expected
+                assert response["offset"] == expected
 
 
 def in_batch(rows: list[OldMessage], codec: int) -> bytes:

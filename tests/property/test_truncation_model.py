@@ -85,10 +85,10 @@ def follow(mine: list[int], theirs: list[int], leader_epoch: int, chance: random
         question = first_question(ListedEpochs(mine), len(mine), 0)
         if isinstance(question, Cut):
             break
-        answer = asked(ListedEpochs(theirs), len(theirs), question, leader_epoch)
-        if answer.end_offset < 0:  # an empty leader: nothing of this log is there
+        response = asked(ListedEpochs(theirs), len(theirs), question, leader_epoch)
+        if response.end_offset < 0:  # an empty leader: nothing of this log is there
             break
-        step = cut_for(answer, question, ListedEpochs(mine), len(mine), 0)
+        step = cut_for(response, question, ListedEpochs(mine), len(mine), 0)
         del mine[step.offset :]
         if step.is_final:
             break
@@ -115,8 +115,8 @@ def catch_up(mine: PartitionLog, theirs: PartitionLog, leader_epoch: int, size: 
         if isinstance(question, Cut):
             mine.truncate_to(question.offset, NOW_MS)
             break
-        answer = asked(theirs.epochs, theirs.log_end_offset, question, leader_epoch)
-        step = cut_for(answer, question, mine.epochs, mine.log_end_offset, 0)
+        response = asked(theirs.epochs, theirs.log_end_offset, question, leader_epoch)
+        step = cut_for(response, question, mine.epochs, mine.log_end_offset, 0)
         assert mine.truncate_to(step.offset, NOW_MS) == step.offset
         if step.is_final:
             break

@@ -509,10 +509,10 @@ def test_stream_whose_tasks_are_all_killed_leaves_nothing_open(spark, bootstrap,
 
     prefix = f"kbroker-spark.{query_id(str(tmp_path / 'c'))}."
     with Cluster(bootstrap) as cluster:
-        answer = cluster.call(cluster.nodes()[0], ListTransactionsRequest(), what="transactions")
+        response = cluster.call(cluster.nodes()[0], ListTransactionsRequest(), what="transactions")
         states = {
             one.transaction_state
-            for one in answer.transaction_states
+            for one in response.transaction_states
             if one.transactional_id.startswith(prefix)
         }
     assert states == {"Empty"}, "aborted, and of a new producer"

@@ -24,8 +24,8 @@ def create(cluster: Cluster, name: str, partitions: int = 1, **config: Any) -> N
     topic = CreateTopicsRequest.CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=1, configs=rows
     )
-    answer = cluster.call(None, CreateTopicsRequest(topics=[topic], timeout_ms=30_000), at_most=4)
-    assert answer.topics[0].error_code == 0, answer.topics[0].error_message
+    response = cluster.call(None, CreateTopicsRequest(topics=[topic], timeout_ms=30_000), at_most=4)
+    assert response.topics[0].error_code == 0, response.topics[0].error_message
 
     def there() -> bool:
         found = cluster.topics([name]).get(name)
@@ -40,8 +40,8 @@ def create(cluster: Cluster, name: str, partitions: int = 1, **config: Any) -> N
 
 def delete(cluster: Cluster, name: str) -> None:
     request = DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
-    answer = cluster.call(None, request, at_most=5)
-    assert answer.responses[0].error_code == 0
+    response = cluster.call(None, request, at_most=5)
+    assert response.responses[0].error_code == 0
     wait_until(lambda: name not in cluster.topics([name]), 20, f"{name} is gone")
 
 
@@ -50,8 +50,8 @@ def delete_records(cluster: Cluster, name: str, before: int) -> None:
     topic = DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=rows)
     leader = cluster.topic(name).partitions[0].leader
     request = DeleteRecordsRequest(topics=[topic], timeout_ms=30_000)
-    answer = cluster.call(leader, request)
-    assert answer.topics[0].partitions[0].error_code == 0
+    response = cluster.call(leader, request)
+    assert response.topics[0].partitions[0].error_code == 0
 
 
 def numbered(first: int, count: int) -> pa.RecordBatch:

@@ -109,12 +109,12 @@ def commit_request(offset: int, group: str, metadata: str = "") -> OffsetCommitR
     return cls(group_id=group, topics=[topic])
 
 
-def code_in(answer: Any) -> int:
+def code_in(response: Any) -> int:
     """The error of a response, or of its first part with one."""
-    if hasattr(answer, "error_code") and answer.error_code:
-        return int(answer.error_code)
+    if hasattr(response, "error_code") and response.error_code:
+        return int(response.error_code)
     for name in ("topics", "results", "partitions"):
-        for part in getattr(answer, name, None) or ():
+        for part in getattr(response, name, None) or ():
             if code := code_in(part):
                 return code
     return 0
@@ -127,9 +127,12 @@ class Writer:
         self.client = client
         self.name = name
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-        answer = client.ask(request, 2)
-        assert answer.error_code == 0
-        self.producer = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+        response = client.ask(request, 2)
+        assert response.error_code == 0
+        self.producer = {
+            "producer_id": response.producer_id,
+            "producer_epoch": response.producer_epoch,
+        }
 
     def commit_offset(self, offset: int, group: str = "g") -> None:
         add = AddOffsetsToTxnRequest(transactional_id=self.name, group_id=group, **self.producer)

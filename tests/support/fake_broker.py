@@ -95,12 +95,12 @@ class FakeBroker:
                     return struct.pack(">i", len(body)) + body
 
                 state["frame_of"] = frame_of
-                answer = self.answers[key](request, state)
-                if answer is None:
+                response = self.answers[key](request, state)
+                if response is None:
                     return
-                if isinstance(answer, Message):
-                    answer = frame_of(answer)
-                for piece in [answer] if isinstance(answer, bytes) else answer:
+                if isinstance(response, Message):
+                    response = frame_of(response)
+                for piece in [response] if isinstance(response, bytes) else response:
                     connection.sendall(piece)
 
 

@@ -37,10 +37,10 @@ def alter(client: WireClient, where: dict[str, dict[str, list[int]]], version: i
 
 def replicas(client: WireClient, future: bool = False) -> dict[tuple[str, int], str]:
     """The directory of each replica, current or future."""
-    answer = client.call(DescribeLogDirsRequest(topics=None), 4)
+    response = client.call(DescribeLogDirsRequest(topics=None), 4)
     return {
         (topic.name, entry.partition_index): directory.log_dir
-        for directory in answer.results
+        for directory in response.results
         for topic in directory.topics
         for entry in topic.partitions
         if entry.is_future_key == future
@@ -70,5 +70,5 @@ def _set(client: WireClient, broker: str, name: str, value: str) -> None:
     cls = IncrementalAlterConfigsRequest
     config = cls.AlterableConfig(name=name, config_operation=0, value=value)
     resource = cls.AlterConfigsResource(resource_type=4, resource_name=broker, configs=[config])
-    answer = client.call(cls(resources=[resource]), 1)
-    assert answer.responses[0].error_code == 0, answer.responses[0].error_message
+    response = client.call(cls(resources=[resource]), 1)
+    assert response.responses[0].error_code == 0, response.responses[0].error_message

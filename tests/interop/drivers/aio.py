@@ -159,16 +159,16 @@ class Aio:
         async def work() -> None:
             async with self._admin() as admin:
                 new = NewTopic(topic, partitions, 1, topic_configs=dict(config or {}))
-                answer = await admin.create_topics([new])
-                _check(answer.topic_errors)
+                response = await admin.create_topics([new])
+                _check(response.topic_errors)
 
         _run(work())
 
     def delete_topic(self, topic: str) -> None:
         async def work() -> None:
             async with self._admin() as admin:
-                answer = await admin.delete_topics([topic])
-                _check(answer.topic_error_codes)
+                response = await admin.delete_topics([topic])
+                _check(response.topic_error_codes)
 
         _run(work())
 
@@ -197,8 +197,8 @@ class Aio:
     def _configs(self, resource: ConfigResource) -> dict[str, str | None]:
         async def work() -> dict[str, str | None]:
             async with self._admin() as admin:
-                (answer,) = await admin.describe_configs([resource])
-                ((code, text, _, _, entries),) = answer.resources
+                (response,) = await admin.describe_configs([resource])
+                ((code, text, _, _, entries),) = response.resources
                 if code:
                     raise ClientError(code, text)
                 return {entry[0]: entry[1] for entry in entries}
@@ -209,8 +209,8 @@ class Aio:
         async def work() -> None:
             async with self._admin() as admin:
                 change = ConfigResource(ConfigResourceType.TOPIC, topic, {name: value})
-                (answer,) = await admin.alter_configs([change])
-                for code, text, *_ in answer.resources:
+                (response,) = await admin.alter_configs([change])
+                for code, text, *_ in response.resources:
                     if code:
                         raise ClientError(code, text)
 
@@ -221,8 +221,8 @@ class Aio:
 
         async def work() -> int:
             async with self._admin() as admin:
-                answer = await admin.delete_records({where: RecordsToDelete(before)})
-                return int(answer[where])
+                response = await admin.delete_records({where: RecordsToDelete(before)})
+                return int(response[where])
 
         return _run(work())
 

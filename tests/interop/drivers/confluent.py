@@ -146,8 +146,8 @@ class Confluent:
             asked = self._admin.list_offsets(
                 {TopicPartition(topic, partition): spec}, isolation_level=Isolation.READ_UNCOMMITTED
             )
-            (answer,) = asked.values()
-            offset: int = answer.result(WAIT_S).offset
+            (response,) = asked.values()
+            offset: int = response.result(WAIT_S).offset
         return offset
 
     # -- administration
@@ -194,8 +194,8 @@ class Confluent:
     def delete_records(self, topic: str, before: int) -> int:
         wanted = TopicPartition(topic, 0, before)
         with _reported():
-            (answer,) = self._admin.delete_records([wanted]).values()
-            low: int = answer.result(WAIT_S).low_watermark
+            (response,) = self._admin.delete_records([wanted]).values()
+            low: int = response.result(WAIT_S).low_watermark
         return low
 
     def cluster(self) -> dict[str, Any]:

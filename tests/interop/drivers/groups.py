@@ -141,11 +141,11 @@ class KafkaPythonGroups:
         return {group["group_id"] for group in _kafka_python(self._admin.list_groups)}
 
     def delete(self, group: str) -> None:
-        answer = _kafka_python(self._admin.delete_groups, [group])[group]
-        if answer != "OK":
+        response = _kafka_python(self._admin.delete_groups, [group])[group]
+        if response != "OK":
             import kafka.errors
 
-            raise ClientError(getattr(kafka.errors, answer).errno, answer)
+            raise ClientError(getattr(kafka.errors, response).errno, response)
 
     def offsets(self, group: str) -> dict[Partition, Offset]:
         found = _kafka_python(self._admin.list_group_offsets, {group: None})[group]
@@ -229,8 +229,8 @@ class AioGroups:
     def describe(self, group: str) -> Described:
         from aiokafka.coordinator.protocol import ConsumerProtocol
 
-        (answer,) = self._run(lambda admin: admin.describe_consumer_groups([group]))
-        ((code, _, state, _, assignor, rows, *_),) = answer.groups
+        (response,) = self._run(lambda admin: admin.describe_consumer_groups([group]))
+        ((code, _, state, _, assignor, rows, *_),) = response.groups
         if code:
             raise ClientError(code, f"group {group}")
         owned = {}
@@ -315,11 +315,11 @@ def _described(state: str, found: Any, members: list[Any]) -> Described:
     )
 
 
-def _confluent(answer: Any) -> Any:
+def _confluent(response: Any) -> Any:
     from confluent_kafka import KafkaException
 
     try:
-        return answer.result(WAIT_S)
+        return response.result(WAIT_S)
     except KafkaException as raised:
         raise ClientError(raised.args[0].code(), str(raised.args[0])) from raised
 

@@ -140,15 +140,15 @@ class Java:
             self._jvm.stdin.flush()
             with selectors.DefaultSelector() as selector:
                 selector.register(self._jvm.stdout, selectors.EVENT_READ)
-                assert selector.select(RESPONSE_TIMEOUT_S), f"no answer to {operation}"
+                assert selector.select(RESPONSE_TIMEOUT_S), f"no response to {operation}"
             text = self._jvm.stdout.readline()
         if not text:
             self._log.seek(0)
             raise RuntimeError(f"{self.name} ended:\n{self._log.read().decode(errors='replace')}")
-        answer = json.loads(text)
-        if "code" in answer:
-            raise ClientError(answer["code"], answer["error"])
-        return answer["result"]
+        response = json.loads(text)
+        if "code" in response:
+            raise ClientError(response["code"], response["error"])
+        return response["result"]
 
     def produce(
         self,

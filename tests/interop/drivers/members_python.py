@@ -64,9 +64,9 @@ class ConfluentMember(ThreadMember):
             answers = self.consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as raised:
             raise ClientError(raised.args[0].code(), str(raised.args[0])) from raised
-        for answer in answers:
-            if answer.error is not None:
-                raise ClientError(answer.error.code(), str(answer.error))
+        for response in answers:
+            if response.error is not None:
+                raise ClientError(response.error.code(), str(response.error))
 
     def group_metadata(self) -> Any:
         """Its group metadata. (The call holds the interpreter lock while it waits for a thread of

@@ -75,17 +75,17 @@ class OldJava:
         self._jvm.stdin.flush()
         with selectors.DefaultSelector() as selector:
             selector.register(self._jvm.stdout, selectors.EVENT_READ)
-            assert selector.select(RESPONSE_TIMEOUT_S), f"no answer to {operation}"
+            assert selector.select(RESPONSE_TIMEOUT_S), f"no response to {operation}"
         # The Scala code of 0.8 logs to standard output before it has read its configs.
         while (text := self._jvm.stdout.readline()) and not text.startswith(b"{"):
             pass
         if not text:
             self._log.seek(0)
             raise RuntimeError(f"{self.name} ended:\n{self._log.read().decode(errors='replace')}")
-        answer = json.loads(text)
-        if "code" in answer:
-            raise ClientError(answer["code"], answer["error"])
-        return answer["result"]
+        response = json.loads(text)
+        if "code" in response:
+            raise ClientError(response["code"], response["error"])
+        return response["result"]
 
     def produce(
         self,

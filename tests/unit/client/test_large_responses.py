@@ -27,8 +27,8 @@ def answer_of(state: dict[str, Any], records: bytes = RECORDS) -> bytes:
 
 def fetch(connection: Connection, seconds: float = 20.0) -> bytes:
     deadline = time.monotonic() + seconds
-    answer = connection.call(FetchRequest(), deadline, at_most=12, into=bytearray())
-    return bytes(answer.responses[0].partitions[0].records)
+    response = connection.call(FetchRequest(), deadline, at_most=12, into=bytearray())
+    return bytes(response.responses[0].partitions[0].records)
 
 
 def connect(broker: FakeBroker) -> Connection:

@@ -49,18 +49,18 @@ def alter(cluster: Controlled, *wanted: WantedIsr, broker_id: int = 0) -> list[I
 
 
 def code(cluster: Controlled, *wanted: Any, broker_id: int = 0) -> ErrorCode:
-    (answer,) = alter(cluster, WantedIsr("t", *wanted), broker_id=broker_id)
-    return answer.error
+    (response,) = alter(cluster, WantedIsr("t", *wanted), broker_id=broker_id)
+    return response.error
 
 
 # -- AlterIsr --
 
 
 def test_in_sync_replicas_are_what_their_leader_says(cluster: Controlled) -> None:
-    (answer,) = alter(cluster, WantedIsr("t", 0, 3, [0, 1, 2], 0))
-    assert answer.error is ErrorCode.NONE
-    assert answer.state is not None
-    assert (answer.state.isr, answer.state.leader_epoch, answer.state.partition_epoch) == (
+    (response,) = alter(cluster, WantedIsr("t", 0, 3, [0, 1, 2], 0))
+    assert response.error is ErrorCode.NONE
+    assert response.state is not None
+    assert (response.state.isr, response.state.leader_epoch, response.state.partition_epoch) == (
         [0, 1, 2],
         3,
         1,

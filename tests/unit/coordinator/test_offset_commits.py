@@ -146,9 +146,9 @@ def test_one_bad_partition_does_not_cost_its_neighbour() -> None:
         ],
     )
 
-    answer = host.ask(request, 8)
+    response = host.ask(request, 8)
 
-    assert [(p.partition_index, p.error_code) for p in answer.topics[0].partitions] == [
+    assert [(p.partition_index, p.error_code) for p in response.topics[0].partitions] == [
         (0, ErrorCode.OFFSET_METADATA_TOO_LARGE),
         (1, ErrorCode.NONE),
     ]
@@ -164,9 +164,9 @@ def test_commit_too_large_for_a_batch_is_rejected_as_a_whole() -> None:
     ]
     topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=partitions)
 
-    answer = host.ask(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
+    response = host.ask(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
 
-    assert {p.error_code for p in answer.topics[0].partitions} == {
+    assert {p.error_code for p in response.topics[0].partitions} == {
         ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     }
     assert host.log == [] and host.counted[OFFSET_COMMITS.name] == 0
@@ -327,13 +327,13 @@ def test_failures_name_every_partition_that_was_asked() -> None:
         groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id="h")],
     )
 
-    for answer in (
+    for response in (
         commit_failure(commit, error),
         txn_commit_failure(txn, 3, error),
         fetch_failure(fetch, 1, error),
     ):
-        partition = answer.topics[0].partitions[0]
-        assert answer.topics[0].name == "t"
+        partition = response.topics[0].partitions[0]
+        assert response.topics[0].name == "t"
         assert (partition.partition_index, partition.error_code) == (2, error.code)
     old = fetch_failure(fetch, 2, error)
     assert (old.topics, old.error_code) == ([], error.code)

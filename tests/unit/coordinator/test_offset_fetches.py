@@ -88,8 +88,8 @@ def test_error_of_one_group_is_where_old_versions_have_it() -> None:
     topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])
     request = OffsetFetchRequest(group_id="g", topics=[topic])
 
-    answer = host.ask(request, 7)
-    assert (answer.error_code, answer.topics) == (ErrorCode.STALE_MEMBER_EPOCH, [])
+    response = host.ask(request, 7)
+    assert (response.error_code, response.topics) == (ErrorCode.STALE_MEMBER_EPOCH, [])
 
     partitions = host.ask(request, 1).topics[0].partitions
     assert [(p.partition_index, p.committed_offset, p.error_code) for p in partitions] == [

@@ -119,8 +119,8 @@ def test_stale_sender_is_refused_and_nothing_changes(
     broker.ask(known(2))
     before = broker.hosting.image.snapshot(True), broker.hosting.image.snapshot(False)
     broker.processes.told.clear()
-    answer = broker.ask(request_._replace(sender=sender))
-    assert (answer.error, answer.partitions) == (error, {})
+    response = broker.ask(request_._replace(sender=sender))
+    assert (response.error, response.partitions) == (error, {})
     assert before == (broker.hosting.image.snapshot(True), broker.hosting.image.snapshot(False))
     assert broker.processes.told == []
     assert broker.hosting.controller_epoch == 5
@@ -130,24 +130,24 @@ def test_stale_sender_is_refused_and_nothing_changes(
 def test_controller_may_not_know_the_broker_epoch_or_know_it_before_the_broker(
     broker: Broker, broker_epoch: int
 ) -> None:
-    answer = broker.ask(led(1, sender=Sender(9, 5, broker_epoch)))
-    assert (answer.error, answer.partitions) == (ErrorCode.NONE, {})
+    response = broker.ask(led(1, sender=Sender(9, 5, broker_epoch)))
+    assert (response.error, response.partitions) == (ErrorCode.NONE, {})
     assert broker.role() == (0, 1)
 
 
 @pytest.mark.parametrize("epoch", [2, 1])
 def test_leader_epoch_only_grows(broker: Broker, epoch: int) -> None:
     broker.ask(led(2))
-    answer = broker.ask(led(epoch, leader=1))
-    assert answer.partitions == {KEY: ErrorCode.STALE_CONTROLLER_EPOCH}
+    response = broker.ask(led(epoch, leader=1))
+    assert response.partitions == {KEY: ErrorCode.STALE_CONTROLLER_EPOCH}
     assert broker.role() == (0, 2)
     assert broker.ask(led(3, leader=1)).partitions == {}
     assert broker.role() == (1, 3)
 
 
 def test_partition_that_is_assigned_to_others_is_none_of_this_broker(broker: Broker) -> None:
-    answer = broker.ask(led(1, leader=1, replicas=[1, 2]))
-    assert answer.partitions == {KEY: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    response = broker.ask(led(1, leader=1, replicas=[1, 2]))
+    assert response.partitions == {KEY: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert broker.role() is None
     assert broker.slots.free_count == 10
 
@@ -163,8 +163,8 @@ def test_refused_partition_does_not_keep_the_others_from_their_roles(broker: Bro
 def test_partition_without_a_slot_is_a_storage_error(tmp_path: Any) -> None:
     broker = Broker(tmp_path, slots=1)
     broker.ask(led(1))
-    answer = broker.ask(led(1, topic="u"))
-    assert answer.partitions == {("u", 0): ErrorCode.KAFKA_STORAGE_ERROR}
+    response = broker.ask(led(1, topic="u"))
+    assert response.partitions == {("u", 0): ErrorCode.KAFKA_STORAGE_ERROR}
     assert broker.role(("u", 0)) is None
 
 
@@ -219,8 +219,8 @@ def test_broker_that_is_gone_is_null_once(broker: Broker) -> None:
 def test_order_of_an_old_leader_epoch_is_fenced(broker: Broker, epoch: int) -> None:
     """Also one of the current epoch, as in Kafka 2.7."""
     broker.ask(led(2))
-    answer = broker.ask(stop(epoch, delete=True))
-    assert answer.partitions == {KEY: ErrorCode.FENCED_LEADER_EPOCH}
+    response = broker.ask(stop(epoch, delete=True))
+    assert response.partitions == {KEY: ErrorCode.FENCED_LEADER_EPOCH}
     assert broker.role() == (0, 2)
 
 
@@ -270,11 +270,11 @@ def test_partition_given_back_waits_until_its_old_log_is_gone(broker: Broker) ->
     deleted = broker.hosting.take(stop(3, delete=True))
     back = led(4)
     back.partitions.extend(led(0, topic="u").partitions)
-    answer = broker.hosting.take(back)
+    response = broker.hosting.take(back)
     assert broker.role(("u", 0)) == (0, 0)
-    assert not answer.done
+    assert not response.done
     broker.processes.orders[0].resolve()
-    assert deleted.done and answer.value.partitions == {}
+    assert deleted.done and response.value.partitions == {}
     assert broker.role() == (0, 4)
     replica = broker.hosting.replicas.replica(KEY)
     assert replica is not None and (replica.slot, replica.slot_incarnation) != (0, 1)
@@ -285,14 +285,14 @@ def test_partition_that_waits_is_overtaken(broker: Broker, later: str) -> None:
     broker.ask(led(2))
     broker.processes.orders = []
     broker.hosting.take(stop(3, delete=True))
-    answer = broker.hosting.take(led(4))
+    response = broker.hosting.take(led(4))
     if later == "stop":
         broker.hosting.take(stop(5, delete=True))
     else:
         broker.ask(known(sender=Sender(7, 6, 100)))
     for order in broker.processes.orders:
         order.resolve()
-    assert answer.value.partitions == {KEY: ErrorCode.STALE_CONTROLLER_EPOCH}
+    assert response.value.partitions == {KEY: ErrorCode.STALE_CONTROLLER_EPOCH}
     assert broker.role() is None
 
 
@@ -355,8 +355,8 @@ def test_two_topics_of_one_name_are_not_mixed(broker: Broker) -> None:
     hosted = image.snapshot(for_io_worker=True)["topics"]["t"]
     assert (theirs["slot"], other["leader_epoch"]) == (-1, 7)
     assert (hosted["id"], len(hosted["partitions"])) == (again["t"].hex(), 1)
-    answer = broker.ask(led(9, number=1))
-    assert answer.partitions == {("t", 1): ErrorCode.INCONSISTENT_TOPIC_ID}
+    response = broker.ask(led(9, number=1))
+    assert response.partitions == {("t", 1): ErrorCode.INCONSISTENT_TOPIC_ID}
     assert broker.ask(known(0)._replace(topic_ids=again)).error == ErrorCode.NONE
     (now,) = image.snapshot(for_io_worker=False)["topics"]["t"]["partitions"]
     assert now["slot"] == hosted["partitions"][0]["slot"]

@@ -90,8 +90,8 @@ def test_changes_asked_for_together_are_one_request() -> None:
     assert bench.asked == []
 
     assert bench.wake() == BATCH_MS
-    [(changes, answer)] = bench.asked
-    answer.resolve([done([1, 2]), done([1, 3])])
+    [(changes, response)] = bench.asked
+    response.resolve([done([1, 2]), done([1, 3])])
 
     assert changes == [wanted([1, 2]), wanted([1, 3], 1)]
     assert (first.value, second.value) == (done([1, 2]), done([1, 3]))
@@ -210,7 +210,7 @@ def test_same_change_asked_for_twice_is_sent_once() -> None:
     ],
 )
 @pytest.mark.parametrize(
-    ("state", "answer"),
+    ("state", "response"),
     [
         (IsrState(ME, 4, [1, 3], 9), IsrResult(ErrorCode.NONE, IsrState(ME, 4, [1, 3], 9))),
         (IsrState(ME, 5, [1, 3], 9), IsrResult(ErrorCode.FENCED_LEADER_EPOCH)),
@@ -219,7 +219,7 @@ def test_same_change_asked_for_twice_is_sent_once() -> None:
     ],
 )
 def test_leader_that_is_rejected_takes_what_the_store_has_in_its_epoch(
-    state: IsrState | None, answer: IsrResult, error: ErrorCode
+    state: IsrState | None, response: IsrResult, error: ErrorCode
 ) -> None:
     """As in Kafka, a rejected change would freeze the ISR until the next epoch: also one that was
     rejected by a controller that does not know yet that another has been elected.
@@ -234,8 +234,8 @@ def test_leader_that_is_rejected_takes_what_the_store_has_in_its_epoch(
     read.resolve([state])
 
     assert keys == [KEY]
-    assert outcome.value == answer
-    assert bench.held() == (([1, 3], 9) if answer.state else ([1, 2, 3], 7))
+    assert outcome.value == response
+    assert bench.held() == (([1, 3], 9) if response.state else ([1, 2, 3], 7))
 
 
 def test_store_that_cannot_be_read_has_the_change_asked_for_again() -> None:

@@ -97,16 +97,16 @@ def test_slow_one_waits_for_quick_ones_only_so_long() -> None:
 
 def test_response_that_was_waited_for_does_not_jump_the_queue() -> None:
     work = Work()
-    answer = Pending()
+    response = Pending()
 
     async def waiting() -> int:
-        value: int = await answer
+        value: int = await response
         work.done.append("w")
         return value
 
     outcome = work.slices.start(Turn(), waiting())
     work.run()
-    answer.resolve(7)
+    response.resolve(7)
 
     assert not outcome.done, "it goes on when it is its turn, not on the stack of whoever answers"
     assert work.run() == "w"

@@ -52,9 +52,9 @@ def test_reports_wake_their_owner_until_all_are_taken() -> None:
     poll.register(reports.fd, select.POLLIN)
     assert not poll.poll(0)
     answers = [Result(reports) for _ in range(3)]
-    for number, answer in enumerate(answers):
-        answer.set(number)
-        answer.set_exception(ValueError())  # kazoo may fail a request twice
+    for number, response in enumerate(answers):
+        response.set(number)
+        response.set_exception(ValueError())  # kazoo may fail a request twice
     assert poll.poll(0)
     assert reports.take(2) == answers[:2]
     assert poll.poll(0)

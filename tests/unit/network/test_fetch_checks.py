@@ -45,11 +45,11 @@ def read(bench, offset: int = 0, **limits) -> tuple[list[int], int]:
     found: list[int] = []
     end = bench.table.read(0)["log_end"][0]
     while offset < end:
-        answer = bench.only(bench.fetch({("t", 0): offset}, **limits))
-        if answer.error_code:
-            return found, answer.error_code
+        response = bench.only(bench.fetch({("t", 0): offset}, **limits))
+        if response.error_code:
+            return found, response.error_code
         before = offset
-        for one in iterate_batches(bytes(answer.records or b""), partial_tail=True):
+        for one in iterate_batches(bytes(response.records or b""), partial_tail=True):
             one.check()
             found.append(one.header.base_offset)
             offset = one.header.base_offset + 1
@@ -122,9 +122,9 @@ def test_what_the_owner_has_checked_is_not_checked_again(bench, log):
     spoil(log, 9)  # as nothing is that the owner has checked
     unchecked(bench, log, place=(4, log.batches[6].position))
 
-    answer = bench.only(bench.fetch({("t", 0): 9}))
+    response = bench.only(bench.fetch({("t", 0): 9}))
 
-    assert answer.error_code == 0
+    assert response.error_code == 0
     assert bench.engine.log_counts("t", 0)["checked_bytes"] == 0
     assert bench.only(bench.fetch({("t", 0): 4})).error_code == 0
     assert bench.engine.log_counts("t", 0)["checked_bytes"] == log.batches[6].position
@@ -172,9 +172,9 @@ def test_gaps_of_compaction_are_no_damage(bench):
     found, error = [], 0
     offset = 0
     while offset < log.end[0]:
-        answer = bench.only(bench.fetch({("t", 0): offset}))
-        assert answer.error_code == 0
-        for one in iterate_batches(bytes(answer.records)):
+        response = bench.only(bench.fetch({("t", 0): offset}))
+        assert response.error_code == 0
+        for one in iterate_batches(bytes(response.records)):
             found.append(one.header.base_offset)
             offset = one.header.base_offset + 1
     assert found == [one.base_offset for one in log.batches] and error == 0
@@ -189,9 +189,9 @@ def test_large_log_is_checked_a_little_at_a_time(bench):
         log.append_built(builder)
     unchecked(bench, log)
 
-    answer = bench.only(bench.fetch({("t", 0): 0}, partition_max_bytes=50 << 20))
+    response = bench.only(bench.fetch({("t", 0): 0}, partition_max_bytes=50 << 20))
 
-    assert 900_000 < len(answer.records) <= 1 << 20
+    assert 900_000 < len(response.records) <= 1 << 20
     assert read(bench, partition_max_bytes=50 << 20) == (list(range(40)), 0)
 
 

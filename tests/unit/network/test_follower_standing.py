@@ -140,7 +140,7 @@ def test_removed_topic_ends_the_wait_of_what_stands(bench):
     bench.engine.remove_topic("t")
 
     (done,) = bench.completed().values()
-    errors = [answer.error_code for answer in bench.partitions(done).values()]
+    errors = [response.error_code for response in bench.partitions(done).values()]
     assert errors == [UNKNOWN_TOPIC] * 3
     assert standing(bench) == 0
 

@@ -56,16 +56,16 @@ def test_network_turns_complete_a_parked_fetch_on_its_way():
     client = harness.connect()
     client.send(fetch_waiting(30))
 
-    answer = b""
+    response = b""
     for _ in range(10):  # where the machine stands still, its time is up before the fetch's is
         began = time.monotonic()
         held_back = harness.loop.turns(150)
         assert not held_back
         took = time.monotonic() - began
         assert took >= 0.14, "nothing needed the process before its time was up"
-        if answer := received(client):
+        if response := received(client):
             break
-    assert answer
+    assert response
 
 
 def test_network_turns_end_when_a_request_is_dispatched():
@@ -129,9 +129,9 @@ def test_io_turns_serve_a_lane_and_wait_for_the_rest_of_their_time(io_side):
 
     assert others == []
     assert time.monotonic() - began >= 0.04
-    answer = network.recv(1 << 16)
-    assert ENVELOPE.unpack_from(answer)[0] == MSG_PRODUCE_RESULT
-    assert RESULT.unpack_from(answer, ENVELOPE.size)[0] == 9
+    response = network.recv(1 << 16)
+    assert ENVELOPE.unpack_from(response)[0] == MSG_PRODUCE_RESULT
+    assert RESULT.unpack_from(response, ENVELOPE.size)[0] == 9
 
 
 @pytest.mark.parametrize(

@@ -111,11 +111,11 @@ def test_each_gets_the_response_for_its_own_partitions():
 def test_error_of_the_whole_request_is_for_all():
     queue = ControlQueue()
     pending = [queue.put(know(0)), queue.put(know(1))]
-    answer = ControlResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
+    response = ControlResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
 
-    queue.take().resolve(answer)
+    queue.take().resolve(response)
 
-    assert [one.value for one in pending] == [answer, answer]
+    assert [one.value for one in pending] == [response, response]
 
 
 def test_what_was_taken_is_not_merged_any_more():

@@ -28,14 +28,14 @@ def history(path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
     return found
 
 
-def cut(path: Path, entries: list[tuple[int, int]], end: int, answer: tuple[int, int]) -> Cut:
+def cut(path: Path, entries: list[tuple[int, int]], end: int, response: tuple[int, int]) -> Cut:
     """The cut of a follower with these epochs and this log end, which asks about its latest epoch;
     its high watermark is 1.
     """
     epochs = history(path, *entries)
     latest = epochs.latest
     assert latest is not None
-    return cut_for(EpochEnd(*answer), latest, epochs, end, 1)
+    return cut_for(EpochEnd(*response), latest, epochs, end, 1)
 
 
 def test_log_with_epochs_asks_about_the_latest(tmp_path):
@@ -48,7 +48,7 @@ def test_log_without_epochs_keeps_what_is_committed(tmp_path, watermark, offset)
 
 
 @pytest.mark.parametrize(
-    ("end", "answer", "expected"),
+    ("end", "response", "expected"),
     [
         (10, (2, 10), 10),  # same log
         (10, (2, 30), 10),  # the leader has more of it
@@ -56,8 +56,8 @@ def test_log_without_epochs_keeps_what_is_committed(tmp_path, watermark, offset)
         (10, (2, 5), 5),  # all of it
     ],
 )
-def test_epoch_that_both_have_ends_where_it_ends_first(tmp_path, end, answer, expected):
-    assert cut(tmp_path, [(0, 0), (2, 5)], end, answer) == Cut(expected, True)
+def test_epoch_that_both_have_ends_where_it_ends_first(tmp_path, end, response, expected):
+    assert cut(tmp_path, [(0, 0), (2, 5)], end, response) == Cut(expected, True)
 
 
 def test_epochs_that_the_leader_lacks_go_at_once(tmp_path):

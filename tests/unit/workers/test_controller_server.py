@@ -74,9 +74,9 @@ def test_controller_says_what_remains_of_a_broker_that_shuts_down(version: int, 
 
 
 def test_each_partition_is_in_the_response() -> None:
-    answer = served(Duties(), ALTER, 0)
+    response = served(Duties(), ALTER, 0)
 
-    assert answer.partitions == {
+    assert response.partitions == {
         ("t", 1): IsrResult(ErrorCode.NONE, IsrState(2, 3, [2], 6)),
         ("t", 0): IsrResult(ErrorCode.FENCED_LEADER_EPOCH),
     }

@@ -56,13 +56,13 @@ class Stop:
 
     async def _ask(self, request: ControllerRequest) -> ShutdownResponse:
         self.asked.append(request)
-        answer = self._answers.pop(0)
-        if answer is SILENCE:
+        response = self._answers.pop(0)
+        if response is SILENCE:
             await Pending[None]()
-        if isinstance(answer, Exception):
-            raise answer
-        assert isinstance(answer, ShutdownResponse)
-        return answer
+        if isinstance(response, Exception):
+            raise response
+        assert isinstance(response, ShutdownResponse)
+        return response
 
     def _sleep(self, delay_ms: int) -> Pending[None]:
         pending: Pending[None] = Pending()
@@ -78,7 +78,7 @@ def test_broker_stops_at_once_when_nothing_remains() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("response", "reason"),
     [
         (REMAINS, "no other broker can lead 2 partitions, t-3 among them"),
         (LinkFailed("no broker is the controller"), "no broker is the controller"),
@@ -86,10 +86,10 @@ def test_broker_stops_at_once_when_nothing_remains() -> None:
     ],
 )
 def test_controller_is_asked_again_after_a_while(
-    answer: Any, reason: str, caplog: pytest.LogCaptureFixture
+    response: Any, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        stop = Stop(answer, ShutdownResponse())
+        stop = Stop(response, ShutdownResponse())
 
     assert stop.succeeded and stop.now == 5000
     # The broker may have registered again by then.

@@ -82,8 +82,8 @@ class Bench:
         self, _to: object, operation: Operation[Any, Any], request: CleanableSegments
     ) -> Pending[list[CleanableLog]]:
         assert operation is CLEANABLE_SEGMENTS
-        answer: Pending[list[CleanableLog]] = Pending()
-        answer.resolve(
+        response: Pending[list[CleanableLog]] = Pending()
+        response.resolve(
             [
                 CleanableLog(
                     slot,
@@ -99,7 +99,7 @@ class Bench:
                 for slot in request.slots
             ]
         )
-        return answer
+        return response
 
     def sleep(self, delay_ms: int) -> Pending:
         self.slept_ms += delay_ms
@@ -159,17 +159,17 @@ def test_dirtiest_log_comes_first(tmp_path):
 def order_that_holds(bench: Bench, look_ms: int = 1000) -> None:
     """Let a look at all logs take a while, and take one log of the resulting order."""
     bench.clock.advance(1)
-    answer = bench.call
+    response = bench.call
 
     def call(*args: Any, **kwargs: Any) -> Pending:
         bench.clock.advance(look_ms)
-        return answer(*args, **kwargs)
+        return response(*args, **kwargs)
 
     bench.call = call  # type: ignore[method-assign]
     chosen = bench.choose()
     assert chosen is not None
     bench.compact(chosen)
-    bench.call = answer  # type: ignore[method-assign]
+    bench.call = response  # type: ignore[method-assign]
 
 
 def test_log_that_changed_since_the_look_takes_its_new_place(tmp_path):

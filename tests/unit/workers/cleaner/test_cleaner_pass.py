@@ -48,7 +48,7 @@ def described(*, cuts=0, size=90, more=()):
     return [CleanableLog(SLOT, "/d", "/d/t-0", cuts, 100, segments)]
 
 
-def failed_pass(error, answer):
+def failed_pass(error, response):
     """A pass over the log as ``described`` that fails with ``error``; ``answer``: the owner's reply
     after that.
     """
@@ -57,7 +57,7 @@ def failed_pass(error, answer):
 
     async def call(to, operation, request):
         assert (to, operation, request.slots) == ("owner", CLEANABLE_SEGMENTS, [SLOT])
-        return answer()
+        return response()
 
     worker = SimpleNamespace(io_worker=lambda _slot: "owner", rpc=SimpleNamespace(call=call))
     view = LogView(described()[0], 1, entry)
@@ -75,7 +75,7 @@ def restarting():
 
 
 @pytest.mark.parametrize(
-    ("answer", "outcome"),
+    ("response", "outcome"),
     [
         (lambda: described(more=[SealedSegment(5, 9, 50, -1)]), PassFailed),
         (lambda: described(size=80), PassPostponed),
@@ -86,11 +86,11 @@ def restarting():
     ids=["rolled", "swapped", "truncated", "closed or being swapped", "restarting"],
 )
 @pytest.mark.parametrize("error", [UncleanableError("damaged"), CorruptTxnIndexError("index")])
-def test_damage_counts_only_in_files_that_are_still_those_of_the_log(error, answer, outcome):
+def test_damage_counts_only_in_files_that_are_still_those_of_the_log(error, response, outcome):
     """A swap of the previous cleaner, or a truncation, shortens a file that is being read; the log
     was then ignored until the next restart.
     """
-    ended = failed_pass(error, answer)
+    ended = failed_pass(error, response)
 
     assert type(ended.error) is outcome
     assert str(error) in str(ended.error)

@@ -338,14 +338,14 @@ def test_response_in_a_cluster_does_not_wait_for_all_logs(worker: Worker) -> Non
     worker.config = BrokerConfig({"zookeeper.connect": "host:2181"})
     worker.document = topic_document(b"t" * 16, list(range(16)))
     opening = worker.publish()
-    answer = run(worker.hosted.errors_so_far(opening))
-    assert not answer.done
+    response = run(worker.hosted.errors_so_far(opening))
+    assert not response.done
 
     ((delay_ms, timer),) = sleeps.timers
     assert delay_ms == OPENING_MS
     timer.resolve()
 
-    assert answer.value == {} and not opening.done
+    assert response.value == {} and not opening.done
     sleeps.turns.pop().resolve()
     assert opening.done and len(worker.store.manager.logs()) == 16
 
@@ -353,20 +353,20 @@ def test_response_in_a_cluster_does_not_wait_for_all_logs(worker: Worker) -> Non
 def test_response_of_a_single_broker_waits_for_all_logs(worker: Worker) -> None:
     sleeps = Sleeps(worker)
     worker.document = topic_document(b"t" * 16, list(range(16)))
-    answer = run(worker.hosted.errors_so_far(worker.publish()))
-    assert not answer.done and not sleeps.timers
+    response = run(worker.hosted.errors_so_far(worker.publish()))
+    assert not response.done and not sleeps.timers
 
     sleeps.turns.pop().resolve()
 
-    assert answer.value == {} and len(worker.store.manager.logs()) == 16
+    assert response.value == {} and len(worker.store.manager.logs()) == 16
 
 
 def test_errors_of_logs_opened_in_time_are_returned(worker: Worker) -> None:
     Sleeps(worker)
     worker.config = BrokerConfig({"zookeeper.connect": "host:2181"})
     opening: Pending = Pending()
-    answer = run(worker.hosted.errors_so_far(opening))
+    response = run(worker.hosted.errors_so_far(opening))
 
     opening.resolve({"t-0": 56})
 
-    assert answer.value == {"t-0": 56}
+    assert response.value == {"t-0": 56}

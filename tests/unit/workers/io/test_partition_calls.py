@@ -80,11 +80,11 @@ def codes(outcome: Pending[Results[Any]]) -> list[int]:
 def test_partitions_get_results_in_request_order(process: Process) -> None:
     found = process.call(calls.LIST_OFFSETS, (2, -1, 1), (0, -1, 1), (1, NOW_MS, 1)).value.results
 
-    assert [answer.offset for answer in found] == [4, 2, 0]
+    assert [response.offset for response in found] == [4, 2, 0]
     before = process.call(calls.OFFSETS_BEFORE, (1, -1, 3), (0, -2, 2)).value.results
-    assert [answer.offsets for answer in before] == [[3, 2, 1, 0], []]
+    assert [response.offsets for response in before] == [[3, 2, 1, 0], []]
     epochs = process.call(calls.OFFSET_FOR_LEADER_EPOCH, (0, 0), (1, 5)).value.results
-    assert [answer.end_offset for answer in epochs] == [2, -1]
+    assert [response.end_offset for response in epochs] == [2, -1]
 
 
 def test_error_of_a_partition_stays_with_it(
@@ -124,7 +124,7 @@ def test_long_call_lets_others_be_served(process: Process, monkeypatch: pytest.M
         assert [process.led_log(slot).log_start_offset for slot in range(3)].count(1) == done
         assert outcome.done == (done == 3)
         process.rpc.tick(process.clock.monotonic_ms())
-    assert [answer.low_watermark for answer in outcome.value.results] == [1] * 3
+    assert [response.low_watermark for response in outcome.value.results] == [1] * 3
 
 
 def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
