@@ -12,7 +12,7 @@ from fault.wire_client import WireClient
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
-from test_rolling_restart import PARTITIONS, TOPIC, all_in_sync, loaded
+from test_rolling_restart import PARTITIONS, TOPIC, loaded
 
 from kbroker.hosting.journal import FILE_NAME
 from kbroker.testing import Broker, Cluster, wait_until
@@ -65,7 +65,7 @@ def test_partitions_keep_their_leaders_and_metadata_goes_on_arriving() -> None:
         assert [broker_epoch(store, number) for number in others] == epochs
         # An io worker that starts now gets the image from a process that was not told it itself.
         cluster.brokers[others[0]].kill("io", 0)
-        wait_until(lambda: all_in_sync(cluster), 60, "all are in sync")
+        cluster.wait_in_sync(TOPIC)
         assert [state["leader_epoch"] for state in states(store)] == [0] * PARTITIONS
 
 
@@ -84,6 +84,6 @@ def test_process_that_lacks_the_journal_is_told_everything() -> None:
         journal.unlink()
         kill_process(broker)
         wait_until(lambda: broker_epoch(store, number) > before, 30, "it registers anew")
-        wait_until(lambda: all_in_sync(cluster), 60, "all are in sync")
+        cluster.wait_in_sync(TOPIC)
         count = len(load.acknowledged)
         wait_until(lambda: len(load.acknowledged) > count + 20, 60, "it goes on")
