@@ -48,6 +48,10 @@ class PartitionWrites:
         """Enter what others have written; no broker is told of it yet."""
         self._controller.note(changes)
 
+    async def reread(self, keys: Sequence[PartitionKey]) -> None:
+        """Take the states of these partitions from the store."""
+        self.note(await persistence.reread_states(self.store, self.state, keys))
+
     def batch(self) -> Batch:
         """A batch for the requests of one event, to be sent at its end."""
         return Batch(self.state)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 
 from kbroker.cluster.control_requests import LiveBroker, PartitionKey
 from kbroker.cluster.topic_ids import TopicIds
@@ -23,6 +25,7 @@ from kbroker.controller.state import (
 from kbroker.controller.topic_nodes import DAMAGED, StoredTopic, stored_topics
 from kbroker.errors import InvariantError
 from kbroker.ipc.calls import IsrState
+from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import BadVersion, Node, NodeExists, NoNode
@@ -30,6 +33,8 @@ from kbroker.metastore.store import BadVersion, Node, NodeExists, NoNode
 logger = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK_SIZE = 1000
+# BOUND: reads of partition states that are under way.
+READS_AT_ONCE = 100
 # A shared store has other writers: their changes in between are read again.
 ATTEMPTS = 3
 
@@ -154,12 +159,19 @@ async def reread_states(
 ) -> list[Change]:
     """Changes of these partitions' leaders and ISRs compared with ``state``."""
     changed: dict[str, dict[int, PartitionState]] = {}
-    for key in keys:
+    wanted = iter([key for key in keys if state.partition(key) is not None])
+    reads: deque[tuple[PartitionKey, Pending[Node]]] = deque()
+    while True:
+        for key in islice(wanted, READS_AT_ONCE - len(reads)):
+            reads.append((key, run(store.get(paths.partition_state(*key)))))
+        if not reads:
+            break
+        key, read = reads.popleft()
         known = state.partition(key)
         if known is None:
             continue
         try:
-            node = await store.get(paths.partition_state(*key))
+            node = await read
             leader, leader_epoch, isr = paths.decode_partition_state(node.data)
         except NoNode:
             continue

@@ -47,10 +47,17 @@ class Shutdowns:
         def decide(key: PartitionKey, old: PartitionState) -> PartitionState | None:
             return elections.hand_over(state, key, old, state.shutting_down)
 
+        concerned = self._writes.needing(keys, decide)
+        unchanged = set(keys).difference(concerned)
+        if unchanged:
+            # Leaders below IBP 2.7-IV2 write the ISR themselves, and notify later: one that is
+            # larger than the known one may have another leader, or this broker in it.
+            await self._writes.reread([key for key in keys if key in unchanged])
+            concerned = self._writes.needing(keys, decide)
         batch = self._writes.batch()
         batch.refresh(keys)
         try:
-            await self._writes.change(self._writes.needing(keys, decide), decide, batch)
+            await self._writes.change(concerned, decide, batch)
             for key in followed:
                 partition = state.partition(key)
                 if partition is not None:

@@ -13,6 +13,8 @@ from kbroker.controller.state import PartitionState
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import IsrResult, WantedIsr
 from kbroker.ipc.pending import Pending
+from kbroker.metastore import paths
+from kbroker.metastore.store import Operation
 
 pytestmark = pytest.mark.unit
 
@@ -140,6 +142,32 @@ def test_broker_that_shuts_down_leads_and_follows_nothing(cluster: Controlled) -
     cluster.leave(0)
     cluster.settle()
     assert cluster.stored("t", 0) == (1, 4, [1])  # nothing is left to do
+
+
+def test_replica_that_a_leader_has_added_by_itself_takes_over(cluster: Controlled) -> None:
+    """Below IBP 2.7-IV2 the leader writes the ISR, and the controller is notified seconds later."""
+    assert code(cluster, 0, 3, [0], 0) is ErrorCode.NONE
+    write_isr(cluster, 0, PartitionState(0, 3, [0, 2], [0, 1, 2]))
+
+    assert shut_down(cluster, 0) == []
+
+    assert cluster.stored("t", 0) == (2, 4, [2])
+
+
+def test_follower_that_its_leader_has_added_by_itself_leaves_the_isr(cluster: Controlled) -> None:
+    """Otherwise acks=all would wait for it when it has stopped."""
+    write_isr(cluster, 0, PartitionState(0, 3, [0, 1, 2], [0, 1, 2]))
+
+    assert shut_down(cluster, 2) == []
+
+    assert cluster.stored("t", 0) == (0, 4, [0, 1])
+
+
+def write_isr(cluster: Controlled, number: int, written: PartitionState) -> None:
+    document = paths.encode_partition_state(
+        written.leader, written.leader_epoch, written.isr, cluster.state.controller_epoch
+    )
+    cluster.apply(Operation("set", paths.partition_state("t", number), document))
 
 
 def test_partition_without_another_leader_remains(cluster: Controlled) -> None:
