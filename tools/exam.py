@@ -67,6 +67,7 @@ EXAMS = {
         "three brokers: processes, trees, links and ZooKeeper die, stand still and are cut off",
         [FAULT + "test_cluster_kills.py", FAULT + "test_cluster_transactions.py",
          "tests/integration/test_cluster_throttles.py",
+         FAULT + "test_cluster_second_protocol.py",
          "tests/integration/test_rolling_restart.py"],
         (1, 10, 100),
     ),

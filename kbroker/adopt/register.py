@@ -22,7 +22,6 @@ from kbroker.storage.owner import give_to_owner
 from kbroker.wording import counted
 
 ADOPTED = "/kbroker-adopted"
-FEATURES = "/feature"
 # Topics in one transaction; progress is reported between two of them.
 _TOPICS_AT_ONCE = 200
 
@@ -125,7 +124,8 @@ def _fill(store: NodeFile, plan: Plan, progress: Progress) -> None:
         transaction.create(paths.broker_config(entity), paths.encode_config(config))
     for group, config in plan.group_configs.items():
         transaction.create(paths.group_config(group), paths.encode_config(config))
-    transaction.create(FEATURES, _encode_features(plan.features))
+    # With KRaft's levels: the finalized features of the cluster.
+    transaction.create(paths.KAFKAS_FEATURES, paths.encode_kafkas_features(plan.features))
     origin = {"version": 1, "metadata_end_offset": plan.metadata_end_offset}
     transaction.create(paths.GONE_TOPICS)
     for name, topic_ids in plan.left_alone.items():
@@ -154,20 +154,11 @@ def _add_topic(transaction: Transaction[list[str]], topic: TopicPlan, broker_id:
         transaction.create(paths.partition_state(topic.name, number), state)
 
 
-def _encode_features(features: dict[str, int]) -> bytes:
-    """In the format of Kafka 2.7, with KRaft's levels: the finalized features of the cluster."""
-    levels = {
-        name: {"min_version_level": 1, "max_version_level": level}
-        for name, level in features.items()
-    }
-    return json.dumps({"version": 1, "status": 1, "features": levels}).encode()
-
-
 def read_features(store: NodeFile) -> dict[str, int]:
     """The finalized features of the cluster that was adopted."""
-    if store.exists(FEATURES) is None:
+    if store.exists(paths.KAFKAS_FEATURES) is None:
         return {}
-    document = json.loads(store.get(FEATURES).data or b"{}")
+    document = json.loads(store.get(paths.KAFKAS_FEATURES).data or b"{}")
     return {
         name: int(levels["max_version_level"])
         for name, levels in document.get("features", {}).items()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
+from kbroker.cluster.features import ALL, Finalized
 from kbroker.ipc.calls import ImageDocument
 from kbroker.ipc.documents import DocumentError
 from kbroker.types import BrokerId, SlotId
@@ -67,6 +68,7 @@ class ClusterImage:
         self.topics_by_id: dict[bytes, TopicImage] = {}
         self.broker_config: dict[str, dict[str, str]] = {}  # "default" or a broker id
         self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
+        self.features = ALL
         # Values that readers have computed from the image, cached until it changes. BOUND: each
         # reader limits its own entries.
         self.derived: dict[Any, Any] = {}
@@ -102,6 +104,8 @@ class ClusterImage:
             else:
                 endpoints = tuple(Endpoint(*endpoint) for endpoint in broker["endpoints"])
                 self.brokers[broker_id] = BrokerImage(broker_id, endpoints, broker["rack"])
+        if "features" in delta:
+            self.features = Finalized(delta["features"]["levels"], delta["features"]["epoch"])
         self.broker_config.update(delta.get("broker_config", {}))
         for group, config in delta.get("group_config", {}).items():
             if config is None:

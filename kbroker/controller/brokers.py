@@ -7,7 +7,7 @@ have lost the end of its logs, so it is removed from the ISR first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from kbroker.cluster.control_requests import LeaderAndIsr, PartitionKey
@@ -52,6 +52,8 @@ class BrokerChanges:
         self._writes = writes
         self._watch = watch
         self._state = writes.state
+        # Called after brokers have come or gone.
+        self.changed: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
         """Start to watch registrations. Read them after this, so that no change is missed."""
@@ -69,6 +71,8 @@ class BrokerChanges:
                 self._state.brokers[broker_id] = found[broker_id]
             self._writes.set_live()
             await self._welcome(come)
+        if gone or come:
+            self.changed()
 
     async def _follow(self, found: Collection[int]) -> None:
         """Watch the data of each registration, which contains its listeners."""

@@ -14,6 +14,7 @@ from kbroker.cluster.control_requests import NO_LEADER, PartitionKey
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.brokers import BrokerChanges
 from kbroker.controller.configs import ConfigsChanged
+from kbroker.controller.features import Features
 from kbroker.controller.isr_requests import IsrRequests
 from kbroker.controller.leader_balance import LeaderBalance
 from kbroker.controller.leader_elections import LeaderElections
@@ -59,7 +60,9 @@ class Duties:
             sleep,
             lambda: self.reassigning.is_any,
         )
+        self.features = Features(self.writes, controller.events, setting)
         controller.heard = self.brokers.heard
+        self.brokers.changed = self.features.look
 
     def start(self) -> None:
         """Send every broker the complete state, then do whatever is due.
@@ -77,6 +80,7 @@ class Duties:
         await self.settle_all()
         await self.reassigning.start()
         await self.balance.start()
+        self.features.look()
 
     async def settle_all(self) -> None:
         """Elect leaders for all partitions without one, including new partitions."""

@@ -13,6 +13,7 @@ import logging
 from typing import Any, NamedTuple
 
 from kbroker.cluster.control_requests import LiveBroker
+from kbroker.cluster.features import SUPPORTED
 from kbroker.config.protocol_version import ProtocolVersion
 from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.metastore import paths
@@ -76,7 +77,12 @@ async def register(
     """
     path = paths.broker(me.broker_id)
     document = paths.encode_broker(
-        me.endpoints, me.rack, now_ms, me.protocol, is_suspect=me.is_suspect
+        me.endpoints,
+        me.rack,
+        now_ms,
+        me.protocol,
+        is_suspect=me.is_suspect,
+        features=SUPPORTED,
     )
     while True:
         try:

@@ -76,10 +76,20 @@ async def registrations(store: SettledStore) -> dict[int, Broker]:
                 node.stat.created_id,
                 LiveBroker(*paths.decode_broker(node.data)),
                 paths.is_suspect_broker(node.data),
+                _features_of(node),
             )
         except DAMAGED as error:
             logger.error("ignoring the registration %s: %r", node.path, error)
     return brokers
+
+
+def _features_of(node: Node) -> dict[str, int] | None:
+    """As ``decode_broker_features``; none that can be relied on if they cannot be parsed."""
+    try:
+        return paths.decode_broker_features(node.data)
+    except DAMAGED as error:
+        logger.error("ignoring the features in the registration %s: %r", node.path, error)
+        return {}
 
 
 # -- after somebody else has written --

@@ -140,12 +140,14 @@ Change = (
 
 class Broker(NamedTuple):
     """A registered broker. ``epoch``: its broker epoch. is_suspect: it has registered after a power
-    failure in which some of its logs may have lost records.
+    failure in which some of its logs may have lost records. features: the highest levels that it
+    supports; None for a Kafka.
     """
 
     epoch: int
     live: LiveBroker
     is_suspect: bool = False
+    features: Mapping[str, int] | None = None
 
 
 class ClusterState:

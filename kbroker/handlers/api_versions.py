@@ -3,7 +3,7 @@
 A newer version is answered by the dispatcher, in version 0 (KIP-511). Announced are those features
 of Kafka that there are here: the consumer group protocol (KIP-848), the second transaction protocol
 (KIP-890), and the level of metadata that stands for the release whose behaviour this is. In a
-cluster, where a Kafka 2.7 may have to take over any group and transaction, none of them is.
+cluster the first two are in effect as far as they are finalized, and the metadata are Kafka 2.7's.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from kbroker.cluster.features import SUPPORTED, Finalized
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import announced, api
@@ -21,19 +22,17 @@ from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 
 
 class Feature(NamedTuple):
-    """level: in effect, and the highest. lowest: what Kafka may have had before."""
+    """level: the highest. lowest: what Kafka may have had before."""
 
     level: int
     lowest: int = 0
 
 
-# Feature levels other than the finalized one cannot be set (UpdateFeatures).
+METADATA_VERSION = "metadata.version"
 FEATURES = {
-    "group.version": Feature(1),
-    "metadata.version": Feature(30, 30),  # 4.3-IV0
-    "transaction.version": Feature(2),
+    **{name: Feature(level) for name, level in SUPPORTED.items()},
+    METADATA_VERSION: Feature(30, 30),  # 4.3-IV0
 }
-FEATURES_EPOCH = 1
 
 # COMPAT: versions that Kafka 4.3 has not released. They are announced if
 # unstable.api.versions.enable is set, and served anyway.
@@ -60,7 +59,13 @@ async def handle_api_versions(
         ]
     )
     if ctx.api_version >= 3:
-        add_features(response, ctx.api_version, {} if ctx.config.uses_zookeeper else FEATURES)
+        features, finalized = dict(FEATURES), ctx.image.features
+        if ctx.config.uses_zookeeper:
+            del features[METADATA_VERSION]
+        else:
+            metadata = {METADATA_VERSION: FEATURES[METADATA_VERSION].level}
+            finalized = finalized._replace(levels={**finalized.levels, **metadata})
+        add_features(response, ctx.api_version, features, finalized)
     return response
 
 
@@ -73,18 +78,23 @@ def announced_to_clients(ctx: RequestContext) -> Iterator[tuple[int, int, int]]:
 
 
 def add_features(
-    response: ApiVersionsResponse, version: int, features: Mapping[str, Feature]
+    response: ApiVersionsResponse,
+    version: int,
+    features: Mapping[str, Feature],
+    in_effect: Finalized,
 ) -> None:
-    """Announce features."""
+    """Announce features that are supported, and those in effect."""
     # COMPAT: clients that send version 3 reject a minimum level of 0 (KIP-1022).
     lowest = 1 if version == 3 else 0
     supported = ApiVersionsResponse.SupportedFeatureKey
     finalized = ApiVersionsResponse.FinalizedFeatureKey
-    response.finalized_features_epoch = FEATURES_EPOCH
+    response.finalized_features_epoch = in_effect.epoch
     for name, (level, low) in features.items():
         response.supported_features.append(
             supported(name=name, min_version=max(low, lowest), max_version=level)
         )
-        response.finalized_features.append(
-            finalized(name=name, max_version_level=level, min_version_level=level)
-        )
+        present = in_effect.level(name)
+        if present:
+            response.finalized_features.append(
+                finalized(name=name, max_version_level=present, min_version_level=present)
+            )

@@ -1,4 +1,8 @@
-"""UpdateFeatures (57): versions 0 to 2. Every feature has one level here, and stays at it."""
+"""UpdateFeatures (57): versions 0 to 2.
+
+A broker on its own has every feature at one level, where it stays. In a cluster the controller
+finalizes those that all brokers support.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,30 @@ from kbroker.handlers.api_versions import FEATURES
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.requirements import on_cluster
+from kbroker.ipc.calls import UPDATE_FEATURES, UpdateFeatures, WantedFeature
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kbroker.security.operations import AclOperation
 
 # From this version on there is one error for the whole request.
 ALL_OR_NOTHING = 2
+# Version 0 allows a downgrade or not, as Kafka reads it: a safe one.
+UPGRADE, SAFE_DOWNGRADE = 1, 2
+# BOUND: of the updates that are passed on.
+UPDATES_MAX = 100
 
 
 @api(ApiKey.UPDATE_FEATURES, versions=(0, 2), authorize=on_cluster(AclOperation.ALTER))
 async def handle_update_features(
     ctx: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
-    """Accept requests that change nothing."""
-    errors = {update.feature: rejection(update) for update in request.feature_updates}
+    """The result of each update; from version 2 on, of all together."""
+    updates = {update.feature: update for update in request.feature_updates}
+    if ctx.config.uses_zookeeper:
+        results = await update_cluster(ctx, request, list(updates.values()))
+        errors = dict(zip(updates, results, strict=True))
+    else:
+        errors = {name: rejection(update) for name, update in updates.items()}
     rejected = next((error for error in errors.values() if error is not None), None)
     if rejected is not None and ctx.api_version >= ALL_OR_NOTHING:
         raise WireError(rejected.code, f"No feature was updated: {rejected.message}")
@@ -36,6 +50,34 @@ async def handle_update_features(
             for feature, error in errors.items()
         ]
     return response
+
+
+async def update_cluster(
+    ctx: RequestContext, request: UpdateFeaturesRequest, updates: list[Any]
+) -> list[WireError | None]:
+    """Have the controller finalize them; the error of each."""
+    if len(updates) > UPDATES_MAX:
+        raise WireError(ErrorCode.INVALID_REQUEST, f"more than {UPDATES_MAX} features")
+    wanted = UpdateFeatures(
+        [
+            WantedFeature(update.feature, update.max_version_level, kind_of(ctx, update))
+            for update in updates
+        ],
+        validate_only=request.validate_only,
+        all_or_nothing=ctx.api_version >= ALL_OR_NOTHING,
+    )
+    results = await ctx.controller(UPDATE_FEATURES, wanted)
+    return [
+        WireError(ErrorCode(result.error), result.message or "") if result.error else None
+        for result in results
+    ]
+
+
+def kind_of(ctx: RequestContext, update: Any) -> int:
+    """How the level may change."""
+    if ctx.api_version > 0:
+        return int(update.upgrade_type)
+    return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
 
 
 def rejection(update: Any) -> WireError | None:

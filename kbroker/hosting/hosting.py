@@ -22,6 +22,7 @@ from kbroker.cluster.control_requests import (
     StopReplica,
     UpdateMetadata,
 )
+from kbroker.cluster.features import ALL, Finalized
 from kbroker.errors import ErrorCode
 from kbroker.hosting.deletions import Deletions
 from kbroker.hosting.image import Changes, HostImage, set_or_forget, topics_of
@@ -54,10 +55,13 @@ class Hosting:
     request had; requests with an earlier one are rejected.
     """
 
-    def __init__(self, broker_id: BrokerId, cluster_id: str, slots: Slots) -> None:
+    def __init__(
+        self, broker_id: BrokerId, cluster_id: str, slots: Slots, features: Finalized = ALL
+    ) -> None:
+        """features: those in effect until ``set_features``."""
         self.broker_epoch = NO_BROKER_EPOCH
         self.controller_epoch = 0
-        self.image = HostImage(broker_id, cluster_id, HostedReplicas(broker_id, slots))
+        self.image = HostImage(broker_id, cluster_id, HostedReplicas(broker_id, slots), features)
         self._slots = slots
         self._deletions = Deletions()
         self._processes: Processes
@@ -121,6 +125,12 @@ class Hosting:
     @property
     def metadata(self) -> Metadata:
         return self.image.metadata
+
+    def set_features(self, features: Finalized) -> Pending[dict[str, int]]:
+        """Set the finalized features; resolves when every process has them."""
+        self.image.features = features
+        self.image.changed()
+        return self._processes.publish(Changes(features=True))
 
     # -- control requests --------------------------------------------------------------------
 

@@ -16,11 +16,12 @@ from kbroker.cluster.control_requests import (
     LedPartition,
     PartitionKey,
 )
+from kbroker.cluster.features import ALL, Finalized
 from kbroker.cluster.image import NO_SLOT
 from kbroker.hosting.metadata import Metadata
 from kbroker.hosting.replicas import HostedReplicas, Replica
 from kbroker.internal_topics import INTERNAL_TOPICS
-from kbroker.ipc.calls import ImageDocument
+from kbroker.ipc.calls import FeaturesDocument, ImageDocument
 from kbroker.types import BrokerId
 
 Document = dict[str, Any]
@@ -40,6 +41,7 @@ class Changes(NamedTuple):
     settings: bool = False
     brokers: Iterable[int] | None = None
     groups: Iterable[str] = ()
+    features: bool = False
 
     def and_then(self, later: Changes) -> Changes:
         """Combine these with later changes."""
@@ -52,13 +54,20 @@ class Changes(NamedTuple):
             self.settings or later.settings,
             brokers,
             _union(self.groups, later.groups),
+            self.features or later.features,
         )
 
 
 class HostImage:
     """``version`` grows with every change, also across controllers."""
 
-    def __init__(self, broker_id: BrokerId, cluster_id: str, replicas: HostedReplicas) -> None:
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        cluster_id: str,
+        replicas: HostedReplicas,
+        features: Finalized = ALL,
+    ) -> None:
         self.broker_id = broker_id
         self.cluster_id = cluster_id
         self.version = 1
@@ -67,6 +76,7 @@ class HostImage:
         self.topic_config: dict[str, dict[str, str]] = {}
         self.broker_config: dict[str, dict[str, str]] = {"default": {}}
         self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
+        self.features = features
 
     def changed(self, controller_epoch: int = 0) -> None:
         """Record a change by the controller with this epoch."""
@@ -88,6 +98,7 @@ class HostImage:
             "topics": {name: self._topic(name, for_io_worker) for name in names},
             "broker_config": self.broker_config,
             "group_config": self.group_config,
+            "features": self._features(),
         }
 
     def delta(self, changes: Changes, for_io_worker: bool) -> ImageDocument | None:
@@ -104,10 +115,15 @@ class HostImage:
         of_groups = {group: self.group_config.get(group) for group in changes.groups}
         if of_groups:
             delta["group_config"] = of_groups
+        if changes.features:
+            delta["features"] = self._features()
         if changes.brokers is not None:
             delta["controller_id"] = self.metadata.controller_id
             delta["brokers"] = self._brokers(changes.brokers)
         return delta if len(delta) > 1 else None
+
+    def _features(self) -> FeaturesDocument:
+        return {"levels": dict(self.features.levels), "epoch": self.features.epoch}
 
     def _brokers(self, numbers: Iterable[int]) -> dict[str, Document | None]:
         """The changed brokers; one that is no longer live is null."""

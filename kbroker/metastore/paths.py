@@ -39,6 +39,10 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
 # Not Kafka's: topics that were deleted while some of their directories were offline.
 GONE_TOPICS = "/kbroker-gone"
+# Features of kbroker that are finalized. Kafka keeps its own in /feature.
+KBROKER = "/kbroker"
+FEATURES = "/kbroker/features"
+KAFKAS_FEATURES = "/feature"
 DEFAULT_ENTITY = "<default>"
 
 # Created once per cluster, parents first; the same set as in Kafka, so that a Kafka can use it.
@@ -144,10 +148,12 @@ def encode_broker(
     protocol: ProtocolVersion = ProtocolVersion.V2_7_IV2,
     *,
     is_suspect: bool = False,
+    features: Mapping[str, int] = {},
 ) -> bytes:
     """Version 5, or 4 for a protocol before 2.7, with an extra field for kbrokers.
 
-    is_suspect: some of its logs may have lost their newest records in a power failure.
+    is_suspect: some of its logs may have lost their newest records in a power failure. features:
+    those that a Kafka 2.7 does not know, with the highest level that is supported.
     ``endpoints`` as in the cluster image: listener, host, port, security protocol.
     """
     plain = next((e for e in endpoints if e[3] == "PLAINTEXT"), None)
@@ -159,7 +165,11 @@ def encode_broker(
         "timestamp": str(timestamp_ms),
         "endpoints": [f"{name}://{_url_host(host)}:{port}" for name, host, port, _ in endpoints],
         "listener_security_protocol_map": {name: protocol for name, _, _, protocol in endpoints},
-        "kbroker": {"version": __version__, "features": {}, "suspect": is_suspect},
+        "kbroker": {
+            "version": __version__,
+            "features": dict(features),
+            "suspect": is_suspect,
+        },
     }
     if protocol >= ProtocolVersion.V2_7_IV0:
         document["features"] = {}
@@ -191,6 +201,34 @@ def is_suspect_broker(data: bytes) -> bool:
     """Whether a kbroker says that logs of it may have lost records. ValueError."""
     own = json.loads(data).get("kbroker")
     return isinstance(own, dict) and own.get("suspect") is True
+
+
+def decode_broker_features(data: bytes) -> dict[str, int] | None:
+    """The features that a kbroker supports; None for a Kafka. ValueError, KeyError or TypeError."""
+    found = json.loads(data).get("kbroker")
+    return None if found is None else _levels(found["features"])
+
+
+def encode_features(levels: Mapping[str, int]) -> bytes:
+    """The finalized features. Their epoch is the version of the node."""
+    return _dump({"version": 1, "features": dict(levels)})
+
+
+def decode_features(data: bytes) -> dict[str, int]:
+    """Raises ValueError, KeyError or TypeError."""
+    return _levels(json.loads(data)["features"])
+
+
+def encode_kafkas_features(levels: Mapping[str, int]) -> bytes:
+    """As Kafka 2.7 writes its finalized features. It does not start with one that it lacks."""
+    features = {
+        name: {"min_version_level": 1, "max_version_level": level} for name, level in levels.items()
+    }
+    return _dump({"version": 1, "status": 1, "features": features})
+
+
+def _levels(document: Any) -> dict[str, int]:
+    return {str(name): int(level) for name, level in document.items()}
 
 
 def _url_host(host: str) -> str:

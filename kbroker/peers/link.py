@@ -118,10 +118,15 @@ class Link:
         if self._asked is not None and now_ms >= self._deadline_ms:
             self._fail("it did not respond in time")
 
-    def give_up(self) -> None:
+    @property
+    def connection(self) -> int:
+        """Another number for each connection, or attempt at one."""
+        return self._attempt
+
+    def give_up(self, reason: str = "nobody waits for its response any more") -> None:
         """A request under way ends with LinkFailed; without one nothing happens."""
         if self._asked is not None:
-            self._fail("nobody waits for its response any more")
+            self._fail(reason)
 
     def close(self, reason: str = "the link is closed") -> None:
         """Close the connection and fail a request in flight. The link can be reused."""

@@ -33,6 +33,7 @@ DEFAULTS = {
     "offsets.topic.num.partitions": "6",
     "transaction.state.log.num.partitions": "6",
     "group.initial.rebalance.delay.ms": "0",
+    "cluster.features.enable": "true",
 }
 # Of internal topics, as far as there are brokers.
 REPLICAS = {

@@ -16,6 +16,7 @@ from typing import Any
 
 from kbroker._ext.shared.partition_table import PartitionTable, region_size
 from kbroker.adopt.errors import Refusal
+from kbroker.cluster.features import ALL, NONE
 from kbroker.cluster.topic_ids import TopicIds
 from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence
@@ -29,6 +30,7 @@ from kbroker.controller.producer_ids import ProducerIdBlocks
 from kbroker.controller.replica_admin import ReplicaAdmin
 from kbroker.controller.state import ClusterState
 from kbroker.controller.stored_configs import ConfiguredHosting, StoredConfigs
+from kbroker.controller.stored_features import StoredFeatures, UnsupportedFeatures
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.controller.topic_creation import TopicCreation, is_led
@@ -64,7 +66,7 @@ HEARING_MS = 500
 CLOSE_MS = 1000  # how long a stop waits for the store to end the session
 # BOUND: seconds that this process outlives its supervisor.
 ORPHAN_S = 10
-START_FAILURES = (StoreFailed, WrongCluster, NoFreeSlot, Refusal, OSError)
+START_FAILURES = (StoreFailed, WrongCluster, UnsupportedFeatures, NoFreeSlot, Refusal, OSError)
 # The exceptions raised by malformed documents.
 DAMAGED = (ValueError, KeyError, TypeError)
 
@@ -96,12 +98,16 @@ class ControllerWorker(Worker):
             raise cannot_start(error) from error
         # Nodes that any broker may change, whichever is the controller.
         self.own_events, self.own_store = EventQueue(), SettledStore(self.store)
-        self.hosting = Hosting(context.broker_id, context.cluster_id, self.slots)
+        features = NONE if self.store.is_shared else ALL
+        self.hosting = Hosting(context.broker_id, context.cluster_id, self.slots, features)
         found = self._make_journal()
         self.publisher = Publisher(self.rpc, self.processes, self.hosting.image)
         self.hosting.publish_to(self.publisher)
         self.stored_configs = StoredConfigs(
             self.store, self.own_store, self.hosting, self.rpc.sleep, wall_ms
+        )
+        self.features = StoredFeatures(
+            self.store, self.own_store, self.hosting, self.rpc.sleep, self.failed
         )
         me = Registration(
             context.broker_id,
@@ -184,6 +190,13 @@ class ControllerWorker(Worker):
         """Logs are opened with their settings: there is no office, and no image, before them."""
         if outcome.error is not None:
             self.failed(outcome.error)
+        else:
+            self.features.start().then(self._features_read)
+
+    def _features_read(self, outcome: Pending[None]) -> None:
+        """A broker that does not support them does not register."""
+        if outcome.error is not None:
+            self.failed(outcome.error)
             return
         if self._goes_on:
             logger.info("continuing with what the previous controller process knew")
@@ -201,6 +214,7 @@ class ControllerWorker(Worker):
         serve(calls.ALTER_REASSIGNMENTS, served(lambda office: office.replicas.alter_reassignments))
         serve(calls.LIST_REASSIGNMENTS, served(lambda office: office.replicas.list_reassignments))
         serve(calls.LIST_WAITING, served(lambda office: office.replicas.list_waiting))
+        serve(calls.UPDATE_FEATURES, served(lambda office: office.duties.features.serve))
         serve(calls.ALTER_CONFIGS, self.configs.alter_configs)
         serve(calls.INCREMENTAL_ALTER_CONFIGS, self.configs.incremental_alter_configs)
         serve(calls.ALLOCATE_PRODUCER_IDS, self.allocate_producer_ids)
@@ -339,7 +353,7 @@ class ControllerWorker(Worker):
         if not self._is_set_up:
             self._failure = error
             return
-        if isinstance(error, WrongCluster):
+        if isinstance(error, (WrongCluster, UnsupportedFeatures)):
             logger.error("this broker cannot join the cluster: %s", error)
             self.exit_code, self.stopping = EXIT_CANNOT_START, True
             return

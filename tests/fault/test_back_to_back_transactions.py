@@ -21,7 +21,7 @@ from interop.drivers.confluent import Confluent
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
 from interop.drivers.transactions import JavaTransactions
 
-from kbroker.testing import Broker, wait_until
+from kbroker.testing import Broker, Cluster, wait_until
 
 pytestmark = [
     pytest.mark.fault,
@@ -40,10 +40,10 @@ KILLS_EVERY_S = 0.5
 class Exam:
     """One producer in a loop, and its results."""
 
-    def __init__(self, broker: Broker, java: Java) -> None:
+    def __init__(self, broker: Broker | Cluster, java: Java, replicas: int = 1) -> None:
         self.bootstrap = broker.bootstrap
         self.reader = Confluent(broker.bootstrap)
-        self.reader.create_topic("t", PARTITIONS)
+        self.reader.create_topic("t", PARTITIONS, replicas=replicas)
         self.producer = JavaTransactions(java, broker.bootstrap, "tx", 60_000)
         self.producer.init()
         self.commits = self.aborts = self.sending = self.next = 0

@@ -10,12 +10,18 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from fault.wire_client import WireClient
 
+from kbroker.client.cluster import Cluster as Client
+from kbroker.client.produce import BatchProducer
 from kbroker.coordinator.partitioner import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
     coordinator_partition,
 )
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.update_features import UpdateFeaturesRequest
+from kbroker.record.builder import BatchBuilder
 from kbroker.testing import Cluster, wait_until
 
 pytestmark = pytest.mark.integration
@@ -107,18 +113,23 @@ def write(cluster: Cluster, topic: str, texts: list[str]) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
-@pytest.mark.parametrize("ends", ["killed", "stopped"])
+@pytest.mark.parametrize(
+    ("ends", "protocol"), [("killed", "classic"), ("stopped", "classic"), ("killed", "consumer")]
+)
 def test_members_of_a_group_join_again_at_the_next_coordinator(
-    cluster: Cluster, topic: str, ends: str
+    cluster: Cluster, topic: str, ends: str, protocol: str
 ) -> None:
+    """Members of the consumer protocol keep their assignment."""
     group, found = next(NAMES), list[str]()
+    timeout = {"session.timeout.ms": 10_000} if protocol == "classic" else {}
     members = [
         Consumer(
             {
                 "bootstrap.servers": cluster.bootstrap,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 10_000,
+                "group.protocol": protocol,
+                **timeout,
             }
         )
         for _ in range(2)
@@ -146,11 +157,20 @@ def test_members_of_a_group_join_again_at_the_next_coordinator(
             cluster.brokers[coordinator].stop()
         write(cluster, topic, texts[60:])
         read(120)
+        described = type_of(cluster, group)
     finally:
         for member in members:
             member.close()
         cluster.restart(coordinator)
     assert set(found) == set(texts)
+    assert described == protocol.upper()
+
+
+def type_of(cluster: Cluster, group: str) -> str:
+    alive = ",".join(broker.bootstrap for broker in cluster.brokers if broker.running)
+    admin = AdminClient({"bootstrap.servers": alive})
+    listed = {one.group_id: one.type.name for one in admin.list_consumer_groups().result().valid}
+    return str(listed[group])
 
 
 def transactional(cluster: Cluster, name: str) -> Any:
@@ -199,3 +219,52 @@ def test_transaction_survives_the_death_of_a_broker(
         producer.commit_transaction(PATIENCE_S)
     cluster.restart(killed)
     assert read_committed(cluster, topic, "last") == ["one"] * PARTITIONS
+
+
+def batch(text: str) -> bytearray:
+    builder = BatchBuilder()
+    builder.append(text.encode(), None, 1)
+    return bytearray(builder.build())
+
+
+@pytest.mark.parametrize("killed", [None, 0, 1], ids=["nobody", "coordinator", "another"])
+def test_partitions_join_a_transaction_of_the_second_protocol_wherever_they_are(
+    cluster: Cluster, topic: str, killed: int | None
+) -> None:
+    """By the first batch: its leader asks the coordinator, which is on one of the brokers."""
+    name, group = next(NAMES), next(NAMES)
+    with closing(Client(cluster.bootstrap, deadline=PATIENCE_S)) as client:
+        producer = BatchProducer(client, transactional_id=name)
+        assert producer.identity.implicit
+        victim = (
+            None if killed is None else (leader(cluster, TRANSACTIONS_TOPIC, name) + killed) % 3
+        )
+        for number, text in enumerate(["one", "lost", "two", "last"]):
+            producer.begin()
+            for partition in range(PARTITIONS):
+                producer.send(topic, partition, batch(text), 1)
+            if text == "one" and victim is not None:
+                cluster.kill(victim)
+            if text != "lost":
+                producer.commit_offsets(group, {(topic, 0): (10 + number, "")})
+            producer.end(commit=text != "lost")
+        producer.close()
+    if victim is not None:
+        cluster.restart(victim)
+    assert read_committed(cluster, topic, "last") == sorted(["one", "two"] * PARTITIONS)
+    assert committed(cluster, group, topic)[0] == 13
+
+
+def test_controller_alone_changes_features(cluster: Cluster) -> None:
+    """They are on in this cluster, and no level is above."""
+    for level, elsewhere in ((1, 0), (2, int(ErrorCode.INVALID_UPDATE_VERSION))):
+        update = UpdateFeaturesRequest.FeatureUpdateKey(
+            feature="group.version", max_version_level=level
+        )
+        codes = []
+        for broker in cluster.brokers:
+            with WireClient((broker.host, broker.port)) as client:
+                response = client.call(UpdateFeaturesRequest(feature_updates=[update]), 2)
+            codes.append(response.error_code)
+        assert codes.count(elsewhere) == 1
+        assert codes.count(int(ErrorCode.NOT_CONTROLLER)) == 2

@@ -14,6 +14,7 @@ from kbroker.cluster.control_requests import (
     StopReplica,
     UpdateMetadata,
 )
+from kbroker.cluster.features import SUPPORTED
 from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController
@@ -32,6 +33,8 @@ SETTINGS: dict[str, Any] = {
     "leader.imbalance.check.interval.seconds": 300,
     "leader.imbalance.per.broker.percentage": 10,
     "delete.topic.enable": True,
+    "cluster.features.enable": False,
+    "inter.broker.protocol.version": "2.7-IV2",
 }
 
 
@@ -62,7 +65,9 @@ class Controlled:
     def register(self, *broker_ids: int, host: str = "host") -> None:
         for broker_id in broker_ids:
             session = self.sessions[broker_id] = self.ensemble.begin_session()
-            document = paths.encode_broker([["P", host, 9092, "PLAINTEXT"]], None, 0)
+            document = paths.encode_broker(
+                [["P", host, 9092, "PLAINTEXT"]], None, 0, features=SUPPORTED
+            )
             created = Operation("create", paths.broker(broker_id), document, ephemeral=True)
             self.ensemble.apply([created], session)
 

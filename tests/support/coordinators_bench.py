@@ -19,6 +19,7 @@ from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.coordinator.shard import Shard
 from kbroker.ipc.lane_calls import MSG_REQUEST, Assembler, Request, pack, request_parts, unpack
 from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.ipc.rpc import Pending
 from kbroker.protocol import codec
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from kbroker.security.principal import ANONYMOUS
@@ -85,6 +86,7 @@ class Bench:
         self.loop: Any = self.make_loop()
         self.rpc: Any = FakeRpc()
         self.rpc.serve = lambda *_: None
+        self.rpc.sleep = lambda delay_ms: Pending()
         self.image = ClusterImage()
         self.coordinators = self.make_coordinators()
         self.assembler = Assembler()

@@ -55,6 +55,8 @@ SETTINGS = {
     "delete.topic.enable": True,
     "unclean.leader.election.enable": False,
     "auto.leader.rebalance.enable": True,
+    "cluster.features.enable": True,
+    "inter.broker.protocol.version": "2.7-IV2",
     "leader.imbalance.check.interval.seconds": 300,
     "leader.imbalance.per.broker.percentage": 10,
 }

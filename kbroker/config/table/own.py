@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from kbroker.config.key import CLUSTER_WIDE, HIGH, INT, LONG, LOW, MEDIUM, STRING, Key
+from kbroker.config.key import BOOLEAN, CLUSTER_WIDE, HIGH, INT, LONG, LOW, MEDIUM, STRING, Key
 
 # fmt: off
 KBROKER_S_OWN = (
+    Key("cluster.features.enable", BOOLEAN, False, HIGH,
+        doc=
+            "Whether the controller of a new cluster through ZooKeeper enables the features that "
+            "Kafka 2.7 does not know (consumer groups of KIP-848, transactions of KIP-890), once "
+            "all its brokers are kbrokers. No Kafka 2.7 can join it afterwards. Without it, "
+            "kafka-features.sh enables them. A single broker always has them."),
     Key("metadata.store", STRING, "embedded", HIGH, one_of=("embedded",),
         doc='Where topics, settings and broker registrations are kept. "embedded" is a database '
             'file in the first data directory.'),

@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.record.keyed_records import latest_records
+from kbroker.cluster.features import FLEXIBLE_RECORDS, TRANSACTION_VERSION
 from kbroker.coordinator.machine import Call, Handler, Host, Operation, Task
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
 from kbroker.coordinator.producer_ids import ProducerIds
-from kbroker.coordinator.records.codec import UnknownRecordError
+from kbroker.coordinator.records.codec import RecordTypes, UnknownRecordError
 from kbroker.coordinator.records.transaction_topic import (
     CLUSTER_RECORDS,
     RECORDS,
@@ -63,7 +64,6 @@ class TransactionMachine:
 
     def __init__(self, host: Host, producer_ids: ProducerIds, markers: MarkerWriter) -> None:
         self.host = host
-        self.records = CLUSTER_RECORDS if host.config.uses_zookeeper else RECORDS
         self.transactions: dict[str, Transaction] = {}
         self.ongoing: dict[str, Transaction] = {}
         self.is_closed = False
@@ -84,6 +84,12 @@ class TransactionMachine:
             ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
             ApiKey.END_TXN: self._end_txn,
         }
+
+    @property
+    def records(self) -> RecordTypes:
+        """How records are written; they are read in all versions."""
+        level = self.host.image.features.level(TRANSACTION_VERSION)
+        return RECORDS if level >= FLEXIBLE_RECORDS else CLUSTER_RECORDS
 
     # -- records -----------------------------------------------------------------------------
 

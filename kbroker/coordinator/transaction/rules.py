@@ -103,8 +103,12 @@ def _judge_end_2(txn: Transaction, producer_id: int, epoch: int, commit: bool) -
     """In the second protocol, the epoch distinguishes a retried request from one for the next
     transaction.
 
-    COMPAT: an abort of a transaction that never began is carried out, it raises the epoch.
+    COMPAT: an abort of a transaction that never began is carried out, it raises the epoch. If the
+    one before it is still being completed, as in a cluster without a leader for some partition, the
+    producer asks again; Kafka fences it, which is fatal to its client.
     """
+    if txn.state in PREPARED and (producer_id, epoch) == txn.identity:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
     if producer_id != txn.producer_id:
         # The transaction used up the epochs, and the producer did not receive its new id.
         is_repeated = (

@@ -15,6 +15,13 @@ HELLO_DEADLINE_MS = 1_000
 IMAGE_DEADLINE_MS = 60_000
 
 
+class FeaturesDocument(TypedDict):
+    """Finalized features."""
+
+    levels: dict[str, int]
+    epoch: int
+
+
 class ImageDocument(TypedDict):
     """A snapshot of the image, or a delta of it (docs/architecture.md, "The cluster image").
 
@@ -29,6 +36,7 @@ class ImageDocument(TypedDict):
     topics: NotRequired[dict[str, Any]]
     broker_config: NotRequired[dict[str, dict[str, str]]]
     group_config: NotRequired[dict[str, Any]]
+    features: NotRequired[FeaturesDocument]
 
 
 class ImageChange(Document):

@@ -49,11 +49,14 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig
+    from kbroker.coordinator.transaction.state import Partition
     from kbroker.ipc.rpc import Rpc
     from kbroker.metrics.catalog import Metric
     from kbroker.storage.log.partition_log import PartitionLog
     from kbroker.storage.manager.log_manager import LogManager
+    from kbroker.workers.io.broker_links import BrokerLinks
     from kbroker.workers.io.remote_markers import RemoteMarkers
+    from kbroker.workers.io.remote_verifications import RemoteVerifications
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +145,9 @@ class Coordinators:
             TRANSACTIONS_TOPIC: self._make_transaction_machine,
         }
         self._producer_ids = ProducerIds(process.rpc)
+        self._links: BrokerLinks | None = None
         self._remote_markers: RemoteMarkers | None = None
+        self._remote_verifications: RemoteVerifications | None = None
         self.commit_path = CommitPath(process, lanes, ACTIVE, error_text)
         loop.commit_path = self.commit_path
         loop.on_request = self.on_request
@@ -155,7 +160,7 @@ class Coordinators:
         if self._remote_markers is None:
             from kbroker.workers.io.remote_markers import RemoteMarkers
 
-            self._remote_markers = RemoteMarkers(self._process, self._process.broker_id)
+            self._remote_markers = RemoteMarkers(self._broker_links())
         writer = MarkerWriter(
             MarkerCalls(self._process).write,
             lambda: self._process.image,
@@ -163,6 +168,13 @@ class Coordinators:
             self._remote_markers,
         )
         return TransactionMachine(shard, self._producer_ids, writer)
+
+    def _broker_links(self) -> BrokerLinks:
+        if self._links is None:
+            from kbroker.workers.io.broker_links import BrokerLinks
+
+            self._links = BrokerLinks(self._process, self._process.broker_id)
+        return self._links
 
     # -- what shards need (shard.Process) --
 
@@ -316,8 +328,9 @@ class Coordinators:
         image = known.partitions[coordinator_partition(transactional_id, len(known.partitions))]
         slot = image.slot
         if image.leader >= 0 and image.leader != self._process.broker_id:
-            # docs/decisions/0019: it is on another broker, which cannot be reached.
-            return failed(ErrorCode.INVALID_TXN_STATE) if add else completed(0)
+            return self._verify_elsewhere(
+                image.leader, (transactional_id, producer_id, epoch, add), (topic, partition)
+            )
         if slot < 0:
             return failed(ErrorCode.NOT_COORDINATOR)
         request = calls.VerifyTransaction(
@@ -327,6 +340,16 @@ class Coordinators:
         if owner == self._process.address:
             return self._verify_here(request)
         return self.rpc.call(owner, calls.VERIFY_TRANSACTION, request)
+
+    def _verify_elsewhere(
+        self, broker_id: int, producer: tuple[str, int, int, bool], partition: Partition
+    ) -> Pending[Any]:
+        from kbroker.workers.io.remote_verifications import Producer, RemoteVerifications
+
+        if self._remote_verifications is None:
+            links, sleep = self._broker_links(), self.rpc.sleep
+            self._remote_verifications = RemoteVerifications(links, sleep, self.clock.monotonic_ms)
+        return self._remote_verifications.verify(broker_id, Producer(*producer), partition)
 
     def _verify_here(self, asked: calls.VerifyTransaction) -> Pending[Any]:
         shard = self._shards.get(asked.slot)
@@ -465,13 +488,13 @@ class Coordinators:
 
     def tick(self, now: int) -> None:
         """Give up requests to other brokers that take too long."""
-        if self._remote_markers is not None:
-            self._remote_markers.tick(now)
+        if self._links is not None:
+            self._links.tick(now)
 
     def close_links(self) -> None:
         """The process ends: close the connections to other brokers."""
-        if self._remote_markers is not None:
-            self._remote_markers.close()
+        if self._links is not None:
+            self._links.close()
 
     def _run_timers(self) -> None:
         self._next_timer_ms = NEVER_MS

@@ -11,15 +11,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.coordinator.transaction.markers import AWAY, Marker
 from kbroker.coordinator.transaction.state import Partition
 from kbroker.ipc.rpc import Pending, run
 from kbroker.logcontext import RateLimit
-from kbroker.peers.connecting import Connecting
-from kbroker.peers.endpoints import inter_broker_endpoint
-from kbroker.peers.link import Endpoint, Link, LinkFailed, Times
+from kbroker.peers.link import LinkFailed
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.codec import EncodeError
@@ -27,32 +25,15 @@ from kbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from kbroker.workers.base import now_ms, raise_failure
+from kbroker.workers.base import raise_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kbroker.cluster.image import ClusterImage
-    from kbroker.config.loader import BrokerConfig
+    from kbroker.workers.io.broker_links import BrokerLink, BrokerLinks
 
 logger = logging.getLogger(__name__)
 
 # BOUND: partitions per request, unless a single transaction has more on one broker.
 REQUEST_PARTITIONS_MAX = 2_000
-
-
-class Process(Protocol):
-    """The io worker."""
-
-    @property
-    def image(self) -> ClusterImage: ...
-
-    @property
-    def config(self) -> BrokerConfig: ...
-
-    def add_reader(self, fd: int, callback: Callable[[], None]) -> None: ...
-    def remove_reader(self, fd: int) -> None: ...
-    def watch_writable(self, fd: int, wanted: bool) -> None: ...
 
 
 class Wanted(NamedTuple):
@@ -64,12 +45,11 @@ class Wanted(NamedTuple):
 
 
 class RemoteMarkers:
-    """One per io worker, which calls ``tick``. broker_id: of this broker."""
+    """One per io worker."""
 
-    def __init__(self, process: Process, broker_id: int) -> None:
-        self.broker_id = broker_id
-        self._process = process
-        self._connecting: Connecting | None = None
+    def __init__(self, links: BrokerLinks) -> None:
+        self.broker_id = links.broker_id
+        self._links = links
         self._brokers: dict[int, OtherBroker] = {}
 
     def write(
@@ -81,26 +61,8 @@ class RemoteMarkers:
             by_marker.setdefault(marker, []).append(partition)
         broker = self._brokers.get(broker_id)
         if broker is None:
-            broker = self._brokers[broker_id] = OtherBroker(broker_id, self._process, self._link())
+            broker = self._brokers[broker_id] = OtherBroker(self._links.make(broker_id))
         return run(_codes(wanted, {m: broker.write(m, p) for m, p in by_marker.items()}))
-
-    def _link(self) -> Link:
-        process, config = self._process, self._process.config
-        if self._connecting is None:
-            self._connecting = Connecting()
-            process.add_reader(self._connecting.fd, self._connecting.run)
-        times = Times(config["socket.connection.setup.timeout.ms"], config["request.timeout.ms"])
-        return Link(process, self._connecting, str(self.broker_id), times, now_ms)
-
-    def tick(self, now: int) -> None:
-        """Give up requests that take too long."""
-        for broker in list(self._brokers.values()):
-            broker.link.tick(now)
-
-    def close(self) -> None:
-        """The process ends."""
-        for broker in self._brokers.values():
-            broker.link.close()
 
 
 async def _codes(
@@ -114,11 +76,8 @@ async def _codes(
 class OtherBroker:
     """The queue for one broker, and the link to it."""
 
-    def __init__(self, broker_id: int, process: Process, link: Link) -> None:
-        self.link = link
-        self._broker_id = broker_id
-        self._process = process
-        self._endpoint: Endpoint | None = None
+    def __init__(self, link: BrokerLink) -> None:
+        self._link = link
         self._waiting: deque[Wanted] = deque()
         self._is_working = False
         self._failures = RateLimit()
@@ -157,26 +116,16 @@ class OtherBroker:
     async def _ask(self, batch: list[Wanted]) -> dict[int, dict[Partition, int]]:
         """The codes by producer id."""
         try:
-            endpoint = self._present_endpoint()
-            version = sent_version(ApiKey.WRITE_TXN_MARKERS, self._process.config.protocol_version)
+            version = sent_version(ApiKey.WRITE_TXN_MARKERS, self._link.protocol_version)
             assert version is not None, "every protocol has this request"
-            response = await self.link.ask(endpoint, markers_request(batch), version)
+            response = await self._link.ask(markers_request(batch), version)
         except (LinkFailed, EncodeError) as error:
             times = self._failures.due()
             if times:
                 text = "cannot send transaction markers to broker %d (%d times): %s; trying again"
-                logger.warning(text, self._broker_id, times, error)
+                logger.warning(text, self._link.broker_id, times, error)
             return {}
         return codes_in(response)
-
-    def _present_endpoint(self) -> Endpoint:
-        """Raises LinkFailed. A broker that has moved gets another connection."""
-        process = self._process
-        endpoint = inter_broker_endpoint(process.image, self._broker_id, process.config)
-        if endpoint != self._endpoint:
-            self.link.close("it has moved")
-            self._endpoint = endpoint
-        return endpoint
 
 
 def markers_request(batch: Iterable[Wanted]) -> WriteTxnMarkersRequest:

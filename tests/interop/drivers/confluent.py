@@ -153,9 +153,13 @@ class Confluent:
     # -- administration
 
     def create_topic(
-        self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
+        self,
+        topic: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        replicas: int = 1,
     ) -> None:
-        new = NewTopic(topic, partitions, 1, config=dict(config or {}))
+        new = NewTopic(topic, partitions, replicas, config=dict(config or {}))
         with _reported():
             self._admin.create_topics([new])[topic].result(WAIT_S)
 

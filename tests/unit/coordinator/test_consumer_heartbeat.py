@@ -15,6 +15,7 @@ from support.consumer_member import (
 )
 from support.coordinator_host import CoordinatorHost
 
+from kbroker.cluster import features
 from kbroker.config.loader import BrokerConfig
 from kbroker.coordinator.records import offsets_topic as records
 from kbroker.errors import ErrorCode, WireError
@@ -215,12 +216,12 @@ def test_subscription_too_large_for_the_log_is_rejected_and_costs_nobody_else(
     assert first.beat().error_code == 0
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"group_coordinator_rebalance_protocols": "classic"}, {"zookeeper_connect": "z:2181"}],
-)
-def test_protocol_that_is_not_offered_is_rejected(settings: dict[str, str]) -> None:
-    host = make_host(**settings)
+@pytest.mark.parametrize("reason", ["settings", "feature"])
+def test_protocol_that_is_not_offered_is_rejected(reason: str) -> None:
+    protocols = "classic" if reason == "settings" else "classic,consumer"
+    host = make_host(group_coordinator_rebalance_protocols=protocols)
+    if reason == "feature":
+        host.image.features = features.NONE
 
     assert error_of(FakeConsumer(host, "m1", ["a"]).join) == ErrorCode.UNSUPPORTED_VERSION
     assert error_of(describe, host) == ErrorCode.UNSUPPORTED_VERSION

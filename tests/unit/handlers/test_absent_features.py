@@ -149,6 +149,30 @@ def test_features_stay_at_their_levels(process: NetworkProcess, version: int) ->
         assert [r.error_code for r in answer.results] == [0, bad, bad]
 
 
+@pytest.mark.parametrize(("version", "kind"), [(0, 2), (1, 3), (2, 3)])
+def test_features_of_a_cluster_are_finalized_by_its_controller(version: int, kind: int) -> None:
+    process = NetworkProcess(zookeeper_connect="z:2181")
+    asked: list[Any] = []
+    codes = {"group.version": 0, "nosuch": int(ErrorCode.INVALID_UPDATE_VERSION)}
+
+    def update(to: Any, updates: list[Any], **rest: Any) -> list[Any]:
+        asked.append((updates, rest))
+        return [[codes[name], "why" if codes[name] else None] for name, _, _ in updates]
+
+    process.rpc.answers["update_features"] = update
+    cls = request_class(ApiKey.UPDATE_FEATURES)
+    how = {"upgrade_type": kind} if version else {"allow_downgrade": True}
+    updates = [cls.FeatureUpdateKey(feature=name, max_version_level=0, **how) for name in codes]
+    answer = process.ask(cls(feature_updates=updates, validate_only=version > 0), version)
+    ((got, rest),) = asked
+    assert got == [["group.version", 0, kind], ["nosuch", 0, kind]]
+    assert rest == {"validate_only": version > 0, "all_or_nothing": version == 2}
+    if version == 2:
+        assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    else:
+        assert [r.error_code for r in answer.results] == list(codes.values())
+
+
 def test_sasl_on_a_plaintext_listener_is_illegal_state(process: NetworkProcess) -> None:
     answer = process.ask(request(ApiKey.SASL_AUTHENTICATE, auth_bytes=b"x"), 2)
     assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE

@@ -284,9 +284,15 @@ def test_api_versions_announces_features_to_those_who_can_read_them(
     assert process.ask(request, 2).finalized_features == []
 
 
-def test_api_versions_announces_no_features_in_a_cluster() -> None:
-    """A Kafka 2.7 in the cluster has none of them."""
+def test_api_versions_announces_the_features_that_are_finalized_in_a_cluster() -> None:
+    """Metadata in ZooKeeper have no version."""
     process = NetworkProcess(zookeeper_connect="z:2181")
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
-    response = process.ask(request, 4)
-    assert (response.supported_features, response.finalized_features) == ([], [])
+    for finalized, epoch in (({}, 0), ({"group.version": 1}, 4)):
+        process.image.apply({"version": 9, "features": {"levels": finalized, "epoch": epoch}})
+        response = process.ask(request, 4)
+        assert {f.name: f.max_version for f in response.supported_features} == {
+            "group.version": 1, "transaction.version": 2
+        }  # fmt: skip
+        levels = {f.name: f.max_version_level for f in response.finalized_features}
+        assert (levels, response.finalized_features_epoch) == (finalized, epoch)

@@ -29,8 +29,11 @@ def test_persistent_paths_list_parents_first():
 
 def test_broker_document_names_the_plain_endpoint_for_old_clients():
     endpoints = [["EXTERNAL", "e", 9093, "SASL_SSL"], ["INTERNAL", "i", 9092, "PLAINTEXT"]]
-    document = json.loads(paths.encode_broker(endpoints, "r1", 1600000000000))
-    assert document.pop("kbroker") == {"version": __version__, "features": {}, "suspect": False}
+    supported = {"group.version": 1, "transaction.version": 2}
+    document = json.loads(paths.encode_broker(endpoints, "r1", 1600000000000, features=supported))
+    assert document.pop("kbroker") == {
+        "version": __version__, "features": supported, "suspect": False
+    }  # fmt: skip
     assert document == {
         "version": 5, "host": "i", "port": 9092, "jmx_port": -1, "timestamp": "1600000000000",
         "endpoints": ["EXTERNAL://e:9093", "INTERNAL://i:9092"], "rack": "r1", "features": {},

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from kbroker.cluster.features import CONSUMER_GROUPS, GROUP_VERSION
 from kbroker.config.group_config import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, value_of
 from kbroker.coordinator.group.administration import GROUP_OPERATIONS
 from kbroker.coordinator.group.batch_size import fits_batch
@@ -158,9 +159,9 @@ class ConsumerProtocol(Part):
         if "consumer" not in self.host.config["group.coordinator.rebalance.protocols"]:
             text = "group.coordinator.rebalance.protocols does not include consumer"
             raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
-        if self.host.config.uses_zookeeper:
-            # docs/decisions/0019: Kafka 2.7 could not load the partition any more.
-            text = "groups of the consumer protocol are not served in a cluster"
+        if self.host.image.features.level(GROUP_VERSION) < CONSUMER_GROUPS:
+            # docs/decisions/0020: Kafka 2.7 could not load the partition any more.
+            text = f"groups of the consumer protocol need the feature {GROUP_VERSION}"
             raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
 
     def _group_to_join(self, request: Any) -> tuple[ConsumerGroup, list[consumer_records.Record]]:

@@ -231,13 +231,42 @@ def test_delayed_end_does_not_reach_the_next_transaction(
     assert host.end(producer).error_code == FENCED
 
 
-def test_current_epoch_while_the_end_is_under_way_is_fenced(
-    host: TransactionHost, producer: tuple[int, int]
+@pytest.mark.parametrize(
+    ("commit", "code"), [(False, ErrorCode.NONE), (True, ErrorCode.INVALID_TXN_STATE)]
+)
+def test_current_epoch_while_the_end_is_under_way_is_tried_again(
+    host: TransactionHost, producer: tuple[int, int], commit: bool, code: ErrorCode
 ) -> None:
+    """The next transaction has not begun, as its batches wait for the same."""
     host.add(producer, 0)
     host.marker_code = AWAY
     host.end(producer)
-    assert host.end((FIRST_ID, 1)).error_code == FENCED
+    waits = host.send_end((FIRST_ID, 1), commit)
+    host.advance(100)
+    assert waits.value.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    waits = host.send_end((FIRST_ID, 1), commit)
+    host.marker_code = 0
+    host.advance(90)
+    if not waits.done:
+        host.advance(2_000)
+        waits = host.send_end((FIRST_ID, 1), commit)
+    assert waits.value.error_code == code
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_new_producer_id_while_the_end_is_under_way_is_tried_again(
+    host: TransactionHost, epoch: int
+) -> None:
+    host.producer()
+    old = host.set_epoch(CLIENT_EPOCH_MAX)
+    host.add(old, 0)
+    host.marker_code = AWAY
+    assert given(host.end(old)) == (0, FIRST_ID + 1, 0)
+    waits = host.send_end((FIRST_ID + 1, epoch), False)
+    host.advance(100)
+    assert waits.value.error_code == (
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING if epoch else ErrorCode.CONCURRENT_TRANSACTIONS
+    )
 
 
 # -- the end of the epochs --

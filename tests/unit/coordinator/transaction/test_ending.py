@@ -10,6 +10,7 @@ from support.controllers import resolved
 from support.network_process import FakeRpc, topic_document
 from support.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
+from kbroker.cluster import features
 from kbroker.cluster.image import ClusterImage
 from kbroker.coordinator.records.transaction_topic import TransactionLogKey
 from kbroker.coordinator.transaction import state
@@ -252,11 +253,20 @@ def test_record_of_an_old_broker_is_read(host: TransactionHost) -> None:
 
 
 def test_records_of_a_cluster_can_be_read_by_an_old_broker() -> None:
-    host = host_with_topics(zookeeper_connect="z:2181")
+    """The feature may be finalized while the coordinator serves."""
+    host = host_with_topics()
+    host.image.features = features.NONE
     producer = host.producer()
     host.add(producer, 0)
     host.end(producer, version=3)
+    written = len(host.log)
     assert {entry.value[:2] for entry in host.log if entry.value} == {b"\0\0"}
+    host.reload()
+    assert host.txn.state == State.COMPLETE_COMMIT
+    host.image.features = features.ALL
+    host.add(producer, 0)
+    host.end(producer, version=3)
+    assert {entry.value[:2] for entry in host.log[written:] if entry.value} == {b"\0\1"}
     host.reload()
     assert host.txn.state == State.COMPLETE_COMMIT
 

@@ -26,6 +26,8 @@ from kbroker.protocol.messages.list_groups import ListGroupsRequest
 from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitResponse
 from kbroker.security.principal import Principal
+from kbroker.workers.io.coordinators import completed
+from kbroker.workers.io.remote_verifications import Producer, RemoteVerifications
 
 pytestmark = pytest.mark.unit
 
@@ -314,20 +316,25 @@ class TestVerify:
         ((to, call),) = asked
         assert (to.index, call["slot"], call["add"], call["producer_epoch"]) == (1, 1, True, 3)
 
-    @pytest.mark.parametrize(
-        ("version", "verdict"), [(11, 0), (12, int(ErrorCode.INVALID_TXN_STATE))]
-    )
-    def test_coordinator_on_another_broker_is_not_asked(
-        self, bench: Bench, version: int, verdict: int
+    @pytest.mark.parametrize(("version", "adds"), [(11, False), (12, True)])
+    def test_coordinator_on_another_broker_is_asked(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, version: int, adds: bool
     ) -> None:
-        """A producer that relies on the verification to add its partition would never get a
-        marker.
-        """
         bench.coordinators.close(1)
         bench.apply({TRANSACTIONS_TOPIC: topic_document(b"\2" * 16, [-1], leader=2)})
         bench.store.open(topic="t", slot=2)
-        bench.coordinators.verify(2, 7, 0, "tx", version, 47)
-        assert bench.loop.verdicts == [(47, verdict)]
+        asked: list[Any] = []
+
+        def verify(
+            self: RemoteVerifications, to: int, producer: Producer, partition: Any
+        ) -> Pending[int]:
+            asked.append((to, producer, partition))
+            return completed(int(ErrorCode.PRODUCER_FENCED))
+
+        monkeypatch.setattr(RemoteVerifications, "verify", verify)
+        bench.coordinators.verify(2, 7, 3, "tx", version, 47)
+        assert asked == [(2, Producer("tx", 7, 3, adds), ("t", 0))]
+        assert bench.loop.verdicts == [(47, int(ErrorCode.PRODUCER_FENCED))]
 
     def test_coordinator_that_is_nowhere_is_waited_for(self, bench: Bench) -> None:
         bench.coordinators.close(1)

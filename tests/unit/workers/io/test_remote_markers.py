@@ -18,6 +18,7 @@ from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from kbroker.types import BrokerId
+from kbroker.workers.io.broker_links import BrokerLinks
 from kbroker.workers.io.remote_markers import RemoteMarkers
 
 pytestmark = pytest.mark.unit
@@ -72,8 +73,9 @@ class IoWorker(PeerLoop):
         super().__init__()
         self.image = ClusterImage()
         self.config = BrokerConfig({})
-        self.markers = RemoteMarkers(self, ME)
-        self.ticks.append(self.markers.tick)
+        self.links = BrokerLinks(self, ME)
+        self.markers = RemoteMarkers(self.links)
+        self.ticks.append(self.links.tick)
 
     def know(self, port: int, protocol: str = "PLAINTEXT") -> None:
         endpoint = Endpoint(protocol, "127.0.0.1", port, protocol)
@@ -90,7 +92,7 @@ class IoWorker(PeerLoop):
 def worker() -> Iterator[IoWorker]:
     made = IoWorker()
     yield made
-    made.markers.close()
+    made.links.close()
 
 
 @pytest.fixture

@@ -1,0 +1,229 @@
+"""Verifications of transactions whose coordinators are on other brokers (KIP-890).
+
+The io worker that leads a partition asks by AddPartitionsToTxn (24), version 4 or later, over a
+link of its own to each such broker. What comes while a request is under way goes together with the
+next one. Kafka 2.7 has no such version: it is not asked, and its transactions are not verified.
+Whatever goes wrong is an error at which the batch is verified again, or its producer tries again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kbroker.coordinator.transaction.state import Partition
+from kbroker.errors import ErrorCode
+from kbroker.ipc.rpc import Pending, run
+from kbroker.logcontext import RateLimit
+from kbroker.peers.link import LinkFailed
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.codec import EncodeError
+from kbroker.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest
+from kbroker.workers.base import raise_failure
+
+if TYPE_CHECKING:
+    from kbroker.workers.io.broker_links import BrokerLink, BrokerLinks
+
+logger = logging.getLogger(__name__)
+
+# The versions between brokers.
+FIRST_VERSION, LAST_VERSION = 4, 5
+# BOUND: partitions that wait for one broker, and those in a request to it.
+WAITING_MAX = 10_000
+REQUEST_PARTITIONS_MAX = 2_000
+# As Kafka's brokers do on behalf of a producer whose last transaction is being completed.
+RETRY_MS, RETRY_MAX_MS = 20, 100
+
+# There is no response from which anything follows.
+UNANSWERED = int(ErrorCode.NETWORK_EXCEPTION)
+# The coordinator does not know the partition yet, or another one of the same transaction.
+_NOT_KNOWN_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
+
+
+class Producer(NamedTuple):
+    """Whose transaction it is. adds: the partitions join it by this."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    adds: bool
+
+
+class Wanted(NamedTuple):
+    """``outcome``: gets an error code."""
+
+    producer: Producer
+    partition: Partition
+    outcome: Pending[int]
+
+
+class RemoteVerifications:
+    """One per io worker."""
+
+    def __init__(
+        self,
+        links: BrokerLinks,
+        sleep: Callable[[int], Pending[None]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """now_ms: on the clock of ``sleep``."""
+        self._links = links
+        self._sleep = sleep
+        self._now_ms = now_ms
+        self._brokers: dict[int, OtherCoordinator] = {}
+
+    def verify(self, broker_id: int, producer: Producer, partition: Partition) -> Pending[int]:
+        """Ask that broker; resolves to an error code, 0 if the partition may be written to."""
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            broker = OtherCoordinator(self._links.make(broker_id))
+            self._brokers[broker_id] = broker
+        return run(self._verify(broker, producer, partition))
+
+    async def _verify(
+        self, broker: OtherCoordinator, producer: Producer, partition: Partition
+    ) -> int:
+        until_ms = self._now_ms() + RETRY_MAX_MS
+        while True:
+            code = await broker.verify(producer, partition)
+            if code != ErrorCode.CONCURRENT_TRANSACTIONS or self._now_ms() >= until_ms:
+                return code
+            await self._sleep(RETRY_MS)
+
+
+class OtherCoordinator:
+    """The queue for one broker, and the link to it."""
+
+    def __init__(self, link: BrokerLink) -> None:
+        self._link = link
+        self._waiting: deque[Wanted] = deque()
+        self._is_working = False
+        self._failures = RateLimit()
+        # The version that the broker has; None if it has none. Valid for this connection.
+        self._version: int | None = None
+        self._of_connection = -1
+
+    def verify(self, producer: Producer, partition: Partition) -> Pending[int]:
+        """Resolves to an error code."""
+        wanted = Wanted(producer, partition, Pending())
+        if len(self._waiting) >= WAITING_MAX:
+            wanted.outcome.resolve(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return wanted.outcome
+        self._waiting.append(wanted)
+        if not self._is_working:
+            run(self._work()).then(raise_failure)
+        return wanted.outcome
+
+    async def _work(self) -> None:
+        self._is_working = True
+        while self._waiting:
+            batch = self._next_batch()
+            codes = await self._ask(batch)
+            for wanted, code in zip(batch, codes, strict=True):
+                wanted.outcome.resolve(code)
+        self._is_working = False
+
+    def _next_batch(self) -> list[Wanted]:
+        """A transactional id is in a request once: another producer of it, or the same one in
+        another way, waits for the next request.
+        """
+        batch: list[Wanted] = []
+        producers: dict[str, Producer] = {}
+        while self._waiting and len(batch) < REQUEST_PARTITIONS_MAX:
+            producer = self._waiting[0].producer
+            if producers.setdefault(producer.transactional_id, producer) != producer:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _ask(self, batch: list[Wanted]) -> list[int]:
+        """The codes, in order."""
+        try:
+            version = await self._present_version()
+            if version is None:
+                return [unverified(wanted.producer) for wanted in batch]
+            response = await self._link.ask(verification_request(batch), version)
+        except (LinkFailed, EncodeError) as error:
+            times = self._failures.due()
+            if times:
+                text = "cannot verify transactions with broker %d (%d times): %s; trying again"
+                logger.warning(text, self._link.broker_id, times, error)
+            return [UNANSWERED] * len(batch)
+        if response.error_code:
+            return [response.error_code] * len(batch)
+        codes = codes_in(response)
+        return [
+            codes.get(wanted.producer.transactional_id, {}).get(wanted.partition, UNANSWERED)
+            for wanted in batch
+        ]
+
+    async def _present_version(self) -> int | None:
+        """The version of the request; None if the broker has none. Raises LinkFailed.
+
+        Asked on each new connection, as a Kafka may have been replaced by a kbroker, or the
+        reverse. A Kafka that is asked in a version that it lacks closes the connection.
+        """
+        if self._of_connection != self._link.connection():
+            response = await self._link.ask(ApiVersionsRequest(), 0)
+            highest = max(
+                (
+                    row.max_version
+                    for row in response.api_keys
+                    if row.api_key == ApiKey.ADD_PARTITIONS_TO_TXN
+                ),
+                default=0,
+            )
+            self._version = min(highest, LAST_VERSION) if highest >= FIRST_VERSION else None
+            self._of_connection = self._link.connection()
+        return self._version
+
+
+def unverified(producer: Producer) -> int:
+    """The code for a transaction whose coordinator does not verify: the partition must have been
+    added before.
+    """
+    return int(ErrorCode.INVALID_TXN_STATE) if producer.adds else 0
+
+
+def verification_request(batch: Iterable[Wanted]) -> AddPartitionsToTxnRequest:
+    """One transaction for each producer, with all its partitions."""
+    made = AddPartitionsToTxnRequest
+    partitions: dict[Producer, dict[str, dict[int, None]]] = {}
+    for producer, (topic, number), _ in batch:
+        partitions.setdefault(producer, {}).setdefault(topic, {})[number] = None
+    return made(
+        transactions=[
+            made.AddPartitionsToTxnTransaction(
+                transactional_id=producer.transactional_id,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                verify_only=not producer.adds,
+                topics=[
+                    made.AddPartitionsToTxnTopic(name=name, partitions=list(numbers))
+                    for name, numbers in topics.items()
+                ],
+            )
+            for producer, topics in partitions.items()
+        ]
+    )
+
+
+def codes_in(response: AddPartitionsToTxnResponse | Any) -> dict[str, dict[Partition, int]]:
+    """Error codes by transactional id and partition."""
+    codes: dict[str, dict[Partition, int]] = {}
+    for result in response.results_by_transaction:
+        found = codes.setdefault(result.transactional_id, {})
+        for topic in result.topic_results:
+            for row in topic.results_by_partition:
+                code = row.partition_error_code
+                is_late = code in _NOT_KNOWN_YET
+                found[topic.name, row.partition_index] = (
+                    int(ErrorCode.COORDINATOR_NOT_AVAILABLE) if is_late else code
+                )
+    return codes
