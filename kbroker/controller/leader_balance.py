@@ -86,15 +86,19 @@ class LeaderBalance:
         self._sleep(max(1, self._setting(INTERVAL)) * 1_000).then(self._check)
 
     async def _balance(self) -> None:
-        if self._is_reassigning():
+        await self._move(list(imbalanced(self._writes.state, self._setting(PERCENTAGE))))
+
+    async def _move(self, keys: list[PartitionKey]) -> None:
+        """Elect for some partitions; the others follow when the brokers have responded, as an event
+        of its own: a broker that is gone never responds, and the event that tells comes after this.
+        """
+        if not keys or self._is_stopped or self._is_reassigning():
             return
-        state, percentage = self._writes.state, self._setting(PERCENTAGE)
-        keys = list(imbalanced(state, percentage))
-        for first in range(0, len(keys), MOVED_AT_ONCE):
-            group = keys[first : first + MOVED_AT_ONCE]
-            logger.info("electing the preferred leaders of %d partitions", len(group))
-            await self._elections.run(group, unclean=False)
-            await self._elections.told()
+        group, rest = keys[:MOVED_AT_ONCE], keys[MOVED_AT_ONCE:]
+        logger.info("electing the preferred leaders of %d partitions", len(group))
+        await self._elections.run(group, unclean=False)
+        if rest:
+            self._elections.told().then(lambda _: self._writes.put(lambda: self._move(rest)))
 
 
 def imbalanced(state: ClusterState, percentage: int) -> Iterator[PartitionKey]:

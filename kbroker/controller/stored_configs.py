@@ -70,7 +70,7 @@ class StoredConfigs:
         self._watch = StoreWatch(settled, self.events, sleep)
         self._is_stale = True
         self._last = -1  # sequence number of the last notification that was processed
-        self._is_begun = False
+        self._is_watching = self._is_begun = False
         store.watch_session(self._on_session)
 
     def start(self) -> Pending[None]:
@@ -80,12 +80,13 @@ class StoredConfigs:
     async def _begin(self) -> None:
         await self._watch.follow(paths.CONFIG_CHANGES, self._look)
         await self._watch.follow(paths.GROUP_CONFIGS, self._read_groups)
+        self._is_watching = True
         await self._read_all()
         self._is_begun = True
 
     def _on_session(self, state: SessionState) -> None:
         self.is_connected = state is SessionState.CONNECTED
-        if self.is_connected and self._is_begun:
+        if self.is_connected and self._is_watching:
             # Changes in the meantime were not reported.
             self._is_stale = True
             self._watch.look_at_all()

@@ -276,8 +276,8 @@ class TopicAdmin:
         while True:
             left = [n for n in names if (topic := self._state.topic(n)) and topic.deleting]
             missing = {name: self._missing([name]) for name in left}
-            ready = [name for name in left if not missing[name]]
-            stopped = await self._stop_replicas(ready) if ready else []
+            ready = any(not missing[name] for name in left)
+            stopped = await self._stop_replicas(left) if ready else []
             if stopped:
                 await self._remove_stopped(stopped, asked_by)
             if len(stopped) == len(left):
@@ -307,14 +307,26 @@ class TopicAdmin:
     async def _stop_replicas(self, names: Collection[str]) -> list[str]:
         """The topics of which no broker has a log now. A broker that was started meanwhile may have
         reopened its logs.
+
+        An event sends this: a broker that comes is told of its replicas by the event that finds it,
+        and would otherwise be told to delete them before, and have them again after that.
         """
-        responses = await self._controller.send(announcements.stop(self._state, names))
+        names, responded = await self._events.put(lambda: self._order_deletion(names))
+        responses = await responded
         if any(a.response.error is ErrorCode.STALE_CONTROLLER_EPOCH for a in responses):
             raise store_failure(Fenced())
         failed = {name for completed in responses for name in self._not_stopped(completed)}
         stopped = [name for name in names if name not in failed and self._state.topic(name)]
         self._controller.enter(map(LogsDeleted, stopped))
         return stopped
+
+    async def _order_deletion(
+        self, names: Collection[str]
+    ) -> tuple[list[str], Pending[list[Completed]]]:
+        """Those whose brokers are all live, and the brokers' responses."""
+        marked = [n for n in names if (topic := self._state.topic(n)) and topic.deleting]
+        ready = [name for name in marked if not self._missing([name])]
+        return ready, self._controller.send(announcements.stop(self._state, ready))
 
     def _missing(self, names: Iterable[str]) -> list[int]:
         """Brokers with replicas of these topics that are not live."""

@@ -25,7 +25,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.hosting import Hosting
 from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address
-from kbroker.metastore.settled import SettledStore
+from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import Store
 
 logger = logging.getLogger(__name__)
@@ -167,6 +167,8 @@ class Office:
         state = ClusterState(self._me.broker_id, elected.epoch, self._topic_ids, configs)
         await persistence.load(store, state)
         await self._settings.complete(topic.name for topic in state.topics())
+        if store.is_stopped:
+            raise Fenced  # it has resigned already: the session expired while this waited
         controller = ActiveController(state, store, self._brokers, self._settings)
         controller.counts = self.counts
         self.counts.controller_elections += 1

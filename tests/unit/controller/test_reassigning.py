@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from support.controlled import Controlled
 
+from kbroker.cluster.control_requests import ControlRequest, ControlResponse
+from kbroker.controller import leader_balance
 from kbroker.controller.isr_requests import WantedIsr
 from kbroker.controller.leader_balance import FIRST_CHECK_MS, imbalanced
 from kbroker.controller.state import PartitionState
 from kbroker.errors import ErrorCode
+from kbroker.ipc.pending import Pending
 from kbroker.metastore import paths
 from kbroker.metastore.store import Operation
 
@@ -226,6 +229,38 @@ def test_imbalance_beyond_the_limit_is_mended(percentage: int, leader: int) -> N
     made.start()
     made.settle(FIRST_CHECK_MS + 500)
     assert made.stored("u")[0] == leader
+
+
+def test_balance_that_awaits_a_broker_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broker 3, which is told of the first move, dies without a response, and led a partition."""
+    monkeypatch.setattr(leader_balance, "MOVED_AT_ONCE", 1)
+    made = started(start=False)
+    for name in ("u", "v"):
+        made.create_topic(name, [1, 0], states={0: PartitionState(0, 0, [0, 1], [1, 0])})
+    made.create_topic("w", [3, 2], states={0: PartitionState(3, 0, [3, 2], [3, 2])})
+    made.start()
+    responsive = made.send
+
+    def send(broker_id: int, request: ControlRequest) -> Pending[ControlResponse]:
+        responded = responsive(broker_id, request)
+        return Pending() if broker_id == 3 else responded
+
+    made.send = send  # type: ignore[method-assign]
+    made.settle(FIRST_CHECK_MS + 500)
+    assert made.stored("u")[0] == 1 and made.stored("v")[0] == 0
+    made.leave(3)
+    made.settle()
+    assert made.stored("w")[0] == 2
+
+
+def test_all_leaders_are_moved_group_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_balance, "MOVED_AT_ONCE", 1)
+    made = started(start=False)
+    for name in ("u", "v"):
+        made.create_topic(name, [1, 0], states={0: PartitionState(0, 0, [0, 1], [1, 0])})
+    made.start()
+    made.settle(FIRST_CHECK_MS + 500)
+    assert made.stored("u")[0] == made.stored("v")[0] == 1
 
 
 def test_leaders_stay_while_a_partition_is_reassigned_or_balance_is_off() -> None:

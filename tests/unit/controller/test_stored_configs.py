@@ -283,3 +283,20 @@ def test_without_a_connection_topics_are_taken_all_the_same(cluster: Cluster) ->
     assert failed.value.code is ErrorCode.REQUEST_TIMED_OUT
     cluster.settle(10_000)
     assert cluster.hosts[1].used[0]["new"] == {"a": "1"}
+
+
+def test_connection_lost_at_any_moment_of_the_start_hides_no_change(tmp_path: Any) -> None:
+    """Also after one of two topics is read."""
+    cluster = Cluster(str(tmp_path))
+    for moment in range(50):
+        host = Host(cluster, 2, str(tmp_path))
+        for _ in range(moment):
+            cluster.ensemble.step()
+        host.store.lose(100)
+        for name in ("t", "u"):
+            path = paths.topic_config(name)
+            cluster.write(path, {"a": str(moment)}, paths.encode_config_change(path))
+        waited = cluster.ensemble.sleep(400)
+        cluster.ensemble.run_until(lambda waited=waited: waited.done)
+        assert host.used[0] == {name: {"a": str(moment)} for name in ("t", "u")}, moment
+        host.store.crash()

@@ -8,7 +8,7 @@ import pytest
 from support.controlled import Controlled
 from support.controllers import EndlessRoom, controller_of
 
-from kbroker.cluster.control_requests import ControlResponse, StopReplica
+from kbroker.cluster.control_requests import ControlResponse, LeaderAndIsr, StopReplica
 from kbroker.controller import topics
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
@@ -201,6 +201,22 @@ def test_topic_on_a_dead_broker_waits_for_it_and_no_other_does(cluster: Controll
     cluster.register(2)
     cluster.settle(6_000)
     assert present(cluster) == []
+
+
+def test_broker_that_comes_hears_of_its_replicas_before_they_are_deleted(
+    cluster: Controlled,
+) -> None:
+    """The other way round it would have them again after the deletion, and keep them."""
+    cluster.leave(2)
+    cluster.settle()
+    cluster.state.mark_deleting(["b"])
+    cluster.forget()
+    cluster.register(2)
+    cluster.ensemble.run_until(lambda: 2 in cluster.state.brokers)
+    deleting(cluster).finish_deletions(["b"])
+    cluster.settle()
+    told = [type(request) for broker_id, request in cluster.sent if broker_id == 2]
+    assert told.index(LeaderAndIsr) < told.index(StopReplica)
 
 
 def test_topic_whose_logs_a_broker_could_not_delete_is_tried_again(cluster: Controlled) -> None:

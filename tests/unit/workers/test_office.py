@@ -63,6 +63,7 @@ class Process:
         self.hosting = Hosting(BrokerId(0), "c", MemorySlots())
         self.hosting.publish_to(self)
         self.configs = Configs()
+        self.completes: Pending[None] = resolved()
         own = OwnBroker(self.hosting)
         self.office = Office(self.store, ME, self.hosting, own, self, self)
         self.create = self.office.served(lambda office: office.topics.create_topics)
@@ -95,7 +96,7 @@ class Process:
 
     def complete(self, topics: Iterable[str]) -> Pending[None]:
         self.completed = list(topics)
-        return resolved()
+        return self.completes
 
     def publish(self, changes: Changes = Changes()) -> Pending[dict[str, int]]:
         return resolved({})
@@ -172,3 +173,19 @@ def test_settings_of_all_topics_are_known_before_brokers_are_told() -> None:
     process.store.expire()
     process.until(lambda: process.entered == 2)
     assert process.completed == ["t"]
+
+
+def test_session_that_expires_while_configs_are_read_leaves_no_controller() -> None:
+    """Another broker is elected by then, so this one must not believe that it is."""
+    process = Process()
+    process.completes = Pending()
+    process.until(lambda: hasattr(process, "completed"))
+    process.store.expire()
+    waited = process.sleep(1_000)
+    process.until(lambda: waited.done)
+    late, process.completes = process.completes, Pending()
+    late.resolve()
+    assert process.office.present is None and process.entered == 0
+    process.completes.resolve()
+    process.until(lambda: process.entered)
+    assert process.failures == []
