@@ -4,8 +4,10 @@
     tools/exam.py                      what there is
     tools/exam.py E4                   as `make test` runs it
     tools/exam.py E5 --size night      every call, not every twelfth
+    tools/exam.py simulation --seeds 100000
 
-A failing test prints the seed that repeats it (``KBROKER_FAULT_SEED``).
+A failing test prints the seed that repeats it (``KBROKER_FAULT_SEED``), a failing simulation the
+command that does.
 """
 
 from __future__ import annotations
@@ -90,16 +92,25 @@ EXAMS = {
 }  # fmt: skip
 
 
+SIMULATION = [sys.executable, "tests/support/seed_runs.py", "--seeds"]
+SEEDS = (2_000, 10_000, 100_000)
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("exam", nargs="?", choices=EXAMS)
+    parser.add_argument("exam", nargs="?", choices=[*EXAMS, "simulation"])
     parser.add_argument("--size", choices=SIZES, default=SIZES[0])
+    parser.add_argument("--seeds", type=int, help="of the simulation, instead of its size")
     options = parser.parse_args()
     if options.exam is None:
         for name, exam in EXAMS.items():
-            print(f"{name:8} {exam.title}")
+            print(f"{name:10} {exam.title}")
+        print("simulation three brokers on a simulated store, with simulated disks and links")
         return 0
+    if options.exam == "simulation":
+        seeds = options.seeds or SEEDS[SIZES.index(options.size)]
+        return subprocess.run([*SIMULATION, str(seeds)], cwd=ROOT, check=False).returncode
     exam = EXAMS[options.exam]
     scale = exam.scales[SIZES.index(options.size)]
     environment = {"KBROKER_FAULT_SCALE": str(scale), **os.environ}

@@ -62,6 +62,7 @@ SETTINGS = {
 }
 SLOTS = 10_000
 HEARING_MS = 500
+SETTLE_CHECK_MS = 1_000
 
 
 class MemorySlots:
@@ -229,6 +230,8 @@ class Broker:
         state = ClusterState(self.number, elected.epoch, configs=self.stored.configs)
         await persistence.load(store, state)
         await self.stored.complete(topic.name for topic in state.topics())
+        if store.is_stopped:
+            raise Fenced
         self.controller = ActiveController(state, store, self, self.stored)
         requests = TopicRequests(state, SETTINGS.__getitem__, lambda config: None, lambda: False)
         self.topics = TopicAdmin(self.controller, requests, EndlessRoom, self.sleep, lambda: True)
@@ -417,6 +420,14 @@ class SimulatedCluster(SimulatedEnsemble):
         identity = paths.encode_cluster_id("c")
         self.apply([Operation("create", paths.CLUSTER_ID, identity)], session_id)
         self.brokers = [self.start(number) for number in range(3)]
+
+    def settle(self, is_settled: Callable[[], bool], within_ms: int) -> None:
+        """Run events until it holds, asked now and then: it reads everything that is stored."""
+        until_ms = self.now_ms + within_ms
+        while not is_settled():
+            assert self.now_ms <= until_ms, f"it has not settled by {self.now_ms} ms"
+            waited = self.sleep(SETTLE_CHECK_MS)
+            self.run_until(lambda waited=waited: waited.done)
 
     def note_sent(self, request: ControlRequest) -> None:
         if isinstance(request, StopReplica):

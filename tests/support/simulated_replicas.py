@@ -52,7 +52,8 @@ from kbroker.workers.io.in_sync import InSync
 MIN_IN_SYNC = 2
 LAG_MS = 3_000
 BACKOFF_MS = 300
-TURN_MS = 200
+TURN_MS = 300
+FETCH_WAIT_MS = 500  # of a fetch that finds nothing
 FETCHED_MAX = 4
 CONTROLLER_PATIENCE_MS = 4_000
 IO_WORKER = Address(ProcessKind.IO_WORKER, 0)
@@ -132,6 +133,7 @@ class Replica:
         self.partition.is_suspect = log.is_suspect
         self.repair: TailRepair | None = None
         self.is_asking = False
+        self.waits_until_ms = 0
 
 
 class Told(NamedTuple):
@@ -290,7 +292,7 @@ class IoWorker:
         followed.resume(now)
         if followed.asks and followed.question is not None:
             self._ask(replica, followed.question)
-        elif followed.is_fetching:
+        elif followed.is_fetching and now >= replica.waits_until_ms:
             self._fetch(replica)
 
     def _send(
@@ -351,6 +353,9 @@ class IoWorker:
                     replica.partition.is_suspect = log.is_suspect = False
                 if records:
                     self._fetch(replica)
+                else:
+                    wait_ms = self.cluster.random.randint(0, FETCH_WAIT_MS)
+                    replica.waits_until_ms = self.cluster.now_ms + wait_ms
 
         self._send(
             replica, lambda leader: leader.serve_fetch(replica.id, me, epoch, offset, before), then
@@ -441,16 +446,16 @@ class Controllers:
 
     async def _alter(self, wanted: Sequence[WantedIsr]) -> list[IsrResult]:
         cluster, me = self._cluster, self._broker
-        await cluster.sleep(cluster.delay_ms())
+        await me.sleep(cluster.delay_ms())
         office = cluster.in_office()
         if office is None or office.duties is None or not me.is_alive:
             raise WireError(ErrorCode.NOT_CONTROLLER, "nobody is the controller")
         asked = office.duties.in_sync.alter(me.number, me.hosting.broker_epoch, wanted)
         try:
-            answers = await within(asked, cluster.sleep(CONTROLLER_PATIENCE_MS))
+            answers = await within(asked, me.sleep(CONTROLLER_PATIENCE_MS))
         except (TooLate, Fenced, StoreError, StoreFailed) as error:
             raise WireError(ErrorCode.NETWORK_EXCEPTION, "no response") from error
-        await cluster.sleep(cluster.delay_ms())
+        await me.sleep(cluster.delay_ms())
         if cluster.random.random() < cluster.responses_lost:
             raise WireError(ErrorCode.NETWORK_EXCEPTION, "the response was lost")
         return answers
@@ -459,7 +464,7 @@ class Controllers:
         return run(self._read(keys))
 
     async def _read(self, keys: Sequence[PartitionKey]) -> list[IsrState | None]:
-        await self._cluster.sleep(self._cluster.delay_ms())
+        await self._broker.sleep(self._cluster.delay_ms())
         found: list[IsrState | None] = []
         for key in keys:
             path = paths.partition_state(*key)

@@ -1,8 +1,7 @@
-"""Three brokers with logs, with seeds: whatever befalls them, what was acknowledged is kept.
+"""Three brokers with logs, with seeds: whatever befalls them, what was acknowledged is kept
+(``replica_simulation``).
 
-``support.simulated_replicas`` names what is checked after each step. When the faults end, every
-replica comes back in sync, with the records of its leader. KBROKER_REPLICATION_SEEDS says how many
-seeds are run.
+KBROKER_REPLICATION_SEEDS says how many; ``tools/exam.py simulation --seeds`` runs more.
 """
 
 from __future__ import annotations
@@ -10,73 +9,20 @@ from __future__ import annotations
 import os
 
 import pytest
-from support.simulated_cluster import ignore_rejected
-from support.simulated_power import lose_power
-from support.simulated_replicas import MIN_IN_SYNC, ReplicatedCluster
-from unit.hosting.test_cluster_simulation import befall, is_settled
-
-from kbroker.ipc.calls import CreateTopics, DeleteTopics, TopicToCreate, TopicToDelete
-from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.metastore.simulated import Faults
-from kbroker.workers.io import in_sync
+from support.seed_runs import cheaply, repeat_command, run_replicas
 
 pytestmark = pytest.mark.unit
 
-SEEDS = int(os.environ.get("KBROKER_REPLICATION_SEEDS", "20"))
-SEEDS_AT_ONCE = 20
-CLIENT = Address(ProcessKind.NETWORK, 0)
-STEPS = 25
-
-
-def simulate(seed: int, patch: pytest.MonkeyPatch) -> ReplicatedCluster:
-    cluster = ReplicatedCluster(seed, Faults(loss_per_request=0.01))
-    patch.setattr(in_sync, "now_ms", lambda: cluster.now_ms)
-    cluster.run_until(lambda: cluster.in_office() is not None)
-    create(cluster, "a")
-    for _ in range(STEPS):
-        for _ in range(cluster.random.randint(0, 10)):
-            pause(cluster, 300)
-            cluster.produce()
-        kind = cluster.random.random()
-        if kind < 0.4:
-            befall(cluster)
-        elif kind < 0.5:
-            lose_power(cluster, cluster.random.randrange(len(cluster.brokers)))
-        elif kind < 0.6:
-            create(cluster, cluster.random.choice("abc"))
-        elif kind < 0.65:
-            delete(cluster, cluster.random.choice("bc"))
-        pause(cluster, 3_000)
-    cluster.faults, cluster.responses_lost = Faults(), 0.0
-    cluster.run_until(lambda: is_settled(cluster) and not cluster.unfinished(), 600_000)
-    assert cluster.failures() == []
-    return cluster
-
-
-def pause(cluster: ReplicatedCluster, most_ms: int) -> None:
-    waited = cluster.sleep(cluster.random.randint(0, most_ms))
-    cluster.run_until(lambda: waited.done)
-
-
-def create(cluster: ReplicatedCluster, name: str) -> None:
-    broker = cluster.in_office()
-    if broker is not None and broker.topics is not None:
-        topics = [TopicToCreate(name, 2, cluster.random.choice((2, 3, 3)))]
-        ignore_rejected(broker, broker.topics.create_topics(CLIENT, CreateTopics(topics)))
-
-
-def delete(cluster: ReplicatedCluster, name: str) -> None:
-    broker = cluster.in_office()
-    if broker is not None and broker.topics is not None:
-        wanted = DeleteTopics([TopicToDelete(name)])
-        ignore_rejected(broker, broker.topics.delete_topics(CLIENT, wanted))
+SEEDS = int(os.environ.get("KBROKER_REPLICATION_SEEDS", "2000"))
+# Many in one test, because each takes some milliseconds.
+SEEDS_AT_ONCE = 100
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_ONCE))
-def test_what_was_acknowledged_is_kept(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_acknowledged_is_kept(first: int) -> None:
     acknowledged = 0
-    for seed in range(first, min(SEEDS, first + SEEDS_AT_ONCE)):
-        print(f"seed {seed}")
-        cluster = simulate(seed, monkeypatch)
-        acknowledged += sum(map(len, cluster.acknowledged.values()))
-    assert acknowledged > SEEDS_AT_ONCE * MIN_IN_SYNC, "nothing happened"
+    with cheaply():
+        for seed in range(first, min(SEEDS, first + SEEDS_AT_ONCE)):
+            print(repeat_command("replicas", seed))
+            acknowledged += run_replicas(seed)
+    assert acknowledged > SEEDS_AT_ONCE, "nothing happened"

@@ -1,0 +1,71 @@
+"""Three brokers with logs, for one seed: whatever befalls them, what was acknowledged is kept.
+
+``support.simulated_replicas`` names what is checked after each step. When the faults end, every
+replica comes back in sync, with the records of its leader.
+"""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from support.cluster_simulation import befall, is_settled
+from support.simulated_cluster import ignore_rejected
+from support.simulated_power import lose_power
+from support.simulated_replicas import ReplicatedCluster
+
+from kbroker.ipc.calls import CreateTopics, DeleteTopics, TopicToCreate, TopicToDelete
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.metastore.simulated import Faults
+from kbroker.workers.io import in_sync
+
+CLIENT = Address(ProcessKind.NETWORK, 0)
+STEPS = 6
+
+
+def simulate(seed: int) -> ReplicatedCluster:
+    cluster = ReplicatedCluster(seed, Faults(loss_per_request=0.01))
+    with patch.object(in_sync, "now_ms", lambda: cluster.now_ms):
+        cluster.run_until(lambda: cluster.in_office() is not None)
+        create(cluster, "a")
+        for _ in range(STEPS):
+            go_on(cluster)
+        cluster.faults, cluster.responses_lost = Faults(), 0.0
+        cluster.settle(lambda: is_settled(cluster) and not cluster.unfinished(), 600_000)
+    assert cluster.failures() == []
+    return cluster
+
+
+def go_on(cluster: ReplicatedCluster) -> None:
+    """Some records and one random event."""
+    for _ in range(cluster.random.randint(0, 10)):
+        pause(cluster, 300)
+        cluster.produce()
+    kind = cluster.random.random()
+    if kind < 0.4:
+        befall(cluster)
+    elif kind < 0.5:
+        lose_power(cluster, cluster.random.randrange(len(cluster.brokers)))
+    elif kind < 0.6:
+        create(cluster, cluster.random.choice("abc"))
+    elif kind < 0.65:
+        delete(cluster, cluster.random.choice("bc"))
+    pause(cluster, 3_000)
+
+
+def pause(cluster: ReplicatedCluster, most_ms: int) -> None:
+    waited = cluster.sleep(cluster.random.randint(0, most_ms))
+    cluster.run_until(lambda: waited.done)
+
+
+def create(cluster: ReplicatedCluster, name: str) -> None:
+    broker = cluster.in_office()
+    if broker is not None and broker.topics is not None:
+        topics = [TopicToCreate(name, 2, cluster.random.choice((2, 3, 3)))]
+        ignore_rejected(broker, broker.topics.create_topics(CLIENT, CreateTopics(topics)))
+
+
+def delete(cluster: ReplicatedCluster, name: str) -> None:
+    broker = cluster.in_office()
+    if broker is not None and broker.topics is not None:
+        wanted = DeleteTopics([TopicToDelete(name)])
+        ignore_rejected(broker, broker.topics.delete_topics(CLIENT, wanted))
