@@ -152,14 +152,16 @@ def begin_deletion(names: Iterable[str]) -> Decision:
 
 
 def remove(state: ClusterState, names: Iterable[str], nodes: Mapping[str, list[Node]]) -> Decision:
-    """Remove topics whose logs are deleted. nodes: each topic's nodes, parents first."""
+    """Remove topics whose logs are deleted. nodes: each topic's ``nodes_to_delete``; the mark goes
+    last, so that the next controller continues.
+    """
     transaction, changes = collect(), list[Change]()
     for name in names:
-        for node in reversed(nodes[name]):
-            transaction.delete(node.path, node.stat.version)
         config = paths.topic_config(name)
         if config in state.configs.versions:
             transaction.delete(config, state.configs.versions[config])
+        for node in reversed(nodes[name]):
+            transaction.delete(node.path, node.stat.version)
         changes.append(TopicRemoved(name))
     return Decision(transaction.operations, changes)
 

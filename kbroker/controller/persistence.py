@@ -250,12 +250,12 @@ async def _topic_tree(store: SettledStore, name: str) -> list[Node]:
 
 
 async def nodes_to_delete(store: SettledStore, name: str) -> list[Node]:
-    """All nodes of a deleted topic except its configs, parents first."""
+    """All nodes of a deleted topic except its configs: the mark of the deletion, then the topic's,
+    parents first.
+    """
     mark = paths.delete_topic(name)
-    nodes = await _topic_tree(store, name)
-    if await store.exists(mark) is not None:
-        nodes.append(await store.get(mark))
-    return nodes
+    marked = [] if await store.exists(mark) is None else [await store.get(mark)]
+    return marked + await _topic_tree(store, name)
 
 
 async def remember_gone(store: SettledStore, topics: Mapping[str, bytes]) -> None:

@@ -21,13 +21,17 @@ async def write_decided(
 ) -> Decision:
     """The decision that was written. Raises BadVersion, NodeExists or NoNode when every attempt
     fails.
+
+    A decision on thousands of partitions takes several requests to a store that limits their size.
+    Their order is such that the next controller completes what was begun: it elects leaders of
+    partitions without a state, and deletes what is marked.
     """
     for attempt in range(ATTEMPTS):
         decision = decide()
         if not decision.writes:
             return decision
         try:
-            await store.apply(decision.writes)
+            await store.apply_in_parts(decision.writes)
         except (BadVersion, NodeExists, NoNode) as error:
             if attempt == ATTEMPTS - 1:
                 raise

@@ -96,6 +96,24 @@ class SettledStore:
                 raise
             await self._connected()
 
+    async def apply_in_parts(self, operations: list[Operation]) -> None:
+        """Like ``apply``, but in several requests if one would be too large: each takes effect as
+        a whole, in this order, and an error leaves those before it.
+        """
+        limit = self._store.request_bytes_max
+        if limit is None:
+            await self.apply(operations)
+            return
+        part, size = list[Operation](), 0
+        for operation in operations:
+            # Half of the limit leaves room for the fence, and for others while it is handled.
+            if part and size + operation.bytes > limit // 2:
+                await self.apply(part)
+                part, size = [], 0
+            part.append(operation)
+            size += operation.bytes
+        await self.apply(part)
+
     def stop(self) -> None:
         """Stop: pending and later requests fail with Fenced."""
         self._is_stopped = True

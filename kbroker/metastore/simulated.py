@@ -28,6 +28,7 @@ from kbroker.metastore.store import (
     SessionState,
     Store,
     StoreError,
+    TooLarge,
     WatchCallback,
     WatchEvent,
 )
@@ -54,6 +55,7 @@ class SimulatedEnsemble:
         self.tree = NodeTree()
         self.faults = faults
         self.random = random.Random(seed)
+        self.request_bytes_max: int | None = None
         self.stores: list[SimulatedStore] = []
         self._sessions: set[int] = set()
         self._numbers = count(1)
@@ -114,6 +116,9 @@ class SimulatedEnsemble:
             self.report(self.tree.end_session(session_id, self.now_ms))
 
     def apply(self, operations: list[Operation], session_id: int) -> list[str]:
+        size, limit = sum(operation.bytes for operation in operations), self.request_bytes_max
+        if limit is not None and size > limit:
+            raise TooLarge(operations[0].path, size, limit)
         made, events = self.tree.apply(operations, session_id, self.now_ms)
         self.report(events)
         return made
@@ -151,6 +156,10 @@ class SimulatedStore(Store):
     @property
     def session_id(self) -> int:
         return self._session_id
+
+    @property
+    def request_bytes_max(self) -> int | None:
+        return self._ensemble.request_bytes_max
 
     # -- requests --
 

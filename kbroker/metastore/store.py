@@ -26,6 +26,7 @@ from kbroker.ipc.pending import Pending
 R = TypeVar("R")
 
 ANY_VERSION = -1
+_OVERHEAD_BYTES = 100  # of an operation, with its access list
 
 
 class StoreError(Exception):
@@ -132,6 +133,11 @@ class Operation(NamedTuple):
     ephemeral: bool = False
     sequential: bool = False
 
+    @property
+    def bytes(self) -> int:
+        """An upper bound of its size in a request."""
+        return _OVERHEAD_BYTES + len(self.path) + len(self.data)
+
 
 class Transaction(Generic[R]):
     """Collects operations, which ``commit`` applies together."""
@@ -186,6 +192,13 @@ class Store(ABC):
     def is_shared(self) -> bool:
         """Whether other clients write to it, so that everything read must be watched."""
         return True
+
+    @property
+    def request_bytes_max(self) -> int | None:
+        """BOUND: the size of all operations that are applied together, above which they fail with
+        TooLarge; None if there is none.
+        """
+        return None
 
     @abstractmethod
     def get(self, path: str) -> Pending[Node]:

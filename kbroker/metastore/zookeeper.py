@@ -78,7 +78,6 @@ REPORTS_PER_TURN = 256
 # BOUND: ZooKeeper's jute.maxbuffer is 1 MiB by default: it closes the connection on a larger
 # request without an error.
 REQUEST_BYTES_MAX = 1_048_575
-_OVERHEAD_BYTES = 100  # of an operation, with its access list
 RESTART_MS = 5_000
 REMIND_MS = 60_000
 # The time before a start logs that it waits for the first connection.
@@ -140,6 +139,10 @@ class ZooKeeperStore(Store):
     def session_id(self) -> int:
         return self._session[0] if self._session else 0
 
+    @property
+    def request_bytes_max(self) -> int:
+        return REQUEST_BYTES_MAX
+
     # -- requests ----------------------------------------------------------------------------
 
     def get(self, path: str) -> Pending[Node]:
@@ -164,7 +167,7 @@ class ZooKeeperStore(Store):
         for operation in asked:
             check_path(operation.path)
         pending: Pending[list[str]] = Pending()
-        size = sum(_OVERHEAD_BYTES + len(o.path) + len(o.data) for o in asked)
+        size = sum(operation.bytes for operation in asked)
         if size > REQUEST_BYTES_MAX:
             largest = max(asked, key=lambda operation: len(operation.data))
             pending.resolve(error=TooLarge(largest.path, size, REQUEST_BYTES_MAX))

@@ -117,6 +117,13 @@ class Controlled:
         self.duties.start()
         self.settle()
 
+    def replace(self) -> None:
+        """Another controller takes over; what the present one has not sent is never written."""
+        self.store.stop()
+        self._connected = self.ensemble.connect()
+        self.store = SettledStore(self._connected)
+        self.start()
+
     def run(self, work: Any) -> Pending[Any]:
         """Run the simulation until the work is done; returns its outcome."""
         outcome = run(work)

@@ -241,3 +241,72 @@ def test_topic_that_is_reassigned_gets_no_partitions(cluster: Controlled) -> Non
     created = run(deleting(cluster).create_partitions(CALLER, asked))
     cluster.ensemble.run_until(lambda: created.done)
     assert errors(created) == [ErrorCode.REASSIGNMENT_IN_PROGRESS, 0]
+
+
+# -- topics of thousands of partitions: several requests to the store --
+
+MANY = 60
+
+
+def create_many(cluster: Controlled) -> Any:
+    asked = CreateTopics([TopicToCreate("many", MANY, 2)], within_ms=2_000)
+    return run(deleting(cluster).create_topics(CALLER, asked))
+
+
+def states_of_many(cluster: Controlled) -> dict[int, tuple[int, int, list[int]]]:
+    tree = cluster.ensemble.tree
+    numbers = [int(name) for name in tree.children(paths.topic_partitions("many"))]
+    has_state = [n for n in numbers if tree.children(paths.partition("many", n))]
+    return {number: cluster.stored("many", number) for number in has_state}
+
+
+def test_topic_too_large_for_one_request_is_created_and_deleted(cluster: Controlled) -> None:
+    cluster.ensemble.request_bytes_max = 6_000
+
+    outcome = create_many(cluster)
+    cluster.ensemble.run_until(lambda: outcome.done)
+    assert [result.error for result in outcome.value] == [ErrorCode.NONE]
+    created = states_of_many(cluster)
+    assert len(created) == MANY
+    assert all(leader >= 0 and epoch == 0 for leader, epoch, _ in created.values())
+
+    assert delete(cluster, "many") == {"many": ErrorCode.NONE}
+    assert present(cluster) == ["a", "b", "c"]
+    assert cluster.ensemble.tree.children(paths.DELETE_TOPICS) == []
+
+
+@pytest.mark.parametrize("steps", range(4, 60, 8))
+def test_topic_half_created_is_completed_by_the_next_controller(
+    cluster: Controlled, steps: int
+) -> None:
+    cluster.ensemble.request_bytes_max = 6_000
+    create_many(cluster)
+    for _ in range(steps):
+        cluster.ensemble.step()
+
+    cluster.replace()
+    cluster.settle(6_000)
+
+    if "many" in present(cluster):
+        assert len(states_of_many(cluster)) == MANY
+
+
+@pytest.mark.parametrize("steps", range(4, 80, 8))
+def test_topic_half_deleted_is_deleted_by_the_next_controller(
+    cluster: Controlled, steps: int
+) -> None:
+    cluster.ensemble.request_bytes_max = 6_000
+    outcome = create_many(cluster)
+    cluster.ensemble.run_until(lambda: outcome.done)
+    asked = DeleteTopics([TopicToDelete("many")], within_ms=2_000)
+    run(deleting(cluster).delete_topics(CALLER, asked))
+    for _ in range(steps):
+        cluster.ensemble.step()
+
+    cluster.replace()
+    deleting(cluster).resume_deletions()
+    cluster.settle(6_000)
+
+    assert cluster.ensemble.tree.children(paths.DELETE_TOPICS) == []
+    if "many" in present(cluster):
+        assert len(states_of_many(cluster)) == MANY
