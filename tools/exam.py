@@ -77,9 +77,9 @@ EXAMS = {
         "kbroker and Apache Kafka 2.7 in one cluster; Kafka's tools on kbrokers",
         [INTEROP + name for name in ("test_mixed_admin.py", "test_mixed_cluster.py",
                                      "test_mixed_coordinators.py", "test_mixed_divergence.py",
-                                     "test_mixed_power_failure.py", "test_mixed_protocols.py",
-                                     "test_mixed_shutdown.py",
-                                     "test_cluster_tools.py")],
+                                     "test_mixed_features.py", "test_mixed_power_failure.py",
+                                     "test_mixed_protocols.py", "test_mixed_shutdown.py",
+                                     "test_cluster_feature_tool.py", "test_cluster_tools.py")],
         (1, 1, 1),
     ),
     "E10": Exam(

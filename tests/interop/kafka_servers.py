@@ -94,6 +94,16 @@ class Server:
             raise
         return self
 
+    def refused_start(self) -> str:
+        """Start it where it must end by itself, with an error; returns its log."""
+        with self.log_path.open("ab") as log:
+            done = subprocess.run(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=START_S
+            )
+        text = self.log_path.read_text()
+        assert done.returncode, text
+        return text
+
     def _answers(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, f"it ended:\n{self.log_path.read_text()[-4000:]}"
