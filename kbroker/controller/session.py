@@ -44,6 +44,9 @@ class Host(Protocol):
     def registered(self, broker_epoch: int, controller_epoch: int) -> None:
         """The broker has registered. controller_epoch: of the latest controller."""
 
+    async def before_hosting(self, session_id: int) -> None:
+        """The broker has registered in this session; the turn goes on when this returns."""
+
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
         """Become the controller, which writes only through ``store`` until that raises Fenced."""
 
@@ -125,6 +128,7 @@ class Session:
                 self.broker_epoch, self._registered_in = registered.epoch, registered.session_id
                 epoch = await latest_controller_epoch(self._plain)
                 self._host.registered(registered.epoch, epoch)
+                await self._host.before_hosting(registered.session_id)
                 return
 
     async def _withdraw(self) -> None:

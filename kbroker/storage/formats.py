@@ -20,7 +20,8 @@ TEMPORARY_SUFFIX = ".tmp"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 # Directories: <topic>-<partition>.<32 hex digits>-delete waits for deletion; ...-stray belonged to
-# another topic id; ...-future is a replica on its way into this log directory.
+# another topic id or is not assigned to this broker any more; ...-future is a replica on its way
+# into this log directory.
 DELETE_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
 FUTURE_DIR_SUFFIX = "-future"

@@ -58,6 +58,7 @@ from kbroker.workers.controller_server import SERVED, ControllerServer
 from kbroker.workers.office import InOffice, Office
 from kbroker.workers.process_ends import await_end
 from kbroker.workers.store_start import has_all_directories, open_store
+from kbroker.workers.strays import set_strays_aside
 
 logger = logging.getLogger(__name__)
 
@@ -291,6 +292,19 @@ class ControllerWorker(Worker):
             topics.finish_deletions,
         )
         return InOffice(controller, topics, duties, ReplicaAdmin(duties, self.rpc.sleep))
+
+    async def before_hosting(self, session_id: int) -> None:
+        """Set stray replicas aside, if no process has an image: later, logs are open."""
+        context = self.context
+        if not self.store.is_shared or context.incarnation > 1 or self._is_told:
+            return
+        await set_strays_aside(
+            self.own_store,
+            context.broker_id,
+            self.config.log_dirs,
+            lambda: has_all_directories(context) and self.store.session_id == session_id,
+            lambda key: self.hosting.replicas.replica(key) is not None,
+        )
 
     def in_office(self, office: InOffice) -> None:
         """The controller is elected and loaded; processes can get the image now."""

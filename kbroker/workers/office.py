@@ -62,6 +62,9 @@ class Process(Protocol):
     def in_office(self, office: InOffice) -> None:
         """The state has been sent to all brokers and processes."""
 
+    async def before_hosting(self, session_id: int) -> None:
+        """The broker has registered in this session."""
+
     def not_elected(self) -> None:
         """Another broker is the controller, or about to become it."""
 
@@ -155,6 +158,9 @@ class Office:
     def registered(self, broker_epoch: int, controller_epoch: int) -> None:
         self.counts.registrations += 1
         self._hosting.registered(broker_epoch, controller_epoch)
+
+    async def before_hosting(self, session_id: int) -> None:
+        await self._process.before_hosting(session_id)
 
     def connected(self, is_connected: bool) -> None:
         self.is_connected = is_connected

@@ -115,3 +115,49 @@ def test_settings_take_effect_on_brokers_that_were_not_asked(cluster: Cluster) -
     for number in range(3):
         wait_until(lambda number=number: is_rejected(number), 30, f"broker {number} knows")
     producer.close()
+
+
+def test_replica_that_was_removed_while_its_broker_was_away_is_set_aside(
+    cluster: Cluster, store: KazooClient
+) -> None:
+    """What it still has is kept; when the partition returns, it is copied from the others."""
+    away = next(number for number in range(3) if number != cluster.controller)
+    others = [number for number in range(3) if number != away]
+    create(cluster, "left", {0: [away, *others], 1: [away, *others]})
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all")
+    for sent in [producer.send("left", value, partition=0) for value in RECORDS]:
+        sent.get(60)
+    producer.close()
+    broker = cluster.brokers[away]
+    broker.stop()
+    reassign(cluster, store, others)
+
+    broker.start()
+    cluster.wait_ready()
+
+    (stray,) = broker.data_dir.glob("left-0.*-stray")
+    assert (stray / f"{0:020}.log").stat().st_size > 0
+    assert not (broker.data_dir / "left-0").exists()
+    assert (broker.data_dir / "left-1").exists()
+    (line,) = (line for line in broker.log_text.splitlines() if str(stray) in line)
+    assert "WARNING" in line
+    assert "1 replica on disk is not assigned to this broker any more" in line
+    assert read(cluster, "left") == RECORDS
+
+    reassign(cluster, store, [away, others[0]])
+    cluster.wait_in_sync("left")
+    assert (broker.data_dir / "left-0").exists() and stray.exists()
+    assert read(cluster, "left") == RECORDS
+
+
+def reassign(cluster: Cluster, store: KazooClient, replicas: list[int]) -> None:
+    """Returns once partition 0 of "left" has these replicas."""
+    store.create(paths.REASSIGN_PARTITIONS, paths.encode_reassignment({("left", 0): replicas}))
+    wait_until(
+        lambda: (
+            document(store, paths.topic("left"))["partitions"]["0"] == replicas
+            and store.exists(paths.REASSIGN_PARTITIONS) is None
+        ),
+        90,
+        "it is complete",
+    )

@@ -222,6 +222,9 @@ class Broker:
     def registered(self, broker_epoch: int, controller_epoch: int) -> None:
         self.hosting.registered(broker_epoch, controller_epoch)
 
+    async def before_hosting(self, session_id: int) -> None:
+        pass
+
     def connected(self, is_connected: bool) -> None:
         if is_connected and self.duties is not None:
             self.duties.connected()

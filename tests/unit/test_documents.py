@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.storage.formats import BOOT_ID_NAME, SUSPECT_PARTITIONS
+
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +60,7 @@ def test_command_and_target_exist(page):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 
     commands = set(re.findall(r"(?:^|`)(kbroker-[a-z-]+[a-z])(?= |`|$)", text, re.M))
-    assert commands <= {*project["scripts"]}
+    assert commands <= {*project["scripts"], BOOT_ID_NAME, SUSPECT_PARTITIONS}
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)) <= targets
 
 

@@ -95,6 +95,16 @@ def scan_futures(directory: str) -> dict[TopicPartition, list[str]]:
     return found
 
 
+def rename_to_stray(path: str, key: TopicPartition) -> str:
+    """Rename a directory of the partition so that it means nothing, and stays; the new path.
+
+    Raises OSError.
+    """
+    stray = os.path.join(os.path.dirname(path), aside_dir_name(*key, STRAY_DIR_SUFFIX))
+    os.rename(path, stray)
+    return stray
+
+
 def holds_segments(directory: str) -> bool:
     """Whether a partition's directory has a log file. Raises OSError."""
     return any(
@@ -275,11 +285,8 @@ class LogDir:
         Raises OSError.
         """
         path = self.partition_path(key)
-        stray = os.path.join(self.path, aside_dir_name(*key, STRAY_DIR_SUFFIX))
-        logger.warning(
-            "%s belongs to another topic of the same name; keeping it as %s", path, stray
-        )
-        os.rename(path, stray)
+        stray = rename_to_stray(path, key)
+        logger.warning("%s belonged to another topic of the same name; it is now %s", path, stray)
 
     def create(self, key: TopicPartition, topic_id: bytes) -> None:
         """Make an empty directory for a new partition. Raises OSError.

@@ -69,6 +69,10 @@ class Broker:
     def registered(self, broker_epoch: int, controller_epoch: int) -> None:
         self.registrations.append((broker_epoch, controller_epoch))
 
+    async def before_hosting(self, session_id: int) -> None:
+        await self.ensemble.sleep(1)
+        assert self.registrations and self.epoch is None  # it is not elected meanwhile
+
     def connected(self, is_connected: bool) -> None:
         pass
 

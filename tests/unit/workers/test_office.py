@@ -82,6 +82,9 @@ class Process:
     def in_office(self, office: InOffice) -> None:
         self.entered += 1
 
+    async def before_hosting(self, session_id: int) -> None:
+        self.may_host_in = session_id
+
     def not_elected(self) -> None:
         self.not_elected_count += 1
 

@@ -1,0 +1,172 @@
+"""Stray replicas: logs on disk that the cluster has assigned to other brokers, or to nobody.
+
+A replica that is removed while its broker is away (its partition is reassigned, its topic deleted)
+stays on that broker's disk, and no controller speaks of it again. A broker looks for such replicas
+once, when it starts, between its registration and its first image:
+
+- The topics are read in the session that has registered: whichever server of ZooKeeper responds,
+  they are as of the registration or later.
+- No process has an image yet, so no log is open, and no controller can tell this broker to host
+  anything. Whoever assigns a partition to it meanwhile tells it afterwards, and the partition is
+  copied from its leader: a replica that was removed is not in sync.
+
+Strays are renamed, never deleted. Whatever cannot be read with certainty stays as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from kbroker.adopt.directories import is_topic_name
+from kbroker.adopt.holdings import METADATA_TOPIC
+from kbroker.controller.topic_nodes import DAMAGED
+from kbroker.ipc.pending import run
+from kbroker.logcontext import Whole
+from kbroker.metastore import paths
+from kbroker.metastore.settled import SettledStore
+from kbroker.metastore.store import NoNode, StoreError, StoreFailed
+from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
+from kbroker.storage.dirs.log_dir import (
+    holds_segments,
+    rename_to_stray,
+    scan_futures,
+    scan_partitions,
+)
+from kbroker.storage.formats import SUSPECT_PARTITIONS
+
+logger = logging.getLogger(__name__)
+
+# BOUND: reads of topics that are under way.
+READS_AT_ONCE = 100
+_SHOWN_MAX = 10
+
+
+class Holdings(NamedTuple):
+    """The partitions in a log directory: their paths, and those of future replicas."""
+
+    log_dir: str
+    replicas: dict[TopicPartition, str]
+    futures: dict[TopicPartition, list[str]]
+
+
+class NotSure(Exception):
+    """It cannot be said which replicas are strays."""
+
+
+async def set_strays_aside(
+    store: SettledStore,
+    broker_id: int,
+    log_dirs: Sequence[str],
+    is_certain: Callable[[], bool],
+    is_hosted: Callable[[TopicPartition], bool],
+) -> None:
+    """Rename the logs that are not assigned to this broker. Raises Fenced.
+
+    is_certain: whether every log directory is online, and this broker is registered; asked again
+    after the last read.
+    """
+    try:
+        if not is_certain():
+            raise NotSure("a log directory is offline")
+        held = [_look_into(path) for path in log_dirs]
+        on_disk = {key for holdings in held for key in holdings.replicas}
+        strays = await _not_assigned(store, broker_id, on_disk)
+        if strays and not is_certain():
+            raise NotSure("a log directory or the session was lost")
+    except (NotSure, OSError, StoreError, StoreFailed) as error:
+        text = "not looking for replicas that were removed while this broker was away: %s"
+        logger.warning(text, error)
+        return
+    # Nothing is awaited from here on.
+    strays = {key for key in strays if not is_hosted(key)}
+    kept = [stray for holdings in held for stray in _rename(holdings, strays)]
+    if kept:
+        logger.warning(
+            "%s not assigned to this broker any more: the topic was deleted or the partition "
+            "reassigned while it was away. The records are kept in %s%s; remove what nobody needs, "
+            "and move the rest away before Kafka 2.7 starts here",
+            "1 replica on disk is" if len(kept) == 1 else f"{len(kept):,} replicas on disk are",
+            Whole(", ".join(kept[:_SHOWN_MAX])),
+            f" and {len(kept) - _SHOWN_MAX:,} more" if len(kept) > _SHOWN_MAX else "",
+        )
+
+
+def _look_into(log_dir: str) -> Holdings:
+    """Raises OSError."""
+    replicas = {
+        key: f"{log_dir}/{key[0]}-{key[1]}"
+        for key in scan_partitions(log_dir)
+        if key[0] != METADATA_TOPIC and is_topic_name(key[0])
+    }
+    return Holdings(log_dir, replicas, scan_futures(log_dir))
+
+
+async def _not_assigned(
+    store: SettledStore, broker_id: int, on_disk: Collection[TopicPartition]
+) -> set[TopicPartition]:
+    """Those of the partitions that have no replica on the broker. Raises NotSure, StoreError."""
+    if await store.exists(paths.BROKER_TOPICS) is None:
+        raise NotSure(f"there is no {paths.BROKER_TOPICS}")
+    by_topic: dict[str, list[int]] = {}
+    for name, number in sorted(on_disk):
+        by_topic.setdefault(name, []).append(number)
+    strays: set[TopicPartition] = set()
+    names = list(by_topic)
+    for first in range(0, len(names), READS_AT_ONCE):
+        some = names[first : first + READS_AT_ONCE]
+        reads = [run(store.get(paths.topic(name))) for name in some]
+        for name, read in zip(some, reads, strict=True):
+            try:
+                assigned = _assigned((await read).data, broker_id)
+            except NoNode:
+                assigned = set()
+            except DAMAGED as error:
+                logger.error("cannot tell which replicas of topic %s are here: %r", name, error)
+                continue
+            strays.update((name, number) for number in by_topic[name] if number not in assigned)
+    return strays
+
+
+def _assigned(document: bytes, broker_id: int) -> set[int]:
+    """The topic's partitions that have, get or lose a replica on the broker. Raises DAMAGED."""
+    replicas = paths.decode_topic(document)[1]
+    if sorted(replicas) != list(range(len(replicas))) or not all(replicas.values()):
+        raise ValueError(f"partitions {replicas}")
+    added, removed = paths.reassigned_of_topic(paths.rest_of_topic(document))
+    return {
+        number
+        for assignment in (replicas, added, removed)
+        for number, brokers in assignment.items()
+        if broker_id in [int(broker) for broker in brokers]
+    }
+
+
+def _rename(holdings: Holdings, strays: Collection[TopicPartition]) -> Iterable[str]:
+    """Set the strays of one log directory aside; their new paths. Raises nothing."""
+    renamed = []
+    for key in sorted(strays):
+        path = holdings.replicas.get(key)
+        try:
+            # Any other directory that is called like a partition is none of ours.
+            if path is not None and holds_segments(path):
+                yield rename_to_stray(path, key)
+                renamed.append(key)
+            # A move would continue from it when the partition is here again.
+            for future in holdings.futures.get(key, ()):
+                yield rename_to_stray(future, key)
+        except OSError as error:
+            logger.error("cannot set aside %s, which is not assigned here: %s", path, error)
+    _forget_suspects(holdings.log_dir, renamed)
+
+
+def _forget_suspects(log_dir: str, gone: Collection[TopicPartition]) -> None:
+    """Nobody will repair their tails."""
+    suspects = OffsetCheckpoint(log_dir, SUSPECT_PARTITIONS)
+    try:
+        listed = set(suspects.read() or ()) & set(gone)
+        if listed:
+            suspects.merge({}, listed)
+    except (OSError, CorruptCheckpointError) as error:
+        logger.warning("%s: cannot update %s: %s", log_dir, SUSPECT_PARTITIONS, error)
