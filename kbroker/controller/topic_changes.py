@@ -72,23 +72,34 @@ class TopicChanges:
         for topic in [path.rpartition("/")[2] for path in self._followed()]:
             if topic not in names:
                 self._watch.unfollow(paths.topic(topic))
-        come = sorted(name for name in names if self._state.topic(name) is None)
+        followed = set(self._followed())
+        come = sorted(name for name in names if paths.topic(name) not in followed)
         for name in come:
             await self._follow(name)
-        await self._look_at(come)
+        await self._look_at([name for name in come if await self._may_differ(name)])
 
     def _followed(self) -> list[str]:
         return self._watch.following(paths.BROKER_TOPICS)
 
+    async def _may_differ(self, name: str) -> bool:
+        """False for a topic that this controller has created, and nobody has changed since."""
+        topic = self._state.topic(name)
+        if topic is None or any(not partition.is_stored for partition in topic.partitions):
+            return True
+        found = await self._store.exists(paths.topic(name))
+        return found is not None and found.version != topic.document_version
+
     async def _look_at(self, names: Iterable[str]) -> None:
-        """Handle topics that are new or have more partitions."""
+        """Handle topics that are new or have more partitions.
+
+        A request may have read them before, when it met what another client wrote: then nothing has
+        changed, but nobody leads the new partitions yet.
+        """
         present = list(names)
         changes = await persistence.reread_topics(self._store, self._state, present)
-        if not changes:
-            return
-        await self._take(changes)
+        await self._take(changes, present)
 
-    async def _take(self, changes: list[Change]) -> None:
+    async def _take(self, changes: list[Change], looked_at: Iterable[str] = ()) -> None:
         created = [change.topic for change in changes if isinstance(change, TopicCreated)]
         for topic in created:
             text = "topic %s was created by another client of the store, with %d partitions"
@@ -96,10 +107,10 @@ class TopicChanges:
         self._controller.note(changes)
         batch = self._writes.batch()
         batch.add(changes)
-        names = persistence.names_in(changes)
+        names = persistence.names_in(changes).union(looked_at)
+        known = [topic.name for topic in self._state.topics() if topic.name in names]
         try:
-            keys = [key for key in self._state.keys() if key[0] in names]
-            await self._writes.settle(keys, batch)
+            await self._writes.settle(self._state.keys_of(known), batch)
         finally:
             self._writes.send(batch)
         self._finish(topic.name for topic in created if topic.deleting)

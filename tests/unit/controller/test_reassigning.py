@@ -203,6 +203,8 @@ def test_change_of_another_client_in_between_is_kept(cluster: Controlled) -> Non
     cluster.apply(Operation("set", paths.topic("t"), data))
     cluster.ensemble.run_until(lambda: outcome.done)
     assert document(cluster)["partitions"] == {"0": [0], "1": [1, 0], "2": [3]}
+    cluster.settle()
+    assert cluster.stored("t", 2) == (3, 0, [3])
 
 
 # -- elections without a request --

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 from support.controlled import Controlled
 
 from kbroker.cluster.control_requests import UpdateMetadata
 from kbroker.cluster.topic_ids import local_topic_id
-from kbroker.controller import decisions
+from kbroker.controller import decisions, persistence
 from kbroker.controller.state import PartitionState
+from kbroker.controller.topics import NewTopic
 from kbroker.metastore import paths
 from kbroker.metastore.store import Operation
 
@@ -71,6 +73,40 @@ def test_added_partitions_are_led(cluster: Controlled) -> None:
     cluster.settle()
     assert cluster.leaders(1) == {("t", 1): (1, [1, 0], True)}
     assert cluster.leaders(0) == {("t", 1): (1, [1, 0], True)}
+
+
+def create(cluster: Controlled, new: NewTopic) -> None:
+    """As a request does: of a topic that another client has created it takes what is stored."""
+
+    def decide() -> decisions.Decision:
+        is_new = cluster.state.topic(new.name) is None
+        return decisions.create(cluster.state, [new] if is_new else [])
+
+    async def work() -> None:
+        reread = partial(persistence.reread_topics, cluster.store, cluster.state, [new.name])
+        cluster.controller.enter((await cluster.controller.write(decide, reread)).changes)
+
+    outcome = cluster.controller.events.put(work)
+    cluster.ensemble.run_until(lambda: outcome.done)
+    assert outcome.error is None
+
+
+def test_topic_that_a_request_has_met_before_its_watch_is_led(cluster: Controlled) -> None:
+    cluster.create_topic("t", [0, 1], [1])
+    create(cluster, NewTopic("t", local_topic_id("cluster", "t"), {0: [1]}, {}))
+    cluster.settle()
+    assert (cluster.stored("t", 0), cluster.stored("t", 1)) == ((0, 0, [0, 1]), (1, 0, [1]))
+    assert cluster.leaders(1) == {("t", 0): (0, [0, 1], True), ("t", 1): (1, [1], True)}
+
+
+def test_partitions_that_others_add_to_a_topic_of_a_request_are_led(cluster: Controlled) -> None:
+    create(cluster, NewTopic("t", local_topic_id("cluster", "t"), {0: [0]}, {}))
+    cluster.settle()
+    cluster.forget()
+    rewrite(cluster, "t", partitions={"0": [0], "1": [1]})
+    cluster.settle()
+    assert cluster.stored("t", 1) == (1, 0, [1])
+    assert cluster.leaders(1) == {("t", 1): (1, [1], True)}
 
 
 def test_what_others_wrote_into_a_topic_is_kept_when_it_is_enlarged(cluster: Controlled) -> None:
