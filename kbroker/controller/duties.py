@@ -49,7 +49,7 @@ class Duties:
         self.topics = TopicChanges(controller, self.writes, self.watch, setting, finish_deletions)
         self.notifications = Notifications(self.writes, self.watch)
         self.in_sync = IsrRequests(self.writes, controller.events, sleep)
-        self.shutdowns = Shutdowns(self.writes, controller.events)
+        self.shutdowns = Shutdowns(self.writes, controller.events, sleep)
         self.elections = LeaderElections(self.writes, controller.events)
         self.reassigning = Reassigning(controller, self.writes, self.watch)
         self.balance = LeaderBalance(

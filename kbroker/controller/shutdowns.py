@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import islice
 
 from kbroker.cluster.control_requests import NO_BROKER_EPOCH, PartitionKey
 from kbroker.controller import elections
+from kbroker.controller.decisions import Decide
 from kbroker.controller.events import EventQueue
 from kbroker.controller.partition_writes import PartitionWrites
 from kbroker.controller.state import PartitionState
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.pending import Pending
+from kbroker.ipc.pending import Pending, TooLate, within
 
 logger = logging.getLogger(__name__)
+
+# Partitions whose new leaders are told before the next ones are elected: nobody leads a partition
+# from when its old leader is told until the new one is. Telling a group takes about 0.1 s, however
+# few they are. A broker that does not respond holds up each group for TOLD_WITHIN_MS.
+GROUP = 250
+TOLD_WITHIN_MS = 250
 
 
 class Shutdowns:
     """Serves ControlledShutdown."""
 
-    def __init__(self, writes: PartitionWrites, events: EventQueue) -> None:
+    def __init__(
+        self, writes: PartitionWrites, events: EventQueue, sleep: Callable[[int], Pending[None]]
+    ) -> None:
         self._writes = writes
         self._events = events
+        self._sleep = sleep
         self._state = writes.state
 
     def shut_down(self, broker_id: int, broker_epoch: int) -> Pending[list[PartitionKey]]:
@@ -54,10 +67,12 @@ class Shutdowns:
             # larger than the known one may have another leader, or this broker in it.
             await self._writes.reread([key for key in keys if key in unchanged])
             concerned = self._writes.needing(keys, decide)
+        await self._hand_over([key for key in concerned if self._leads(broker_id, key)], decide)
         batch = self._writes.batch()
         batch.refresh(keys)
         try:
-            await self._writes.change(concerned, decide, batch)
+            rest = [key for key in concerned if not self._leads(broker_id, key)]
+            await self._writes.change(self._writes.needing(rest, decide), decide, batch)
             for key in followed:
                 partition = state.partition(key)
                 if partition is not None:
@@ -68,6 +83,20 @@ class Shutdowns:
         text = "broker %d is shutting down; it still leads %d of %d partitions with other replicas"
         logger.info(text, broker_id, len(remaining), len(keys))
         return remaining
+
+    async def _hand_over(self, keys: Iterable[PartitionKey], decide: Decide) -> None:
+        """Have others lead these partitions, some at a time, so that each is without a leader
+        for as long as it takes to tell a few.
+        """
+        rest = iter(keys)
+        while group := list(islice(rest, GROUP)):
+            batch = self._writes.batch()
+            try:
+                await self._writes.change(group, decide, batch)
+            finally:
+                told = self._writes.send(batch)
+            with suppress(TooLate):
+                await within(told, self._sleep(TOLD_WITHIN_MS))
 
     def _is_shared(self, key: PartitionKey) -> bool:
         """Whether another broker has a replica of it."""

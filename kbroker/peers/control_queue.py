@@ -1,14 +1,15 @@
 """Queue of control requests for one broker, merged where order does not matter. Pure.
 
 A broker that did not respond for a while must not get every change of that time one by one. An
-UpdateMetadata is merged into a queued one: early metadata does no harm. A LeaderAndIsr moves queued
-ones to its own place at the end: a follower must know the address of its leader first. Nothing
-passes a StopReplica.
+UpdateMetadata is merged into a queued one: early metadata does no harm. A LeaderAndIsr is merged,
+too; behind an UpdateMetadata that announces other brokers the merged one goes to the end, because a
+follower must know the address of its leader first. Without other brokers it keeps its place: else
+frequent changes would put it off for as long as they come. Nothing passes a StopReplica.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from kbroker.cluster.control_requests import (
@@ -17,6 +18,7 @@ from kbroker.cluster.control_requests import (
     KnownPartition,
     LeaderAndIsr,
     LedPartition,
+    LiveBroker,
     PartitionKey,
     StoppedPartition,
     StopReplica,
@@ -56,6 +58,8 @@ class ControlQueue:
 
     def __init__(self) -> None:
         self._waiting: list[Waiting] = []
+        # The brokers of the last UpdateMetadata that was taken.
+        self._announced: Mapping[int, LiveBroker] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -69,12 +73,19 @@ class ControlQueue:
             return sent.pending
         earlier = self._waiting[place]
         made = Waiting(merge(earlier.request, request), [*earlier.sent, sent])
-        if isinstance(request, LeaderAndIsr):
+        if isinstance(request, LeaderAndIsr) and self._announces(self._waiting[place:]):
             del self._waiting[place]
             self._waiting.append(made)
         else:
             self._waiting[place] = made
         return sent.pending
+
+    def _announces(self, waiting: Iterable[Waiting]) -> bool:
+        """Whether one of these has other brokers than the peer knows."""
+        return any(
+            isinstance(one.request, UpdateMetadata) and one.request.live_brokers != self._announced
+            for one in waiting
+        )
 
     def _place(self, request: ControlRequest) -> int | None:
         """The index of a queued request that this one can be merged with."""
@@ -88,7 +99,10 @@ class ControlQueue:
 
     def take(self) -> Waiting:
         """Take the next request; nothing is merged into it any more."""
-        return self._waiting.pop(0)
+        taken = self._waiting.pop(0)
+        if isinstance(taken.request, UpdateMetadata):
+            self._announced = taken.request.live_brokers
+        return taken
 
 
 def merge(earlier: ControlRequest, later: ControlRequest) -> ControlRequest:

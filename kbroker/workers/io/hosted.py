@@ -202,6 +202,10 @@ class HostedPartitions:
         partition = replica.partition
         if change.lost:
             logger.info("%s-%d is now led by broker %d", *replica.key, partition.leader)
+        if change.gained and not partition.is_alone:
+            logger.info(
+                "%s-%d is led here in leader epoch %d", *replica.key, partition.leader_epoch
+            )
         self._change_log(slot, partition)
         self._process.role_changed(slot, partition, self._logs.log(slot))
         if change.lost:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from support.controlled import Controlled
 
-from kbroker.cluster.control_requests import LeaderAndIsr
+from kbroker.cluster.control_requests import ControlResponse, LeaderAndIsr
+from kbroker.controller import shutdowns
 from kbroker.controller.isr_requests import LEAVING_MS
 from kbroker.controller.state import PartitionState
 from kbroker.errors import ErrorCode, WireError
@@ -185,6 +186,29 @@ def test_shutdown_of_another_registration_is_refused(cluster: Controlled) -> Non
         shut_down(cluster, 9, 1)
     assert failed.value.code is ErrorCode.BROKER_NOT_AVAILABLE
     assert shut_down(cluster, 0, -1) == []  # one that does not know its epoch is believed
+
+
+def test_new_leaders_are_told_before_the_next_partitions_change(
+    cluster: Controlled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody leads a partition from when its old leader is told until the new one is."""
+    monkeypatch.setattr(shutdowns, "GROUP", 2)
+    states = {n: PartitionState(0, 0, [0, 1], [0, 1]) for n in range(5)}
+    cluster.create_topic("many", *[[0, 1]] * 5, states=states)
+    cluster.settle()
+    cluster.forget()
+    stored_when_told = []
+
+    def answer(broker_id: int, request: Any) -> ControlResponse:
+        if broker_id == 1 and isinstance(request, LeaderAndIsr):
+            changed = [number for number in range(5) if cluster.stored("many", number)[0] == 1]
+            stored_when_told.append(len(changed))
+        return ControlResponse()
+
+    cluster.answers = answer
+    assert shut_down(cluster, 0) == []
+
+    assert stored_when_told[:3] in ([1, 3, 5], [2, 4, 5]), stored_when_told
 
 
 def test_broker_that_returns_may_lead_again(cluster: Controlled) -> None:

@@ -63,6 +63,22 @@ def test_later_of_a_kind_is_merged_and_counts():
     assert len(found.live_brokers) == 3
 
 
+def test_leaders_are_not_put_off_while_changes_go_on():
+    """Two changes come for each request that the broker serves."""
+    queue = ControlQueue()
+    for number in range(4):
+        queue.put(lead(number))
+        queue.put(know(number))
+    taken = []
+    for number in range(4, 20, 2):
+        taken.append(queue.take().request)
+        for later in (number, number + 1):
+            queue.put(lead(later))
+            queue.put(know(later))
+
+    assert [name for name, _ in names(taken)][:6] == ["U", "L", "U", "L", "U", "L"]
+
+
 def test_metadata_comes_before_the_leaders_that_it_explains():
     """Kafka 2.7 creates no fetcher for a leader that it does not know."""
     found = put(lead(0), know(0), lead(1), know(1, brokers=2))
