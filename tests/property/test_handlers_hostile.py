@@ -96,6 +96,7 @@ def busy_process(random: Random) -> NetworkProcess:
     )
     process.answers_each("offsets_before", lambda to, *args: {"offsets": [3]})
     process.answers_each("delete_records", lambda to, *args: {"low_watermark": 3})
+    process.answers_each("await_deletion", lambda to, *args: {"low_watermark": 3})
     process.answers("describe_log_dirs", lambda to: [])
     process.answers("alter_replica_log_dirs", lambda to, replicas: [0] * len(replicas))
     process.answers("commit_stored_offsets", lambda to, **args: None)
