@@ -6,15 +6,18 @@ when the request is sent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from kbroker.ipc.rpc import Pending
+from kbroker.ipc.rpc import Pending, run
+from kbroker.logcontext import RateLimit
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.endpoints import inter_broker_endpoint
 from kbroker.peers.link import Endpoint, Link, Times
 from kbroker.protocol.message import Message
 from kbroker.types import BrokerId
-from kbroker.workers.base import now_ms
+from kbroker.workers.base import now_ms, raise_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
     from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig
     from kbroker.config.protocol_version import ProtocolVersion
+
+
+logger = logging.getLogger(__name__)
+
+W = TypeVar("W")
 
 
 class Process(Protocol):
@@ -109,3 +117,44 @@ class BrokerLink:
             self.link.close("it has moved")
             self._endpoint = endpoint
         return endpoint
+
+
+class BrokerQueue(Generic[W]):
+    """What waits for a request to one broker: all that comes while one is under way goes together
+    with the next one. Subclasses say what goes into a request, and send it.
+    """
+
+    # What they cannot do when a request fails, with the broker's number, for the log.
+    cannot = ""
+
+    def __init__(self, link: BrokerLink) -> None:
+        self.link = link
+        self.waiting: deque[W] = deque()
+        self._is_working = False
+        self._failures = RateLimit()
+
+    def next_batch(self) -> list[W]:
+        """Take from ``waiting`` what goes into the next request."""
+        raise NotImplementedError
+
+    async def send(self, batch: list[W]) -> None:
+        """Send a request, and resolve what waits for it. Raises nothing."""
+        raise NotImplementedError
+
+    def put(self, wanted: W) -> None:
+        self.waiting.append(wanted)
+        if not self._is_working:
+            run(self._work()).then(raise_failure)
+
+    async def _work(self) -> None:
+        self._is_working = True
+        while self.waiting:
+            await self.send(self.next_batch())
+        self._is_working = False
+
+    def failed(self, error: Exception) -> None:
+        """A request had no response: log it, but not each time."""
+        times = self._failures.due()
+        if times:
+            text = self.cannot + " (%d times): %s; trying again"
+            logger.warning(text, self.link.broker_id, times, error)

@@ -8,15 +8,12 @@ whoever leads the partition by then.
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.coordinator.transaction.markers import AWAY, Marker
 from kbroker.coordinator.transaction.state import Partition
 from kbroker.ipc.rpc import Pending, run
-from kbroker.logcontext import RateLimit
 from kbroker.peers.link import LinkFailed
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
@@ -25,12 +22,10 @@ from kbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from kbroker.workers.base import raise_failure
+from kbroker.workers.io.broker_links import BrokerQueue
 
 if TYPE_CHECKING:
-    from kbroker.workers.io.broker_links import BrokerLink, BrokerLinks
-
-logger = logging.getLogger(__name__)
+    from kbroker.workers.io.broker_links import BrokerLinks
 
 # BOUND: partitions per request, unless a single transaction has more on one broker.
 REQUEST_PARTITIONS_MAX = 2_000
@@ -73,57 +68,44 @@ async def _codes(
     return [found[marker].get(partition, int(AWAY)) for partition, marker in wanted]
 
 
-class OtherBroker:
+class OtherBroker(BrokerQueue[Wanted]):
     """The queue for one broker, and the link to it."""
 
-    def __init__(self, link: BrokerLink) -> None:
-        self._link = link
-        self._waiting: deque[Wanted] = deque()
-        self._is_working = False
-        self._failures = RateLimit()
+    cannot = "cannot send transaction markers to broker %d"
 
     def write(self, marker: Marker, partitions: list[Partition]) -> Pending[dict[Partition, int]]:
         """Resolves to the error codes of the broker's response, {} if there is none."""
         wanted = Wanted(marker, partitions, Pending())
-        self._waiting.append(wanted)
-        if not self._is_working:
-            run(self._work()).then(raise_failure)
+        self.put(wanted)
         return wanted.outcome
 
-    async def _work(self) -> None:
-        self._is_working = True
-        while self._waiting:
-            batch = self._next_batch()
-            codes = await self._ask(batch)
-            for wanted in batch:
-                wanted.outcome.resolve(codes.get(wanted.marker.producer_id, {}))
-        self._is_working = False
+    async def send(self, batch: list[Wanted]) -> None:
+        codes = await self._ask(batch)
+        for wanted in batch:
+            wanted.outcome.resolve(codes.get(wanted.marker.producer_id, {}))
 
-    def _next_batch(self) -> list[Wanted]:
+    def next_batch(self) -> list[Wanted]:
         """A response names a producer id once: its next transaction waits for the next request."""
-        batch = [self._waiting.popleft()]
+        batch = [self.waiting.popleft()]
         count = len(batch[0].partitions)
         producers = {batch[0].marker.producer_id}
-        while self._waiting:
-            wanted = self._waiting[0]
+        while self.waiting:
+            wanted = self.waiting[0]
             count += len(wanted.partitions)
             if wanted.marker.producer_id in producers or count > REQUEST_PARTITIONS_MAX:
                 break
             producers.add(wanted.marker.producer_id)
-            batch.append(self._waiting.popleft())
+            batch.append(self.waiting.popleft())
         return batch
 
     async def _ask(self, batch: list[Wanted]) -> dict[int, dict[Partition, int]]:
         """The codes by producer id."""
         try:
-            version = sent_version(ApiKey.WRITE_TXN_MARKERS, self._link.protocol_version)
+            version = sent_version(ApiKey.WRITE_TXN_MARKERS, self.link.protocol_version)
             assert version is not None, "every protocol has this request"
-            response = await self._link.ask(markers_request(batch), version)
+            response = await self.link.ask(markers_request(batch), version)
         except (LinkFailed, EncodeError) as error:
-            times = self._failures.due()
-            if times:
-                text = "cannot send transaction markers to broker %d (%d times): %s; trying again"
-                logger.warning(text, self._link.broker_id, times, error)
+            self.failed(error)
             return {}
         return codes_in(response)
 

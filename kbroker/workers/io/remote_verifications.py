@@ -8,15 +8,12 @@ Whatever goes wrong is an error at which the batch is verified again, or its pro
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.coordinator.transaction.state import Partition
 from kbroker.errors import ErrorCode
 from kbroker.ipc.rpc import Pending, run
-from kbroker.logcontext import RateLimit
 from kbroker.peers.link import LinkFailed
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.codec import EncodeError
@@ -25,12 +22,10 @@ from kbroker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
-from kbroker.workers.base import raise_failure
+from kbroker.workers.io.broker_links import BrokerQueue
 
 if TYPE_CHECKING:
     from kbroker.workers.io.broker_links import BrokerLink, BrokerLinks
-
-logger = logging.getLogger(__name__)
 
 # The versions between brokers.
 FIRST_VERSION, LAST_VERSION = 4, 5
@@ -97,14 +92,13 @@ class RemoteVerifications:
             await self._sleep(RETRY_MS)
 
 
-class OtherCoordinator:
+class OtherCoordinator(BrokerQueue[Wanted]):
     """The queue for one broker, and the link to it."""
 
+    cannot = "cannot verify transactions with broker %d"
+
     def __init__(self, link: BrokerLink) -> None:
-        self._link = link
-        self._waiting: deque[Wanted] = deque()
-        self._is_working = False
-        self._failures = RateLimit()
+        super().__init__(link)
         # The version that the broker has; None if it has none. Valid for this connection.
         self._version: int | None = None
         self._of_connection = -1
@@ -112,34 +106,28 @@ class OtherCoordinator:
     def verify(self, producer: Producer, partition: Partition) -> Pending[int]:
         """Resolves to an error code."""
         wanted = Wanted(producer, partition, Pending())
-        if len(self._waiting) >= WAITING_MAX:
+        if len(self.waiting) >= WAITING_MAX:
             wanted.outcome.resolve(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            return wanted.outcome
-        self._waiting.append(wanted)
-        if not self._is_working:
-            run(self._work()).then(raise_failure)
+        else:
+            self.put(wanted)
         return wanted.outcome
 
-    async def _work(self) -> None:
-        self._is_working = True
-        while self._waiting:
-            batch = self._next_batch()
-            codes = await self._ask(batch)
-            for wanted, code in zip(batch, codes, strict=True):
-                wanted.outcome.resolve(code)
-        self._is_working = False
+    async def send(self, batch: list[Wanted]) -> None:
+        codes = await self._ask(batch)
+        for wanted, code in zip(batch, codes, strict=True):
+            wanted.outcome.resolve(code)
 
-    def _next_batch(self) -> list[Wanted]:
+    def next_batch(self) -> list[Wanted]:
         """A transactional id is in a request once: another producer of it, or the same one in
         another way, waits for the next request.
         """
         batch: list[Wanted] = []
         producers: dict[str, Producer] = {}
-        while self._waiting and len(batch) < REQUEST_PARTITIONS_MAX:
-            producer = self._waiting[0].producer
+        while self.waiting and len(batch) < REQUEST_PARTITIONS_MAX:
+            producer = self.waiting[0].producer
             if producers.setdefault(producer.transactional_id, producer) != producer:
                 break
-            batch.append(self._waiting.popleft())
+            batch.append(self.waiting.popleft())
         return batch
 
     async def _ask(self, batch: list[Wanted]) -> list[int]:
@@ -148,12 +136,9 @@ class OtherCoordinator:
             version = await self._present_version()
             if version is None:
                 return [unverified(wanted.producer) for wanted in batch]
-            response = await self._link.ask(verification_request(batch), version)
+            response = await self.link.ask(verification_request(batch), version)
         except (LinkFailed, EncodeError) as error:
-            times = self._failures.due()
-            if times:
-                text = "cannot verify transactions with broker %d (%d times): %s; trying again"
-                logger.warning(text, self._link.broker_id, times, error)
+            self.failed(error)
             return [UNANSWERED] * len(batch)
         if response.error_code:
             return [response.error_code] * len(batch)
@@ -169,8 +154,8 @@ class OtherCoordinator:
         Asked on each new connection, as a Kafka may have been replaced by a kbroker, or the
         reverse. A Kafka that is asked in a version that it lacks closes the connection.
         """
-        if self._of_connection != self._link.connection():
-            response = await self._link.ask(ApiVersionsRequest(), 0)
+        if self._of_connection != self.link.connection():
+            response = await self.link.ask(ApiVersionsRequest(), 0)
             highest = max(
                 (
                     row.max_version
@@ -180,7 +165,7 @@ class OtherCoordinator:
                 default=0,
             )
             self._version = min(highest, LAST_VERSION) if highest >= FIRST_VERSION else None
-            self._of_connection = self._link.connection()
+            self._of_connection = self.link.connection()
         return self._version
 
 
