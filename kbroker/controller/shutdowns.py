@@ -67,12 +67,14 @@ class Shutdowns:
             # larger than the known one may have another leader, or this broker in it.
             await self._writes.reread([key for key in keys if key in unchanged])
             concerned = self._writes.needing(keys, decide)
-        await self._hand_over([key for key in concerned if self._leads(broker_id, key)], decide)
+        led = [key for key in concerned if self._leads(broker_id, key)]
+        rest = [key for key in concerned if not self._leads(broker_id, key)]
+        await self._hand_over(led, decide)
         batch = self._writes.batch()
-        batch.refresh(keys)
+        told = set(led)
+        batch.refresh([key for key in keys if key not in told])
         try:
-            rest = [key for key in concerned if not self._leads(broker_id, key)]
-            await self._writes.change(self._writes.needing(rest, decide), decide, batch)
+            await self._writes.change(rest, decide, batch)
             for key in followed:
                 partition = state.partition(key)
                 if partition is not None:
