@@ -129,7 +129,7 @@ class LogSync:
         """A job that syncs the present content of the log; call ``finish`` when it has run. One at
         a time.
 
-        by_file: without it the job is one for a sync of the whole file system. Raises
+        by_file: without it the job is one for a sync of the whole file system. Raises OSError,
         ShortageError; then none is begun.
         """
         end_offset, messages = self._appender.next_offset, self._appender.unflushed_messages
@@ -205,6 +205,9 @@ class LogSync:
             if not job.go_without_descriptors():
                 raise
             aborted.unsynced = False
+        except OSError:
+            job.give_up()
+            raise
         else:
             if fd is not None:
                 job.fds.append(fd)

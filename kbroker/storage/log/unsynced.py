@@ -160,7 +160,8 @@ class Unsynced:
     ) -> FlushJob:
         """A job for everything here, and for the active segment.
 
-        lends: nothing is closed before the job has run, nor synced after it. Raises ShortageError.
+        lends: nothing is closed before the job has run, nor synced after it. Raises OSError,
+        ShortageError.
         """
         job = FlushJob(end_offset, messages, self._names_version)
         # The originals may be closed while the job runs. Not duplicates, which share the open file:
@@ -187,6 +188,9 @@ class Unsynced:
         except ShortageError:
             if not job.go_without_descriptors():
                 raise
+        except OSError:
+            job.give_up()
+            raise
         return job
 
     def whole_job(self, end_offset: Offset, messages: int) -> FlushJob:

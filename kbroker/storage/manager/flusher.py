@@ -95,6 +95,8 @@ class Flusher:
     def _start(self, path: str, entries: list[PartitionLog]) -> None:
         by_file = len(entries) < FLUSH_AT_ONCE_MIN or not syncfs_tells_failures()
         waiting = self._waiting.setdefault(path, deque())
+        log_dir, finished = self._dirs.at(path), list[Flush]()
+        failure: OSError | None = None
         for log in entries:
             try:
                 waiting.append((log, log.sync.begin(by_file=by_file)))
@@ -102,18 +104,34 @@ class Flusher:
                 self._on_shortage(error)
                 log.sync.first_unflushed_ms = None
                 self.on_first_unflushed(log)
-        log_dir, finished = self._dirs.at(path), list[Flush]()
+            except OSError as error:
+                # Its directory goes offline when the job ends: an append is going on here.
+                failure = error
+
+        def run() -> None:
+            self._run(log_dir, waiting, finished, failure)
 
         def on_done(_result: object, error: OSError | None) -> None:
             self._on_flushed(path, finished, error)
 
-        self._background.submit(lambda: self._run(log_dir, waiting, finished), on_done)
+        self._background.submit(run, on_done)
 
-    def _run(self, log_dir: LogDir, waiting: deque[Flush], finished: list[Flush]) -> None:
-        """Runs in the background thread: touches files only. Raises OSError."""
+    def _run(
+        self,
+        log_dir: LogDir,
+        waiting: deque[Flush],
+        finished: list[Flush],
+        failure: OSError | None,
+    ) -> None:
+        """Runs in the background thread: touches files only.
+
+        failure: why the job of a log could not be made. Raises OSError.
+        """
         taken = list(_taken_from(waiting))
         jobs = [job for _, job in taken]
         try:
+            if failure is not None:
+                raise failure
             if self.is_closing:
                 return
             if len(jobs) >= FLUSH_AT_ONCE_MIN or any(job.whole_file_system for job in jobs):

@@ -201,6 +201,27 @@ def test_failed_sync_of_many_logs_takes_the_directory_offline_and_is_not_repeate
     assert not (Path(store.dirs[0]) / "recovery-point-offset-checkpoint").exists()
 
 
+def test_file_that_cannot_be_opened_to_sync_it_takes_only_its_directory_offline(
+    store, syncs, monkeypatch
+):
+    """The append that rolled the segment goes on, and so does the process."""
+
+    def fail(path: str) -> int:
+        raise OSError(errno.EIO, "broken", path)
+
+    (log,) = opened(store, 1)
+    before = open_log_files(store)
+    monkeypatch.setattr(unsynced, "open_file", fail)
+
+    assert log.roll(store.clock.now_ms()) is None
+    assert not store.manager.dirs.failures()
+    store.disk.run_all()
+
+    assert store.manager.dirs.failures().keys() == set(store.dirs)
+    assert syncs == []
+    assert open_log_files(store) < before
+
+
 def test_directories_are_synced_each_for_itself(tmp_path, syncs, monkeypatch):
     """A failure in one of them does not affect the other."""
     synced = []
