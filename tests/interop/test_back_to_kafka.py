@@ -150,16 +150,7 @@ def test_zookeeper_mode_takes_over_what_kbroker_wrote(tmp_path: Path) -> None:
 
 def check_group_is_known(bootstrap: str) -> None:
     """The new protocol's group is gone, its offsets are there: the partition was loaded."""
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    wanted = [ConsumerGroupTopicPartitions("of-the-new-protocol")]
-
-    def listed() -> list[Any]:
-        with moving.admin(bootstrap) as client:
-            (done,) = client.list_consumer_group_offsets(wanted).values()
-            return list(done.result().topic_partitions)
-
-    assert moving.once_settled(listed)
+    assert moving.committed_offsets(bootstrap, "of-the-new-protocol")
 
 
 @pytest.mark.slow
