@@ -28,6 +28,8 @@ from kbroker.replication.truncation import EpochEnd, EpochHistory, InvalidEpochE
 from kbroker.types import Offset
 
 RETRY_MS = 200
+# A replica that has been away for a while may stay away for days.
+RETRIES_SOON, RETRY_LATER_MS = 50, 2_000
 NO_EPOCH = -1
 
 
@@ -83,14 +85,24 @@ class State(Enum):
 class Source:
     """Another replica of the partition."""
 
-    __slots__ = ("at", "broker", "common", "proven_end", "retry_at_ms", "said", "state", "weighed")
+    __slots__ = (
+        "at",
+        "broker",
+        "common",
+        "proven_end",
+        "retries",
+        "retry_at_ms",
+        "said",
+        "state",
+        "weighed",
+    )
 
     def __init__(self, broker: int) -> None:
         self.broker = broker
         self.state = State.EXTENDING
         # The outcome, or what keeps it from being known.
         self.said = "has not been asked"
-        self.retry_at_ms = 0
+        self.retries = self.retry_at_ms = 0
         # Its log is known to have everything here up to this log end.
         self.proven_end = -1
         # While it is weighed: where the logs part, where to read on, its last epoch and end so far.
@@ -103,7 +115,8 @@ class Source:
     def retry(self, said: str, now_ms: int) -> None:
         self.state, self.said = State.EXTENDING, said
         self.proven_end = -1
-        self.retry_at_ms = now_ms + RETRY_MS
+        self.retries += 1
+        self.retry_at_ms = now_ms + (RETRY_MS if self.retries <= RETRIES_SOON else RETRY_LATER_MS)
 
 
 class TailRepair:
@@ -128,6 +141,12 @@ class TailRepair:
     def unknown(self) -> list[int]:
         """The replicas whose logs have not been compared with this one."""
         return [one.broker for one in self._sources.values() if one.state is not State.DONE]
+
+    def may_end(self, copies: int) -> bool:
+        """Whether no record that was on ``copies`` replicas is in the unknown logs alone. This
+        broker's copy may be lost; of one copy nothing more can be said.
+        """
+        return copies <= 1 or len(self.unknown) < copies - 1
 
     @property
     def outcome(self) -> str:

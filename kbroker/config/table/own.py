@@ -55,7 +55,9 @@ KBROKER_S_OWN = (
         doc=
             "After a power failure, a broker that is elected asks the other replicas of a "
             "partition for records that it has lost before it leads. How long it waits for "
-            "replicas that do not answer; then it leads with what it has, as Kafka does at once."),
+            "replicas that do not answer; then it leads with what it has, as Kafka does at once. "
+            "If they may have records that min.insync.replicas replicas have acknowledged, it "
+            "waits on, unless unclean.leader.election.enable is set."),
     Key("partition.table.slots", INT, 16_384, LOW, low=1, high=1048576,
         doc=
             "Maximum number of replicas on this broker. Each has a fixed slot in shared memory, "

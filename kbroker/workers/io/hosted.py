@@ -259,8 +259,8 @@ class HostedPartitions:
 
     # -- settings --
 
-    def topic_config(self, topic: TopicImage) -> TopicConfig:
-        return TopicConfig(topic.config, self._process.config)
+    def topic_config(self, topic: TopicImage | None) -> TopicConfig:
+        return TopicConfig({} if topic is None else topic.config, self._process.config)
 
     def _reconfigure(self, topics: Iterable[TopicImage]) -> None:
         for topic in topics:

@@ -20,6 +20,7 @@ from kbroker._ext.shared.session_times import SessionTimes
 from kbroker.clock import Clock, SystemClock
 from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import ClusterImage
+from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import EXIT_CRASH, ErrorCode
 from kbroker.heap import keep_freed_memory
 from kbroker.ipc import calls
@@ -225,6 +226,10 @@ class IoWorker(Worker):
             self.low_watermarks.fail(slot, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
             self.low_watermarks.check(slot)
+
+    def topic_config(self, name: str) -> TopicConfig:
+        """The configs of a topic as they are now; those of the broker for an unknown one."""
+        return self.hosted.topic_config(self.image.topics.get(name))
 
     def lead_repaired(self, slot: int) -> None:
         """The log of a partition has what the other replicas have: lead it, and open its

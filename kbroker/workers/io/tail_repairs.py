@@ -2,9 +2,10 @@
 for at their other replicas before they are led.
 
 What is asked and what is done with the answers, ``replication.tail_repair`` decides; this module
-fetches, appends, and ends the repair when everybody has answered or kbroker.tail.repair.wait.ms is
-over. Until then the slot's role is REPAIRING, and whoever wants to produce, fetch or truncate gets
-NOT_LEADER_OR_FOLLOWER.
+fetches, appends, and ends the repair when everybody has answered. After kbroker.tail.repair.wait.ms
+it ends without those who may not have what min.insync.replicas replicas have acknowledged
+(docs/decisions/0021-how-long-a-tail-repair-waits.md). Until then the slot's role is REPAIRING, and
+whoever wants to produce, fetch or truncate gets NOT_LEADER_OR_FOLLOWER.
 
 Fetches of all partitions for one broker share a link and, as far as they wait at the same time, a
 request. They come with replica id -3: replicas that follow answer them up to their log end, Kafka's
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig
+    from kbroker.config.topic_config import TopicConfig
     from kbroker.replication.tail_repair import Epochs
     from kbroker.storage.checkpoint import TopicPartition
     from kbroker.storage.log.partition_log import PartitionLog
@@ -76,6 +78,9 @@ class Process(Protocol):
 
     def on_storage_failure(self, slot: int) -> None:
         """A write failed: the log directory goes offline."""
+
+    def topic_config(self, name: str) -> TopicConfig:
+        """The configs of a topic as they are now."""
 
     def lead_repaired(self, slot: int) -> None:
         """The log of the partition has what the other replicas have: lead it."""
@@ -114,13 +119,17 @@ class LogToRepair:
             raise self._log.fail(error) from error
 
 
-class Repair(NamedTuple):
-    """A partition that is about to be led."""
+class Repair:
+    """A partition that is about to be led. deadline_ms: until then it waits for every replica."""
 
-    slot: int
-    log: PartitionLog
-    machine: TailRepair
-    deadline_ms: int
+    __slots__ = ("deadline_ms", "is_overdue", "log", "machine", "slot")
+
+    def __init__(self, slot: int, log: PartitionLog, machine: TailRepair, deadline_ms: int) -> None:
+        self.slot = slot
+        self.log = log
+        self.machine = machine
+        self.deadline_ms = deadline_ms
+        self.is_overdue = False
 
 
 class TailRepairs:
@@ -185,11 +194,13 @@ class TailRepairs:
         try:
             while self._is_current(repair) and not machine.is_done:
                 now = now_ms()
-                if now >= repair.deadline_ms:
+                if now >= repair.deadline_ms and self._may_end(repair):
                     break
                 asked = machine.next_question(now)
                 if asked is None:
-                    due = min(machine.next_ms() or now, repair.deadline_ms)
+                    due = machine.next_ms() or now
+                    if not repair.is_overdue:
+                        due = min(due, repair.deadline_ms)
                     await self._process.rpc.sleep(max(due - now, 1))
                     continue
                 answer = await self._ask(repair, *asked)
@@ -203,6 +214,25 @@ class TailRepairs:
         if self._is_current(repair):
             del self._repairs[repair.slot]
             self._end(repair)
+
+    def _may_end(self, repair: Repair) -> bool:
+        """Whether it ends without those who have not answered in time. The topic's configs say so,
+        which an operator may change meanwhile.
+        """
+        log, machine = repair.log, repair.machine
+        config = self._process.topic_config(log.topic)
+        copies = config["min.insync.replicas"]
+        if config["unclean.leader.election.enable"] or machine.may_end(copies):
+            return True
+        if not repair.is_overdue:
+            repair.is_overdue = True
+            logger.error(
+                "%s: is not led. A power failure may have cost this broker records, which brokers "
+                "%s may still have, as min.insync.replicas is %d: %s. It waits for them; to have "
+                "it led without them, set min.insync.replicas of the topic to 1",
+                log.name, machine.unknown, copies, machine.outcome,
+            )  # fmt: skip
+        return False
 
     async def _ask(self, repair: Repair, broker: int, question: Question) -> Answer | str:
         """The answer, or why there is none."""

@@ -13,6 +13,7 @@ from support.log_store import LogStore
 from support.scripted_leader import ScriptedLeader
 
 from kbroker._ext.shared import partition_table
+from kbroker.config.topic_config import TopicConfig
 from kbroker.ipc.pending import Pending
 from kbroker.ipc.rpc import Rpc
 from kbroker.peers.link import LinkFailed
@@ -39,6 +40,11 @@ EPOCH = 2  # in which this broker is elected
 DEAD = 9
 HAD = 3  # batches that this broker has not lost
 NOBODY: Any = None
+TWO = {"min.insync.replicas": "2"}
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
 
 
 class RepairHost(FollowerHost):
@@ -57,6 +63,9 @@ class RepairHost(FollowerHost):
 
     def lead_repaired(self, slot: int) -> None:
         self.hosted.lead_repaired(slot)
+
+    def topic_config(self, name: str) -> TopicConfig:
+        return self.hosted.topic_config(self.image.topics[name])
 
     def turn(self, timeout_s: float = 0.01) -> None:
         super().turn(min(timeout_s, 0.01))
@@ -197,6 +206,66 @@ def test_dead_replica_is_waited_for_no_longer_than_the_setting_says(
     (told,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert "brokers [9] could not be asked" in told.getMessage()
     assert "it is not in the cluster" in told.getMessage()
+
+
+def test_replica_that_may_have_what_was_acknowledged_is_waited_for(
+    elected: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With min.insync.replicas=2 the dead one may be the only one that has it."""
+    other = replica(5)
+    host = elected(other, kbroker_tail_repair_wait_ms=300, topic=dict(TWO))
+    host.elect(replicas=[DEAD, ME, LEADER])
+    assert host.repairs is not None
+
+    host.run_until(lambda: errors(caplog), "it is overdue")
+    for _ in range(20):
+        host.turn()
+
+    assert (host.role, host.repairs.waiting) == (partition_table.REPAIRING, 1)
+    (told,) = errors(caplog)
+    assert "t-0: is not led" in told
+    assert "brokers [9] may still have, as min.insync.replicas is 2" in told
+    assert "it is not in the cluster" in told
+
+    host.topic["min.insync.replicas"] = "1"
+    host.publish()
+    host.run_until(lambda: host.leads)
+
+    assert (host.repairs.waiting, host.repairs.incomplete) == (0, 1)
+
+
+def test_replica_that_returns_ends_the_wait(elected: Make) -> None:
+    others = [replica(5), replica(8)]
+    host = elected(*others, kbroker_tail_repair_wait_ms=0, topic=dict(TWO))
+    port = host.brokers.pop(str(LEADER + 1))
+    host.elect(replicas=[ME, LEADER, LEADER + 1])
+    host.run_until(lambda: host.log().log_end_offset == 5)
+    assert host.role == partition_table.REPAIRING
+
+    host.brokers[str(LEADER + 1)] = port
+    host.publish()
+    host.run_until(lambda: host.leads)
+
+    assert host.bytes_of() == others[1].log().data()
+    assert host.repairs is not None and host.repairs.incomplete == 0
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        {"min.insync.replicas": "3"},  # one of the two others has it, too
+        {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"},
+    ],
+)
+def test_replica_that_is_not_needed_is_waited_for_no_longer_than_the_setting_says(
+    elected: Make, topic: dict[str, str]
+) -> None:
+    host = elected(replica(5), kbroker_tail_repair_wait_ms=300, topic=topic)
+    host.elect(replicas=[DEAD, ME, LEADER])
+
+    host.run_until(lambda: host.leads)
+
+    assert host.log().log_end_offset == 5
 
 
 def test_lead_that_is_lost_meanwhile_ends_the_repair_and_what_arrives_has_no_effect(
