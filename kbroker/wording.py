@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # BOUND: characters of a name, an id or a value from a client in a log line.
 SHOWN_CHARS_MAX = 256
@@ -33,3 +34,9 @@ def shown_lines(text: str) -> str:
 def counted(count: int, noun: str, ending: str = "s") -> str:
     """``1 file``, ``2,000 files``; ending: of the plural, if it is not an s."""
     return f"{count:,} {noun}{'' if count == 1 else ending}"
+
+
+def named_brokers(ids: Iterable[int]) -> str:
+    """``broker 1``, ``brokers 1, 2``."""
+    present = sorted(ids)
+    return f"broker{'s' if len(present) > 1 else ''} {', '.join(map(str, present))}"

@@ -84,6 +84,8 @@ class ActiveController:
         self.counts = Counts()
         # Called with every LeaderAndIsr response.
         self.heard: Callable[[Completed], None] = lambda _: None
+        # Called when an event has failed, so that the state may not be what it should be.
+        self.failed: Callable[[], None] = lambda: None
         self._brokers = brokers
         self._settings = settings
         self._told = Told()

@@ -19,6 +19,7 @@ from kbroker.controller.state import Broker
 from kbroker.controller.store_watch import StoreWatch
 from kbroker.errors import ErrorCode
 from kbroker.metastore import paths
+from kbroker.wording import named_brokers
 
 logger = logging.getLogger(__name__)
 
@@ -90,22 +91,23 @@ class BrokerChanges:
         for broker_id in gone:
             self._state.remove_broker(broker_id)
         self._writes.set_live()
-        await self._settle(gone, [])
+        what = "ended" if not again else "ended, some to begin again"
+        await self._settle(gone, [], f"the registration of {named_brokers(gone)} {what}")
 
     async def _welcome(self, come: list[int]) -> None:
         """Send them the complete state, and elect leaders for partitions that waited for them."""
         if come:
             epochs = {broker_id: self._state.brokers[broker_id].epoch for broker_id in come}
             logger.info("new brokers, with their epochs: %s", epochs)
-        await self._settle(come, come)
+        await self._settle(come, come, f"{named_brokers(come)} registered" if come else "")
 
-    async def _settle(self, affected: list[int], untold: list[int]) -> None:
+    async def _settle(self, affected: list[int], untold: list[int], why: str) -> None:
         batch = self._writes.batch()
         batch.tell_all_to(untold)
         keys = self._state.keys_on(affected)
         batch.refresh(keys)  # other replicas are offline now
         try:
-            await self._writes.settle(keys, batch)
+            await self._writes.settle(keys, batch, why)
         finally:
             self._writes.send(batch)
 
@@ -143,13 +145,14 @@ class BrokerChanges:
         changed = fresh + sorted(works & offline)
         offline |= failed
         offline -= works
+        why = f"a log directory of broker {broker_id} {'failed' if fresh else 'is back'}"
         if fresh:
             text = "broker %d has no log directory for %d partitions, %s-%d among them"
             logger.warning(text, broker_id, len(fresh), *fresh[0])
         batch = self._writes.batch()
         batch.refresh(changed)
         try:
-            moved = await self._writes.settle(changed, batch)
+            moved = await self._writes.settle(changed, batch, why)
             for key in fresh:
                 if key in moved:
                     batch.stop(broker_id, key, moved[key].leader_epoch, delete=False)

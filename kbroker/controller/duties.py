@@ -84,7 +84,7 @@ class Duties:
 
     async def settle_all(self) -> None:
         """Elect leaders for all partitions without one, including new partitions."""
-        await self._settle(self.writes.state.keys())
+        await self._settle(self.writes.state.keys(), "this controller was elected")
 
     def configs_changed(self, changed: ConfigsChanged) -> None:
         """Unclean leader election may be enabled now, for topics that have no leader."""
@@ -95,16 +95,17 @@ class Duties:
         names = [topic.name for topic in topics if topic and self.writes.is_unclean(topic)]
         leaderless = [key for key in state.keys_of(names) if self._is_leaderless(key)]
         if leaderless:
-            self.writes.put(lambda: self._settle(leaderless))
+            why = "unclean leader election was enabled"
+            self.writes.put(lambda: self._settle(leaderless, why))
 
     def _is_leaderless(self, key: PartitionKey) -> bool:
         partition = self.writes.state.partition(key)
         return partition is not None and partition.leader == NO_LEADER
 
-    async def _settle(self, keys: Iterable[PartitionKey]) -> None:
+    async def _settle(self, keys: Iterable[PartitionKey], why: str) -> None:
         batch = self.writes.batch()
         try:
-            await self.writes.settle(keys, batch)
+            await self.writes.settle(keys, batch, why)
         finally:
             self.writes.send(batch)
 

@@ -68,7 +68,8 @@ class IsrRequests:
             return old._replace(isr=list(one.isr))
 
         batch = self._writes.batch()
-        written = await self._writes.change(asked, decide, batch)
+        why = f"broker {broker_id}, the leader, asked for it"
+        written = await self._writes.change(asked, decide, batch, why)
         self._writes.send(batch)
         old = [key for key, code in errors.items() if code is ErrorCode.INVALID_UPDATE_VERSION]
         leaving = {key for key in old if self._adds_leaving(asked[key])}
@@ -143,5 +144,6 @@ class IsrRequests:
             return elections.renew(old) if old.leader == broker_id else None
 
         batch = self._writes.batch()
-        await self._writes.change(keys, decide, batch)
+        why = "a change by its leader was rejected, which stops others until a new epoch"
+        await self._writes.change(keys, decide, batch, why)
         self._writes.send(batch)

@@ -72,7 +72,8 @@ class LeaderBalance:
         except DAMAGED as error:
             logger.error("ignoring %s, which cannot be read: %r", node.path, error)
             keys = []
-        for key, failed in (await self._elections.run(keys, unclean=False)).items():
+        why = f"{node.path} asked for a preferred leader election"
+        for key, failed in (await self._elections.run(keys, why, unclean=False)).items():
             if failed is not None and not is_needless(failed):
                 logger.warning("cannot elect the preferred leader of %s-%d: %s", *key, failed)
         with suppress(NoNode):
@@ -96,7 +97,7 @@ class LeaderBalance:
             return
         group, rest = keys[:MOVED_AT_ONCE], keys[MOVED_AT_ONCE:]
         logger.info("electing the preferred leaders of %d partitions", len(group))
-        await self._elections.run(group, unclean=False)
+        await self._elections.run(group, "leaders are balanced", unclean=False)
         if rest:
             self._elections.told().then(lambda _: self._writes.put(lambda: self._move(rest)))
 

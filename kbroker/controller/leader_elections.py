@@ -27,16 +27,17 @@ class LeaderElections:
         """The error of each partition that has one. keys: None for all partitions, of which those
         that need no election are not in the result.
         """
-        return self._events.put(lambda: self.run(keys, unclean=unclean))
+        why = f"a client asked for {'an unclean' if unclean else 'a preferred'} leader election"
+        return self._events.put(lambda: self.run(keys, why, unclean=unclean))
 
     def told(self) -> Pending[None]:
         """Resolves when brokers have responded to all requests so far."""
         return self._writes.told()
 
     async def run(
-        self, keys: Iterable[PartitionKey] | None, *, unclean: bool
+        self, keys: Iterable[PartitionKey] | None, why: str, *, unclean: bool
     ) -> dict[PartitionKey, WireError | None]:
-        """As ``elect``, in an event that is running."""
+        """As ``elect``, in an event that is running. why: the cause, for the log."""
         asked = list(self._state.keys() if keys is None else dict.fromkeys(keys))
         results: dict[PartitionKey, WireError | None] = {
             key: self._reason_against(key, unclean) for key in asked
@@ -50,7 +51,7 @@ class LeaderElections:
 
         batch = self._writes.batch()
         try:
-            written = await self._writes.change(wanted, decide, batch)
+            written = await self._writes.change(wanted, decide, batch, why)
         finally:
             self._writes.send(batch)
         for key in wanted:

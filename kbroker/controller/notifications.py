@@ -62,7 +62,7 @@ class Notifications:
                 assert isinstance(change, PartitionsChanged)
                 for number, partition in change.partitions.items():
                     key = change.name, number
-                    say(key, before[key], partition)
+                    say(key, before[key], partition, "its leader has written that")
             batch = self._writes.batch()
             batch.refresh(known)
             self._writes.send(batch)

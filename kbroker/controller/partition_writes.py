@@ -39,7 +39,13 @@ class PartitionWrites:
 
     def put(self, work: Work[None]) -> None:
         """Run this as an event of its own; dropped when another controller is elected."""
-        self._controller.events.put(work).then(_ended)
+        self._controller.events.put(work).then(self._ended)
+
+    def _ended(self, outcome: Pending[None]) -> None:
+        error = outcome.error
+        if error is not None and not isinstance(error, Fenced):
+            logger.error("the controller failed to handle an event: %s", error, exc_info=error)
+            self._controller.failed()
 
     def set_live(self) -> None:
         self._controller.set_live()
@@ -63,24 +69,26 @@ class PartitionWrites:
         """Resolves when brokers have responded to all requests so far."""
         return self._controller.all_told()
 
-    async def change(self, keys: Iterable[PartitionKey], decide: Decide, batch: Batch) -> Changed:
+    async def change(
+        self, keys: Iterable[PartitionKey], decide: Decide, batch: Batch, why: str
+    ) -> Changed:
         """Apply ``decide`` to each partition; returns the new states of those that changed.
 
         A change that starts a new leader epoch is sent to all replicas; any other one, which the
         leader itself has asked for, is only metadata. A partition that other clients keep changing
-        is left as it is.
+        is left as it is. why: the cause, for the log.
         """
         changed: Changed = {}
         rest = iter(keys)
         while group := list(islice(rest, GROUP)):
-            changed |= await self._change_group(group, decide, batch)
+            changed |= await self._change_group(group, decide, batch, why)
         return changed
 
     async def _change_group(
-        self, keys: Sequence[PartitionKey], decide: Decide, batch: Batch
+        self, keys: Sequence[PartitionKey], decide: Decide, batch: Batch, why: str
     ) -> Changed:
         try:
-            return await self._write(keys, decide, batch)
+            return await self._write(keys, decide, batch, why)
         except (BadVersion, NodeExists, NoNode) as error:
             if len(keys) == 1:
                 text = "cannot write the state of %s-%d: another client keeps changing %s"
@@ -88,10 +96,12 @@ class PartitionWrites:
                 return {}
         changed: Changed = {}
         for key in keys:
-            changed |= await self._change_group([key], decide, batch)
+            changed |= await self._change_group([key], decide, batch, why)
         return changed
 
-    async def _write(self, keys: Sequence[PartitionKey], decide: Decide, batch: Batch) -> Changed:
+    async def _write(
+        self, keys: Sequence[PartitionKey], decide: Decide, batch: Batch, why: str
+    ) -> Changed:
         state, store = self.state, self.store
 
         async def reread() -> list[Change]:
@@ -118,17 +128,17 @@ class PartitionWrites:
             else:
                 batch.refresh([key])
             self._controller.counts.note(old, partition)
-            say(key, old, partition)
+            say(key, old, partition, why)
         return changed
 
-    async def settle(self, keys: Iterable[PartitionKey], batch: Batch) -> Changed:
+    async def settle(self, keys: Iterable[PartitionKey], batch: Batch, why: str) -> Changed:
         """Elect live leaders for these partitions, and shrink their ISR."""
 
         def decide(key: PartitionKey, old: PartitionState) -> PartitionState | None:
             topic = self.state.existing(key[0])
             return elections.settle(self.state, key, old, may_be_unclean=self.is_unclean(topic))
 
-        return await self.change(self.needing(keys, decide), decide, batch)
+        return await self.change(self.needing(keys, decide), decide, batch, why)
 
     def needing(self, keys: Iterable[PartitionKey], decide: Decide) -> list[PartitionKey]:
         """The partitions that ``decide`` would change, by the known state: most need nothing."""
@@ -144,26 +154,20 @@ class PartitionWrites:
         return bool(self._setting(UNCLEAN)) if text is None else text.strip().lower() == "true"
 
 
-def _ended(outcome: Pending[None]) -> None:
-    error = outcome.error
-    if error is not None and not isinstance(error, Fenced):
-        logger.error("the controller failed to handle an event: %s", error, exc_info=error)
-
-
-def say(key: PartitionKey, old: PartitionState | None, new: PartitionState) -> None:
+def say(key: PartitionKey, old: PartitionState | None, new: PartitionState, why: str) -> None:
     """Log changes of leader and ISR at INFO, except for first states."""
     if old is None or not old.is_stored:
         return
     if new.leader == NO_LEADER:
-        text = "%s-%d has no leader: none of its in-sync replicas %s is alive (epoch %d)"
-        logger.warning(text, *key, new.isr, new.leader_epoch)
+        text = "%s-%d has no leader: none of its in-sync replicas %s is alive (epoch %d): %s"
+        logger.warning(text, *key, new.isr, new.leader_epoch, why)
         return
     if new.leader != old.leader:
-        text = "%s-%d is now led by broker %d instead of %d, in sync: %s (epoch %d)"
-        logger.info(text, *key, new.leader, old.leader, new.isr, new.leader_epoch)
+        text = "%s-%d is now led by broker %d instead of %d, in sync: %s (epoch %d): %s"
+        logger.info(text, *key, new.leader, old.leader, new.isr, new.leader_epoch, why)
     else:
-        text = "%s-%d: leader %d now has in-sync replicas %s (epoch %d)"
-        logger.info(text, *key, new.leader, new.isr, new.leader_epoch)
+        text = "%s-%d: leader %d now has in-sync replicas %s (epoch %d): %s"
+        logger.info(text, *key, new.leader, new.isr, new.leader_epoch, why)
     if new.leader not in old.isr:
         text = "%s-%d: unclean election of broker %d; records that only brokers %s had are lost"
         logger.warning(text, *key, new.leader, old.isr)

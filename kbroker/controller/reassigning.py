@@ -162,7 +162,7 @@ class Reassigning:
             _tell(batch, key, before[key], new)
         unled = [key for key, new in changed.items() if not new.is_stored]
         try:
-            await self._writes.settle(unled, batch)
+            await self._writes.settle(unled, batch, "it was reassigned")
         finally:
             self._writes.send(batch)
         errors: Errors = {}
@@ -241,7 +241,7 @@ class Reassigning:
 
 def _tell(batch: Batch, key: PartitionKey, old: PartitionState, new: PartitionState) -> None:
     """All replicas are told who leads; those that are none any more delete their logs."""
-    text = "%s-%d: replicas %s, adding %s, removing %s, led by %d, in sync %s (epoch %d)"
+    text = "%s-%d is moved: replicas %s, adding %s, removing %s, led by %d, in sync %s (epoch %d)"
     logger.info(
         text, *key, Whole(str(new.replicas)), list(new.adding), list(new.removing), new.leader,
         new.isr, new.leader_epoch,

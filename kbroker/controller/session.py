@@ -85,7 +85,7 @@ class Session:
     def _on_state(self, state: SessionState) -> None:
         self._host.connected(state is SessionState.CONNECTED)
         if state == SessionState.EXPIRED:
-            self._resign()
+            self._resign("its session has expired")
         elif state == SessionState.CONNECTED:
             self._take_turn()
 
@@ -102,7 +102,7 @@ class Session:
 
     async def _turn(self) -> None:
         if self._registered_in != self._store.session_id:
-            self._resign()
+            self._resign("it has another session")
             await self._register()
         if not self._is_watching:
             await self._store.watch(paths.CONTROLLER, self._on_change)
@@ -110,7 +110,7 @@ class Session:
         if self._office is not None:
             if await self._is_in_office(self._office):
                 return
-            self._resign()
+            self._resign(f"{paths.CONTROLLER} is not its own any more")
         await self._withdraw()
         await self._stand()
 
@@ -126,6 +126,9 @@ class Session:
                 await self._host.sleep(RETRY_MS)
             else:
                 self.broker_epoch, self._registered_in = registered.epoch, registered.session_id
+                if self._plain.is_shared and self.broker_epoch != self._me.resumes:
+                    text = "registered as broker %d, with broker epoch %d"
+                    logger.info(text, self._me.broker_id, self.broker_epoch)
                 epoch = await latest_controller_epoch(self._plain)
                 self._host.registered(registered.epoch, epoch)
                 await self._host.before_hosting(registered.session_id)
@@ -145,13 +148,21 @@ class Session:
             return  # there is another turn once that is over
         if self._registered_in != self._store.session_id:
             return
+        if self._plain.is_shared:
+            logger.info("elected as the controller, with epoch %d: there was none", elected.epoch)
         office = SettledStore(self._store, elected.fence)
         self._office, self._fence_version = office, elected.fence.version
         try:
             await self._host.take_office(elected, office)
-        except Exception:
-            self._resign()  # the controller did not start: resign, and stand for election again
+        except Exception as error:
+            # The controller did not start: resign, and stand for election again.
+            self._resign(f"it did not start: {error!r}")
             raise
+
+    def stand_again(self, why: str) -> None:
+        """Resign and stand for election: another term begins with what the store has."""
+        self._resign(why)
+        self._take_turn()
 
     async def _is_in_office(self, office: SettledStore) -> bool:
         try:
@@ -162,8 +173,9 @@ class Session:
         is_ours = controller.stat.owner_session == self._store.session_id
         return is_ours and epoch.stat.version == self._fence_version
 
-    def _resign(self) -> None:
+    def _resign(self, why: str) -> None:
         if self._office is not None:
+            logger.warning("this broker is not the controller any more: %s", why)
             office, self._office = self._office, None
             office.stop()
             self._host.resign()

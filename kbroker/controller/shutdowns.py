@@ -69,12 +69,13 @@ class Shutdowns:
             concerned = self._writes.needing(keys, decide)
         led = [key for key in concerned if self._leads(broker_id, key)]
         rest = [key for key in concerned if not self._leads(broker_id, key)]
-        await self._hand_over(led, decide)
+        why = f"broker {broker_id} is shutting down"
+        await self._hand_over(led, decide, why)
         batch = self._writes.batch()
         told = set(led)
         batch.refresh([key for key in keys if key not in told])
         try:
-            await self._writes.change(rest, decide, batch)
+            await self._writes.change(rest, decide, batch, why)
             for key in followed:
                 partition = state.partition(key)
                 if partition is not None:
@@ -86,7 +87,7 @@ class Shutdowns:
         logger.info(text, broker_id, len(remaining), len(keys))
         return remaining
 
-    async def _hand_over(self, keys: Iterable[PartitionKey], decide: Decide) -> None:
+    async def _hand_over(self, keys: Iterable[PartitionKey], decide: Decide, why: str) -> None:
         """Have others lead these partitions, some at a time, so that each is without a leader
         for as long as it takes to tell a few.
         """
@@ -94,7 +95,7 @@ class Shutdowns:
         while group := list(islice(rest, GROUP)):
             batch = self._writes.batch()
             try:
-                await self._writes.change(group, decide, batch)
+                await self._writes.change(group, decide, batch, why)
             finally:
                 told = self._writes.send(batch)
             with suppress(TooLate):

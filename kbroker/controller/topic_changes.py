@@ -110,7 +110,8 @@ class TopicChanges:
         names = persistence.names_in(changes).union(looked_at)
         known = [topic.name for topic in self._state.topics() if topic.name in names]
         try:
-            await self._writes.settle(self._state.keys_of(known), batch)
+            why = "another client of the store changed the topic"
+            await self._writes.settle(self._state.keys_of(known), batch, why)
         finally:
             self._writes.send(batch)
         self._finish(topic.name for topic in created if topic.deleting)

@@ -5,14 +5,14 @@ Kafka says nothing while the deletion of a topic waits for a broker that is gone
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 from kbroker.cluster.control_requests import PartitionKey
 from kbroker.controller import reassignments
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.ipc.calls import WaitingWork
-from kbroker.wording import counted
+from kbroker.wording import counted, named_brokers
 
 # BOUND: rows of each kind.
 ROWS_MAX = 1_000
@@ -36,8 +36,8 @@ def _reason_of_deletion(state: ClusterState, topic: TopicState) -> str:
     replicas = {broker for partition in topic.partitions for broker in partition.replicas}
     missing = replicas - state.brokers.keys()
     if missing:
-        return f"{_brokers(missing)}, not registered, to delete its replicas"
-    return f"{_brokers(replicas)} to delete its replicas"
+        return f"{named_brokers(missing)}, not registered, to delete its replicas"
+    return f"{named_brokers(replicas)} to delete its replicas"
 
 
 def _reassignments(state: ClusterState) -> Iterator[WaitingWork]:
@@ -54,8 +54,8 @@ def _reason_of_reassignment(state: ClusterState, partition: PartitionState) -> s
     if not behind:
         return "another leader"
     missing = set(behind) - state.brokers.keys()
-    text = f"{_brokers(behind)} to be in sync"
-    return f"{text}; {_brokers(missing)}: not registered" if missing else text
+    text = f"{named_brokers(behind)} to be in sync"
+    return f"{text}; {named_brokers(missing)}: not registered" if missing else text
 
 
 def _shutdowns(state: ClusterState) -> Iterator[WaitingWork]:
@@ -72,8 +72,3 @@ def _shutdowns(state: ClusterState) -> Iterator[WaitingWork]:
 def _is_to_move(state: ClusterState, broker: int, key: PartitionKey) -> bool:
     partition = state.partition(key)
     return partition is not None and partition.leader == broker and len(partition.replicas) > 1
-
-
-def _brokers(numbers: Iterable[int]) -> str:
-    present = sorted(numbers)
-    return f"broker{'s' if len(present) > 1 else ''} {', '.join(map(str, present))}"

@@ -62,6 +62,7 @@ class Hosting:
         self.broker_epoch = NO_BROKER_EPOCH
         self.controller_epoch = 0
         self.image = HostImage(broker_id, cluster_id, HostedReplicas(broker_id, slots), features)
+        self._controller = broker_id  # that sent the last request
         self._slots = slots
         self._deletions = Deletions()
         self._processes: Processes
@@ -159,6 +160,11 @@ class Hosting:
         if sender.controller_epoch > self.controller_epoch:
             self.controller_epoch = sender.controller_epoch
             self._note()
+        if sender.controller_id != self._controller:
+            self._controller = BrokerId(sender.controller_id)
+            if self._controller != self.image.broker_id:  # it knows
+                text = "broker %d is the controller now, with epoch %d"
+                logger.info(text, sender.controller_id, sender.controller_epoch)
         return ErrorCode.NONE
 
     def _lead_and_follow(self, request: LeaderAndIsr) -> Pending[ControlResponse]:

@@ -324,7 +324,6 @@ class ControllerWorker(Worker):
         """
         if self._is_told or self._awaits_controller:
             return
-        logger.info("another broker is the controller")
         if self.context.incarnation == 1:
             self._told()
         else:

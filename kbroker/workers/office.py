@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from kbroker.cluster.topic_ids import TopicIds
@@ -29,6 +30,10 @@ from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import Store
 
 logger = logging.getLogger(__name__)
+
+# The time between the failure of an event and a new term: after the first one, and the maximum. A
+# failure that repeats itself must not keep all brokers busy with elections.
+RENEW_MS, RENEW_MAX_MS = 1_000, 60_000
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -108,6 +113,7 @@ class Office:
         self.present: InOffice | None = None
         self.is_connected = False
         self.counts = Counts()
+        self._failures = 0  # of events
         self._me = me
         self._hosting = hosting
         self._brokers = brokers
@@ -177,11 +183,23 @@ class Office:
             raise Fenced  # it has resigned already: the session expired while this waited
         controller = ActiveController(state, store, self._brokers, self._settings)
         controller.counts = self.counts
+        controller.failed = partial(self._renew, controller)
         self.counts.controller_elections += 1
         self.present = self._process.put_in_office(controller)
         self.present.duties.start()
         self._process.in_office(self.present)
         self.present.topics.resume_deletions()
+
+    def _renew(self, failed: ActiveController) -> None:
+        """Have a new term begin in a while, as an event of this one has failed."""
+        delay_ms = min(RENEW_MS << min(self._failures, 10), RENEW_MAX_MS)
+        self._failures += 1
+
+        def renew(_: Pending[None]) -> None:
+            if self.present is not None and self.present.controller is failed:
+                self._session.stand_again("an event failed, see above")
+
+        self.sleep(delay_ms).then(renew)
 
     def resign(self) -> None:
         if self.present is not None:

@@ -192,3 +192,17 @@ def test_failed_log_directory_of_a_leader_has_another_lead(cluster: Controlled) 
     assert cluster.stored() == (1, 5, [1])
     assert cluster.known(1)[KEY] == (1, [0, 2])
     assert cluster.stopped(0) == [(KEY, False)]
+
+
+def test_log_says_why_leaders_and_in_sync_replicas_change(
+    cluster: Controlled, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    cluster.leave(0)
+    cluster.settle()
+    led = "t-0 is now led by broker 1 instead of 0, in sync: [1, 2] (epoch 4)"
+    assert f"{led}: the registration of broker 0 ended" in caplog.text
+    cluster.duties.shutdowns.shut_down(2, cluster.state.brokers[2].epoch)
+    cluster.settle()
+    isr = "t-0: leader 1 now has in-sync replicas [1] (epoch 5)"
+    assert f"{isr}: broker 2 is shutting down" in caplog.text

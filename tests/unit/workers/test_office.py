@@ -192,3 +192,22 @@ def test_session_that_expires_while_configs_are_read_leaves_no_controller() -> N
     process.completes.resolve()
     process.until(lambda: process.entered)
     assert process.failures == []
+
+
+def test_event_that_fails_has_a_new_term_begin(caplog: pytest.LogCaptureFixture) -> None:
+    """A controller whose event was cut off halfway may never do the rest of it."""
+    process = Process()
+    process.until(lambda: process.entered)
+    present = process.office.present
+    assert present is not None
+
+    async def broken() -> None:
+        raise KeyError("a bug")
+
+    present.duties.writes.put(broken)
+    process.until(lambda: process.entered == 2)
+    assert "the controller failed to handle an event: 'a bug'" in caplog.text
+    assert "not the controller any more: an event failed" in caplog.text
+    outcome = process.ask("t")
+    process.until(lambda: outcome.done)
+    assert [result.error for result in outcome.value] == [0]
