@@ -6,7 +6,7 @@ not compare images itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,11 +38,13 @@ class PartitionChange(NamedTuple):
 class TopicChange(NamedTuple):
     """A topic before and after; None if it does not exist.
 
-    If their ids differ, the topic was deleted and recreated.
+    If their ids differ, the topic was deleted and recreated. numbers: the partitions that may have
+    changed; None: all.
     """
 
     old: TopicImage | None
     new: TopicImage | None
+    numbers: Collection[int] | None = None
 
     @property
     def is_same(self) -> bool:
@@ -54,17 +56,20 @@ class TopicChange(NamedTuple):
         )
 
     def partitions(self) -> Iterator[PartitionChange]:
-        """Every present partition, changed or not."""
+        """The present partitions that may have changed."""
         if self.new is None:
             return
         before = self.old.partitions if self.is_same and self.old is not None else ()
-        for number, partition in enumerate(self.new.partitions):
+        present = self.new.partitions
+        for number in range(len(present)) if self.numbers is None else self.numbers:
             old = before[number] if number < len(before) else None
-            yield PartitionChange(self.new, number, old, partition)
+            yield PartitionChange(self.new, number, old, present[number])
 
     def then(self, later: TopicChange) -> TopicChange:
         """This change and a later one, combined."""
-        return TopicChange(self.old, later.new)
+        if self.numbers is None or later.numbers is None:
+            return TopicChange(self.old, later.new)
+        return TopicChange(self.old, later.new, {*self.numbers, *later.numbers})
 
 
 class ImageChanges(NamedTuple):
@@ -100,7 +105,7 @@ class ImageChanges(NamedTuple):
         ]
 
     def partitions(self) -> Iterator[PartitionChange]:
-        """Every present partition of these topics."""
+        """The present partitions that may have changed."""
         for change in self.topics.values():
             yield from change.partitions()
 

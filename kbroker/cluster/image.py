@@ -81,9 +81,10 @@ class ClusterImage:
         A snapshot also removes what it does not name.
         """
         topics: dict[str, TopicChange] = {}
+        documents = delta.get("topics", {})
         images = {
-            name: None if document is None else topic_image(name, document)
-            for name, document in delta.get("topics", {}).items()
+            name: None if document is None else self._topic_image(name, document)
+            for name, document in documents.items()
         }
         self.derived = {}  # not cleared: a response for the old image may be in progress
         if delta.get("snapshot"):
@@ -119,9 +120,23 @@ class ClusterImage:
             if new is not None:
                 self.topics[name] = new
                 self.topics_by_id[new.topic_id] = new
-            topics[name] = TopicChange(old, new)
-        self._note_gone(name for name, (old, new) in topics.items() if old and not new)
+            topics[name] = TopicChange(old, new, changed_numbers(documents[name]))
+        self._note_gone(name for name, one in topics.items() if one.old and not one.new)
         return ImageChanges(topics, settings="broker_config" in delta)
+
+    def _topic_image(self, name: str, document: dict[str, Any]) -> TopicImage:
+        if "changed" not in document:
+            return topic_image(name, document)
+        known = self.topics.get(name)
+        if known is None or known.topic_id.hex() != document["id"]:
+            raise DocumentError(f"topic {name} of the image: changes of an unknown topic")
+        partitions = list(known.partitions)
+        try:
+            for number, partition in document["changed"]:
+                partitions[number] = PartitionImage(**partition)
+        except (IndexError, TypeError, ValueError) as error:
+            raise DocumentError(f"topic {name} of the image: {error!r}") from error
+        return known._replace(partitions=tuple(partitions))
 
     def offline_replicas(self, partition: PartitionImage) -> list[BrokerId]:
         """The replicas of brokers that are not live, and in log directories that have failed."""
@@ -154,3 +169,10 @@ def topic_image(name: str, document: dict[str, Any]) -> TopicImage:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DocumentError(f"topic {name} of the image: {error!r}") from error
+
+
+def changed_numbers(document: dict[str, Any] | None) -> list[int] | None:
+    """The partitions that a topic's JSON has; None if it has all of them."""
+    if document is None or "changed" not in document:
+        return None
+    return [number for number, _ in document["changed"]]

@@ -25,7 +25,7 @@ from kbroker.cluster.control_requests import (
 from kbroker.cluster.features import ALL, Finalized
 from kbroker.errors import ErrorCode
 from kbroker.hosting.deletions import Deletions
-from kbroker.hosting.image import Changes, HostImage, set_or_forget, topics_of
+from kbroker.hosting.image import Changes, HostImage, set_or_forget
 from kbroker.hosting.journal import VERSIONS_SKIPPED, Journal, Remembered
 from kbroker.hosting.metadata import Metadata
 from kbroker.hosting.offline_replicas import OfflineReplicas
@@ -205,13 +205,12 @@ class Hosting:
     async def _publish_replicas(
         self,
         accepted: Collection[PartitionKey],
-        moved: Iterable[PartitionKey],
+        moved: Collection[PartitionKey],
         errors: dict[PartitionKey, ErrorCode],
     ) -> ControlResponse:
         """The response, once io workers have the accepted replicas."""
         if accepted:
-            changes = Changes(list(topics_of(accepted)), list(topics_of(moved)))
-            unavailable = await self._publish(changes)
+            unavailable = await self._publish(Changes(accepted, moved))
             for key in accepted:
                 code = unavailable.get(f"{key[0]}-{key[1]}")
                 if code:
@@ -233,8 +232,8 @@ class Hosting:
         partitions, brokers = self.metadata.take(request)
         self._note(partitions, brokers=brokers is not None)
         # An io worker knows more about its replicas than the metadata does.
-        unhosted = (key for key in partitions if self.replicas.replica(key) is None)
-        changes = Changes(list(topics_of(unhosted)), list(topics_of(partitions)), brokers=brokers)
+        unhosted = [key for key in partitions if self.replicas.replica(key) is None]
+        changes = Changes(unhosted, partitions, brokers=brokers)
 
         async def publish() -> ControlResponse:
             if partitions or brokers is not None:
@@ -268,7 +267,7 @@ class Hosting:
         delete the logs, update io workers and free the slots.
         """
         try:
-            await self._publish(Changes(list(topics_of(kept))))
+            await self._publish(Changes(kept))
             if deleted:
                 rows = [
                     StoppedReplica(*key, one.slot, one.slot_incarnation)
@@ -288,9 +287,8 @@ class Hosting:
             if self.replicas.remove(key, replica.slot_incarnation)
         ]
         self._note(hosted=gone)
-        names = list(topics_of(gone))
-        await self._publish(Changes(names, [key[0] for key in gone if self._is_known(key)]))
-        for name in names:
+        await self._publish(Changes(gone, [key for key in gone if self._is_known(key)]))
+        for name in dict.fromkeys(topic for topic, _ in gone):
             self._slots.release(name, [partition for topic, partition in gone if topic == name])
 
     # -- settings: no controller tells them, every broker reads them in the store -------------
@@ -310,7 +308,7 @@ class Hosting:
         self.image.broker_config.update(brokers)
         set_or_forget(self.image.group_config, groups)
         present = [name for name in topics if self.has_topic(name)]
-        return self._publish(Changes(present, present, bool(brokers), groups=list(groups)))
+        return self._publish(Changes(topics=present, settings=bool(brokers), groups=list(groups)))
 
     # -- the next incarnation ----------------------------------------------------------------
 

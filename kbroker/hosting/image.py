@@ -7,7 +7,8 @@ UpdateMetadata, with its slot. ``snapshot`` and ``delta`` are the JSON form (doc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from kbroker.cluster.control_requests import (
@@ -31,31 +32,52 @@ UNKNOWN = KnownPartition("", -1, -1, NO_LEADER, -1, [], 0, [])
 
 
 class Changes(NamedTuple):
-    """Changes of the image: topics as io workers see them, topics as others do, and the rest.
+    """Changes of the image: partitions as io workers see them, partitions as others do, topics with
+    other configs, and the rest.
 
     brokers: those added, removed or changed; empty if only the controller is another one.
     """
 
-    of_io_workers: Iterable[str] = ()
-    of_others: Iterable[str] = ()
+    of_io_workers: Collection[PartitionKey] = ()
+    of_others: Collection[PartitionKey] = ()
+    topics: Collection[str] = ()
     settings: bool = False
-    brokers: Iterable[int] | None = None
-    groups: Iterable[str] = ()
+    brokers: Collection[int] | None = None
+    groups: Collection[str] = ()
     features: bool = False
 
-    def and_then(self, later: Changes) -> Changes:
-        """Combine these with later changes."""
-        brokers = later.brokers if self.brokers is None else self.brokers
-        if self.brokers is not None and later.brokers is not None:
-            brokers = _union(self.brokers, later.brokers)
-        return Changes(
-            _union(self.of_io_workers, later.of_io_workers),
-            _union(self.of_others, later.of_others),
-            self.settings or later.settings,
-            brokers,
-            _union(self.groups, later.groups),
-            self.features or later.features,
-        )
+
+def combined(changes: Sequence[Changes]) -> Changes:
+    """All of these as one."""
+    if len(changes) == 1:
+        return changes[0]
+    brokers = [one.brokers for one in changes if one.brokers is not None]
+    return Changes(
+        _union(one.of_io_workers for one in changes),
+        _union(one.of_others for one in changes),
+        _union(one.topics for one in changes),
+        any(one.settings for one in changes),
+        _union(brokers) if brokers else None,
+        _union(one.groups for one in changes),
+        any(one.features for one in changes),
+    )
+
+
+class View(NamedTuple):
+    """A topic as io workers, or as others, see it."""
+
+    topic_id: bytes
+    partition_count: int
+    known: Mapping[int, KnownPartition] | None
+    hosted: Mapping[int, Replica] | None
+
+    @property
+    def shape(self) -> Shape:
+        return self.topic_id, self.partition_count, self.known is not None, self.hosted is not None
+
+
+# What of a topic changes for all of its partitions at once.
+Shape = tuple[bytes, int, bool, bool]
 
 
 class HostImage:
@@ -77,6 +99,8 @@ class HostImage:
         self.broker_config: dict[str, dict[str, str]] = {"default": {}}
         self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
         self.features = features
+        # What every process has of each topic: io workers, and others.
+        self._shapes: dict[bool, dict[str, Shape]] = {True: {}, False: {}}
 
     def changed(self, controller_epoch: int = 0) -> None:
         """Record a change by the controller with this epoch."""
@@ -85,17 +109,22 @@ class HostImage:
     # -- documents ---------------------------------------------------------------------------
 
     def snapshot(self, for_io_worker: bool) -> ImageDocument:
-        """The whole image."""
+        """The whole image, for a process that gets deltas from now on."""
         names = dict.fromkeys(self.metadata.names())
         if for_io_worker:
             names |= dict.fromkeys(self.replicas.names())
+        views = {name: self._view(name, for_io_worker) for name in names}
+        topics = {name: self._topic(name, view, for_io_worker) for name, view in views.items()}
+        shapes = {name: view.shape for name, view in views.items() if view is not None}
+        # Where others have another one, the next delta has the whole topic.
+        self._shapes[for_io_worker] = dict(self._shapes[for_io_worker].items() & shapes.items())
         return {
             "snapshot": True,
             "version": self.version,
             "cluster_id": self.cluster_id,
             "controller_id": self.metadata.controller_id,
             "brokers": self._brokers(self.metadata.brokers),
-            "topics": {name: self._topic(name, for_io_worker) for name in names},
+            "topics": topics,
             "broker_config": self.broker_config,
             "group_config": self.group_config,
             "features": self._features(),
@@ -104,9 +133,17 @@ class HostImage:
     def delta(self, changes: Changes, for_io_worker: bool) -> ImageDocument | None:
         """The current state of what has changed; None if nothing has for these processes. A deleted
         topic is null, and so is a group without configs.
+
+        Every process must get it that gets deltas: the next one says no more than what is new.
         """
-        names = changes.of_io_workers if for_io_worker else changes.of_others
-        topics = {name: self._topic(name, for_io_worker) for name in names}
+        keys = changes.of_io_workers if for_io_worker else changes.of_others
+        numbers: dict[str, list[int] | None] = {}
+        for name, number in keys:
+            some = numbers.setdefault(name, [])
+            assert some is not None
+            some.append(number)
+        numbers |= dict.fromkeys(changes.topics)
+        topics = {name: self._changed(name, some, for_io_worker) for name, some in numbers.items()}
         delta: ImageDocument = {"version": self.version}
         if topics:
             delta["topics"] = topics
@@ -130,7 +167,25 @@ class HostImage:
         live = self.metadata.brokers
         return {str(n): live[n]._asdict() if n in live else None for n in numbers}
 
-    def _topic(self, name: str, for_io_worker: bool) -> Document | None:
+    def _changed(
+        self, name: str, numbers: Iterable[int] | None, for_io_worker: bool
+    ) -> Document | None:
+        """These partitions of a topic; the whole topic if that is necessary, or without numbers."""
+        view, shapes = self._view(name, for_io_worker), self._shapes[for_io_worker]
+        if view is None:
+            shapes.pop(name, None)
+        elif numbers is None or shapes.get(name) != view.shape:
+            shapes[name] = view.shape
+        else:
+            changed = [
+                [number, _partition(view, number, for_io_worker)]
+                for number in numbers
+                if number < view.partition_count
+            ]
+            return {"id": view.topic_id.hex(), "changed": changed}
+        return self._topic(name, view, for_io_worker)
+
+    def _view(self, name: str, for_io_worker: bool) -> View | None:
         known, hosted = self.metadata.topic(name), self.replicas.topic(name)
         if known is None and (hosted is None or not for_io_worker):
             return None
@@ -139,21 +194,29 @@ class HostImage:
         assert by_id is not None
         is_hosted = hosted is not None and hosted.topic_id == by_id.topic_id
         is_known = known is not None and known.topic_id == by_id.topic_id
-        replicas = hosted.replicas if hosted is not None and is_hosted else {}
-        partitions = known.partitions if known is not None and is_known else {}
-        numbers = partitions.keys() | (replicas.keys() if for_io_worker else ())
+        replicas = hosted.replicas if hosted is not None and is_hosted else None
+        partitions = known.partitions if known is not None and is_known else None
+        count = max(partitions or (), default=-1) + 1
+        if for_io_worker:
+            count = max(count, max(replicas or (), default=-1) + 1)
+        return View(by_id.topic_id, count, partitions, replicas)
+
+    def _topic(self, name: str, view: View | None, for_io_worker: bool) -> Document | None:
+        if view is None:
+            return None
         return {
-            "id": by_id.topic_id.hex(),
+            "id": view.topic_id.hex(),
             "internal": name in INTERNAL_TOPICS,
             "config": self.topic_config.get(name, {}),
             "partitions": [
-                _partition(partitions.get(number, UNKNOWN), replicas.get(number), for_io_worker)
-                for number in range(max(numbers) + 1)
+                _partition(view, number, for_io_worker) for number in range(view.partition_count)
             ],
         }
 
 
-def _partition(known: KnownPartition, replica: Replica | None, for_io_worker: bool) -> Document:
+def _partition(view: View, number: int, for_io_worker: bool) -> Document:
+    known = UNKNOWN if view.known is None else view.known.get(number, UNKNOWN)
+    replica = None if view.hosted is None else view.hosted.get(number)
     told: KnownPartition | LedPartition = known
     more: Document = {}
     if for_io_worker and replica is not None:
@@ -174,14 +237,9 @@ def _partition(known: KnownPartition, replica: Replica | None, for_io_worker: bo
     }
 
 
-def _union(some: Iterable[T], others: Iterable[T]) -> dict[T, None]:
-    """The union of both, in order and without duplicates."""
-    return dict.fromkeys(some) | dict.fromkeys(others)
-
-
-def topics_of(keys: Iterable[PartitionKey]) -> Iterator[str]:
-    """The topics of these partitions, without duplicates."""
-    yield from dict.fromkeys(topic for topic, _ in keys)
+def _union(some: Iterable[Iterable[T]]) -> dict[T, None]:
+    """All of them, in order and without duplicates."""
+    return dict.fromkeys(chain.from_iterable(some))
 
 
 def set_or_forget(

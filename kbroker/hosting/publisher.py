@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbroker.errors import WireError
-from kbroker.hosting.image import Changes, HostImage
+from kbroker.hosting.image import Changes, HostImage, combined
 from kbroker.ipc import calls
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
@@ -36,7 +36,7 @@ class Publisher:
         self._processes = processes
         self._image = image
         self._subscribers: dict[Address, int] = {}
-        self._changes = NOTHING
+        self._changes: list[Changes] = []
         self._waiting: list[Pending[Errors]] = []
         self._running = False
 
@@ -50,7 +50,7 @@ class Publisher:
 
         Without changes it resolves when all earlier changes are published.
         """
-        self._changes = self._changes.and_then(changes)
+        self._changes.append(changes)
         done: Pending[Errors] = Pending()
         self._waiting.append(done)
         if not self._running:
@@ -60,7 +60,7 @@ class Publisher:
 
     async def _rounds(self) -> None:
         while self._waiting:
-            changes, self._changes = self._changes, NOTHING
+            changes, self._changes = combined(self._changes), []
             waiting, self._waiting = self._waiting, []
             errors: Errors = {}
             for io_workers in (True, False):

@@ -15,7 +15,7 @@ from kbroker._ext.io.io_loop import IoLoop
 from kbroker._ext.shared.replication_quota import FOLLOWER, ReplicationQuota, region_size
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
-from kbroker.ipc.rpc import Rpc, run
+from kbroker.ipc.rpc import Rpc
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.workers.base import now_ms
 from kbroker.workers.io.followers import Followers, sent_versions
@@ -102,7 +102,7 @@ class FollowerHost:
         changes = self.image.apply(delta)
         self.followers.take_topics(changes)
         self.hosted.take(changes, is_snapshot=False)
-        opening = run(self.hosted.open(changes.present()))
+        opening = self.hosted.open(changes).done
         while not opening.done:
             self.rpc.tick(self.store.clock.monotonic_ms())
         assert not opening.value, opening.value

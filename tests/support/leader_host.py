@@ -24,7 +24,7 @@ from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc import calls
 from kbroker.ipc.calls import IsrResult, WantedIsr
-from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.pending import Pending
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.workers.io.hosted import HostedPartitions
 from kbroker.workers.io.in_sync import InSync
@@ -144,7 +144,7 @@ class LeaderHost:
             }
         )
         self.hosted.take(changes, is_snapshot=False)
-        outcome = run(self.hosted.open(changes.present()))
+        outcome = self.hosted.open(changes).done
         assert outcome.done and outcome.error is None
         self.turn()
 

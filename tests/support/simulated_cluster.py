@@ -25,6 +25,7 @@ from kbroker.cluster.control_requests import (
     PartitionKey,
     StopReplica,
 )
+from kbroker.cluster.image import ClusterImage
 from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.duties import Duties
@@ -141,6 +142,8 @@ class Broker:
             self.epochs, self.deletable = last.epochs, last.deletable
             self.published = last.published
         self._is_first = last is None
+        # As the processes of this broker have it: io workers, and others.
+        self.images = {True: ClusterImage(), False: ClusterImage()}
         self.is_told = self._awaits_controller = self._is_hearing = False
         self._serving: list[tuple[Broker, deque[Sent], Sent]] = []
         self.journal = Journal(self.file, self.hosting)
@@ -202,6 +205,7 @@ class Broker:
             self.journal.begin()
         for for_io_worker in (True, False):
             document = self.hosting.image.snapshot(for_io_worker)
+            self.images[for_io_worker].apply(document)
             for name, topic in document["topics"].items():
                 self._check_published(name, topic, for_io_worker)
 
@@ -376,11 +380,28 @@ class Broker:
     def publish(self, changes: Changes = Changes()) -> Pending[dict[str, int]]:
         for for_io_worker in (True, False):
             delta = self.hosting.image.delta(changes, for_io_worker)
-            for name, document in ((delta or {}).get("topics") or {}).items():
+            if delta is None:
+                continue
+            for name, document in delta.get("topics", {}).items():
                 self._check_published(name, document, for_io_worker)
+            if self.is_told:
+                self.images[for_io_worker].apply(delta)
+                self._check_image(for_io_worker)
         told: Pending[dict[str, int]] = Pending()
         self.after(self.cluster.delay_ms(), lambda: told.resolve({}))
         return told
+
+    def _check_image(self, for_io_worker: bool) -> None:
+        """Whoever had every delta has what a process gets that starts now."""
+        fresh = ClusterImage()
+        fresh.apply(self.hosting.image.snapshot(for_io_worker))
+        had = self.images[for_io_worker].topics
+        assert had.keys() == fresh.topics.keys()
+        for name, topic in fresh.topics.items():
+            assert had[name].topic_id == topic.topic_id
+            for one, other in zip(had[name].partitions, topic.partitions, strict=True):
+                # Results of ISR changes go to the leader alone.
+                assert one._replace(isr=other.isr, partition_epoch=other.partition_epoch) == other
 
     def _check_restored(self) -> None:
         for (topic_id, key), epochs in self.published.items():
@@ -392,10 +413,16 @@ class Broker:
     def _check_published(
         self, name: str, document: dict[str, Any] | None, for_io_worker: bool
     ) -> None:
+        is_whole = document is None or "changed" not in document
+        rows: dict[int, Any] = {}
+        if document is not None:
+            rows = dict(enumerate(document["partitions"]) if is_whole else document["changed"])
         if for_io_worker:
-            for place in [place for place in self.published if place[1][0] == name]:
-                del self.published[place]
-        for number, row in enumerate(document["partitions"] if document else ()):
+            for place in list(self.published):
+                if place[1][0] == name and (is_whole or place[1][1] in rows):
+                    del self.published[place]
+        for number, row in rows.items():
+            assert document is not None
             if for_io_worker and row["slot"] >= 0:
                 place = document["id"], (name, number)
                 self.published[place] = row["leader_epoch"], row["partition_epoch"]

@@ -295,7 +295,8 @@ class Followers:
     def take_topics(self, changes: ImageChanges) -> None:
         """Throttle what these topics' settings name; comes before their partitions' roles."""
         changed: set[str] = set()
-        for name, (_, topic) in changes.topics.items():
+        for name, change in changes.topics.items():
+            topic = change.new
             throttled: frozenset[int] = frozenset()
             if topic is not None:
                 throttled = throttled_partitions(

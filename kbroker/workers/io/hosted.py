@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, StorageError
-from kbroker.ipc.pending import Pending, TooLate, within
+from kbroker.ipc.pending import Pending, run
 from kbroker.replication.partition import Change, Partition, Role
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.manager.recovery_threads import OpenRequest
+from kbroker.workers.base import raise_failure
 from kbroker.workers.descriptor_limit import DescriptorLimit
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ logger = logging.getLogger(__name__)
 # Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
 # of them.
 OPEN_STEP = 8
-# How long an image waits for its logs in a cluster. Kafka's controllers wait 30 s for a response.
-OPENING_MS = 5_000
 
 
 class Replica(NamedTuple):
@@ -49,6 +48,26 @@ class Replica(NamedTuple):
     key: TopicPartition
     slot_incarnation: int
     partition: Partition
+
+
+class Opening:
+    """The logs that an image has asked for. left: those not opened yet. errors: the codes of those
+    that cannot be opened, by ``topic-partition``; ``done`` resolves with them.
+    """
+
+    __slots__ = ("_then", "done", "errors", "left")
+
+    def __init__(self, left: Iterable[TopicPartition], then: Callable[[], None] | None) -> None:
+        self._then = then
+        self.left = deque(left)
+        self.errors: dict[str, int] = {}
+        self.done: Pending[dict[str, int]] = Pending()
+
+    def end(self) -> None:
+        """There is nothing left."""
+        if self._then is not None:
+            self._then()
+        self.done.resolve(self.errors)
 
 
 class Process(Protocol):
@@ -97,6 +116,8 @@ class HostedPartitions:
         # Partitions created while this process runs, until their logs are open.
         self._new: set[tuple[bytes, int]] = set()
         self._descriptors = DescriptorLimit()
+        # Those with logs left, the latest last.
+        self._openings: list[Opening] = []
 
     # -- what is here --
 
@@ -121,8 +142,7 @@ class HostedPartitions:
             return ImageChanges({})
         self._logs.suspects.prove(replica.key)
         self._take_effect(slot, replica, change)
-        topic = self._process.image.topics.get(replica.key[0])
-        return ImageChanges({} if topic is None else {topic.name: TopicChange(topic, topic)})
+        return self._as_if_changed({replica.key[0]: [replica.key[1]]})
 
     def suspect_followers(self) -> list[int]:
         """Slots of partitions that follow, and may have lost records in a power failure."""
@@ -253,9 +273,18 @@ class HostedPartitions:
             stopped.append(order)
         self._logs.remove_partitions([order.slot for order in stopped])
         # A topic recreated under a name may have had to wait for these logs to be deleted.
-        names = dict.fromkeys(order.topic for order in stopped)
-        topics = [self._process.image.topics.get(name) for name in names]
-        await self.open([topic for topic in topics if topic is not None])
+        await self.open(self._as_if_changed(dict.fromkeys(order.topic for order in stopped))).done
+
+    def _as_if_changed(self, numbers: Mapping[str, Collection[int] | None]) -> ImageChanges:
+        """numbers: the partitions by topic; None: all."""
+        present = self._process.image.topics
+        return ImageChanges(
+            {
+                name: TopicChange(present[name], present[name], some)
+                for name, some in numbers.items()
+                if name in present
+            }
+        )
 
     # -- settings --
 
@@ -275,69 +304,87 @@ class HostedPartitions:
 
     # -- opening --
 
-    async def open(self, topics: Iterable[TopicImage]) -> dict[str, int]:
-        """Open the logs of these topics that are not open, a few at a time; the error codes by
-        ``topic-partition``.
+    def open(self, changes: ImageChanges, then: Callable[[], None] | None = None) -> Opening:
+        """Open the logs of changed partitions that are not open: some now, the rest a few at a time
+        while this process serves. The latest image comes first, since its changes may be urgent.
+
+        then: called when they are open.
         """
-        waiting = deque(
-            (topic, number)
-            for topic in topics
-            for number in range(len(topic.partitions))
-            if self._is_to_be_opened(topic, number)
+        opening = Opening(
+            [
+                (change.topic.name, change.partition)
+                for change in changes.partitions()
+                if self._is_to_be_opened((change.topic.name, change.partition))
+            ],
+            then,
         )
-        errors: dict[str, int] = {}
-        self._descriptors.check(len(self._logs.logs()) + len(waiting))
+        left = sum(len(one.left) for one in (*self._openings, opening))
+        self._descriptors.check(len(self._logs.logs()) + left)
+        self._open_some(opening)
+        if not opening.left:
+            opening.end()
+            return opening
+        self._openings.append(opening)
+        if len(self._openings) == 1:
+            run(self._open_rest()).then(raise_failure)
+        return opening
+
+    async def _open_rest(self) -> None:
+        while self._openings:
+            await self._process.rpc.sleep(0)
+            opening = self._openings[-1]
+            self._open_some(opening)
+            if not opening.left:
+                opening.end()  # which may open others
+                self._openings.remove(opening)
+
+    def _open_some(self, opening: Opening) -> None:
         step = OPEN_STEP * self._logs.opening.recoveries_at_once
-        while waiting:
-            some = [waiting.popleft() for _ in range(min(step, len(waiting)))]
-            # A later image may have arrived meanwhile; it handles the rest of its topics.
-            requests = [self._request(*entry) for entry in some if self._is_to_be_opened(*entry)]
-            with self._logs.opening.recovering(requests):
-                for request in requests:
-                    code = self._open_one(request)
-                    if code:
-                        errors[f"{request.topic}-{request.partition}"] = code
-            if waiting:
-                await self._process.rpc.sleep(0)
-        return errors
+        some = [opening.left.popleft() for _ in range(min(step, len(opening.left)))]
+        # There may have been later images and orders.
+        requests = [self._request(*key) for key in some if self._is_to_be_opened(key)]
+        with self._logs.opening.recovering(requests):
+            for request in requests:
+                code = self._open_one(request)
+                if code:
+                    opening.errors[f"{request.topic}-{request.partition}"] = code
 
-    async def errors_so_far(self, opening: Pending[dict[str, int]]) -> dict[str, int]:
-        """The errors of an ``open``; of one that takes long none, while it continues.
+    async def errors_so_far(self, opening: Opening) -> dict[str, int]:
+        """The errors of ``opening``, in a cluster without waiting for it.
 
-        In a cluster, changes of other partitions wait for the response, and so does the controller.
-        What it has to know of a log that could not be opened then, its slot says (OFFLINE).
+        Changes of other partitions wait for the response, and so does the controller. What it has
+        to know of a log that could not be opened then, its slot says (OFFLINE).
         """
-        if not self._process.config.uses_zookeeper:
-            return await opening
-        try:
-            return await within(opening, self._process.rpc.sleep(OPENING_MS))
-        except TooLate:
-            return {}
+        if self._process.config.uses_zookeeper:
+            return dict(opening.errors)
+        return await opening.done
 
     async def open_again(self, slots: Collection[int]) -> ImageChanges:
-        """Open logs for which there were no descriptors before; their topics, as if changed."""
-        topics = {
-            name: TopicChange(topic, topic)
+        """Open logs for which there were no descriptors before; their partitions, as if changed."""
+        found = {
+            name: [n for n, partition in enumerate(topic.partitions) if partition.slot in slots]
             for name, topic in self._process.image.topics.items()
-            if any(partition.slot in slots for partition in topic.partitions)
         }
-        changes = ImageChanges(topics)
-        await self.open(changes.present())
+        changes = self._as_if_changed({name: some for name, some in found.items() if some})
+        await self.open(changes).done
         return changes
 
-    def _is_to_be_opened(self, topic: TopicImage, number: int) -> bool:
-        if self._process.image.topics.get(topic.name) is not topic or not self.owns(topic, number):
+    def _is_to_be_opened(self, key: TopicPartition) -> bool:
+        name, number = key
+        topic = self._process.image.topics.get(name)
+        if topic is None or number >= len(topic.partitions) or not self.owns(topic, number):
             return False
         image = topic.partitions[number]
         if (image.slot, image.slot_incarnation) in self._stopped:
             return False
         return self._logs.log(image.slot) is None
 
-    def _request(self, topic: TopicImage, number: int) -> OpenRequest:
+    def _request(self, name: str, number: int) -> OpenRequest:
+        topic = self._process.image.topics[name]
         image, config = topic.partitions[number], self.topic_config(topic)
         replica = self._replicas.get(image.slot)
         if replica is None or replica.slot_incarnation != image.slot_incarnation:
-            key = topic.name, number
+            key = name, number
             replica = Replica(key, image.slot_incarnation, Partition(self._broker_id))
             is_new = (topic.topic_id, number) in self._new
             replica.partition.is_suspect = key in self._logs.suspects and not is_new

@@ -18,7 +18,6 @@ from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker._ext.shared.replication_quota import FOLLOWER, ReplicationQuota
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker.clock import Clock, SystemClock
-from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import EXIT_CRASH, ErrorCode
@@ -166,7 +165,7 @@ class IoWorker(Worker):
         changes = self.image.apply(snapshot)
         self.take_settings()
         self.followers.take_topics(changes)
-        await self.hosted.open(changes.present())
+        await self.hosted.open(changes).done
         self.has_joined = True
         self.loop.set_opening(False)
         self.in_sync.has_joined()
@@ -190,7 +189,7 @@ class IoWorker(Worker):
         """Ignore messages of its previous incarnation from now on."""
 
     async def serve_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
-        """Create and reconfigure logs, change roles."""
+        """Create and reconfigure logs, change roles; coordinators are opened after their logs."""
         changes = self.image.apply(change.delta)
         # Everything but the opening of logs is done before anything else in this process runs.
         if changes.settings:
@@ -200,14 +199,8 @@ class IoWorker(Worker):
         if "brokers" in change.delta:
             self.in_sync.on_brokers()
             self.low_watermarks.on_brokers()
-        opening = run(self._open(changes))
+        opening = self.hosted.open(changes, lambda: self.coordinators.on_image(changes))
         return calls.ImageTaken(await self.hosted.errors_so_far(opening))
-
-    async def _open(self, changes: ImageChanges) -> dict[str, int]:
-        """Open the logs of an image, and then the coordinators in them."""
-        errors = await self.hosted.open(changes.present())
-        self.coordinators.on_image(changes)
-        return errors
 
     async def serve_stop_replicas(self, sender: Address, order: calls.StopReplicas) -> None:
         """Delete logs by order of the controller."""

@@ -137,3 +137,15 @@ def test_partition_is_new_once_whatever_else_of_its_topic_changes(images: Images
     assert found == [[True], [False], [True]]
     old = topic_document(A, [0, 1])
     assert not any(change.is_new for change in images.apply(t=old).partitions())
+
+
+def test_two_changes_of_partitions_as_one_name_both(images: Images) -> None:
+    rows = topic_document(A, [0, 1], leader_epoch=4)["partitions"]
+    first, second = (
+        images.apply(t={"id": A.hex(), "changed": [[number, rows[number]]]}) for number in (0, 1)
+    )
+    whole = images.apply(t=topic_document(A, [0, 1]))
+
+    assert [change.partition for change in first.partitions()] == [0]
+    assert {change.partition for change in first.then(second).partitions()} == {0, 1}
+    assert [change.partition for change in first.then(whole).partitions()] == [0, 1]

@@ -35,3 +35,42 @@ def test_topic_of_another_build_is_named_and_changes_nothing(damage: dict[str, A
         image.apply({"version": 2, "topics": {"a": None, "t": document}})
 
     assert (image.version, list(image.topics)) == (1, ["a"])
+
+
+def changed(topic_id: bytes, *numbers: int) -> dict[str, Any]:
+    """Some partitions of a topic, led in another leader epoch."""
+    rows = topic_document(topic_id, [0, 1, 2], leader_epoch=5)["partitions"]
+    return {"id": topic_id.hex(), "changed": [[number, rows[number]] for number in numbers]}
+
+
+def test_changes_of_a_topic_replace_the_named_partitions_alone() -> None:
+    image = ClusterImage()
+    image.apply({"version": 1, "topics": {"t": topic_document(b"t" * 16, [0, 1, 2])}})
+    before = image.topics["t"]
+
+    changes = image.apply({"version": 2, "topics": {"t": changed(b"t" * 16, 1)}})
+
+    topic = image.topics["t"]
+    assert [partition.leader_epoch for partition in topic.partitions] == [0, 5, 0]
+    assert topic.partitions[0] is before.partitions[0]
+    assert (topic.config, image.topics_by_id[b"t" * 16]) == (before.config, topic)
+    (change,) = changes.partitions()
+    assert (change.partition, change.old, change.new) == (
+        1, before.partitions[1], topic.partitions[1],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "document",
+    [changed(b"x" * 16, 1), {"id": (b"t" * 16).hex(), "changed": [[3, {}]]}],
+    ids=["another id", "no such partition"],
+)
+def test_changes_of_what_is_not_known_change_nothing(document: dict[str, Any]) -> None:
+    image = ClusterImage()
+    image.apply({"version": 1, "topics": {"t": topic_document(b"t" * 16, [0, 1, 2])}})
+
+    for name in ("t", "u"):
+        with pytest.raises(DocumentError, match=f"topic {name} of the image"):
+            image.apply({"version": 2, "topics": {name: document}})
+
+    assert (image.version, list(image.topics)) == (1, ["t"])

@@ -191,7 +191,8 @@ def test_each_process_is_told_once_of_what_concerns_it(broker: Broker) -> None:
     broker.ask(known(1))
     broker.ask(known(1))  # once more
     told = [(list(c.of_io_workers), list(c.of_others)) for c in broker.processes.told]
-    assert told == [(["t"], ["t"]), (["t"], []), ([], ["t"])]
+    first, second = ("t", 0), ("t", 1)
+    assert told == [([second], [second]), ([first], []), ([], [first])]
     numbers = [
         partition["leader"]
         for partition in broker.hosting.image.snapshot(for_io_worker=True)["topics"]["t"][
@@ -323,7 +324,7 @@ def test_version_grows_with_every_change_and_with_the_controller(broker: Broker)
 
 def test_settings_wait_for_their_topic(broker: Broker) -> None:
     broker.hosting.set_configs({"t": {"a": "1"}}, {"0": {"b": "2"}}, {"g": {"c": "3"}})
-    assert list(broker.processes.told[-1].of_io_workers) == []
+    assert list(broker.processes.told[-1].topics) == []
     broker.ask(led(0))
     image = broker.hosting.image.snapshot(for_io_worker=True)
     assert image["topics"]["t"]["config"] == {"a": "1"}
@@ -371,3 +372,62 @@ def test_broker_that_will_stop_leads_on_but_follows_nobody_any_more(broker: Brok
     assert broker.role() == (0, 3)
     assert broker.ask(led(4, leader=1)).partitions == {}
     assert broker.role() == (NO_LEADER, 4)
+
+
+# -- deltas --
+
+
+def delta_of(broker: Broker, *, for_io_worker: bool) -> Any:
+    """Topic t in the delta of the last change."""
+    delta = broker.hosting.image.delta(broker.processes.told[-1], for_io_worker)
+    return None if delta is None else delta.get("topics", {}).get("t")
+
+
+@pytest.mark.parametrize("for_io_worker", [True, False])
+def test_delta_has_the_changed_partitions_of_a_topic_that_the_processes_have(
+    broker: Broker, for_io_worker: bool
+) -> None:
+    for number in range(3):
+        broker.ask(led(1, number=number))
+        broker.ask(known(1, number=number))
+    broker.hosting.image.delta(Changes(topics=["t"]), for_io_worker)
+
+    broker.ask(led(2, number=1) if for_io_worker else known(2, number=1))
+
+    ((number, row),) = delta_of(broker, for_io_worker=for_io_worker)["changed"]
+    assert (number, row["leader_epoch"]) == (1, 2)
+
+
+def test_delta_has_the_whole_topic_when_it_has_grown_or_its_settings_change(
+    broker: Broker,
+) -> None:
+    broker.ask(known(1))
+    assert len(delta_of(broker, for_io_worker=False)["partitions"]) == 1
+    broker.ask(known(1, number=1))
+    assert len(delta_of(broker, for_io_worker=False)["partitions"]) == 2
+    broker.hosting.set_configs({"t": {"retention.ms": "1"}})
+    assert delta_of(broker, for_io_worker=False)["config"] == {"retention.ms": "1"}
+
+
+def test_delta_has_the_whole_topic_after_a_snapshot_with_more_of_it(broker: Broker) -> None:
+    """A process that starts has had partitions by then that no other knows, and loses them."""
+    image = broker.hosting.image
+    broker.ask(known(1))
+    image.delta(Changes(of_others=[KEY]), for_io_worker=False)
+    broker.ask(known(1, number=1))
+    image.snapshot(for_io_worker=False)
+    deleted = known(EPOCH_DURING_DELETE, leader=LEADER_DURING_DELETE, number=1)
+    broker.ask(deleted)
+
+    assert len(delta_of(broker, for_io_worker=False)["partitions"]) == 1
+
+
+def test_delta_has_the_whole_topic_when_its_first_replica_comes_here(broker: Broker) -> None:
+    """It may have been known by an id that no replica here had."""
+    for number in range(2):
+        broker.ask(known(1, number=number))
+    image = broker.hosting.image
+    image.delta(Changes(topics=["t"]), for_io_worker=False)
+    broker.ask(led(1))
+
+    assert len(delta_of(broker, for_io_worker=False)["partitions"]) == 2

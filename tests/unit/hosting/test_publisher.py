@@ -87,7 +87,8 @@ def add(image, name):
 
 
 def changed(*names):
-    return Changes(names, names)
+    keys = [(name, 0) for name in names]
+    return Changes(keys, keys)
 
 
 def test_network_is_told_once_io_workers_have_replied(parts):
@@ -109,7 +110,7 @@ def test_changes_during_a_round_go_out_together_in_the_next(parts):
     add(image, "b")
     second = publisher.publish(changed("b"))
     image.topic_config["a"] = {"x": "1"}
-    third = publisher.publish(changed("a"))
+    third = publisher.publish(Changes(topics=["a"]))
     assert list(rpc.answer()[1]) == ["a"]
     assert list(rpc.answer()[1]) == ["a"]
     assert first.done

@@ -16,7 +16,7 @@ from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.calls import StoppedReplica
 from kbroker.ipc.rpc import Pending, Rpc, run
-from kbroker.workers.io.hosted import OPENING_MS, HostedPartitions
+from kbroker.workers.io.hosted import HostedPartitions, Opening
 
 pytestmark = pytest.mark.unit
 
@@ -35,6 +35,7 @@ class Worker:
         self.followed: dict[int, int | None] = {}
         self.begin()
         self.lost: list[int] = []
+        self.opened: list[Any] = []
         self.failed: list[int] = []
         self.document: dict[str, Any] = topic_document(b"t" * 16, [0, 1])
         self.publish()
@@ -67,12 +68,18 @@ class Worker:
     def on_storage_failure(self, slot: int) -> None:
         self.failed.append(slot)
 
-    def publish(self, **topics: Any) -> Pending:
+    def publish(self, **topics: Any) -> Opening:
         """Publish an image with ``document``, or with other topics."""
         delta = {"version": self.image.version + 1, "topics": topics or {"t": self.document}}
         changes = self.image.apply(delta)
         self.hosted.take(changes, is_snapshot=False)
-        return run(self.hosted.open(changes.present()))
+        return self.hosted.open(changes, lambda: self.opened.append(changes))
+
+    def change(self, partition: int, **fields: Any) -> Opening:
+        """Publish a change of a partition, with nothing else of its topic."""
+        row = self.document["partitions"][partition]
+        row.update(fields)
+        return self.publish(t={"id": self.document["id"], "changed": [[partition, row]]})
 
     def forget(self, name: str) -> None:
         """Publish an image without a topic."""
@@ -293,7 +300,7 @@ def test_log_of_a_topic_made_again_waits_until_the_earlier_one_is_deleted(worker
     append(worker.log(0), batch(3))
     failed = worker.publish(t=topic_document(b"n" * 16, [2]))
 
-    assert (failed.value, worker.log(2), worker.log(0).log_end_offset) == ({}, None, 3)
+    assert (failed.errors, worker.log(2), worker.log(0).log_end_offset) == ({}, None, 3)
     assert worker.store.slot(2)["state"] == OFFLINE
 
     worker.stop(("t", 0, 0, 1))
@@ -315,58 +322,88 @@ def test_log_follows_a_changed_setting_of_its_topic(worker: Worker) -> None:
 # -- logs that take long to open --
 
 
-class Sleeps:
-    """Sleeps end on command. ``turns``: pauses in which the loop runs."""
+class Turns:
+    """Pauses in which the loop runs; they end when the test says so."""
 
     def __init__(self, worker: Worker) -> None:
-        self.turns: list[Pending] = []
-        self.timers: list[tuple[int, Pending]] = []
+        self._pauses: list[Pending] = []
         worker.rpc.sleep = self.sleep  # type: ignore[method-assign]
 
     def sleep(self, delay_ms: int) -> Pending:
-        pending: Pending = Pending()
-        if delay_ms:
-            self.timers.append((delay_ms, pending))
-        else:
-            self.turns.append(pending)
-        return pending
+        assert delay_ms == 0
+        self._pauses.append(Pending())
+        return self._pauses[-1]
+
+    def next(self) -> None:
+        """Run until the next pause."""
+        (pause,) = self._pauses
+        self._pauses.clear()
+        pause.resolve()
 
 
-def test_response_in_a_cluster_does_not_wait_for_all_logs(worker: Worker) -> None:
-    """Changes of other partitions would wait for it, and so would the controller."""
-    sleeps = Sleeps(worker)
-    worker.config = BrokerConfig({"zookeeper.connect": "host:2181"})
+LEADS_OTHERS = {"isr": [ME, OTHER], "replicas": [ME, OTHER], "leader_epoch": 7}
+
+
+@pytest.fixture
+def turns(worker: Worker) -> Turns:
+    """The pauses of a worker with 16 partitions, of which 10 are open."""
+    made = Turns(worker)
     worker.document = topic_document(b"t" * 16, list(range(16)))
-    opening = worker.publish()
-    response = run(worker.hosted.errors_so_far(opening))
-    assert not response.done
+    worker.publish()
+    return made
 
-    ((delay_ms, timer),) = sleeps.timers
-    assert delay_ms == OPENING_MS
-    timer.resolve()
 
-    assert response.value == {} and not opening.done
-    sleeps.turns.pop().resolve()
-    assert opening.done and len(worker.store.manager.logs()) == 16
+def test_open_log_is_led_while_others_of_its_topic_are_being_opened(
+    worker: Worker, turns: Turns
+) -> None:
+    """A producer that was sent here would be rejected until all of them are open."""
+    opening = worker.change(1, **LEADS_OTHERS)
+
+    assert worker.slot(1) == (LEADER, 7, 0)
+    assert opening.done.value == {}
+    assert worker.log(15) is None
+
+
+def test_log_of_the_latest_change_is_opened_before_those_that_wait(
+    worker: Worker, turns: Turns
+) -> None:
+    opening = worker.change(15, **LEADS_OTHERS)
+
+    assert opening.done.value == {}
+    assert worker.slot(15) == (LEADER, 7, 0)
+    assert worker.log(14) is None
+
+
+def test_logs_that_wait_are_opened_once_in_the_roles_of_a_later_change(
+    worker: Worker, turns: Turns
+) -> None:
+    before = len(worker.opened)
+    for number in range(16):
+        worker.document["partitions"][number]["leader_epoch"] = number
+    assert worker.publish().done.value == {}
+
+    assert [worker.slot(number)[1] for number in range(16)] == list(range(16))
+    assert len(worker.opened) == before + 1
+
+    turns.next()
+    assert len(worker.opened) == before + 2, "nothing is left for the earlier one"
+
+
+def test_response_in_a_cluster_does_not_wait_for_logs(worker: Worker) -> None:
+    """Changes of other partitions would wait for it, and so would the controller."""
+    worker.config = BrokerConfig({"zookeeper.connect": "host:2181"})
+    opening = Opening([("t", 1)], None)
+    opening.errors["t-0"] = 56
+
+    assert run(worker.hosted.errors_so_far(opening)).value == {"t-0": 56}
 
 
 def test_response_of_a_single_broker_waits_for_all_logs(worker: Worker) -> None:
-    sleeps = Sleeps(worker)
+    turns = Turns(worker)
     worker.document = topic_document(b"t" * 16, list(range(16)))
     response = run(worker.hosted.errors_so_far(worker.publish()))
-    assert not response.done and not sleeps.timers
+    assert not response.done
 
-    sleeps.turns.pop().resolve()
+    turns.next()
 
     assert response.value == {} and len(worker.store.manager.logs()) == 16
-
-
-def test_errors_of_logs_opened_in_time_are_returned(worker: Worker) -> None:
-    Sleeps(worker)
-    worker.config = BrokerConfig({"zookeeper.connect": "host:2181"})
-    opening: Pending = Pending()
-    response = run(worker.hosted.errors_so_far(opening))
-
-    opening.resolve({"t-0": 56})
-
-    assert response.value == {"t-0": 56}
