@@ -10,7 +10,7 @@ once, when it starts, between its registration and its first image:
   anything. Whoever assigns a partition to it meanwhile tells it afterwards, and the partition is
   copied from its leader: a replica that was removed is not in sync.
 
-Strays are renamed, never deleted. Whatever cannot be read with certainty stays as it is.
+Strays are renamed, never deleted, and so are unfinished moves of such partitions. Whatever cannot be read with certainty stays as it is.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def set_strays_aside(
         if not is_certain():
             raise NotSure("a log directory is offline")
         held = [_look_into(path) for path in log_dirs]
-        on_disk = {key for holdings in held for key in holdings.replicas}
+        on_disk = {key for holdings in held for key in (*holdings.replicas, *holdings.futures)}
         strays = await _not_assigned(store, broker_id, on_disk)
         if strays and not is_certain():
             raise NotSure("a log directory or the session was lost")
@@ -96,11 +96,14 @@ async def set_strays_aside(
 def _look_into(log_dir: str) -> Holdings:
     """Raises OSError."""
     replicas = {
-        key: f"{log_dir}/{key[0]}-{key[1]}"
-        for key in scan_partitions(log_dir)
-        if key[0] != METADATA_TOPIC and is_topic_name(key[0])
+        key: f"{log_dir}/{key[0]}-{key[1]}" for key in scan_partitions(log_dir) if _is_of_topic(key)
     }
-    return Holdings(log_dir, replicas, scan_futures(log_dir))
+    futures = {key: found for key, found in scan_futures(log_dir).items() if _is_of_topic(key)}
+    return Holdings(log_dir, replicas, futures)
+
+
+def _is_of_topic(key: TopicPartition) -> bool:
+    return key[0] != METADATA_TOPIC and is_topic_name(key[0])
 
 
 async def _not_assigned(

@@ -11,7 +11,7 @@ import pytest
 from fault.wire_client import LATEST, WireClient
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
-from support.log_dir_moves import move_all, replicas
+from support.log_dir_moves import move_all, replicas, set_rate
 from support.zookeeper import skip_without_zookeeper
 
 from kbroker.testing import Cluster, wait_until
@@ -22,6 +22,7 @@ TOPIC = "moves"
 PARTITIONS = 4
 RECORD = b"x" * 1000
 PATIENCE_S = 60
+UNLIMITED = 1 << 40
 
 
 @pytest.fixture
@@ -70,10 +71,13 @@ class Load:
                     self.errors.append(error)
 
     def stop(self) -> list[int]:
-        self._over.set()
-        self._thread.join()
+        self.close()
         assert not self.errors
         return self.acknowledged
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
 
 
 def logs(dirs: list[str]) -> list[bytes]:
@@ -107,3 +111,23 @@ def test_replicas_of_leaders_and_followers_are_moved_under_load(
     )
     for client in clients:
         client.close()
+
+
+def test_move_of_a_broker_that_is_not_the_controller_continues_after_a_restart(
+    cluster: Cluster, dirs: list[list[str]]
+) -> None:
+    """The first image of its processes has no topic."""
+    number = next(n for n in range(3) if n != cluster.controller)
+    broker = cluster.brokers[number]
+    with closing(Load(cluster)) as load:
+        wait_until(lambda: min(load.acknowledged) > 100, PATIENCE_S, "there is something to move")
+    with closing(WireClient((broker.host, broker.port))) as client:
+        set_rate(client, 1)
+        wanted = move_all(client, dirs[number])
+
+    broker.restart()
+
+    with closing(WireClient((broker.host, broker.port))) as client:
+        wait_until(lambda: replicas(client, future=True) == wanted, PATIENCE_S, "they continue")
+        set_rate(client, UNLIMITED)
+        wait_until(lambda: replicas(client) == wanted, PATIENCE_S, "all are moved")

@@ -170,7 +170,8 @@ class IoWorker(Worker):
         self.loop.set_opening(False)
         self.in_sync.has_joined()
         self.coordinators.on_image(changes)
-        if self.address.index == 0:
+        if self.address.index == 0 and not self.config.uses_zookeeper:
+            # In a cluster this image may lack what a controller has yet to say: see ``strays``.
             self.logs.moves.remove_orphans(self.image_has)
         self.ready()
         logger.info("owns %d partitions", len(self.logs.logs()))

@@ -190,6 +190,15 @@ def test_future_replica_of_a_stray_does_not_come_back(start: Start) -> None:
     assert start.look() == [f"t-0.{'0' * 32}-future", "t-1-stray", "t-1-stray"]
 
 
+def test_unfinished_move_of_a_replica_that_is_gone_is_set_aside(start: Start) -> None:
+    """The directory with the replica was offline when the partition was reassigned."""
+    start.topic("t", [1], [2])
+    for number in range(2):
+        start.log(f"t-{number}.{'0' * 32}-future")
+
+    assert start.look() == [f"t-0.{'0' * 32}-future", "t-1-stray"]
+
+
 def test_stray_is_not_suspect_any_more(start: Start) -> None:
     start.topic("t", [1])
     start.log("t-0")
