@@ -303,6 +303,8 @@ SHORTAGES = {
     errno.ENFILE: "raise the system's limit on open files (fs.file-max)",
     errno.ENOMEM: "free memory, or raise the limit on memory maps (vm.max_map_count)",
 }
+# A connection that cannot be accepted for one of these waits in the backlog.
+NO_ROOM_TO_ACCEPT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class ShortageError(OSError):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what ruff and import-linter cannot: sizes, who imports what, bare sleeps in tests, and the
-Cython sources.
+"""Checks what ruff and import-linter cannot: sizes, who imports what, bare sleeps and the names of
+tests, and the Cython sources.
 
 Prints one line for each finding and exits with 1 if there is any.
 """
@@ -79,6 +79,16 @@ def sources(root: Path) -> Iterator[Path]:
         yield from sorted((root / "ext").rglob(ending))
 
 
+def same_names(root: Path) -> Iterator[str]:
+    """Test files with the same name: pytest runs one of them only, or none."""
+    first: dict[str, str] = {}
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        name = path.relative_to(root).as_posix()
+        other = first.setdefault(path.name, name)
+        if other != name:
+            yield f"{name}:1: has the name of {other}"
+
+
 def misplaced_imports(name: str, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     """Imports of a package that belong elsewhere."""
     if not name.startswith("kbroker/"):
@@ -104,6 +114,7 @@ def main() -> int:
         for finding in findings(path)
     ]
     found += long_files(ROOT, LONG_FILES)
+    found += same_names(ROOT)
     codes = {code.name: int(code) for code in ErrorCode if code != ErrorCode.NONE}
     found += cython_style.findings(ROOT, codes)
     print("\n".join(found) or "style: nothing found")

@@ -14,7 +14,15 @@ process that did (``kbroker.testing.template``).
 from kbroker.spark.java import java_home
 from kbroker.testing.broker import Broker, BrokerFailed
 from kbroker.testing.cluster import Cluster
-from kbroker.testing.waiting import wait_until
+from kbroker.testing.waiting import ProcessEnded, wait_until
 from kbroker.testing.zookeeper import ZooKeeperMissing
 
-__all__ = ["Broker", "BrokerFailed", "Cluster", "ZooKeeperMissing", "java_home", "wait_until"]
+__all__ = [
+    "Broker",
+    "BrokerFailed",
+    "Cluster",
+    "ProcessEnded",
+    "ZooKeeperMissing",
+    "java_home",
+    "wait_until",
+]

@@ -28,7 +28,7 @@ from kbroker.config.loader import check_name
 from kbroker.ipc.process_kinds import WORKERS
 from kbroker.testing import processes, template
 from kbroker.testing.ports import HeldPort
-from kbroker.testing.waiting import wait_until
+from kbroker.testing.waiting import ProcessEnded, wait_until
 
 # Small, so that a start is fast, but two of each kind that can have several.
 DEFAULTS = {
@@ -298,6 +298,8 @@ class Broker:
         title = f"{kind}-{index}"
 
         def running() -> int:
+            if not self.running:
+                raise ProcessEnded(f"the broker ended:\n{self.log_text[-4000:]}")
             pids = self.pids
             assert title in pids, f"running: {', '.join(pids)}"
             return pids[title]

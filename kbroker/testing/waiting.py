@@ -14,10 +14,14 @@ POLL_S = 0.005
 POLL_MAX_S = 0.1
 
 
+class ProcessEnded(Exception):
+    """A process that is waited for has ended: what it should do will not happen."""
+
+
 def wait_until(condition: Callable[[], T], timeout: float = 10.0, what: str = "") -> T:
     """Call ``condition`` until it returns something true, and return that.
 
-    An AssertionError inside counts as "not yet". After ``timeout`` seconds, PATIENCE_S at least,
+    An AssertionError inside counts as "not yet"; any other exception ends the wait. After ``timeout`` seconds, PATIENCE_S at least,
     raises AssertionError with the last state seen: what the condition returned, or its own error.
     With a timeout of 0 it looks once.
     """

@@ -26,7 +26,7 @@ from types import TracebackType
 
 from kbroker.spark.java import java_home
 from kbroker.testing.ports import LOCALHOST, HeldPort
-from kbroker.testing.waiting import wait_until
+from kbroker.testing.waiting import ProcessEnded, wait_until
 
 # Without a logging back-end, which takes longer to start than the server.
 _JARS = re.compile(
@@ -126,7 +126,8 @@ class ZooKeeperServer:
         return self._process is not None and self._process.poll() is None
 
     def _serves(self) -> bool:
-        assert self.running, f"it ended:\n{(self.home / 'log').read_text()[-4000:]}"
+        if not self.running:
+            raise ProcessEnded(f"ZooKeeper ended:\n{(self.home / 'log').read_text()[-4000:]}")
         try:
             return self.ask("ruok") == "imok"
         except OSError:

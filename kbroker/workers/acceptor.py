@@ -8,14 +8,13 @@ no free descriptors), instead of being disconnected.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import socket
 import threading
 from typing import Any, ClassVar
 
-from kbroker.errors import WireError
+from kbroker.errors import NO_ROOM_TO_ACCEPT, WireError
 from kbroker.ipc import calls, fdpass
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, READY, STATE, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
@@ -37,7 +36,6 @@ HANDOFF_FULL_PAUSE_MS = 5
 LIMIT_PAUSE_MS = 100  # how often the total is checked again while the limit is reached
 COUNT_TRIES = 3
 HELLO_TIMEOUT_MS = 10_000  # nothing waits for it
-_NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class AcceptorWorker(Worker):
@@ -149,7 +147,7 @@ class AcceptorWorker(Worker):
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno in _NO_RESOURCES:
+                if error.errno in NO_ROOM_TO_ACCEPT:
                     self._warn("resources", f"cannot accept connections: {error.strerror}")
                     self._pause_all(NO_DESCRIPTORS_PAUSE_MS)
                     return

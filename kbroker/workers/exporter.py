@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
-from kbroker.errors import WireError
+from kbroker.errors import NO_ROOM_TO_ACCEPT, WireError
 from kbroker.ipc.calls import LIST_WAITING, Nothing, WaitingWork
 from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import (
@@ -30,7 +30,8 @@ from kbroker.ipc.process_table import (
     STOPPING,
     ProcessKind,
 )
-from kbroker.metrics.catalog import ZOOKEEPER_DISCONNECTED
+from kbroker.logcontext import RateLimit
+from kbroker.metrics.catalog import ACCEPT_PAUSES, ZOOKEEPER_DISCONNECTED
 from kbroker.metrics.export import CONTENT_TYPE, prometheus_text
 from kbroker.metrics.slots import Counters
 from kbroker.workers.base import ProcessContext, Worker, now_ms
@@ -40,6 +41,7 @@ logger = logging.getLogger(__name__)
 CONNECTIONS_MAX = 64  # BOUND: beyond it new connections are closed at once
 REQUEST_BYTES_MAX = 8192
 CONNECTION_TIMEOUT_MS = 5000
+NO_DESCRIPTORS_PAUSE_MS = 100
 DISCARDED_BYTES_MAX = 65536
 
 STATE_NAMES = {STARTING: "starting", READY: "ready", STOPPING: "stopping"}
@@ -76,14 +78,26 @@ class ExporterWorker(Worker):
         assert context.metrics_socket is not None, "an exporter without a port"
         self._listener = context.metrics_socket
         self._open: dict[int, HttpConnection] = {}
+        # While accepting pauses, when it goes on.
+        self._resume_at_ms: int | None = None
+        self._warnings = RateLimit()
         self._rows = [
             (address.title, Counters(context.counters, row))
             for row, address in enumerate(self.processes.addresses)
         ]
 
     def setup(self) -> None:
+        self._counters = self.open_counters()
         self.add_reader(self._listener.fileno(), self._accept)
         self.ready()
+
+    def next_deadline_ms(self) -> int | None:
+        return self._resume_at_ms
+
+    def end_turn(self) -> None:
+        if self._resume_at_ms is not None and now_ms() >= self._resume_at_ms:
+            self._resume_at_ms = None
+            self.add_reader(self._listener.fileno(), self._accept)
 
     def tick(self, now: int) -> None:
         for connection in [c for c in self._open.values() if c.deadline <= now]:
@@ -99,8 +113,13 @@ class ExporterWorker(Worker):
         for _ in range(CONNECTIONS_MAX):
             try:
                 sock, _ = self._listener.accept()
-            except OSError:
-                return  # none is waiting, or the client has gone
+            except BlockingIOError:
+                return  # none is waiting
+            except OSError as error:
+                if error.errno in NO_ROOM_TO_ACCEPT:
+                    self._pause(error)
+                    return
+                continue  # the client went away before it was accepted
             if len(self._open) >= CONNECTIONS_MAX:
                 sock.close()
                 continue
@@ -108,6 +127,15 @@ class ExporterWorker(Worker):
             connection = HttpConnection(sock, now_ms() + CONNECTION_TIMEOUT_MS)
             self._open[sock.fileno()] = connection
             self.add_reader(sock.fileno(), partial(self._turn, connection))
+
+    def _pause(self, error: OSError) -> None:
+        """Connections wait in the backlog, instead of waking this process again and again."""
+        self.remove_reader(self._listener.fileno())
+        self._resume_at_ms = now_ms() + NO_DESCRIPTORS_PAUSE_MS
+        self._counters.add(ACCEPT_PAUSES)
+        times = self._warnings.due()
+        if times:
+            logger.warning("cannot accept connections (%d times): %s", times, error.strerror)
 
     def _close(self, connection: HttpConnection) -> None:
         fd = connection.sock.fileno()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from fault.wire_client import WireClient, batch_of
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker, BrokerFailed, wait_until
 from kbroker.testing.broker import COMMAND
+from kbroker.workers.exporter import NO_DESCRIPTORS_PAUSE_MS
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
 
@@ -166,3 +170,24 @@ def test_fetch_without_any_descriptor_waits_for_one() -> None:
 
         assert values_of(client) == [b"0"]
         assert "cannot open files for a fetch" in broker.log_text
+
+
+def test_exporter_without_a_descriptor_waits_for_one() -> None:
+    """Instead of trying again and again, at the cost of a core."""
+    with Broker({**ONE_OF_EACH}) as broker:
+        pid = broker.pids["exporter-0"]
+        host, _, port = broker.metrics_url.removeprefix("http://").rpartition(":")
+
+        begun = time.monotonic()
+        with no_descriptors(pid):
+            scrape = socket.create_connection((host, int(port)), timeout=60)
+            wait_until(lambda: "[exporter-0] cannot accept connections" in broker.log_text)
+        scrape.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        with closing(scrape), scrape.makefile("r") as response:
+            text = response.read()
+
+        elapsed_ms = (time.monotonic() - begun) * 1000
+        row = r'^kbroker_accept_pauses_total{process="exporter-0"} (\d+)'
+        (pauses,) = re.findall(row, text, re.MULTILINE)
+        assert 1 <= int(pauses) <= elapsed_ms / NO_DESCRIPTORS_PAUSE_MS + 1
+        assert broker.pids["exporter-0"] == pid

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from process_harness import fastest_stop, http_get
 
-from kbroker.testing import Broker, BrokerFailed, processes, wait_until
+from kbroker.testing import Broker, BrokerFailed, ProcessEnded, processes, wait_until
 from kbroker.testing.broker import _responds
 
 pytestmark = pytest.mark.integration
@@ -96,6 +96,13 @@ def test_process_that_does_not_exist_is_not_waited_for_or_named(kbroker_broker: 
         kbroker_broker.kill("oi", 0)
     with pytest.raises(AssertionError, match=r"io-7 runs; running: .*io-1"):
         kbroker_broker.kill("io", 7, timeout=0)
+
+
+def test_process_of_a_broker_that_has_ended_is_not_waited_for() -> None:
+    with Broker() as broker:
+        broker.kill_all()
+        with pytest.raises(ProcessEnded, match="the broker ended"):
+            broker.kill("io", 0)
 
 
 def test_broker_that_cannot_start_says_why() -> None:

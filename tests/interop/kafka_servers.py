@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.testing import wait_until
+from kbroker.testing import ProcessEnded, wait_until
 from kbroker.uuids import new_uuid, uuid_text
 from perf.brokers import LOG4J, free_ports
 from perf.kafka_distribution import kafka_libraries
@@ -105,8 +105,9 @@ class Server:
         return text
 
     def _answers(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, f"it ended:\n{self.log_path.read_text()[-4000:]}"
+        if not self.running:
+            name, log = type(self).__name__, self.log_path.read_text()[-4000:]
+            raise ProcessEnded(f"{name} ended:\n{log}")
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
         except OSError:

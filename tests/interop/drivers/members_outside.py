@@ -14,7 +14,7 @@ from interop.drivers import WAIT_S
 from interop.drivers.java import Java
 from interop.drivers.members import CLOSE_MARGIN_S, Move, Partition, Subscription, Taken
 
-from kbroker.testing import wait_until
+from kbroker.testing import ProcessEnded, wait_until
 
 ASSIGNORS = {
     "range": "org.apache.kafka.clients.consumer.RangeAssignor",
@@ -154,7 +154,8 @@ class KcatMember:
 
     @property
     def owned(self) -> frozenset[Partition]:
-        assert self._process.poll() is None, f"kcat ended with {self._process.returncode}"
+        if self._process.poll() is not None:
+            raise ProcessEnded(f"kcat ended with {self._process.returncode}")
         return self._owned
 
     @property

@@ -1,4 +1,5 @@
-"""The size lint finds what is too long, and exemptions that are not needed any more."""
+"""The style lint finds files that are too long, exemptions that are not needed any more, and tests
+of one name."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from tools.check_style import FILE_LINES_MAX, TEST_FILE_LINES_MAX, long_files
+from tools.check_style import FILE_LINES_MAX, TEST_FILE_LINES_MAX, long_files, same_names
 
 pytestmark = pytest.mark.unit
 
@@ -50,3 +51,15 @@ def test_permission_that_is_not_needed_is_found(tmp_path: Path, lines: int) -> N
         write(tmp_path, "kbroker/one.py", lines)
     (found,) = long_files(tmp_path, {"kbroker/one.py": 700})
     assert "take it off LONG_FILES" in found
+
+
+def test_second_test_file_of_a_name_is_found(tmp_path: Path) -> None:
+    for name in ("unit/a/test_one.py", "unit/b/test_two.py", "unit/a/conftest.py", "conftest.py"):
+        write(tmp_path, f"tests/{name}", 1)
+    assert list(same_names(tmp_path)) == []
+
+    write(tmp_path, "tests/wire/test_one.py", 1)
+
+    assert list(same_names(tmp_path)) == [
+        "tests/wire/test_one.py:1: has the name of tests/unit/a/test_one.py"
+    ]
