@@ -18,11 +18,12 @@ from kbroker.controller.configs import Configs, ConfigsChanged, entity_of
 from kbroker.controller.events import EventQueue
 from kbroker.controller.store_watch import StoreWatch
 from kbroker.controller.topic_nodes import DAMAGED
-from kbroker.ipc.pending import Pending, run
+from kbroker.errors import WireError
+from kbroker.ipc.pending import Pending, TooLate, run, within
 from kbroker.logcontext import Whole
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
-from kbroker.metastore.store import Node, NoNode, SessionState, Store
+from kbroker.metastore.store import Node, NoNode, SessionState, Store, StoreError, StoreFailed
 
 logger = logging.getLogger(__name__)
 
@@ -271,9 +272,9 @@ class ConfiguredHosting:
 
     async def _read(self, names: list[str]) -> None:
         """Wait at most READ_MS; a config that arrives later is applied then."""
-        first: Pending[None] = Pending()
-        self._stored.events.put(lambda: self._stored.read_topics(names)).then(
-            lambda outcome: first.resolve()
-        )
-        self._sleep(READ_MS).then(lambda _: first.resolve())
-        await first
+        reading = self._stored.events.put(lambda: self._stored.read_topics(names))
+        try:
+            await within(reading, self._sleep(READ_MS))
+        except (TooLate, StoreFailed, StoreError, WireError) as error:
+            text = "topics %s begin with the broker's configs, as theirs cannot be read yet: %r"
+            logger.warning(text, Whole(", ".join(names)), error)

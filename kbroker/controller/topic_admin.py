@@ -34,7 +34,7 @@ from kbroker.ipc.calls import (
     TopicResult,
     TopicToEnlarge,
 )
-from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.pending import Pending, TooLate, run, within
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import RateLimit, Whole
 from kbroker.metastore.settled import Fenced
@@ -402,11 +402,11 @@ class TopicAdmin:
 
     async def _wait(self, awaited: Pending[Any], within_ms: int) -> bool:
         """Whether it completed in time; otherwise it continues in the background."""
-        first: Pending[bool] = Pending()
-        awaited.then(lambda outcome: first.resolve(True, outcome.error))
-        if not awaited.done:
-            self._sleep(max(0, within_ms)).then(lambda _: first.resolve(False))
-        return bool(await first)
+        try:
+            await (awaited if awaited.done else within(awaited, self._sleep(max(0, within_ms))))
+        except TooLate:
+            return False
+        return True
 
 
 def names_of(asked: CreateTopics) -> list[str]:

@@ -21,9 +21,9 @@ class ProcessEnded(Exception):
 def wait_until(condition: Callable[[], T], timeout: float = 10.0, what: str = "") -> T:
     """Call ``condition`` until it returns something true, and return that.
 
-    An AssertionError inside counts as "not yet"; any other exception ends the wait. After ``timeout`` seconds, PATIENCE_S at least,
-    raises AssertionError with the last state seen: what the condition returned, or its own error.
-    With a timeout of 0 it looks once.
+    An AssertionError inside counts as "not yet"; any other exception ends the wait. After
+    ``timeout`` seconds, PATIENCE_S at least, raises AssertionError with the last state seen: what
+    the condition returned, or its own error. With a timeout of 0 it looks once.
     """
     if timeout > 0:
         timeout = max(timeout, PATIENCE_S)

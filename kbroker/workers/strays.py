@@ -10,7 +10,8 @@ once, when it starts, between its registration and its first image:
   anything. Whoever assigns a partition to it meanwhile tells it afterwards, and the partition is
   copied from its leader: a replica that was removed is not in sync.
 
-Strays are renamed, never deleted, and so are unfinished moves of such partitions. Whatever cannot be read with certainty stays as it is.
+Strays are renamed, never deleted, and so are unfinished moves of such partitions. Whatever cannot
+be read with certainty stays as it is.
 """
 
 from __future__ import annotations

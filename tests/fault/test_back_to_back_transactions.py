@@ -9,19 +9,17 @@ larger sizes: ``python -m pytest -m slow tests/fault/test_back_to_back_transacti
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from interop.drivers.confluent import Confluent
+from fault.transaction_exam import Exam
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
-from interop.drivers.transactions import JavaTransactions
+from support.threads import repeated
 
-from kbroker.testing import Broker, Cluster, wait_until
+from kbroker.testing import Broker, wait_until
 
 pytestmark = [
     pytest.mark.fault,
@@ -30,58 +28,7 @@ pytestmark = [
     pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
 ]
 
-PARTITIONS = 3
-# Enough for some to be coordinated in the io worker of the transaction, and some not.
-GROUPS = [f"g{number}" for number in range(8)]
-CHUNK_MS = 20_000
 KILLS_EVERY_S = 0.5
-
-
-class Exam:
-    """One producer in a loop, and its results."""
-
-    def __init__(self, broker: Broker | Cluster, java: Java, replicas: int = 1) -> None:
-        self.bootstrap = broker.bootstrap
-        self.reader = Confluent(broker.bootstrap)
-        self.reader.create_topic("t", PARTITIONS, replicas=replicas)
-        self.producer = JavaTransactions(java, broker.bootstrap, "tx", 60_000)
-        self.producer.init()
-        self.commits = self.aborts = self.sending = self.next = 0
-        self.committed: dict[str, int] = {}
-        self.errors: list[str] = []
-
-    def run(self, count: int) -> None:
-        end = self.next + count
-        while self.next < end:
-            told = self.producer.loop(
-                "t",
-                PARTITIONS,
-                GROUPS,
-                first=self.next,
-                count=end - self.next,
-                limit_ms=CHUNK_MS,
-            )
-            self.next = told["next"]
-            self.commits += told["commits"]
-            self.aborts += told["aborts"]
-            self.sending += told["sending"]
-            self.committed |= told["committed"]
-            self.errors += told["errors"]
-            assert not told["fatal"], f"after {self.commits} commits: {self.errors[-3:]}"
-
-    def check(self) -> None:
-        """All committed records are there once, and nothing else."""
-        for partition in range(PARTITIONS):
-            found = self.reader.fetch("t", self.sending, partition=partition, committed=True)
-            values = [int(record.value or b"") for record in found]
-            assert values == sorted(set(values))
-            assert len(values) == self.sending
-        for group, number in self.committed.items():
-            settings = {"bootstrap.servers": self.bootstrap, "group.id": group, "log_level": 0}
-            consumer = Consumer(settings)
-            (place,) = consumer.committed([TopicPartition("t", 0)], 10)
-            consumer.close()
-            assert place.offset == number
 
 
 @contextmanager
@@ -104,28 +51,16 @@ def kills(broker: Broker, io_workers: int, chance: random.Random) -> Iterator[li
     """Io workers are killed one after the other until the end, the next one once the last one
     serves again; returns their indexes.
     """
-    done = threading.Event()
     killed: list[int] = []
-    failed: list[BaseException] = []
 
     def kill() -> None:
-        try:
-            while not done.wait(KILLS_EVERY_S * (0.5 + chance.random())):
-                victim = chance.randrange(io_workers)
-                broker.kill("io", victim)
-                killed.append(victim)
-                wait_until(lambda: is_healthy(broker), 60, "every process serves")
-        except BaseException as error:
-            failed.append(error)
+        victim = chance.randrange(io_workers)
+        broker.kill("io", victim)
+        killed.append(victim)
+        wait_until(lambda: is_healthy(broker), 60, "every process serves")
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
+    with repeated(kill, lambda: KILLS_EVERY_S * (0.5 + chance.random())):
         yield killed
-    finally:
-        done.set()
-        thread.join()
-    assert not failed, failed
 
 
 def is_healthy(broker: Broker) -> bool:

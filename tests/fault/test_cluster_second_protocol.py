@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from fault.test_back_to_back_transactions import Exam
+from fault.transaction_exam import Exam
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
+from support.threads import repeated
 
 from kbroker.testing import Cluster
 
@@ -36,29 +37,17 @@ SETTINGS = {"default.replication.factor": 3, "min.insync.replicas": 2}
 @contextmanager
 def kills(cluster: Cluster, chance: random.Random) -> Iterator[list[int]]:
     """One broker after the other, each once the last one serves again; yields their ids."""
-    done = threading.Event()
     killed: list[int] = []
-    failed: list[BaseException] = []
 
     def kill() -> None:
-        try:
-            while not done.wait(KILL_EVERY_S * (0.5 + chance.random())):
-                victim = chance.randrange(BROKERS)
-                cluster.kill(victim)
-                killed.append(victim)
-                done.wait(chance.random())
-                cluster.restart(victim)
-        except BaseException as error:
-            failed.append(error)
+        victim = chance.randrange(BROKERS)
+        cluster.kill(victim)
+        killed.append(victim)
+        threading.Event().wait(chance.random())  # it is away for a while
+        cluster.restart(victim)
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
+    with repeated(kill, lambda: KILL_EVERY_S * (0.5 + chance.random())):
         yield killed
-    finally:
-        done.set()
-        thread.join()
-    assert not failed, failed
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["calm", "kills"])

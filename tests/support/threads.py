@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 def noted(function: Callable[[], object], failures: list[BaseException]) -> Callable[[], None]:
@@ -15,3 +17,25 @@ def noted(function: Callable[[], object], failures: list[BaseException]) -> Call
             failures.append(error)
 
     return run
+
+
+@contextmanager
+def repeated(work: Callable[[], object], pauses: Callable[[], float]) -> Iterator[None]:
+    """Beside the block, work is done again and again after pauses of so many seconds; its error
+    fails the block.
+    """
+    done = threading.Event()
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        while not done.wait(pauses()):
+            work()
+
+    thread = threading.Thread(target=noted(run, failures))
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+    assert not failures, failures

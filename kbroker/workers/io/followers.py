@@ -14,7 +14,7 @@ import logging
 import zlib
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kbroker._ext.io.replica_fetch import ERROR, FAULT, HIGH_WATERMARK, LOG_START, STORAGE
 from kbroker.errors import StorageError, may_do_without
@@ -29,66 +29,17 @@ from kbroker.replication.throttles import FOLLOWER_REPLICAS, throttled_partition
 from kbroker.types import Offset
 from kbroker.workers.base import now_ms
 from kbroker.workers.io.leader_link import Follower, LeaderLink, Versions
+from kbroker.workers.io.replica_log import ReplicaLog, ReplicatingProcess
 
 if TYPE_CHECKING:
     from kbroker._ext.io.io_loop import IoLoop
     from kbroker._ext.shared.replication_quota import ReplicationQuota
-    from kbroker.clock import Clock
     from kbroker.cluster.changes import ImageChanges
-    from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig
     from kbroker.peers.link import Endpoint
-    from kbroker.replication.truncation import EpochHistory
     from kbroker.storage.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
-
-
-class Process(Protocol):
-    """What followers need from their io worker."""
-
-    image: ClusterImage
-    clock: Clock
-
-    @property
-    def config(self) -> BrokerConfig: ...
-
-    def add_reader(self, fd: int, callback: Callable[[], None]) -> None: ...
-    def remove_reader(self, fd: int) -> None: ...
-    def watch_writable(self, fd: int, wanted: bool) -> None: ...
-
-    def on_storage_failure(self, slot: int) -> None:
-        """A write failed: the log directory goes offline."""
-
-
-class LogToFollow:
-    """A log as ``replication.following`` sees it."""
-
-    def __init__(self, log: PartitionLog, clock: Clock) -> None:
-        self._log = log
-        self._clock = clock
-
-    @property
-    def epochs(self) -> EpochHistory:
-        return self._log.epochs
-
-    @property
-    def log_start_offset(self) -> Offset:
-        return self._log.log_start_offset
-
-    @property
-    def log_end_offset(self) -> Offset:
-        return self._log.log_end_offset
-
-    @property
-    def high_watermark(self) -> Offset:
-        return self._log.high_watermark
-
-    def truncate_to(self, offset: Offset) -> Offset:
-        return self._log.truncate_to(offset, self._clock.now_ms())
-
-    def restart_at(self, offset: Offset) -> None:
-        self._log.restart_at(offset, self._clock.now_ms())
 
 
 class Followers:
@@ -98,7 +49,7 @@ class Followers:
 
     def __init__(
         self,
-        process: Process,
+        process: ReplicatingProcess,
         loop: IoLoop,
         *,
         broker_id: int,
@@ -169,7 +120,8 @@ class Followers:
     def _follow(self, slot: int, leader: int, leader_epoch: int, log: PartitionLog) -> None:
         self.stop(slot)
         backoff_ms = self.config["replica.fetch.backoff.ms"]
-        machine = FollowedPartition(log.name, LogToFollow(log, self._process.clock), backoff_ms)
+        ours = ReplicaLog(log, self._loop, self._process.clock)
+        machine = FollowedPartition(log.name, ours, backoff_ms)
         follower = Follower(slot, log, machine, self._link_to(leader, log))
         self._followers[slot] = follower
         logger.info("%s follows broker %d in leader epoch %d", log.name, leader, leader_epoch)
@@ -202,7 +154,6 @@ class Followers:
             self._fail(follower, error)
             return
         if log.cuts != cuts:
-            self._loop.touch(log.appender)
             self._loop.wake(follower.slot)
         follower.link.place(follower)
         retry_at_ms = follower.machine.retry_at_ms

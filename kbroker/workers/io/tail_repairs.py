@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -30,20 +29,16 @@ from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.codec import EncodeError
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
-from kbroker.replication.fetched_run import Appended, append_fetched
 from kbroker.replication.partition import Partition, Role
 from kbroker.replication.tail_repair import Answer, Question, TailRepair
 from kbroker.replication.truncation import EpochEnd
 from kbroker.types import Offset
 from kbroker.workers.base import now_ms, raise_failure
+from kbroker.workers.io.replica_log import ReplicaLog, ReplicatingProcess
 
 if TYPE_CHECKING:
     from kbroker._ext.io.io_loop import IoLoop
-    from kbroker.clock import Clock
-    from kbroker.cluster.image import ClusterImage
-    from kbroker.config.loader import BrokerConfig
     from kbroker.config.topic_config import TopicConfig
-    from kbroker.replication.tail_repair import Epochs
     from kbroker.storage.checkpoint import TopicPartition
     from kbroker.storage.log.partition_log import PartitionLog
 
@@ -62,61 +57,16 @@ WAIT_MS = 100
 TIMES = Times(connect_ms=1_000, response_ms=3_000)
 
 
-class Process(Protocol):
+class Process(ReplicatingProcess, Protocol):
     """The io worker."""
 
     rpc: Rpc
-    image: ClusterImage
-    clock: Clock
-
-    @property
-    def config(self) -> BrokerConfig: ...
-
-    def add_reader(self, fd: int, callback: Callable[[], None]) -> None: ...
-    def remove_reader(self, fd: int) -> None: ...
-    def watch_writable(self, fd: int, wanted: bool) -> None: ...
-
-    def on_storage_failure(self, slot: int) -> None:
-        """A write failed: the log directory goes offline."""
 
     def topic_config(self, name: str) -> TopicConfig:
         """The configs of a topic as they are now."""
 
     def lead_repaired(self, slot: int) -> None:
         """The log of the partition has what the other replicas have: lead it."""
-
-
-class LogToRepair:
-    """A log as ``replication.tail_repair`` sees it."""
-
-    def __init__(self, log: PartitionLog, loop: IoLoop, clock: Clock) -> None:
-        self._log = log
-        self._loop = loop
-        self._clock = clock
-
-    @property
-    def epochs(self) -> Epochs:
-        return self._log.epochs
-
-    @property
-    def log_end_offset(self) -> Offset:
-        return self._log.log_end_offset
-
-    def truncate_to(self, offset: Offset) -> Offset:
-        end = self._log.truncate_to(offset, self._clock.now_ms())
-        self._loop.touch(self._log.appender)
-        return end
-
-    def append(self, records: bytes | memoryview, epoch_max: int) -> Appended:
-        outcome = append_fetched(self._log, records, epoch_max, self._clock.now_ms())
-        self._loop.touch(self._log.appender)
-        return outcome
-
-    def last_batch(self) -> tuple[Offset, bytes]:
-        try:
-            return self._log.segments.last_batch()
-        except (OSError, ValueError) as error:
-            raise self._log.fail(error) from error
 
 
 class Repair:
@@ -170,7 +120,7 @@ class TailRepairs:
         others = [broker for broker in partition.replicas if broker != self._broker_id]
         is_format_2 = log.epochs.latest is not None or log.log_end_offset == log.log_start_offset
         machine = TailRepair(
-            LogToRepair(log, self._loop, self._process.clock),
+            ReplicaLog(log, self._loop, self._process.clock),
             partition.leader_epoch,
             others if is_format_2 else (),
             by_epoch=self._version >= FIRST_WITH_LAST_EPOCH,
