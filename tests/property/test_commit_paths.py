@@ -80,7 +80,7 @@ def same(short: Bench, long: Bench) -> None:
     """End the turn of both and compare everything."""
     short.end_turn()
     long.end_turn()
-    assert sorted(short.answers()) == sorted(long.answers())
+    assert sorted(short.responses()) == sorted(long.responses())
     stores = [bench.shard.machine.offsets.store for bench in (short, long)]  # type: ignore[attr-defined]
     for group in GROUPS:
         of = [sorted(store.of_group(group), key=lambda found: found[:2]) for store in stores]

@@ -83,37 +83,41 @@ def busy_process(random: Random) -> NetworkProcess:
     process.put_log(0, 0, 100)
     process.put_log(1, 50, 60)
     for operation in ("create_topics", "delete_topics", "create_partitions"):
-        process.answers(operation, reject_or_succeed)
+        process.set_response(operation, reject_or_succeed)
     for operation in ("alter_configs", "incremental_alter_configs"):
-        process.answers(
+        process.set_response(
             operation,
             lambda to, resources, **args: [{"error": 0, "message": None}] * len(resources),
         )
     found = {"offset": 3, "timestamp": 5, "leader_epoch": 0}
-    process.answers_each("list_offsets", lambda to, *args: found)
-    process.answers_each(
+    process.set_each_response("list_offsets", lambda to, *args: found)
+    process.set_each_response(
         "offset_for_leader_epoch", lambda to, *args: {"end_offset": 3, "leader_epoch": 0}
     )
-    process.answers_each("offsets_before", lambda to, *args: {"offsets": [3]})
-    process.answers_each("delete_records", lambda to, *args: {"low_watermark": 3})
-    process.answers_each("await_deletion", lambda to, *args: {"low_watermark": 3})
-    process.answers("describe_log_dirs", lambda to: [])
-    process.answers("alter_replica_log_dirs", lambda to, replicas: [0] * len(replicas))
-    process.answers("commit_stored_offsets", lambda to, **args: None)
-    process.answers("fetch_stored_offsets", lambda to, group, partitions: [None] * len(partitions))
-    process.answers("write_markers", lambda to, markers: [0] * len(markers))
-    process.answers_each("describe_producers", lambda to, slot: {"producers": []})
-    process.answers("commit_stored_offsets", lambda to, **args: None)
-    process.answers("fetch_stored_offsets", lambda to, group, partitions: [None] * len(partitions))
-    process.answers("write_markers", lambda to, markers: [0] * len(markers))
-    process.answers("allocate_producer_ids", lambda to: {"first": 0, "count": 1000})
+    process.set_each_response("offsets_before", lambda to, *args: {"offsets": [3]})
+    process.set_each_response("delete_records", lambda to, *args: {"low_watermark": 3})
+    process.set_each_response("await_deletion", lambda to, *args: {"low_watermark": 3})
+    process.set_response("describe_log_dirs", lambda to: [])
+    process.set_response("alter_replica_log_dirs", lambda to, replicas: [0] * len(replicas))
+    process.set_response("commit_stored_offsets", lambda to, **args: None)
+    process.set_response(
+        "fetch_stored_offsets", lambda to, group, partitions: [None] * len(partitions)
+    )
+    process.set_response("write_markers", lambda to, markers: [0] * len(markers))
+    process.set_each_response("describe_producers", lambda to, slot: {"producers": []})
+    process.set_response("commit_stored_offsets", lambda to, **args: None)
+    process.set_response(
+        "fetch_stored_offsets", lambda to, group, partitions: [None] * len(partitions)
+    )
+    process.set_response("write_markers", lambda to, markers: [0] * len(markers))
+    process.set_response("allocate_producer_ids", lambda to: {"first": 0, "count": 1000})
 
     def each_partition(to: Any, partitions: list[Any] | None, **args: Any) -> list[Any]:
         return [[*named[:2], random.choice([0, 3]), None] for named in partitions or []]
 
-    process.answers("alter_reassignments", each_partition)
-    process.answers("elect_leaders", each_partition)
-    process.answers("list_reassignments", lambda to, **args: [["t", 0, [1, 2], [1], []]])
+    process.set_response("alter_reassignments", each_partition)
+    process.set_response("elect_leaders", each_partition)
+    process.set_response("list_reassignments", lambda to, **args: [["t", 0, [1, 2], [1], []]])
     return process
 
 

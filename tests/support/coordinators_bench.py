@@ -167,7 +167,7 @@ class Bench:
         self.coordinators.end_turn()
         self.loop.expire_waiting(self.clock.monotonic_ms())
 
-    def answers(self) -> list[Any]:
+    def responses(self) -> list[Any]:
         found = []
         while True:
             try:

@@ -40,7 +40,7 @@ from kbroker.security.principal import ANONYMOUS, Principal
 SLOTS = 16
 IO_WORKERS = 2
 CORRELATION_ID = 77
-Answer = Callable[..., Any]
+Respond = Callable[..., Any]
 
 
 def topic_document(
@@ -72,13 +72,13 @@ def topic_document(
 
 
 class FakeRpc:
-    """Calls complete with what ``answers[name of the operation](address, **request)`` returns or
-    raises, at once unless ``held``. Requests and results go through JSON, as between processes;
+    """Calls complete with what ``responses[name of the operation](address, **request)`` returns
+    or raises, at once unless ``held``. Requests and results go through JSON, as between processes;
     fields with default values are left out of requests, and may be left out of results.
     """
 
     def __init__(self) -> None:
-        self.answers: dict[str, Answer] = {}
+        self.responses: dict[str, Respond] = {}
         self.calls: list[tuple[Address, str, int, dict[str, Any]]] = []
         self.is_holding = False
         self.held: list[Callable[[], None]] = []
@@ -98,7 +98,7 @@ class FakeRpc:
 
         def finish() -> None:
             try:
-                value = self.answers[operation.name](to, **args)
+                value = self.responses[operation.name](to, **args)
             except WireError as error:
                 pending.resolve(error=error)
             else:
@@ -125,7 +125,7 @@ class FakeLink:
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
-        self.answer: Answer | None = None
+        self.answer: Respond | None = None
 
     def call(
         self,
@@ -171,7 +171,7 @@ class NetworkProcess:
 
     def __init__(self, **settings: str) -> None:
         self.rpc = FakeRpc()
-        self.rpc.answers["control_request"] = serve_control
+        self.rpc.responses["control_request"] = serve_control
         self.slices: Slices = PromptSlices()
         self.given_away_bytes = 0
         self.accesses = AccessTable(AllowAll())
@@ -278,26 +278,26 @@ class NetworkProcess:
             last_stable=None if stable is None else (stable, 0, 0),
         )
 
-    def answers(self, operation: str, answer: Answer) -> None:
-        """Serve calls of the operation with ``answer(address, **args)``."""
-        self.rpc.answers[operation] = answer
+    def set_response(self, operation: str, respond: Respond) -> None:
+        """Have calls of the operation return what ``respond(address, **args)`` does."""
+        self.rpc.responses[operation] = respond
 
-    def answers_each(self, operation: str, answer: Answer) -> None:
-        """Serve each partition of ``OwnerCalls`` with ``answer(address, *question)``; a WireError
+    def set_each_response(self, operation: str, respond: Respond) -> None:
+        """Have ``OwnerCalls`` get ``respond(address, *question)`` for each partition; a WireError
         is that partition's.
         """
 
-        def answer_all(to: Address, asked: list[Any]) -> Results[Any]:
-            answered: Results[Any] = Results([], [])
+        def respond_to_all(to: Address, asked: list[Any]) -> Results[Any]:
+            response: Results[Any] = Results([], [])
             for number, question in enumerate(asked):
                 try:
-                    answered.results.append(answer(to, *question))
+                    response.results.append(respond(to, *question))
                 except WireError as error:
-                    answered.results.append(None)
-                    answered.failures.append(Failure(number, int(error.code), error.message))
-            return answered
+                    response.results.append(None)
+                    response.failures.append(Failure(number, int(error.code), error.message))
+            return response
 
-        self.rpc.answers[operation] = answer_all
+        self.rpc.responses[operation] = respond_to_all
 
     def asked(self, operation: str) -> list[Any]:
         """The requests of ``OwnerCalls`` about each partition, in the order of the calls."""

@@ -66,7 +66,7 @@ class TransactionHost(CoordinatorHost):
         if self.producer_ids is None:
             self.rpc = SleepingRpc(self.now_ms)
             blocks = iter(range(FIRST_ID, 1 << 62, 10))
-            self.rpc.answers = {
+            self.rpc.responses = {
                 "allocate_producer_ids": lambda to: {"first": next(blocks), "count": 10},
                 "write_markers": lambda to, markers: self.on_markers(to, markers),
             }

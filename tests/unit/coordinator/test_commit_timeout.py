@@ -39,7 +39,7 @@ def pass_time(bench: Bench, delay_ms: int) -> None:
 
 
 def codes(bench: Bench) -> dict[int, int]:
-    return {response.token: response.error for response in bench.answers()}
+    return {response.token: response.error for response in bench.responses()}
 
 
 def test_commit_that_is_not_replicated_in_time_is_to_be_tried_again(bench: Bench) -> None:

@@ -159,7 +159,7 @@ def test_features_of_a_cluster_are_finalized_by_its_controller(version: int, kin
         asked.append((updates, rest))
         return [[codes[name], "why" if codes[name] else None] for name, _, _ in updates]
 
-    process.rpc.answers["update_features"] = update
+    process.rpc.responses["update_features"] = update
     cls = request_class(ApiKey.UPDATE_FEATURES)
     how = {"upgrade_type": kind} if version else {"allow_downgrade": True}
     updates = [cls.FeatureUpdateKey(feature=name, max_version_level=0, **how) for name in codes]

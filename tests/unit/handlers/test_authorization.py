@@ -365,7 +365,7 @@ def test_create_topics_with_the_right_to_the_cluster_needs_none_to_the_topic(
     """But the configs of the created topic are only for clients that may describe them."""
     created = {"name": "new", "error": 0, "message": None, "topic_id": (b"n" * 16).hex()}
     answer = {**created, "partitions": 1, "replication_factor": 1}
-    process.answers("create_topics", lambda to, **args: [answer])
+    process.set_response("create_topics", lambda to, **args: [answer])
     process.follow(deny_kind(TOPIC))
     request = request_of(ApiKey.CREATE_TOPICS, 7)
     request.topics[0].name = "new"
@@ -377,7 +377,7 @@ def test_create_topics_with_the_right_to_the_cluster_needs_none_to_the_topic(
 
 
 def test_init_producer_id_is_for_whoever_may_write_to_any_topic(process: NetworkProcess) -> None:
-    process.answers("allocate_producer_ids", lambda to: {"first": 7, "count": 10})
+    process.set_response("allocate_producer_ids", lambda to: {"first": 7, "count": 10})
     process.follow(deny_kind(CLUSTER))
 
     assert process.ask(request_of(ApiKey.INIT_PRODUCER_ID, 4), 4).producer_id == 7
@@ -635,7 +635,7 @@ def test_controller_is_told_who_asks_for_a_change(
     def answer(to: Any, **args: Any) -> Any:
         raise WireError(ErrorCode.NOT_CONTROLLER)
 
-    process.answers(CHANGES[key], answer)
+    process.set_response(CHANGES[key], answer)
     process.connection.access = process.accesses.of(principal, "192.0.2.1")
 
     process.ask(request_of(key, key.versions[1]), key.versions[1])

@@ -283,7 +283,7 @@ class TestAlterConfigs:
     def test_alter_configs_replaces_by_the_controller(
         self, process: NetworkProcess, version: int
     ) -> None:
-        process.answers("alter_configs", lambda to, **args: [{"error": 0, "message": None}])
+        process.set_response("alter_configs", lambda to, **args: [{"error": 0, "message": None}])
         request = self.replace((TOPIC, "t"), validate_only=True)
         (response,) = process.ask(request, version).responses
         assert (response.error_code, response.error_message) == (0, None)
@@ -296,7 +296,7 @@ class TestAlterConfigs:
         self, process: NetworkProcess, version: int
     ) -> None:
         results = [{"error": 40, "message": "no"}, {"error": 0, "message": None}]
-        process.answers("incremental_alter_configs", lambda to, **args: results)
+        process.set_response("incremental_alter_configs", lambda to, **args: results)
         request = self.change((TOPIC, "t"), (BROKER, ""))
         responses = process.ask(request, version).responses
         assert [(r.resource_name, r.error_code, r.error_message) for r in responses] == [
@@ -315,8 +315,8 @@ class TestAlterConfigs:
         self, process: NetworkProcess, kind: str
     ) -> None:
         done = [{"error": 0, "message": None}]
-        process.answers("alter_configs", lambda to, **args: done)
-        process.answers("incremental_alter_configs", lambda to, **args: done)
+        process.set_response("alter_configs", lambda to, **args: done)
+        process.set_response("incremental_alter_configs", lambda to, **args: done)
         resources = [
             (TOPIC, "no"), (BROKER, "7"), (TOPIC, "t"), (GROUP, ""), (BROKER_LOGGER, "0"),
             (BROKER_LOGGER, "7"), (CLIENT_METRICS, "m"), (99, "x"),
@@ -351,8 +351,8 @@ class TestAlterConfigs:
         def away(to: Any, **args: Any) -> Any:
             raise WireError(ErrorCode.REQUEST_TIMED_OUT)
 
-        process.answers("alter_configs", away)
-        process.answers("incremental_alter_configs", away)
+        process.set_response("alter_configs", away)
+        process.set_response("incremental_alter_configs", away)
         responses = process.ask(getattr(self, kind)((TOPIC, "t"), (BROKER, "0")), 1).responses
         assert [r.error_code for r in responses] == [ErrorCode.REQUEST_TIMED_OUT] * 2
 

@@ -39,7 +39,7 @@ def test_request_is_passed_on_as_it_came(api: ApiKey, version: int) -> None:
     process = NetworkProcess()
     response = response_class(api)(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
     answer = codec.encode(response, version)
-    process.answers("control_request", lambda to, **args: {"body": answer.hex(), "reason": ""})
+    process.set_response("control_request", lambda to, **args: {"body": answer.hex(), "reason": ""})
     cls: Any = request_class(api)
     is_asked = "broker_id" in cls.__slots__
     request = cls(broker_id=7) if is_asked else cls(controller_id=7, controller_epoch=9)
@@ -65,7 +65,7 @@ def test_request_that_is_not_allowed_is_not_passed_on() -> None:
 def test_malformed_request_closes_the_connection_as_the_controller_process_says() -> None:
     """The network process decodes nothing itself."""
     process = NetworkProcess()
-    process.answers("control_request", lambda to, **args: {"body": None, "reason": "why"})
+    process.set_response("control_request", lambda to, **args: {"body": None, "reason": "why"})
 
     assert process.send(request_class(ApiKey.UPDATE_METADATA)(), 6).value is None
     assert process.connection.close_reason == "why"
@@ -79,7 +79,7 @@ def test_request_that_nobody_serves_closes_the_connection(code: ErrorCode) -> No
     def is_restarting(to: Any, **args: Any) -> Any:
         raise WireError(code, "restarting")
 
-    process.answers("control_request", is_restarting)
+    process.set_response("control_request", is_restarting)
 
     assert process.send(request_class(ApiKey.UPDATE_METADATA)(), 6).value is None
     assert process.connection.close_reason == "UPDATE_METADATA: restarting"
@@ -91,7 +91,7 @@ def test_request_that_the_controller_process_rejects_gets_a_response() -> None:
     def reject(to: Any, **args: Any) -> Any:
         raise WireError(ErrorCode.INVALID_REQUEST)
 
-    process.answers("control_request", reject)
+    process.set_response("control_request", reject)
 
     response = process.ask(request_class(ApiKey.UPDATE_METADATA)(), 6)
 

@@ -111,7 +111,7 @@ class TestFindCoordinator:
             process.add_topic(topic, b"o" * 16, [0, 1], internal=True)
             return [{"name": topic, "error": 0, "message": None}]
 
-        process.answers("create_topics", create)
+        process.set_response("create_topics", create)
         response = process.ask(FindCoordinatorRequest(key="k", key_type=key_type), 2)
         assert (response.error_code, response.node_id) == (0, 0)
 
@@ -124,7 +124,7 @@ class TestFindCoordinator:
                 raise WireError(ErrorCode.REQUEST_TIMED_OUT, "late")
             return [{"name": OFFSETS, "error": 38, "message": "too few brokers"}]
 
-        process.answers("create_topics", create)
+        process.set_response("create_topics", create)
         response = process.ask(FindCoordinatorRequest(key="k"), 1)
         assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert (response.node_id, response.host, response.port) == (-1, "", -1)

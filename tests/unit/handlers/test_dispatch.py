@@ -33,8 +33,8 @@ EVERY_VERSION = [
 @pytest.fixture
 def process() -> NetworkProcess:
     process = NetworkProcess()
-    process.answers("allocate_producer_ids", lambda to: {"first": 0, "count": 10})
-    process.answers("describe_log_dirs", lambda to: [])
+    process.set_response("allocate_producer_ids", lambda to: {"first": 0, "count": 10})
+    process.set_response("describe_log_dirs", lambda to: [])
     return process
 
 
@@ -208,7 +208,7 @@ def test_dispatch_handler_that_raises_returns_unknown_server_error_with_one_trac
     def break_down(to: Any, **args: Any) -> Any:
         raise ZeroDivisionError("a mistake")
 
-    process.answers("describe_log_dirs", break_down)
+    process.set_response("describe_log_dirs", break_down)
     response = process.ask(DescribeLogDirsRequest(topics=None), 4)
     assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert [record.exc_info is not None for record in caplog.records] == [True]
@@ -218,7 +218,7 @@ def test_dispatch_error_that_the_version_cannot_carry_closes(process: NetworkPro
     def restarting(to: Any, **args: Any) -> Any:
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "io-0 is restarting")
 
-    process.answers("describe_log_dirs", restarting)
+    process.set_response("describe_log_dirs", restarting)
     assert process.ask(DescribeLogDirsRequest(topics=None), 2) is None
     assert "io-0 is restarting" in process.connection.close_reason
 
@@ -227,7 +227,7 @@ def test_dispatch_request_that_awaits_completes_when_its_call_ends(
     process: NetworkProcess,
 ) -> None:
     result = {"name": "t", "topic_id": None, "error": 0, "message": None}
-    process.answers("delete_topics", lambda to, **args: [result])
+    process.set_response("delete_topics", lambda to, **args: [result])
     process.rpc.is_holding = True
     outcome = process.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), 1)
     assert not outcome.done

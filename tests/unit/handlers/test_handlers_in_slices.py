@@ -133,7 +133,7 @@ def test_owner_of_many_partitions_is_asked_a_few_parts_at_a_time(process: Networ
     """A thousand calls of each of a hundred clients filled the queue to an io worker."""
     process.add_topic("t", b"t" * 16, [0])
     process.put_log(0, 0, 10)
-    process.answers_each("delete_records", lambda to, slot, offset: {"low_watermark": offset})
+    process.set_each_response("delete_records", lambda to, slot, offset: {"low_watermark": offset})
     cls = DeleteRecordsRequest
     request = cls(
         topics=[
@@ -163,7 +163,7 @@ def test_owner_that_does_not_respond_is_waited_for_once(process: NetworkProcess)
     def late(to: Any, **args: Any) -> None:
         raise WireError(ErrorCode.REQUEST_TIMED_OUT)
 
-    process.answers("delete_records", late)
+    process.set_response("delete_records", late)
     cls = DeleteRecordsRequest
     partitions = [cls.DeleteRecordsPartition(partition_index=0, offset=0)] * MANY
     request = cls(topics=[cls.DeleteRecordsTopic(name="t", partitions=partitions)])
@@ -191,7 +191,7 @@ def test_controller_is_asked_for_a_part_of_many_topics_at_a_time(process: Networ
         asked.append([topic["name"] for topic in topics])
         return [{"name": t["name"], "error": 41, "message": "no"} for t in topics]
 
-    process.answers("create_topics", answer)
+    process.set_response("create_topics", answer)
     names = [f"t{number}" for number in range(3 * CALL_TOPICS_MAX)]
 
     response = process.ask(create([*names, "t0", "t0"]), 4)
@@ -207,7 +207,7 @@ def test_controller_that_leaves_in_the_middle_fails_the_rest(process: NetworkPro
             raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return [{"name": t["name"], "error": 41, "message": "no"} for t in topics]
 
-    process.answers("create_topics", answer)
+    process.set_response("create_topics", answer)
     names = [f"t{number}" for number in range(2 * CALL_TOPICS_MAX)]
 
     response = process.ask(create(names), 4)
@@ -227,7 +227,7 @@ def test_settings_that_were_changed_before_the_controller_left_are_told_as_such(
             raise WireError(ErrorCode.REQUEST_TIMED_OUT)
         return [{"error": 0, "message": None}] * len(resources)
 
-    process.answers("alter_configs", answer)
+    process.set_response("alter_configs", answer)
     resource = AlterConfigsRequest.AlterConfigsResource
     names = [f"g{number}" for number in range(CALL_RESOURCES_MAX + 1)]
     request = AlterConfigsRequest(

@@ -86,7 +86,7 @@ def test_list_offsets_asked_by_a_follower_is_the_log_end(process: NetworkProcess
 @pytest.mark.parametrize("version", range(1, 12))
 def test_list_offsets_by_timestamp_asks_the_owner(process: NetworkProcess, version: int) -> None:
     answer = {"offset": 7, "timestamp": 1001, "leader_epoch": 0}
-    process.answers_each("list_offsets", lambda to, *args: answer)
+    process.set_each_response("list_offsets", lambda to, *args: answer)
     (found,) = ask(process, version, (0, 1000))
     assert (found.error_code, found.offset, found.timestamp) == (0, 7, 1001)
     to, _, _, args = process.rpc.calls[0]
@@ -96,7 +96,7 @@ def test_list_offsets_by_timestamp_asks_the_owner(process: NetworkProcess, versi
 
 def test_list_offsets_nothing_that_new_is_minus_one(process: NetworkProcess) -> None:
     nothing = {"offset": -1, "timestamp": -1, "leader_epoch": -1}
-    process.answers_each("list_offsets", lambda to, *args: nothing)
+    process.set_each_response("list_offsets", lambda to, *args: nothing)
     (found,) = ask(process, 5, (0, 1000))
     assert (found.error_code, found.offset, found.leader_epoch) == (0, -1, -1)
 
@@ -105,7 +105,7 @@ def test_list_offsets_record_that_the_client_may_not_see_is_not_found(
     process: NetworkProcess,
 ) -> None:
     answer = {"offset": 15, "timestamp": 1001, "leader_epoch": 0}
-    process.answers_each("list_offsets", lambda to, *args: answer)
+    process.set_each_response("list_offsets", lambda to, *args: answer)
     assert ask(process, 5, (0, 1000))[0].offset == 15
     hidden = ask(process, 5, (0, 1000), isolation_level=1)[0]
     assert (hidden.offset, hidden.timestamp) == (-1, -1)
@@ -119,7 +119,7 @@ def test_list_offsets_special_timestamps_exist_from_their_version_on(
     process: NetworkProcess, timestamp: int, first_version: int
 ) -> None:
     answer = {"offset": 9, "timestamp": 5000, "leader_epoch": 0}
-    process.answers_each("list_offsets", lambda to, *args: answer)
+    process.set_each_response("list_offsets", lambda to, *args: answer)
     (rejected,) = ask(process, first_version - 1, (0, timestamp))
     assert rejected.error_code == ErrorCode.UNSUPPORTED_VERSION
     (served,) = ask(process, first_version, (0, timestamp))
@@ -138,7 +138,7 @@ def test_list_offsets_earliest_of_a_log_with_epochs_asks_the_owner(
     process.add_topic("t", b"t" * 16, [3], leader_epoch=4)
     process.put_log(3, 5, 20, epochs=(4, 6, 2))
     answer = {"offset": 5, "timestamp": -1, "leader_epoch": 2}
-    process.answers_each("list_offsets", lambda to, *args: answer)
+    process.set_each_response("list_offsets", lambda to, *args: answer)
     assert ask(process, 8, (0, EARLIEST_LOCAL))[0].leader_epoch == 2
     assert process.asked("list_offsets") == [(3, EARLIEST, 0)]
 
@@ -205,7 +205,7 @@ def test_list_offsets_owner_restarting_is_a_retriable_error(process: NetworkProc
     def restarting(to: Any, **args: Any) -> Any:
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    process.answers("list_offsets", restarting)
+    process.set_response("list_offsets", restarting)
     failed, served = ask(process, 4, (0, 1000), (1, LATEST))
     assert failed.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert served.error_code == 0
@@ -227,7 +227,7 @@ def test_list_offsets_owner_restarting_is_a_retriable_error(process: NetworkProc
 def test_list_offsets_version_0_lists_offsets_before_a_time(
     process: NetworkProcess, timestamp: int, maximum: int, offsets: list[int], asks: bool
 ) -> None:
-    process.answers_each("offsets_before", lambda to, *args: {"offsets": [20, 9, 7, 5]})
+    process.set_each_response("offsets_before", lambda to, *args: {"offsets": [20, 9, 7, 5]})
     (listed,) = ask(process, 0, (0, timestamp), max_num_offsets=maximum)
     assert (listed.error_code, listed.old_style_offsets) == (0, offsets)
     asked = [(3, timestamp, 20)] if asks else []
@@ -246,7 +246,7 @@ def test_list_offsets_of_many_partitions_is_few_calls(process: NetworkProcess) -
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR)
         return {"offset": timestamp, "timestamp": timestamp, "leader_epoch": slot}
 
-    process.answers_each("list_offsets", answer)
+    process.set_each_response("list_offsets", answer)
 
     found = ask(process, 5, *[(n, n) for n in range(450)], topic="many", isolation_level=1)
 
@@ -297,7 +297,7 @@ def test_list_offsets_of_followers_and_debuggers_do_not_wait(
 
 
 def test_list_offsets_earliest_is_known_at_once(new_leader: NetworkProcess) -> None:
-    new_leader.answers_each(
+    new_leader.set_each_response(
         "list_offsets", lambda to, *args: {"offset": 5, "timestamp": -1, "leader_epoch": 1}
     )
     assert ask(new_leader, 5, (0, EARLIEST))[0].offset == 5
@@ -312,7 +312,7 @@ def test_list_offsets_by_timestamp_waits_for_what_may_be_there(
     new_leader: NetworkProcess, offset: int, code: int
 ) -> None:
     answer = {"offset": offset, "timestamp": 1001, "leader_epoch": 1}
-    new_leader.answers_each("list_offsets", lambda to, *args: answer)
+    new_leader.set_each_response("list_offsets", lambda to, *args: answer)
 
     (found,) = ask(new_leader, 5, (0, 1000))
 

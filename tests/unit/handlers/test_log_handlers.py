@@ -53,7 +53,7 @@ class TestDeleteRecords:
     def test_delete_records_tells_the_owner_and_returns_the_low_watermark(
         self, process: NetworkProcess, version: int
     ) -> None:
-        process.answers_each(
+        process.set_each_response(
             "delete_records", lambda to, slot, offset: {"low_watermark": max(offset, 5)}
         )
         answered = self.ask(process, version, (0, 7), (1, -1), (0, 3))
@@ -65,8 +65,8 @@ class TestDeleteRecords:
     def test_delete_records_waits_for_followers_that_are_behind(
         self, process: NetworkProcess
     ) -> None:
-        process.answers_each("delete_records", lambda to, slot, offset: {"low_watermark": 4})
-        process.answers_each(
+        process.set_each_response("delete_records", lambda to, slot, offset: {"low_watermark": 4})
+        process.set_each_response(
             "await_deletion", lambda to, slot, offset, until_ms: {"low_watermark": offset + 1}
         )
 
@@ -90,8 +90,8 @@ class TestDeleteRecords:
         def fail(*_: Any) -> Any:
             raise WireError(error)
 
-        process.answers_each("delete_records", lambda to, slot, offset: {"low_watermark": 4})
-        process.answers_each("await_deletion", fail)
+        process.set_each_response("delete_records", lambda to, slot, offset: {"low_watermark": 4})
+        process.set_each_response("await_deletion", fail)
         assert self.ask(process, 1, (0, 7)) == [expected]
 
     @pytest.mark.parametrize("offset", [21, -2, 1 << 62])
@@ -123,7 +123,7 @@ class TestDeleteRecords:
                 raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return {"low_watermark": offset}
 
-        process.answers_each("delete_records", only_io_1)
+        process.set_each_response("delete_records", only_io_1)
         assert self.ask(process, 1, (0, 7), (1, 7)) == [
             (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
             (0, 7),
@@ -166,7 +166,7 @@ class TestOffsetForLeaderEpoch:
         self, process: NetworkProcess, version: int
     ) -> None:
         answer = {"leader_epoch": 2, "end_offset": 13}
-        process.answers_each("offset_for_leader_epoch", lambda to, *args: answer)
+        process.set_each_response("offset_for_leader_epoch", lambda to, *args: answer)
         found = self.ask(process, version, 1)
         assert (found.error_code, found.end_offset) == (0, 13)
         assert found.leader_epoch == (2 if version >= 1 else -1)
@@ -199,7 +199,7 @@ class TestOffsetForLeaderEpoch:
         def away(to: Any, **args: Any) -> Any:
             raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-        process.answers("offset_for_leader_epoch", away)
+        process.set_response("offset_for_leader_epoch", away)
         assert self.ask(process, 4, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert self.ask(process, 4, 2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -223,7 +223,7 @@ class TestDescribeLogDirs:
             [self.described("/a", ("t", 0, 10), ("u", 0, 1)), self.described("/b")],
             [self.described("/a", ("t", 1, 20)), self.described("/b", error="disk on fire")],
         ]
-        process.answers("describe_log_dirs", lambda to: answers[to.index])
+        process.set_response("describe_log_dirs", lambda to: answers[to.index])
         return process
 
     @pytest.mark.parametrize("version", range(6))
@@ -251,7 +251,7 @@ class TestDescribeLogDirs:
         described = self.described("/a", ("t", 0, 10))
         future = {"topic": "t", "partition": 1, "size": 4, "lag": 7, "future": True}
         described["logs"].append(future)
-        process.answers("describe_log_dirs", lambda to: [described])
+        process.set_response("describe_log_dirs", lambda to: [described])
         (answered,) = process.ask(DescribeLogDirsRequest(topics=None), version).results
         found = [
             (p.partition_index, p.partition_size, p.offset_lag, p.is_future_key)
@@ -292,7 +292,9 @@ class TestDescribeProducers:
         self, process: NetworkProcess
     ) -> None:
         answers = {2: [self.PRODUCER], 3: []}
-        process.answers_each("describe_producers", lambda to, slot: {"producers": answers[slot]})
+        process.set_each_response(
+            "describe_producers", lambda to, slot: {"producers": answers[slot]}
+        )
 
         first, second = self.ask(process, "t", 0, 1)
 
@@ -305,7 +307,7 @@ class TestDescribeProducers:
         self, process: NetworkProcess
     ) -> None:
         process.put_log(2, 0, 0, state=OFFLINE)
-        process.answers_each("describe_producers", lambda to, slot: {"producers": []})
+        process.set_each_response("describe_producers", lambda to, slot: {"producers": []})
 
         offline, known, unknown = self.ask(process, "t", 0, 1, 9)
 
@@ -320,7 +322,7 @@ class TestDescribeProducers:
         """A call for each would fill the owners' queues; a single call would have a very long
         result.
         """
-        process.answers_each("describe_producers", lambda to, slot: {"producers": []})
+        process.set_each_response("describe_producers", lambda to, slot: {"producers": []})
 
         process.add_topic("wide", b"w" * 16, [2, 3] * 25)
 
@@ -334,7 +336,7 @@ class TestDescribeProducers:
         self, process: NetworkProcess
     ) -> None:
         """Naming a partition takes four bytes, and the response has thousands of producers."""
-        process.answers_each("describe_producers", lambda to, slot: {"producers": []})
+        process.set_each_response("describe_producers", lambda to, slot: {"producers": []})
         wanted = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[1, 0, 1, 1])
 
         (answered,) = process.ask(DescribeProducersRequest(topics=[wanted, wanted]), 0).topics

@@ -122,7 +122,7 @@ class TestAutoCreation:
                 )
             return [{"name": topic["name"], "error": 0, "message": None} for topic in topics]
 
-        process.answers("create_topics", create_topics)
+        process.set_response("create_topics", create_topics)
 
     @pytest.mark.parametrize("version", range(14))
     def test_metadata_missing_topic_is_created_and_returned_finished(
@@ -139,7 +139,7 @@ class TestAutoCreation:
         self, process: NetworkProcess
     ) -> None:
         """Another broker is the controller, which will elect leaders soon."""
-        process.answers("create_topics", lambda to, topics, **args: [{"name": "new"}])
+        process.set_response("create_topics", lambda to, topics, **args: [{"name": "new"}])
         topic = process.ask(by_name("new"), 9).topics[0]
         assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -147,7 +147,7 @@ class TestAutoCreation:
         self, process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """kafka-go's tests delete a topic and request it at once; it existed again."""
-        process.answers("create_topics", lambda to, topics, **args: [])
+        process.set_response("create_topics", lambda to, topics, **args: [])
         process.apply(topics={"t": None})
         assert process.ask(by_name("t"), 9).topics[0].error_code == 3
         assert [call["topics"] for call in process.calls("create_topics")] == [[{"name": "t"}]]
@@ -184,7 +184,7 @@ class TestAutoCreation:
         def away(to: Any, **args: Any) -> Any:
             raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-        process.answers("create_topics", away)
+        process.set_response("create_topics", away)
         codes = [t.error_code for t in process.ask(by_name("new", "t"), 9).topics]
         assert codes == [ErrorCode.LEADER_NOT_AVAILABLE, 0]
 
@@ -192,7 +192,7 @@ class TestAutoCreation:
         self, process: NetworkProcess
     ) -> None:
         rejection = {"name": "t_", "error": int(ErrorCode.INVALID_TOPIC_EXCEPTION), "message": "."}
-        process.answers("create_topics", lambda to, **args: [rejection])
+        process.set_response("create_topics", lambda to, **args: [rejection])
         topic = process.ask(by_name("t_"), 9).topics[0]
         assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 def process() -> NetworkProcess:
     process = NetworkProcess()
     blocks = iter(range(1000, 9000, 3))
-    process.answers("allocate_producer_ids", lambda to: {"first": next(blocks), "count": 3})
+    process.set_response("allocate_producer_ids", lambda to: {"first": next(blocks), "count": 3})
     return process
 
 
@@ -74,12 +74,12 @@ def test_init_producer_id_controller_away_is_asked_again_by_all_who_wait(
     process: NetworkProcess, code: ErrorCode
 ) -> None:
     """Java looks up a coordinator for the first error, and gives up on the other."""
-    allocate = process.rpc.answers["allocate_producer_ids"]
+    allocate = process.rpc.responses["allocate_producer_ids"]
 
     def away(to: Any) -> Any:
         raise WireError(code)
 
-    process.answers("allocate_producer_ids", away)
+    process.set_response("allocate_producer_ids", away)
     process.rpc.is_holding = True
     outcomes = [process.send(InitProducerIdRequest(transactional_id=None), 4) for _ in range(2)]
     process.rpc.release()
@@ -87,5 +87,5 @@ def test_init_producer_id_controller_away_is_asked_again_by_all_who_wait(
         response = decode(ApiKey.INIT_PRODUCER_ID, 4, outcome.value)
         assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     process.rpc.is_holding = False
-    process.answers("allocate_producer_ids", allocate)
+    process.set_response("allocate_producer_ids", allocate)
     assert init(process).producer_id == 1000

@@ -56,7 +56,9 @@ class TestAlterReplicaLogDirs:
     def test_alter_replica_log_dirs_asks_the_owners(
         self, process: NetworkProcess, version: int
     ) -> None:
-        process.answers("alter_replica_log_dirs", lambda to, replicas: [to.index] * len(replicas))
+        process.set_response(
+            "alter_replica_log_dirs", lambda to, replicas: [to.index] * len(replicas)
+        )
         answered = self.ask(process, version, a={"t": [0]}, b={"t": [1]})
         assert answered == {("t", 0): 0, ("t", 1): 1}
         assert process.calls("alter_replica_log_dirs") == [
@@ -68,7 +70,7 @@ class TestAlterReplicaLogDirs:
         self, process: NetworkProcess
     ) -> None:
         code = int(ErrorCode.REPLICA_NOT_AVAILABLE)
-        process.answers("alter_replica_log_dirs", lambda to, replicas: [code] * len(replicas))
+        process.set_response("alter_replica_log_dirs", lambda to, replicas: [code] * len(replicas))
         assert self.ask(process, 2, a={"no": [3]}) == {("no", 3): code}
         assert len(process.calls("alter_replica_log_dirs")) == 2
 
@@ -78,7 +80,7 @@ class TestAlterReplicaLogDirs:
         def absent(to: Address, replicas: Any) -> Any:
             raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-        process.answers("alter_replica_log_dirs", absent)
+        process.set_response("alter_replica_log_dirs", absent)
         assert self.ask(process, 2, a={"t": [0]}) == {("t", 0): ErrorCode.REPLICA_NOT_AVAILABLE}
 
 
@@ -97,7 +99,7 @@ class TestPartitionReassignments:
         self, process: NetworkProcess, version: int
     ) -> None:
         results = [["t", 1, 0, None], ["t", 0, int(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS), "no"]]
-        process.answers("alter_reassignments", lambda to, **_: results)
+        process.set_response("alter_reassignments", lambda to, **_: results)
         response = self.ask(process, version, {1: [1, 2], 0: None})
         assert process.calls("alter_reassignments") == [
             {"partitions": [["t", 1, [1, 2]], ["t", 0, None]]}
@@ -111,14 +113,14 @@ class TestPartitionReassignments:
 
     def test_other_brokers_name_no_partition(self, process: NetworkProcess) -> None:
         """A client asks for the controller then."""
-        process.answers("alter_reassignments", not_controller)
+        process.set_response("alter_reassignments", not_controller)
         response = self.ask(process, 1, {1: [1, 2]})
         assert (response.error_code, response.responses) == (ErrorCode.NOT_CONTROLLER, [])
 
     @pytest.mark.parametrize("named", [True, False])
     def test_reassignments_are_listed_by_topic(self, process: NetworkProcess, named: bool) -> None:
         rows = [["t", 1, [1, 2], [1], [2]], ["t", 0, [3], [], [3]]]
-        process.answers("list_reassignments", lambda to, **_: rows)
+        process.set_response("list_reassignments", lambda to, **_: rows)
         cls = ListPartitionReassignmentsRequest
         topic = cls.ListPartitionReassignmentsTopics(name="t", partition_indexes=[1, 0])
         response = process.ask(cls(topics=[topic] if named else None), 0)
@@ -150,7 +152,7 @@ class TestElectLeaders:
     ) -> None:
         needless = int(ErrorCode.ELECTION_NOT_NEEDED)
         results = [["t", 1, needless, "no"], ["t", 0, 0, None]]
-        process.answers("elect_leaders", lambda to, **_: results)
+        process.set_response("elect_leaders", lambda to, **_: results)
         listed = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[1, 0])]
         unclean = version > 0
         assert self.ask(process, version, listed, int(unclean)) == (
@@ -162,12 +164,12 @@ class TestElectLeaders:
         ]
 
     def test_without_a_list_the_controller_elects_for_all(self, process: NetworkProcess) -> None:
-        process.answers("elect_leaders", lambda to, **_: [])
+        process.set_response("elect_leaders", lambda to, **_: [])
         assert self.ask(process, 2, None) == (0, {})
         assert process.calls("elect_leaders")[0]["partitions"] is None
 
     def test_other_brokers_name_the_error_of_each_partition(self, process: NetworkProcess) -> None:
-        process.answers("elect_leaders", not_controller)
+        process.set_response("elect_leaders", not_controller)
         listed = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[1])]
         code = ErrorCode.NOT_CONTROLLER
         assert self.ask(process, 2, listed) == (code, {("t", 1): code})

@@ -52,7 +52,7 @@ class Broker:
             (calls.COMMIT_STORED_OFFSETS, self.stored.commit),
             (calls.FETCH_STORED_OFFSETS, self.stored.fetch),
         ):
-            self.network.answers(operation.name, partial(respond_with, operation, serve))
+            self.network.set_response(operation.name, partial(respond_with, operation, serve))
 
     def commit(self, offsets: dict[tuple[str, int], int], *, group: str = "g", **more: Any) -> Any:
         request = OffsetCommitRequest(
@@ -198,6 +198,6 @@ def test_controller_that_restarts_is_an_error_of_the_partitions(broker: Broker) 
     def gone(*_: Any, **__: Any) -> Any:
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    broker.network.answers("commit_stored_offsets", gone)
+    broker.network.set_response("commit_stored_offsets", gone)
 
     assert broker.commit({("t", 0): 7}) == {("t", 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}

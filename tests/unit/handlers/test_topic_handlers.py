@@ -73,7 +73,7 @@ class TestCreateTopics:
             lambda *args: looks.append(args) or describe_topic(*args),
         )
         names = [f"t{number}" for number in range(20)]
-        process.answers("create_topics", lambda to, **args: [result(name) for name in names])
+        process.set_response("create_topics", lambda to, **args: [result(name) for name in names])
         request = self.request(*names)
         request.topics[7].configs[0].value = "7"
         topics = process.ask(request, 5).topics
@@ -85,7 +85,7 @@ class TestCreateTopics:
     def test_create_topics_is_told_to_the_controller_and_completed(
         self, process: NetworkProcess, version: int
     ) -> None:
-        process.answers("create_topics", lambda to, **args: [result("t")])
+        process.set_response("create_topics", lambda to, **args: [result("t")])
         request = self.request("t", timeout_ms=5000, validate_only=version >= 1)
         (topic,) = process.ask(request, version).topics
         assert (topic.name, topic.error_code) == ("t", 0)
@@ -109,7 +109,7 @@ class TestCreateTopics:
     def test_create_topics_describes_the_new_topic(
         self, process: NetworkProcess, version: int
     ) -> None:
-        process.answers("create_topics", lambda to, **args: [result("t")])
+        process.set_response("create_topics", lambda to, **args: [result("t")])
         (topic,) = process.ask(self.request("t"), version).topics
         assert (topic.num_partitions, topic.replication_factor) == (3, 1)
         configs = {c.name: c for c in topic.configs}
@@ -122,7 +122,7 @@ class TestCreateTopics:
         self, process: NetworkProcess, version: int
     ) -> None:
         rejected = result("t", error=36, message="Topic 't' already exists.", topic_id=None)
-        process.answers("create_topics", lambda to, **args: [rejected])
+        process.set_response("create_topics", lambda to, **args: [rejected])
         (topic,) = process.ask(self.request("t"), version).topics
         assert topic.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         assert topic.topic_id == NO_ID
@@ -133,14 +133,14 @@ class TestCreateTopics:
         self, process: NetworkProcess
     ) -> None:
         rejected = result("t", error=42, message="twice", topic_id=None)
-        process.answers("create_topics", lambda to, **args: [rejected, rejected])
+        process.set_response("create_topics", lambda to, **args: [rejected, rejected])
         assert [t.name for t in process.ask(self.request("t", "t"), 4).topics] == ["t"]
 
     @pytest.mark.parametrize("version", range(8))
     def test_create_topics_controller_late_times_every_topic_out(
         self, process: NetworkProcess, version: int
     ) -> None:
-        process.answers("create_topics", time_out)
+        process.set_response("create_topics", time_out)
         topics = process.ask(self.request("a", "b"), version).topics
         assert [(t.name, t.error_code) for t in topics] == [("a", 7), ("b", 7)]
 
@@ -148,7 +148,7 @@ class TestCreateTopics:
     def test_create_topics_any_timeout_leaves_time_to_respond(
         self, process: NetworkProcess, timeout_ms: int
     ) -> None:
-        process.answers("create_topics", lambda to, **args: [result("t")])
+        process.set_response("create_topics", lambda to, **args: [result("t")])
         process.ask(self.request("t", timeout_ms=timeout_ms), 4)
         _, _, call_timeout_ms, args = process.rpc.calls[0]
         assert args["within_ms"] == max(timeout_ms, 1000)
@@ -159,7 +159,7 @@ class TestDeleteTopics:
     @pytest.mark.parametrize("version", range(6))
     def test_delete_topics_by_name(self, process: NetworkProcess, version: int) -> None:
         rejected = result("b", error=3, message="unknown", topic_id=None)
-        process.answers("delete_topics", lambda to, **args: [result("a"), rejected])
+        process.set_response("delete_topics", lambda to, **args: [result("a"), rejected])
         request = DeleteTopicsRequest(topic_names=["a", "b"], timeout_ms=1000)
         responses = process.ask(request, version).responses
         assert [(r.name, r.error_code) for r in responses] == [("a", 0), ("b", 3)]
@@ -170,7 +170,7 @@ class TestDeleteTopics:
 
     def test_delete_topics_by_name_and_by_id(self, process: NetworkProcess) -> None:
         unknown = result(None, error=100, message="no such id", topic_id=(b"?" * 16).hex())
-        process.answers("delete_topics", lambda to, **args: [result("a"), unknown])
+        process.set_response("delete_topics", lambda to, **args: [result("a"), unknown])
         topic = DeleteTopicsRequest.DeleteTopicState
         request = DeleteTopicsRequest(
             topics=[topic(name="a"), topic(name=None, topic_id=b"?" * 16)], timeout_ms=1000
@@ -196,7 +196,7 @@ class TestDeleteTopics:
     def test_delete_topics_rejects_the_wrong_entry_alone(
         self, process: NetworkProcess, values: dict[str, Any]
     ) -> None:
-        process.answers("delete_topics", lambda to, **args: [result("b")])
+        process.set_response("delete_topics", lambda to, **args: [result("b")])
         topic = DeleteTopicsRequest.DeleteTopicState
         request = DeleteTopicsRequest(topics=[topic(**values), topic(name="b")])
         responses = process.ask(request, 6).responses
@@ -211,7 +211,7 @@ class TestDeleteTopics:
     def test_delete_topics_that_come_twice_are_not_deleted(
         self, process: NetworkProcess, version: int
     ) -> None:
-        process.answers("delete_topics", lambda to, **args: [result("b")])
+        process.set_response("delete_topics", lambda to, **args: [result("b")])
         names = ["a", "b", "a"]
         topic = DeleteTopicsRequest.DeleteTopicState
         request = (
@@ -232,7 +232,7 @@ class TestDeleteTopics:
         self, process: NetworkProcess, version: int
     ) -> None:
         off = result("a", error=73, message="off", topic_id=None)
-        process.answers("delete_topics", lambda to, **args: [off])
+        process.set_response("delete_topics", lambda to, **args: [off])
         (response,) = process.ask(DeleteTopicsRequest(topic_names=["a"]), version).responses
         expected = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
         assert response.error_code == expected
@@ -241,7 +241,7 @@ class TestDeleteTopics:
     def test_delete_topics_controller_late_times_out(
         self, process: NetworkProcess, version: int
     ) -> None:
-        process.answers("delete_topics", time_out)
+        process.set_response("delete_topics", time_out)
         (response,) = process.ask(DeleteTopicsRequest(topic_names=["a"]), version).responses
         assert (response.name, response.error_code) == ("a", ErrorCode.REQUEST_TIMED_OUT)
 
@@ -261,7 +261,7 @@ class TestCreatePartitions:
         self, process: NetworkProcess, version: int
     ) -> None:
         rejected = result("b", error=37, message="too few")
-        process.answers("create_partitions", lambda to, **args: [result("a"), rejected])
+        process.set_response("create_partitions", lambda to, **args: [result("a"), rejected])
         results = process.ask(self.request("a", "b", validate_only=True), version).results
         assert [(r.name, r.error_code, r.error_message) for r in results] == [
             ("a", 0, None),
@@ -272,7 +272,7 @@ class TestCreatePartitions:
         assert args["validate_only"] is True
 
     def test_create_partitions_assignments_go_along(self, process: NetworkProcess) -> None:
-        process.answers("create_partitions", lambda to, **args: [result("a")])
+        process.set_response("create_partitions", lambda to, **args: [result("a")])
         request = self.request("a")
         assignment = CreatePartitionsRequest.CreatePartitionsAssignment
         request.topics[0].assignments = [assignment(broker_ids=[0]), assignment(broker_ids=[1])]
@@ -283,6 +283,6 @@ class TestCreatePartitions:
     def test_create_partitions_controller_late_times_out(
         self, process: NetworkProcess, version: int
     ) -> None:
-        process.answers("create_partitions", time_out)
+        process.set_response("create_partitions", time_out)
         results = process.ask(self.request("a", "a"), version).results
         assert [(r.name, r.error_code) for r in results] == [("a", 7)]

@@ -47,7 +47,7 @@ def test_each_owner_is_asked_once(process: NetworkProcess, version: int) -> None
         asked.append((to.index, markers))
         return [0] * len(markers)
 
-    process.answers("write_markers", write)
+    process.set_response("write_markers", write)
     assert ask(process, version, 0, 1, 9) == {0: 0, 1: 0, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert asked == [(0, [[4, 7, 3, True, 2, 0]]), (1, [[5, 7, 3, True, 2, 0]])]
 
@@ -60,7 +60,7 @@ def test_owner_that_is_being_restarted_fails_its_partitions_alone(
             raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return [int(ErrorCode.INVALID_PRODUCER_EPOCH)]
 
-    process.answers("write_markers", write)
+    process.set_response("write_markers", write)
     assert ask(process, 1, 0, 1) == {
         0: ErrorCode.NOT_LEADER_OR_FOLLOWER,
         1: ErrorCode.INVALID_PRODUCER_EPOCH,

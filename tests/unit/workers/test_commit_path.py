@@ -61,12 +61,12 @@ def records(bench: Bench) -> int:
 
 def test_commit_completes_when_its_record_is_published(bench: ShortBench) -> None:
     token = bench.ask(commit(), 6)
-    assert bench.answers() == [] and records(bench) == 1
+    assert bench.responses() == [] and records(bench) == 1
     assert waiting(bench) == 1
 
     bench.end_turn()
 
-    (answer,) = bench.answers()
+    (answer,) = bench.responses()
     assert (answer.token, answer.error, codes(answer.body)) == (token, 0, [0])
     assert bench.left == 0
     assert waiting(bench) == 0
@@ -77,7 +77,7 @@ def test_loop_serves_commits_without_the_long_way(real: LoopBench) -> None:
     for n in range(20):
         real.ask(commit(f"g{n}"), 8)
     real.read()
-    assert real.answers() == []
+    assert real.responses() == []
     assert real.loop.end_turn() is False
     data = real.network.recv(1 << 20)
     parts = list(unpack(data[ENVELOPE_BYTES:]))
@@ -99,7 +99,7 @@ def test_loop_hands_what_is_left_to_the_long_way_in_order(real: LoopBench) -> No
     send(b"".join(messages))
     real.read()
     real.end_turn()
-    found = sorted(real.answers())
+    found = sorted(real.responses())
     assert [(a.token, a.error) for a in found] == [
         (1, 0), (2, ErrorCode.UNKNOWN_MEMBER_ID), (3, 0), (4, 0),
     ]  # fmt: skip
@@ -124,7 +124,7 @@ def test_fetch_behind_a_commit_completes_once_that_is_published(bench: ShortBenc
     token = bench.ask(fetch, 5)
     assert waiting(bench) == 2
     bench.end_turn()
-    answer = next(a for a in bench.answers() if a.token == token)
+    answer = next(a for a in bench.responses() if a.token == token)
     response = codec.decode_exact(OffsetFetchResponse, 5, answer.body)
     assert response.topics[0].partitions[0].committed_offset == 9
 
@@ -154,7 +154,7 @@ def test_commit_with_an_error_takes_the_long_way(
     change(request)
     bench.ask(request, 6)
     bench.end_turn()
-    (answer,) = bench.answers()
+    (answer,) = bench.responses()
     assert (bench.left, codes(answer.body), records(bench)) == (1, [expected], 0)
 
 
@@ -164,7 +164,7 @@ def test_commit_for_a_slot_without_coordinator_takes_the_long_way(
 ) -> None:
     bench.ask(commit(), 6, slot, incarnation)
     bench.end_turn()
-    (answer,) = bench.answers()
+    (answer,) = bench.responses()
     assert (bench.left, answer.error) == (1, ErrorCode.NOT_COORDINATOR)
 
 
@@ -175,7 +175,7 @@ def test_commit_of_a_member_is_checked_and_starts_its_session(bench: ShortBench)
     request.member_id, request.generation_id_or_member_epoch = "m", 4
     bench.ask(request, 6)
     bench.end_turn()
-    (answer,) = bench.answers()
+    (answer,) = bench.responses()
     assert (bench.left, codes(answer.body)) == (0, [0])
     assert group.checked == [("m", None, 4, 6, False)]
 
@@ -216,12 +216,12 @@ def test_shard_that_loads_or_is_closed_leaves_commits_to_the_long_way(bench: Sho
     bench.shard.state = LOADING
     bench.ask(commit(), 6)
     bench.end_turn()
-    assert [a.error for a in bench.answers()] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert [a.error for a in bench.responses()] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     bench.shard.state = ACTIVE
     bench.coordinators.close(0)
     bench.ask(commit(), 6)
     bench.end_turn()
-    assert [a.error for a in bench.answers()] == [ErrorCode.NOT_COORDINATOR]
+    assert [a.error for a in bench.responses()] == [ErrorCode.NOT_COORDINATOR]
     assert bench.left == 2
 
 
@@ -232,7 +232,7 @@ def test_commit_whose_shard_goes_before_it_is_published_gets_an_error(bench: Sho
     assert bench.coordinators.next_deadline_ms == 0
     bench.end_turn()
     assert bench.coordinators.next_deadline_ms > 0
-    ((found, error, text),) = bench.answers()
+    ((found, error, text),) = bench.responses()
     assert (found, error) == (token, ErrorCode.NOT_COORDINATOR) and text
 
 
@@ -251,7 +251,7 @@ def test_failing_disk_is_not_coordinator_and_takes_the_directory_offline(
         break_file(log)
     real.end_turn()
     real.end_turn()
-    ((found, error, _),) = real.answers()
+    ((found, error, _),) = real.responses()
     assert (found, error) == (token, ErrorCode.NOT_COORDINATOR)
     assert real.logs.log(0) is None and 0 not in real.coordinators._shards
 
@@ -276,7 +276,7 @@ def test_batch_the_log_rejects_gets_the_error_of_the_long_way(bench: ShortBench)
     log.appender.configure(**{**log_limits(), "message_bytes_max": 50, "flush_messages": 1 << 40})
     bench.ask(commit(), 6)
     bench.end_turn()
-    (answer,) = bench.answers()
+    (answer,) = bench.responses()
     assert (bench.left, answer.error) == (1, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -287,7 +287,7 @@ def test_record_that_cannot_be_replayed_has_the_shard_loaded_again(bench: ShortB
     machine.offsets.count = lambda: 1 // 0
     token = bench.ask(commit(), 6)
     bench.end_turn()
-    ((found, error, _),) = bench.answers()
+    ((found, error, _),) = bench.responses()
     assert (found, error) == (token, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert bench.shard.state == LOADING
     sleeps.pop().resolve()
@@ -295,7 +295,7 @@ def test_record_that_cannot_be_replayed_has_the_shard_loaded_again(bench: ShortB
 
     bench.ask(commit(offset=6), 6)
     bench.end_turn()
-    assert [codes(a.body) for a in bench.answers()] == [[0]]
+    assert [codes(a.body) for a in bench.responses()] == [[0]]
     store = bench.shard.machine.offsets.store  # type: ignore[attr-defined]
     assert bench.left == 0 and store.get("g", "t", 0)[0] == 6
 
@@ -306,7 +306,7 @@ def test_responses_wait_for_room_on_the_lane(bench: ShortBench) -> None:
     found: list[int] = []
     for _ in range(200):
         bench.end_turn()
-        found += [answer.token for answer in bench.answers()]
+        found += [answer.token for answer in bench.responses()]
     assert found == list(range(1, 3001)) and bench.left == 0
 
 
@@ -315,7 +315,7 @@ def test_commit_of_a_network_process_that_is_gone_gets_no_response(real: LoopBen
     real.read()
     real.cells[0] = 6
     real.end_turn()
-    assert real.answers() == [] and records(real) == 1
+    assert real.responses() == [] and records(real) == 1
 
 
 def test_responses_wait_for_the_high_watermark(bench: ShortBench) -> None:
@@ -326,11 +326,11 @@ def test_responses_wait_for_the_high_watermark(bench: ShortBench) -> None:
         bench.ask(commit(f"g{n}"), 6)
     log.appender.set_high_watermark(3, 0, 0)
     bench.end_turn()
-    assert [a.token for a in bench.answers()] == [1, 2, 3]
+    assert [a.token for a in bench.responses()] == [1, 2, 3]
     bench.ask(commit("more"), 6)
     log.appender.set_high_watermark(5, 0, 0)
     bench.end_turn()
-    found = bench.answers()
+    found = bench.responses()
     assert [a.token for a in found] == [4, 5]
     assert all(codes(a.body) == [0] for a in found)
 
@@ -343,4 +343,4 @@ def test_compressed_offsets_take_the_long_way(
     bench.ask(commit(), 6)
     bench.end_turn()
     assert bench.shard.commits is None and bench.left == 1
-    assert [codes(a.body) for a in bench.answers()] == [[0]]
+    assert [codes(a.body) for a in bench.responses()] == [[0]]

@@ -306,7 +306,7 @@ def test_last_epoch_without_a_producer_id_to_be_had_keeps_the_transaction(
         host.producer(name=f"other{number}")
     old = host.set_epoch(CLIENT_EPOCH_MAX)
     host.add(old, 0)
-    host.rpc.answers["allocate_producer_ids"] = reject
+    host.rpc.responses["allocate_producer_ids"] = reject
     assert isinstance(host.send_end(old).error, WireError)
     assert host.txn.state == State.ONGOING
 

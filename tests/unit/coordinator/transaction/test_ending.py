@@ -364,7 +364,7 @@ class Others:
 
 def test_markers_of_partitions_that_others_lead_are_written_by_them() -> None:
     rpc, others = FakeRpc(), Others()
-    rpc.answers["write_markers"] = lambda to, markers: [0] * len(markers)
+    rpc.responses["write_markers"] = lambda to, markers: [0] * len(markers)
     image = ClusterImage()
     image.apply(
         {

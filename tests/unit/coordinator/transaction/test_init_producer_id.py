@@ -87,11 +87,11 @@ def test_no_producer_id_is_an_error_of_the_request_alone(host: TransactionHost) 
     def reject(to: object) -> None:
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    good = host.rpc.answers["allocate_producer_ids"]
-    host.rpc.answers["allocate_producer_ids"] = reject
+    good = host.rpc.responses["allocate_producer_ids"]
+    host.rpc.responses["allocate_producer_ids"] = reject
     with pytest.raises(WireError, match="COORDINATOR_LOAD_IN_PROGRESS"):
         host.init()
-    host.rpc.answers["allocate_producer_ids"] = good
+    host.rpc.responses["allocate_producer_ids"] = good
     assert host.init().error_code == 0
 
 

@@ -39,9 +39,9 @@ def bench(tmp_path: Path) -> Bench:
 
 def test_commit_completes_when_its_record_is_published(bench: Bench) -> None:
     token = bench.ask(commit(), 6)
-    assert bench.answers() == []
+    assert bench.responses() == []
     bench.end_turn()
-    (answer,) = bench.answers()
+    (answer,) = bench.responses()
     assert (answer.token, answer.error) == (token, 0)
     response = codec.decode_exact(OffsetCommitResponse, 6, answer.body)
     assert response.topics[0].partitions[0].error_code == 0
@@ -69,7 +69,7 @@ def test_responses_of_one_turn_share_a_message(bench: Bench) -> None:
 def test_request_for_a_group_unknown_here_is_served_by_its_machine(bench: Bench) -> None:
     bench.ask(HeartbeatRequest(group_id="none", generation_id=1, member_id="m"), 3)
     bench.end_turn()
-    (answer,) = bench.answers()
+    (answer,) = bench.responses()
     assert answer.error == ErrorCode.UNKNOWN_MEMBER_ID
     assert answer.body.decode()
 
@@ -80,7 +80,7 @@ def test_request_for_a_slot_without_coordinator_is_rejected(
 ) -> None:
     token = bench.ask(commit(), 6, slot, incarnation)
     bench.end_turn()
-    (answer,) = bench.answers()
+    (answer,) = bench.responses()
     assert (answer.token, answer.error) == (token, ErrorCode.NOT_COORDINATOR)
 
 
@@ -97,7 +97,7 @@ def test_lists_leave_out_what_is_gone_with_its_log_directory(
     bench.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3, slot)
     bench.end_turn()
 
-    listed, rejected = bench.answers()
+    listed, rejected = bench.responses()
     assert (listed.error, rejected.error) == (0, ErrorCode.NOT_COORDINATOR)
     response = codec.decode_exact(response_class(asked.API_KEY), version, listed.body)
     assert response.error_code == 0
@@ -108,10 +108,10 @@ def test_request_of_a_network_process_that_is_gone_gets_no_response(bench: Bench
     bench.cells[0] = 6
     assert bench.lane.look()
     bench.end_turn()
-    assert bench.answers() == []
+    assert bench.responses() == []
     bench.ask(commit(), 6)
     bench.end_turn()
-    assert len(bench.answers()) == 1
+    assert len(bench.responses()) == 1
 
 
 def test_responses_wait_for_room_on_the_lane(bench: Bench) -> None:
@@ -121,7 +121,7 @@ def test_responses_wait_for_room_on_the_lane(bench: Bench) -> None:
     found = 0
     for _ in range(200):
         bench.end_turn()
-        found += len(bench.answers())
+        found += len(bench.responses())
     assert found == wanted
 
 
@@ -130,7 +130,7 @@ def test_topic_that_is_deleted_takes_its_coordinators_with_it(bench: Bench) -> N
     bench.apply({OFFSETS_TOPIC: None})
     bench.ask(commit(), 6)
     bench.end_turn()
-    (answer,) = bench.answers()
+    (answer,) = bench.responses()
     assert answer.error == ErrorCode.NOT_COORDINATOR
 
 
@@ -182,12 +182,12 @@ def test_request_for_a_coordinator_that_is_about_to_be_there_waits(starting: Ben
     """The network process sends it again when an io worker dies; clients must not notice."""
     tokens = [starting.ask(commit(offset=n), 6) for n in range(3)]
     starting.end_turn()
-    assert starting.answers() == []
+    assert starting.responses() == []
 
     open_all(starting)
     starting.end_turn()
 
-    assert [(a.token, a.error) for a in starting.answers()] == [(token, 0) for token in tokens]
+    assert [(a.token, a.error) for a in starting.responses()] == [(token, 0) for token in tokens]
 
 
 def test_request_that_waits_until_its_coordinator_is_loaded(
@@ -203,13 +203,13 @@ def test_request_that_waits_until_its_coordinator_is_loaded(
         EndTxnRequest(transactional_id="tx", producer_id=1, committed=True), 3, slot=1
     )
     starting.end_turn()
-    assert starting.answers() == []
+    assert starting.responses() == []
 
     while sleeps:
         sleeps.pop().resolve()
     starting.end_turn()
 
-    (answer,) = starting.answers()
+    (answer,) = starting.responses()
     assert answer.token == token
     assert answer.error not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 
@@ -218,28 +218,28 @@ def test_request_does_not_wait_forever(starting: Bench) -> None:
     starting.ask(commit(), 6)
     starting.clock.advance(4_999)
     starting.end_turn()
-    assert starting.answers() == []
+    assert starting.responses() == []
     starting.clock.advance(1)
     starting.end_turn()
 
-    assert [a.error for a in starting.answers()] == [ErrorCode.NOT_COORDINATOR]
+    assert [a.error for a in starting.responses()] == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_request_whose_log_could_not_be_opened_is_rejected(starting: Bench) -> None:
     starting.ask(commit(), 6, slot=7)
     starting.end_turn()
-    assert starting.answers() == []
+    assert starting.responses() == []
 
     open_all(starting)
     starting.end_turn()
 
-    assert [a.error for a in starting.answers()] == [ErrorCode.NOT_COORDINATOR]
+    assert [a.error for a in starting.responses()] == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_coordinator_that_is_led_elsewhere_and_here_again_is_loaded_again(bench: Bench) -> None:
     bench.ask(commit(), 6)
     bench.end_turn()
-    assert [answer.error for answer in bench.answers()] == [0]
+    assert [answer.error for answer in bench.responses()] == [0]
     bench.ask(commit("other"), 6)
     first = bench.shard
 
@@ -247,20 +247,20 @@ def test_coordinator_that_is_led_elsewhere_and_here_again_is_loaded_again(bench:
 
     bench.ask(commit(), 6)
     bench.end_turn()
-    assert [answer.error for answer in bench.answers()] == [ErrorCode.NOT_COORDINATOR] * 2
+    assert [answer.error for answer in bench.responses()] == [ErrorCode.NOT_COORDINATOR] * 2
     bench.apply({OFFSETS_TOPIC: topic_document(b"\1" * 16, [0], internal=True, leader_epoch=5)})
     bench.end_turn()
     assert bench.shard is not first
     assert (bench.shard.state, len(bench.shard.machine.offsets.store)) == (ACTIVE, 2)
     bench.ask(commit(), 6)
     bench.end_turn()
-    assert [answer.error for answer in bench.answers()] == [0]
+    assert [answer.error for answer in bench.responses()] == [0]
 
 
 def test_coordinator_that_waits_for_replicas_does_not_hold_up_the_next(bench: Bench) -> None:
     bench.ask(commit(), 6)
     bench.end_turn()
-    bench.answers()
+    bench.responses()
     log = bench.logs.log(0)
     for slot in (0, 1):
         bench.coordinators.close(slot)
@@ -277,7 +277,7 @@ def test_coordinator_that_waits_for_replicas_does_not_hold_up_the_next(bench: Be
     assert states == {0: LOADING, 1: ACTIVE}
     bench.ask(commit("other"), 6)
     bench.end_turn()
-    assert bench.answers() == []  # it waits for its coordinator
+    assert bench.responses() == []  # it waits for its coordinator
     log.set_high_watermark(log.log_end_offset)
     bench.loop.touch(log.appender)
     bench.end_turn()
@@ -285,7 +285,7 @@ def test_coordinator_that_waits_for_replicas_does_not_hold_up_the_next(bench: Be
     log.set_high_watermark(log.log_end_offset)
     bench.loop.touch(log.appender)
     bench.end_turn()
-    assert [answer.error for answer in bench.answers()] == [0]
+    assert [answer.error for answer in bench.responses()] == [0]
 
 
 class TestVerify:
@@ -310,7 +310,7 @@ class TestVerify:
             asked.append((to, call))
             return 0
 
-        bench.rpc.answers["verify_transaction"] = answer
+        bench.rpc.responses["verify_transaction"] = answer
         bench.coordinators.verify(2, 7, 3, "tx", 12, 45)
         assert bench.loop.verdicts == [(45, 0)]
         ((to, call),) = asked
