@@ -112,10 +112,22 @@ FOLLOWED_FAILED = _row(
 FOLLOWED_BYTES = _row(
     "kbroker_followed_bytes_total", COUNTER, "Bytes of record batches copied from leaders."
 )
+FOLLOWER_LAG_MAX = _row(
+    "kbroker_follower_max_lag",
+    GAUGE,
+    "By how many committed records a partition is behind its leader, of those followed here that "
+    "are being copied: the most.",
+)
 UNDER_REPLICATED = _row(
     "kbroker_under_replicated_partitions",
     GAUGE,
     "Partitions that are led here and have replicas that are not in sync.",
+)
+UNDER_MIN_ISR = _row(
+    "kbroker_under_min_isr_partitions",
+    GAUGE,
+    "Partitions that are led here with fewer replicas in sync than min.insync.replicas: produce "
+    "requests with acks=all are rejected.",
 )
 TAIL_REPAIRS_WAITING = _row(
     "kbroker_tail_repairs_waiting",

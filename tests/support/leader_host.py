@@ -99,6 +99,9 @@ class LeaderHost:
         if log is not None:
             self.low_watermarks.check(slot)
 
+    def show_in_sync(self, slot: int, log: PartitionLog, partition: Any) -> None:
+        self.hosted.show_in_sync(slot, log, partition)
+
     def led_log(self, slot: int) -> PartitionLog | None:
         return self.hosted.led_log(slot)
 

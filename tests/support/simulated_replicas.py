@@ -166,6 +166,10 @@ class IoWorker:
     def brokers(self) -> Any:
         return self.broker.hosting.metadata.brokers
 
+    def show_in_sync(self, slot: int, log: Any, partition: Any) -> None:
+        log.is_under_min_isr = partition.is_under_min_isr
+        log.is_maximal_under_min_isr = partition.is_maximal_under_min_isr
+
     # -- as the RPC and the loop of InSync --
 
     def call(self, to: Any, operation: Any, request: Any) -> Pending[list[IsrResult]]:
@@ -252,7 +256,7 @@ class IoWorker:
         if change.began:
             self.cluster.note_leader(replica, self.broker.number)
             log.epochs.assign(partition.leader_epoch, log.log_end_offset)
-        log.is_under_min_isr = partition.is_under_min_isr
+        self.show_in_sync(replica.place[0], log, partition)
         self.in_sync.take_role(replica.place[0], partition, log)  # type: ignore[arg-type]
         followed = replica.followed
         if partition.role is not Role.REPAIRING:

@@ -306,6 +306,11 @@ class Followers:
         return sum(f.machine.state is State.FAILED for f in self._followers.values())
 
     @property
+    def lag_max(self) -> int:
+        """By how many committed records the partition is behind its leader that is most behind."""
+        return max((link.fetch.lag_max() for link in self._links.values()), default=0)
+
+    @property
     def bytes_total(self) -> int:
         """Bytes of batches that were appended."""
         return self._bytes_before + sum(link.fetch.bytes_total for link in self._links.values())

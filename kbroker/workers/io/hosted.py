@@ -118,6 +118,8 @@ class HostedPartitions:
         self._descriptors = DescriptorLimit()
         # Those with logs left, the latest last.
         self._openings: list[Opening] = []
+        # Slots of partitions that are led with fewer replicas in sync than min.insync.replicas.
+        self._under_min_isr: set[int] = set()
 
     # -- what is here --
 
@@ -238,7 +240,7 @@ class HostedPartitions:
             return
         try:
             found.take_role(partition.role, partition.leader_epoch, partition.partition_epoch)
-            self._set_commit_rule(found, partition)
+            self._set_commit_rule(slot, found, partition)
         except (OSError, StorageError) as error:
             if isinstance(error, OSError):
                 found.fail(error)
@@ -247,14 +249,32 @@ class HostedPartitions:
         self._loop.touch(found.appender)
         self._loop.wake(slot)
 
-    @staticmethod
-    def _set_commit_rule(found: PartitionLog, partition: Partition) -> None:
+    def _set_commit_rule(self, slot: int, found: PartitionLog, partition: Partition) -> None:
         """Set when appends count as committed, and whether acks=all is possible."""
         if not partition.is_alone:
             found.hold_high_watermark()
         elif found.appender.high_watermark_held:
             found.appender.follow_log_end()
-        show_in_sync(found, partition)
+        self.show_in_sync(slot, found, partition)
+
+    def show_in_sync(self, slot: int, log: PartitionLog, partition: Partition) -> None:
+        """Have produces with acks=all see whether enough replicas are in sync."""
+        committed = log.appender.committed
+        committed.is_under_min_isr = partition.is_under_min_isr
+        committed.is_maximal_under_min_isr = partition.is_maximal_under_min_isr
+        if partition.leads and partition.is_under_min_isr:
+            self._under_min_isr.add(slot)
+        else:
+            self._under_min_isr.discard(slot)
+
+    @property
+    def under_min_isr(self) -> int:
+        """Partitions that are led here and reject acks=all."""
+        return len(self._under_min_isr)
+
+    def has_failed(self, slot: int) -> None:
+        """The log directory of a slot is offline."""
+        self._under_min_isr.discard(slot)
 
     # -- orders --
 
@@ -270,6 +290,7 @@ class HostedPartitions:
             self._process.role_changed(order.slot, replica.partition, None)
             self._loop.remove(order.slot, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             del self._replicas[order.slot]
+            self._under_min_isr.discard(order.slot)
             stopped.append(order)
         self._logs.remove_partitions([order.slot for order in stopped])
         # A topic recreated under a name may have had to wait for these logs to be deleted.
@@ -300,7 +321,7 @@ class HostedPartitions:
                 if config is not None and replica is not None and found is not None:
                     self._logs.update_config(slot, config)
                     replica.partition.min_in_sync = config["min.insync.replicas"]
-                    show_in_sync(found, replica.partition)
+                    self.show_in_sync(slot, found, replica.partition)
 
     # -- opening --
 
@@ -412,7 +433,8 @@ class HostedPartitions:
         try:
             opened = self._logs.open_partition(request)
             if opened is not None:
-                self._set_commit_rule(opened, self._replicas[request.slot].partition)
+                slot = request.slot
+                self._set_commit_rule(slot, opened, self._replicas[slot].partition)
         except StorageError as error:
             logger.error("cannot open %s-%d: %s", *request.key, error)
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -426,10 +448,3 @@ class HostedPartitions:
                 partition.is_suspect = True  # it was damaged
             self._process.role_changed(request.slot, partition, opened)
         return 0
-
-
-def show_in_sync(log: PartitionLog, partition: Partition) -> None:
-    """Have produces with acks=all see whether enough replicas are in sync."""
-    committed = log.appender.committed
-    committed.is_under_min_isr = partition.is_under_min_isr
-    committed.is_maximal_under_min_isr = partition.is_maximal_under_min_isr

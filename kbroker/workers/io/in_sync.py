@@ -25,7 +25,6 @@ from kbroker.ipc.calls import IsrResult, WantedIsr
 from kbroker.ipc.process_table import CONTROLLER
 from kbroker.ipc.rpc import run
 from kbroker.workers.base import now_ms, raise_failure
-from kbroker.workers.io.hosted import show_in_sync
 
 if TYPE_CHECKING:
     from kbroker._ext.io.io_loop import IoLoop
@@ -54,6 +53,9 @@ class Process(Protocol):
 
     @property
     def config(self) -> BrokerConfig: ...
+
+    def show_in_sync(self, slot: int, log: PartitionLog, partition: Partition) -> None:
+        """Have produces with acks=all see whether enough replicas are in sync."""
 
 
 class Led:
@@ -249,7 +251,7 @@ class InSync:
         led.replicas.set_in_sync(
             self._others(partition.isr), self._others(partition.maximal_isr), now_ms()
         )
-        show_in_sync(led.log, partition)
+        self._process.show_in_sync(led.slot, led.log, partition)
         if len(partition.isr) < len(partition.replicas):
             self._incomplete.add(led.slot)
         else:

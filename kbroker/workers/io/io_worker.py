@@ -30,6 +30,7 @@ from kbroker.metrics.catalog import (
     FOLLOWED,
     FOLLOWED_BYTES,
     FOLLOWED_FAILED,
+    FOLLOWER_LAG_MAX,
     ISR_EXPANDS,
     ISR_SHRINKS,
     LOG_DIRS_OFFLINE,
@@ -44,6 +45,7 @@ from kbroker.metrics.catalog import (
     SEGMENTS_DAMAGED,
     TAIL_REPAIRS_INCOMPLETE,
     TAIL_REPAIRS_WAITING,
+    UNDER_MIN_ISR,
     UNDER_REPLICATED,
     Metric,
 )
@@ -221,6 +223,10 @@ class IoWorker(Worker):
         else:
             self.low_watermarks.check(slot)
 
+    def show_in_sync(self, slot: int, log: PartitionLog, partition: Partition) -> None:
+        """Have produces with acks=all see whether enough replicas are in sync."""
+        self.hosted.show_in_sync(slot, log, partition)
+
     def topic_config(self, name: str) -> TopicConfig:
         """The configs of a topic as they are now; those of the broker for an unknown one."""
         return self.hosted.topic_config(self.image.topics.get(name))
@@ -322,7 +328,9 @@ class IoWorker(Worker):
             (FOLLOWED, lambda: self.followers.count),
             (FOLLOWED_FAILED, lambda: self.followers.failed_count),
             (FOLLOWED_BYTES, lambda: self.followers.bytes_total),
+            (FOLLOWER_LAG_MAX, lambda: self.followers.lag_max),
             (UNDER_REPLICATED, lambda: self.in_sync.under_replicated),
+            (UNDER_MIN_ISR, lambda: self.hosted.under_min_isr),
             (ISR_SHRINKS, lambda: self.in_sync.shrinks),
             (TAIL_REPAIRS_WAITING, lambda: self.tail_repairs.waiting),
             (TAIL_REPAIRS_INCOMPLETE, lambda: self.tail_repairs.incomplete),
@@ -361,6 +369,7 @@ class IoWorker(Worker):
     def on_failed_slots(self, slots: Sequence[int]) -> None:
         """The log directory of these slots is offline."""
         for gone in slots:
+            self.hosted.has_failed(gone)
             self.coordinators.close(gone)
             self.followers.stop(gone)
             self.tail_repairs.stop(gone)

@@ -170,6 +170,16 @@ cdef class ReplicaFetch:
             log.queued = True
             self.changed.append(log)
 
+    def lag_max(self) -> int:
+        """The most records that a partition lacks of those that its leader calls committed."""
+        cdef dict partitions
+        cdef FetchedLog log
+        cdef int64_t lag = 0
+        for partitions in self.topics.values():
+            for log in partitions.values():
+                lag = max(lag, log.told_high_watermark - log.appender.next_offset)
+        return lag
+
     def take_events(self) -> list:
         """(FetchedLog or None, kind, value) of the events since the last call; None: the event concerns all
         partitions.

@@ -129,6 +129,23 @@ def test_high_watermark_is_the_leaders_as_far_as_the_log_goes(
     assert follower.bytes_of()[position : position + 8] == (7).to_bytes(8, "big")
 
 
+def test_lag_is_that_of_the_partition_most_behind(host: Make, leader: ScriptedLeader) -> None:
+    """Of what is committed; a limit has the second partition end below that at first."""
+    follower = host(partitions=2, replica_fetch_response_max_bytes=1000)
+    for n in range(2):
+        leader.log("t", n).append([b"x" * 2000])
+        leader.log("t", n).append(3)
+    seen: list[int] = []
+    follower.publish()
+
+    def catches_up() -> bool:
+        seen.append(follower.followers.lag_max)
+        return all(in_step(follower, leader, n)() for n in range(2))
+
+    follower.run_until(catches_up)
+    assert max(seen) == 4 and follower.followers.lag_max == 0
+
+
 def test_log_start_follows_when_records_are_deleted(host: Make, leader: ScriptedLeader) -> None:
     follower = host()
     log = leader.log()

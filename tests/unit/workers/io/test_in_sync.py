@@ -257,6 +257,18 @@ def test_changes_and_partitions_with_a_replica_behind_are_counted(host: Make) ->
     assert leader.in_sync.under_replicated == 0
 
 
+def test_partitions_with_too_few_replicas_in_sync_are_counted(host: Make) -> None:
+    leader = host([ME, 2], min_insync_replicas="2")
+    assert leader.hosted.under_min_isr == 0
+    leader.append(4)
+    leader.fetch(2, 4)
+    leader.fetch(2, 1)
+    leader.asked().pending.resolve(done([ME], 1))
+    assert leader.hosted.under_min_isr == 1
+    leader.tell(leader=2, leader_epoch=2)
+    assert leader.hosted.under_min_isr == 0
+
+
 # -- the controller's answers --
 
 
