@@ -69,7 +69,7 @@ class BrokerChanges:
             await self._lose(gone, found)
         if come or moved:
             for broker_id in (*come, *moved):
-                self._state.brokers[broker_id] = found[broker_id]
+                self._state.add_broker(broker_id, found[broker_id])
             self._writes.set_live()
             await self._welcome(come)
         if gone or come:

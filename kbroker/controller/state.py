@@ -179,6 +179,7 @@ class ClusterState:
 
     def enter(self, change: Change) -> None:
         """Apply a change of the store."""
+        self.version += 1
         match change:
             case TopicCreated(topic, config):
                 self.add_topic(topic)
@@ -301,6 +302,11 @@ class ClusterState:
         self.shutting_down.discard(broker_id)
         self.offline_replicas.pop(broker_id, None)
 
+    def add_broker(self, broker_id: int, broker: Broker) -> None:
+        """Add a broker, or replace its registration."""
+        self.version += 1
+        self.brokers[broker_id] = broker
+
     def set_broker(
         self,
         broker_id: int,
@@ -308,5 +314,4 @@ class ClusterState:
         rack: str | None,
         epoch: int = NO_BROKER_EPOCH,
     ) -> None:
-        self.version += 1
-        self.brokers[broker_id] = Broker(epoch, LiveBroker(endpoints, rack))
+        self.add_broker(broker_id, Broker(epoch, LiveBroker(endpoints, rack)))

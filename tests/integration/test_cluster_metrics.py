@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from fault.wire_client import WireClient
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
 from kazoo.client import KazooClient
 
 from kbroker.testing import Broker, wait_until
+from kbroker.testing.cluster import Cluster
 from kbroker.testing.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
@@ -29,10 +32,9 @@ def health(broker: Broker) -> dict[str, Any]:
 
 
 def metric(broker: Broker, name: str) -> int:
-    """The controller process's value; 0 is not in the text."""
-    wanted = f'{name}{{process="controller-0"}} '
-    lines = [line for line in get(broker, "metrics").splitlines() if line.startswith(wanted)]
-    return int(float(lines[0].rpartition(" ")[2])) if lines else 0
+    """The sum over its processes; 0 is not in the text."""
+    lines = [line for line in get(broker, "metrics").splitlines() if line.startswith(f"{name}{{")]
+    return sum(int(float(line.rpartition(" ")[2])) for line in lines)
 
 
 def reassign_to_a_broker_that_is_gone(broker: Broker, connect: str) -> None:
@@ -83,3 +85,45 @@ def test_connection_to_zookeeper_is_told_and_does_not_make_a_broker_unhealthy(
         zookeeper.start()
         wait_until(lambda: health(broker)["zookeeper"] == "connected", 60, "it is back")
         assert metric(broker, "kbroker_zookeeper_disconnected") == 0
+
+
+def test_loss_of_brokers_is_seen_in_the_metrics_and_over_when_they_are_back() -> None:
+    with Cluster(3, num_io_threads=1) as cluster:
+        kept, *lost = cluster.brokers
+        admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+        admin.create_topics(
+            [
+                NewTopic(
+                    "t",
+                    replica_assignments={0: [0, 1, 2]},
+                    topic_configs={"min.insync.replicas": 2},
+                ),
+                NewTopic("alone", replica_assignments={0: [2]}),
+            ]
+        )
+        admin.close()
+
+        def found() -> dict[str, int]:
+            names = ("under_replicated", "under_min_isr", "offline")
+            return {name: metric(kept, f"kbroker_{name}_partitions") for name in names}
+
+        def is_so(**wanted: int) -> None:
+            def holds() -> bool:
+                assert found() == wanted, f"{found()}"
+                return True
+
+            wait_until(holds, 60, f"{wanted}")
+
+        for number, _ in enumerate(lost, 1):
+            cluster.kill(number)
+        wait_until(lambda: metric(kept, "kbroker_active_controller") == 1, 60, "it is elected")
+        is_so(under_replicated=1, under_min_isr=1, offline=1)
+        assert metric(kept, "kbroker_cluster_brokers") == 1
+        assert metric(kept, "kbroker_leader_elections_total") == 1  # "alone" has no leader
+
+        cluster.start()
+        is_so(under_replicated=0, under_min_isr=0, offline=0)
+        assert metric(kept, "kbroker_cluster_brokers") == 3
+        assert metric(kept, "kbroker_isr_expands_total") >= 1
+        for broker in lost:
+            assert metric(broker, "kbroker_follower_max_lag") == 0

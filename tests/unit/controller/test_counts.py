@@ -6,7 +6,7 @@ import pytest
 from support.controlled import Controlled
 
 from kbroker.controller.counts import Counts, Watched
-from kbroker.controller.state import PartitionState
+from kbroker.controller.state import PartitionsChanged, PartitionState
 
 pytestmark = pytest.mark.unit
 
@@ -61,6 +61,15 @@ def test_partitions_without_a_live_leader_and_not_led_as_preferred_are_watched()
     cluster.settle()
     watched.count(cluster.state)
     assert watched.offline == 1, "nobody in sync is left"
+
+    cluster.register(0, 1)
+    cluster.settle()
+    watched.count(cluster.state)
+    assert (watched.offline, watched.imbalance) == (0, 1)
+
+    cluster.controller.enter([PartitionsChanged("t", {0: PartitionState(0, 9, [0], [0, 1, 2])})])
+    watched.count(cluster.state)
+    assert (watched.offline, watched.imbalance) == (0, 0)
 
     watched.count(None)
     assert (watched.offline, watched.imbalance) == (0, 0), "another broker is the controller"
