@@ -281,6 +281,16 @@ class RequestContext:
         # soon.
         raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def replica(self, topic: str, number: int) -> PartitionImage:
+        """The partition, if this broker leads or follows it and serves it; else WireError."""
+        partition = self.partition(topic, number)
+        slot = self._replica(partition)
+        if slot is not None and slot["state"] == OFFLINE:
+            raise WireError(ErrorCode.KAFKA_STORAGE_ERROR)
+        if slot is None or slot["state"] != ONLINE or slot["role"] not in (LEADER, FOLLOWER):
+            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
     def may_lead(self, partition: PartitionImage) -> bool:
         """Whether to ask its owner: it leads the partition, or has not published its role yet."""
         if partition.slot == NO_SLOT:

@@ -1,4 +1,8 @@
-"""DescribeProducers (61): version 0. The owners of the partitions know their producers."""
+"""DescribeProducers (61): version 0. The owners of the partitions know their producers.
+
+Followers respond, too, as in Kafka: tools that look for hanging transactions ask each broker for
+all its replicas.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +90,7 @@ def ask(
     if topic not in readable:
         return WireError(Kind.TOPIC.error)
     try:
-        image, _ = ctx.led_partition(topic, number)
+        image = ctx.replica(topic, number)
     except WireError as error:
         return error.bare()
     return owners.ask(ProducersQuestion(image.slot))

@@ -105,6 +105,9 @@ class LeaderHost:
     def led_log(self, slot: int) -> PartitionLog | None:
         return self.hosted.led_log(slot)
 
+    def held_log(self, slot: int) -> PartitionLog | None:
+        return self.hosted.held_log(slot)
+
     def wake(self, slot: int) -> None:
         self.loop.wake(slot)
 

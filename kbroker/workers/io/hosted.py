@@ -136,6 +136,12 @@ class HostedPartitions:
         """The log of a partition, if it is open and led here."""
         return self._logs.log(slot) if self.leads(slot) else None
 
+    def held_log(self, slot: int) -> PartitionLog | None:
+        """The log of a partition, if it is open and led or followed here."""
+        replica = self._replicas.get(slot)
+        is_held = replica is not None and replica.partition.role in (Role.LEADER, Role.FOLLOWER)
+        return self._logs.log(slot) if is_held else None
+
     def lead_repaired(self, slot: int) -> ImageChanges:
         """A repaired log is led from now on; its topic, as if changed."""
         replica = self._replicas.get(slot)

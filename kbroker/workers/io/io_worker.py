@@ -256,6 +256,10 @@ class IoWorker(Worker):
         """The log of a partition, if it is open and led here."""
         return self.hosted.led_log(slot)
 
+    def held_log(self, slot: int) -> PartitionLog | None:
+        """The log of a partition, if it is open and led or followed here."""
+        return self.hosted.held_log(slot)
+
     def is_loading(self, slot: int) -> bool:
         """Whether a coordinator is loading this log, whose files must not change."""
         return self.coordinators.is_loading(slot)

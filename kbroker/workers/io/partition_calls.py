@@ -47,6 +47,9 @@ class Process(Protocol):
     def led_log(self, slot: int) -> PartitionLog | None:
         """The log of a partition, if it is open and led here."""
 
+    def held_log(self, slot: int) -> PartitionLog | None:
+        """The log of a partition, if it is open and led or followed here."""
+
     def on_storage_failure(self, slot: int) -> None:
         """A write failed: the log directory goes offline."""
 
@@ -142,7 +145,10 @@ class PartitionCalls:
 
     def describe_producers(self, asked: calls.ProducersQuestion) -> calls.KnownProducers:
         """Every producer the log remembers."""
-        return calls.KnownProducers(list(map(describe, self._led(asked.slot).producers())))
+        log = self._process.held_log(asked.slot)
+        if log is None:
+            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition has no replica here")
+        return calls.KnownProducers(list(map(describe, log.producers())))
 
 
 def describe(entry: ProducerEntry) -> calls.KnownProducer:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.network_process import NetworkProcess
 
-from kbroker._ext.shared.partition_table import OFFLINE
+from kbroker._ext.shared.partition_table import FOLLOWER, NO_ROLE, OFFLINE
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import now_ms
 from kbroker.ipc.process_table import Address, ProcessKind
@@ -315,6 +315,21 @@ class TestDescribeProducers:
         assert known.error_code == 0
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert unknown.error_message
+
+    def test_describe_producers_is_answered_by_followers_and_not_without_a_replica(
+        self, process: NetworkProcess
+    ) -> None:
+        """Kafka's tool asks each broker for all its replicas, to find hanging transactions."""
+        process.put_log(2, 0, 0, role=FOLLOWER)
+        process.put_log(3, 0, 0, role=NO_ROLE)
+        process.set_each_response(
+            "describe_producers", lambda to, slot: {"producers": [self.PRODUCER]}
+        )
+
+        followed, foreign = self.ask(process, "t", 0, 1)
+
+        assert (followed.error_code, len(followed.active_producers)) == (0, 1)
+        assert foreign.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def test_describe_producers_of_many_partitions_takes_few_calls(
         self, process: NetworkProcess

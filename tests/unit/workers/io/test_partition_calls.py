@@ -51,6 +51,8 @@ class Process:
     def led_log(self, slot: int) -> Any:
         return self.logs.log(slot)
 
+    held_log = led_log
+
     def wake(self, slot: int) -> None:
         self.woken.append(slot)
 
