@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
-from typing import NewType, cast
+from collections.abc import Iterable, Iterator
+from typing import NewType, TypeVar, cast
+
+T = TypeVar("T")
 
 # An index into the partition table, -1 for none. The owner is ``slot % num.io.threads``.
 SlotId = NewType("SlotId", int)
@@ -17,6 +18,6 @@ FIRST_OFFSET = Offset(0)
 NO_OFFSET = Offset(-1)
 
 
-def offsets_from(first: Offset) -> Iterator[Offset]:
-    """``first`` and all after it, without a call of Python for each."""
-    return cast("Iterator[Offset]", count(first))
+def with_offsets(first: Offset, items: Iterable[T]) -> Iterator[tuple[Offset, T]]:
+    """Each item and its offset, without a call of Python for each. first: of the first item."""
+    return cast("Iterator[tuple[Offset, T]]", enumerate(items, first))

@@ -25,7 +25,7 @@ from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics.catalog import COORDINATOR_LOAD_TIME, COORDINATOR_LOADS
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import NONE
-from kbroker.types import Offset, offsets_from
+from kbroker.types import Offset, with_offsets
 
 if TYPE_CHECKING:
     from kbroker._ext.network.commit_path import ShardCommits
@@ -73,9 +73,7 @@ class Process(Protocol):
     """What a shard needs from its io worker."""
 
     rpc: Rpc
-
-    @property
-    def image(self) -> ClusterImage: ...
+    image: ClusterImage
 
     @property
     def config(self) -> BrokerConfig: ...
@@ -128,6 +126,7 @@ class Shard:
         self.partition = log.partition
         self.slot = log.slot
         self.rpc = process.rpc
+        self.image = process.image
         self.state = LOADING
         self.timers = Timers()
         self._process = process
@@ -153,10 +152,6 @@ class Shard:
     @property
     def config(self) -> BrokerConfig:
         return self._process.config
-
-    @property
-    def image(self) -> ClusterImage:
-        return self._process.image
 
     @property
     def leader_epoch(self) -> int:
@@ -443,7 +438,7 @@ class Shard:
         self._process.touched(self._log)
         replay = self.machine.replay
         try:
-            for (key, value), offset in zip(op.records, offsets_from(base_offset), strict=False):
+            for offset, (key, value) in with_offsets(base_offset, op.records):
                 replay(offset, producer_id, key, value)
         except Exception as error:
             logger.error("%s: a record could not be replayed", self._log.name, exc_info=error)

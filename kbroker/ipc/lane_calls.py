@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import accumulate
 from typing import NamedTuple
 
 from kbroker._ext.shared import lane_layout
@@ -140,10 +139,11 @@ class Assembler:
         """Take a message; the request once it is whole. Raises ValueError when damaged."""
         if len(message) < _REQUEST.size:
             raise ValueError(f"a request message of {len(message)} bytes")
-        token, total, offset, slot, incarnation, api_key, version, *sizes = _REQUEST.unpack_from(
-            message
-        )
-        _, client_id_end, host_end, principal_end = accumulate(sizes, initial=_REQUEST.size)
+        head = _REQUEST.unpack_from(message)
+        token, total, offset, slot, incarnation, api_key, version = head[:7]
+        client_id_end = _REQUEST.size + head[7]
+        host_end = client_id_end + head[8]
+        principal_end = host_end + head[9]
         client_id = message[_REQUEST.size : client_id_end].decode("utf-8", "surrogatepass")
         host = message[client_id_end:host_end].decode()
         principal = from_wire(message[host_end:principal_end])

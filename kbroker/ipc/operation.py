@@ -31,10 +31,12 @@ class Operation(NamedTuple, Generic[Q, A]):
 
     def read_request(self, document: Any) -> Q:
         """Raises DocumentError."""
-        request: Q = self.make_readers()[0](document)
+        cls: Any = self.request
+        request: Q = reader(cls)(document)
         return request
 
     def read_reply(self, document: Any) -> A:
         """Raises DocumentError."""
-        reply: A = self.make_readers()[1](document)
+        cls: Any = self.reply
+        reply: A = reader(cls)(document)
         return reply

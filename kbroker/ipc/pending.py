@@ -6,7 +6,7 @@ A coroutine awaits ``Pending`` objects only, and is resumed on the stack of what
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -43,7 +43,8 @@ class Pending(Generic[T]):
             yield self
         if self.error is not None:
             raise self.error
-        return cast(T, self.value)
+        value: T = self.value
+        return value
 
 
 def run(coroutine: Coroutine[Any, None, T]) -> Pending[T]:

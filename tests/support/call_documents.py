@@ -23,6 +23,14 @@ def sparse(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
+def arguments(request: Any) -> dict[str, Any]:
+    """The fields of a request as JSON, by name."""
+    if isinstance(request, Document):
+        fields: dict[str, Any] = sparse(request)
+        return fields
+    return {name: sparse(value) for name, value in request._asdict().items()}
+
+
 def completed(cls: Any, document: Any) -> Any:
     """A document without defaults, as ``ipc.documents`` reads it."""
     if get_origin(cls) is list and isinstance(document, list):

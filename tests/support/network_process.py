@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from support.call_documents import completed, sparse
+from support.call_documents import arguments, completed
 from support.control_process import serve_control
 
 from kbroker._ext.shared.partition_table import (
@@ -91,7 +91,7 @@ class FakeRpc:
         timeout_ms: int | None = None,
     ) -> Pending[Any]:
         assert operation.read_request(json.loads(documents.encode(request))) == request
-        args = sparse(request)
+        args = arguments(request)
         timeout_ms = operation.deadline_ms if timeout_ms is None else timeout_ms
         self.calls.append((to, operation.name, timeout_ms, args))
         pending: Pending[Any] = Pending()

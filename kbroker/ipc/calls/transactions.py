@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kbroker.ipc.calls.base import IO_WORKER
-from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 from kbroker.types import SlotId
 
@@ -21,11 +20,11 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
-class WriteMarkers(Document):
+class WriteMarkers(NamedTuple):
     markers: list[Marker]
 
 
-class VerifyTransaction(Document):
+class VerifyTransaction(NamedTuple):
     """slot: of the coordinator. add: the partition becomes part of the transaction (KIP-890)."""
 
     slot: SlotId

@@ -84,15 +84,13 @@ class Process(Protocol):
     broker_id: int
     rpc: Rpc
     clock: Clock
+    image: ClusterImage
     address: Address
     worker_count: int
     has_joined: bool
 
     @property
     def config(self) -> BrokerConfig: ...
-
-    @property
-    def image(self) -> ClusterImage: ...
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None: ...
     def remove_reader(self, fd: int) -> None: ...
@@ -140,6 +138,7 @@ class Coordinators:
         self.commit_ns = 0
         self.rpc = process.rpc
         self.clock = process.clock
+        self.image = process.image
         self._machines = {
             OFFSETS_TOPIC: make_group_machine,
             TRANSACTIONS_TOPIC: self._make_transaction_machine,
@@ -163,7 +162,7 @@ class Coordinators:
             self._remote_markers = RemoteMarkers(self._broker_links())
         writer = MarkerWriter(
             MarkerCalls(self._process).write,
-            lambda: self._process.image,
+            lambda: self.image,
             self.io_worker,
             self._remote_markers,
         )
@@ -181,10 +180,6 @@ class Coordinators:
     @property
     def config(self) -> BrokerConfig:
         return self._process.config
-
-    @property
-    def image(self) -> ClusterImage:
-        return self._process.image
 
     def touched(self, log: PartitionLog) -> None:
         self._loop.touch(log.appender)

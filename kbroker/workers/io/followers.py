@@ -220,6 +220,8 @@ class Followers:
         """Send requests and fetches. Called after the syncs of the turn: the next fetch offset
         tells the leader what is durable here.
         """
+        if not self._links:
+            return  # nobody is followed
         now = self.now_ms()
         while self._delayed and self._delayed[0][0] <= now:
             _, slot = heapq.heappop(self._delayed)
@@ -236,6 +238,8 @@ class Followers:
 
     def next_deadline_ms(self) -> int | None:
         """When ``end_turn`` has something to do without an event."""
+        if not self._links:
+            return None
         deadlines = [
             due for link in self._links.values() if (due := link.next_deadline_ms()) is not None
         ]

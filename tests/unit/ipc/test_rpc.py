@@ -120,10 +120,9 @@ def test_request_reaches_the_other_end_as_what_it_was() -> None:
 @pytest.mark.parametrize(
     ("document", "text"),
     [
-        ({"markers": [[3, 7, 0, True, 1]]}, "markers: Marker has 6 values, not 5"),
-        ({"markers": [[3, 7, 0, 1, 1, 2]]}, "markers: Marker.commit: bool expected, not 1"),
-        ({"markers": [], "slot": 1}, "WriteMarkers does not have slot"),
-        ({}, "WriteMarkers has no markers"),
+        ({"slot": True}, "OfSlot.slot: int expected, not True"),
+        ({"slot": 3, "index": 1}, "OfSlot does not have index"),
+        ({}, "OfSlot has no slot"),
         (None, "dict expected, not None"),
     ],
 )
@@ -131,14 +130,14 @@ def test_request_of_another_build_is_rejected_with_a_text(document: Any, text: s
     """It failed with a KeyError, and the caller got the name of a key as the message."""
     mailbox = FakeMailbox(FakeProcesses(), me=CALLEE)
     rpc = rpc_of(mailbox)
-    rpc.serve(calls.WRITE_MARKERS, lambda sender, request: [0])
-    call = {"id": 9, "op": "write_markers", "args": document}
+    rpc.serve(calls.ACTIVE_PRODUCERS, lambda sender, request: [])
+    call = {"id": 9, "op": "active_producers", "args": document}
 
     rpc.on_message(message(CALLER, MSG_CALL, json.dumps(call).encode()))
 
     ((_, _, reply),) = mailbox.sent
     assert (reply["id"], reply["error"]) == (9, ErrorCode.INVALID_REQUEST)
-    assert reply["message"].startswith("write_markers: ")
+    assert reply["message"].startswith("active_producers: ")
     assert text in reply["message"]
 
 
