@@ -29,6 +29,7 @@ pytestmark = [
 ]
 
 KILLS_EVERY_S = 0.5
+KILLS_MIN = 3
 
 
 @contextmanager
@@ -78,16 +79,26 @@ def examine(io_workers: int, version: str, count: int, chance: random.Random | N
         else:
             with kills(broker, io_workers, chance) as killed:
                 exam.run(count)
+                while len(killed) < KILLS_MIN:
+                    exam.run(20)
         exam.check()
     print(f"{version}, {io_workers} io workers: {exam.commits} committed, {exam.aborts} aborted, "
           f"{len(killed)} kills, {len(exam.errors)} errors: {exam.errors[:5]}")  # fmt: skip
     return exam, killed
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "3.9.1"])
-def test_back_to_back_transactions_with_offsets_all_commit(version: str) -> None:
-    exam, _ = examine(2, version, 1500, None)
-    assert (exam.commits, exam.errors) == (1500, [])
+@pytest.mark.parametrize(
+    ("version", "count"),
+    [
+        ("4.3.0", 300),
+        ("3.9.1", 200),
+        pytest.param("4.3.0", 1500, marks=pytest.mark.slow),
+        pytest.param("3.9.1", 1500, marks=pytest.mark.slow),
+    ],
+)
+def test_back_to_back_transactions_with_offsets_all_commit(version: str, count: int) -> None:
+    exam, _ = examine(2, version, count, None)
+    assert (exam.commits, exam.errors) == (count, [])
 
 
 @pytest.mark.slow
@@ -102,8 +113,8 @@ def test_20000_transactions_all_commit(version: str, io_workers: int) -> None:
 def test_kills_of_io_workers_may_abort_transactions_but_end_no_producer(
     version: str, seed: int, scale: int
 ) -> None:
-    exam, killed = examine(2, version, 500 * scale, random.Random(seed))
-    assert killed and exam.commits
+    exam, killed = examine(2, version, 100 * scale, random.Random(seed))
+    assert len(killed) >= KILLS_MIN and exam.commits
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 
-POINTS = 4
+POINTS = 2
 PARTITIONS = 4
 ROUNDS = 40
 TOPIC = "disks"

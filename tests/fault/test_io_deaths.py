@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -19,6 +20,7 @@ from fault.io_death_exam import (
 from fault.wire_client import WireClient
 from interop.drivers.franz import go_missing
 from interop.drivers.java import java_missing
+from support.grids import some_of
 
 from kbroker.testing import Broker
 
@@ -28,8 +30,8 @@ KILLS = 5
 KILLS_LONG = 40
 JAVA = "4.3.0"
 
-DISKS = pytest.mark.parametrize("flush", ["page-cache", "synced"])
-SIZES = pytest.mark.parametrize("io_workers", [1, 2])
+DISKS = ["page-cache", "synced"]
+SIZES = [1, 2]
 CLIENTS = pytest.mark.parametrize(
     "client",
     [
@@ -78,15 +80,17 @@ def run(
             assert_unnoticed(broker, reports)
 
 
-@DISKS
-@SIZES
+@pytest.mark.parametrize(
+    ("io_workers", "flush"),
+    some_of(itertools.product(SIZES, DISKS), [(1, "synced"), (2, "page-cache")]),
+)
 def test_killed_io_worker_is_invisible_to_an_idempotent_producer(
     io_workers: int, flush: str, seed: int, scale: int
 ) -> None:
     run("librdkafka", io_workers, flush, KILLS * scale, seed)
 
 
-@SIZES
+@pytest.mark.parametrize("io_workers", some_of(SIZES, [2]))
 def test_killed_io_worker_is_invisible_to_a_transactional_producer(
     io_workers: int, seed: int, scale: int
 ) -> None:
@@ -94,8 +98,8 @@ def test_killed_io_worker_is_invisible_to_a_transactional_producer(
 
 
 @pytest.mark.slow
-@DISKS
-@SIZES
+@pytest.mark.parametrize("flush", DISKS)
+@pytest.mark.parametrize("io_workers", SIZES)
 @CLIENTS
 def test_io_workers_killed_for_long_are_invisible_to_idempotent_producers(
     client: str, io_workers: int, flush: str, seed: int, scale: int
@@ -104,8 +108,8 @@ def test_io_workers_killed_for_long_are_invisible_to_idempotent_producers(
 
 
 @pytest.mark.slow
-@DISKS
-@SIZES
+@pytest.mark.parametrize("flush", DISKS)
+@pytest.mark.parametrize("io_workers", SIZES)
 @CLIENTS
 def test_io_workers_killed_for_long_are_invisible_to_transactional_producers(
     client: str, io_workers: int, flush: str, seed: int, scale: int
