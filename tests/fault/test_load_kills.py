@@ -6,14 +6,15 @@ directory by pyarrow, as any other reader of it would.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import load_source
 from support.load_source import MadeUp, expected, rows_in, rows_in_table
 from support.postgresql import postgresql
 
@@ -34,15 +35,35 @@ SOME = [
 ]
 
 
+# Imports are most of what a load costs: all are forked from a process that has done them.
+# (pyarrow imports pandas with the first rows.)
+PROCESSES = multiprocessing.get_context("forkserver")
+IMPORTED = ["support.load_source", "pandas", "deltalake", "kbroker.spark.load.iceberg_folder"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> Iterator[None]:
+    """The process that loads are forked from starts with the first of them, and finds the tests."""
+    tests = Path(__file__).resolve().parents[1]
+    PROCESSES.set_forkserver_preload(IMPORTED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(tests), str(tests.parent)]))
+        yield
+
+
 def crash(root: Path, point: str, kind: str = "dir", does: str = "load") -> int:
     """A load in its own process group that dies at ``point``; returns its exit code."""
-    command = [sys.executable, "-m", "support.load_source", str(root), ENDS, kind, does]
-    tests = Path(__file__).resolve().parents[1]
-    environment = os.environ | {
-        points.VARIABLE: point,
-        "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)]),
-    }
-    return subprocess.run(command, env=environment, start_new_session=True, check=False).returncode
+    load = PROCESSES.Process(target=run_load, args=(point, [str(root), ENDS, kind, does]))
+    load.start()
+    load.join()
+    assert load.exitcode is not None
+    return load.exitcode
+
+
+def run_load(point: str, arguments: list[str]) -> None:
+    os.setsid()
+    os.environ[points.VARIABLE] = point
+    load_source.main(arguments)
 
 
 def rows_of(root: Path, kind: str) -> Counter[tuple[str, int, int]]:
