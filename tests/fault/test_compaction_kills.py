@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.pace import hold
 
 from kbroker.testing import Broker
 from kbroker.testing.waiting import wait_until
@@ -21,7 +22,7 @@ from kbroker.testing.waiting import wait_until
 pytestmark = pytest.mark.fault
 
 KEYS = 40
-KILLS = 8
+KILLS = 5
 CLEANER = ("cleaner", 0)
 IO_WORKERS = (("io", 0), ("io", 1))
 SETTINGS = {
@@ -95,6 +96,7 @@ def test_kills_during_compaction_lose_no_last_value(
                         on_delivery=on_delivery,
                     )
                 producer.flush(0.01)
+                hold(0.02)
             broker.kill(*draw.choice(victims))
         assert producer.flush(30) == 0 and not failures
         wait_until(lambda: len(broker.pids) == 8, what="all processes run")

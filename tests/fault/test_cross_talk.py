@@ -20,7 +20,7 @@ from kbroker.testing import Broker, wait_until
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
 CLIENTS = 50
-SECONDS = 6
+SECONDS = 3
 KINDS = ("network", "io")
 
 

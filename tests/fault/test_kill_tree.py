@@ -27,7 +27,7 @@ from kbroker.testing import Broker, BrokerFailed, wait_until
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
 PARTITIONS = 4
-KILLS = 3
+KILLS = 2
 STOP_WITHIN_S = 2.0
 MARKER = ".kafka_cleanshutdown"
 SETTINGS = {"log.segment.bytes": 100_000, "log.flush.interval.ms": 200}

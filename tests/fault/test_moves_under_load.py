@@ -19,7 +19,7 @@ from kbroker.testing import Broker, wait_until
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
 PARTITIONS = 4
-KILLS = 6
+KILLS = 4
 RATE = 2 * MIB
 NO_LIMIT = 1 << 50
 SETTINGS = {
