@@ -5,6 +5,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from support.grids import some_of
 from support.markers import await_markers
 from support.message_sets import OldMessage, set_bytes, wrapper_bytes
 from support.topics import WAIT_S, Record, create_topic, fill, producer, send
@@ -85,35 +86,66 @@ def offsets_json(name, *offsets):
     return json.dumps({name: {str(n): at for n, at in enumerate(offsets)}})
 
 
+# What is not slow takes a part of them.
+OPTIONS = [
+    {"startingOffsets": (3, -2, 20), "endingOffsets": (50, 45, -1)},
+    {"startingTimestamp": FIRST_MS + 500},
+    {"startingTimestamp": FIRST_MS + 500, "endingTimestamp": FIRST_MS + 2000},
+    {"startingTimestamp": FIRST_MS + 500, "startingOffsets": (9, 9, 9)},
+    {"startingOffsetsByTimestamp": (FIRST_MS, FIRST_MS + 100, FIRST_MS + 1001)},
+    {
+        "startingOffsetsByTimestamp": (FIRST_MS, FIRST_MS + 100, FIRST_MS + 10**9),
+        "startingOffsetsByTimestampStrategy": "latest",
+    },
+    {"endingOffsetsByTimestamp": (FIRST_MS + 700, FIRST_MS, FIRST_MS + 10**9)},
+    {"endingTimestamp": FIRST_MS + 10**9},
+    {"minPartitions": 7},
+    {"maxRecordsPerPartition": 13},
+    {"minPartitions": 9, "maxRecordsPerPartition": 40},
+    {"failOnDataLoss": "false", "groupIdPrefix": "x", "kafkaConsumer.pollTimeoutMs": 60000},
+    {"fetchOffset.numRetries": 2, "fetchOffset.retryIntervalMs": 5, "kafka.group.id": "g-x"},
+    {"maxOffsetsPerTrigger": 5, "minOffsetsPerTrigger": 1, "maxTriggerDelay": "1m"},
+    {"kafka.isolation.level": "read_committed", "STARTINGOFFSETS": "EARLIEST"},
+    {"startingTimestamp": -2, "endingTimestamp": -1},
+]
+REFUSED = [
+    {},
+    {"subscribe": "a", "assign": '{"a":[0]}'},
+    {"subscribe": " ,"},
+    {"subscribePattern": " "},
+    {"assign": "a-0"},
+    {"subscribe": "a", "startingOffsets": "latest"},
+    {"subscribe": "a", "startingOffsets": '{"a":{"0":-1}}'},
+    {"subscribe": "a", "startingOffsets": "soon"},
+    {"subscribe": "a", "endingOffsets": "earliest"},
+    {"subscribe": "a", "endingOffsets": '{"a":{"0":-2}}'},
+    {"subscribe": "a", "startingTimestamp": "x"},
+    {"subscribe": "a", "startingOffsetsByTimestampStrategy": "x"},
+    {"subscribe": "a", "minPartitions": "0"},
+    {"subscribe": "a", "maxRecordsPerPartition": "0"},
+    {"subscribe": "a", "kafka.auto.offset.reset": "latest"},
+    {"subscribe": "a", "kafka.key.deserializer": "x"},
+    {"subscribe": "a", "kafka.value.deserializer": "x"},
+    {"subscribe": "a", "kafka.enable.auto.commit": "true"},
+    {"subscribe": "a", "kafka.interceptor.classes": "x"},
+    {"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+    {
+        "subscribe": "a",
+        "startingOffsets": '{"a":{"0":9}}',
+        "endingOffsets": '{"a":{"0":1}}',
+    },
+    {"subscribe": "FULL", "startingTimestamp": "2000", "endingTimestamp": "500"},
+    {"subscribe": "a", "startingOffsets": '{"a":{"0":9}}', "endingOffsets": '{"a":{"1":9}}'},
+]
+
+
 @pytest.mark.parametrize("headers", ["true", "false"])
 def test_rows_and_schema_are_the_same(both, full, headers):
     assert len(same(both({"subscribe": full, "includeHeaders": headers}))) == 300
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"startingOffsets": (3, -2, 20), "endingOffsets": (50, 45, -1)},
-        {"startingTimestamp": FIRST_MS + 500},
-        {"startingTimestamp": FIRST_MS + 500, "endingTimestamp": FIRST_MS + 2000},
-        {"startingTimestamp": FIRST_MS + 500, "startingOffsets": (9, 9, 9)},
-        {"startingOffsetsByTimestamp": (FIRST_MS, FIRST_MS + 100, FIRST_MS + 1001)},
-        {
-            "startingOffsetsByTimestamp": (FIRST_MS, FIRST_MS + 100, FIRST_MS + 10**9),
-            "startingOffsetsByTimestampStrategy": "latest",
-        },
-        {"endingOffsetsByTimestamp": (FIRST_MS + 700, FIRST_MS, FIRST_MS + 10**9)},
-        {"endingTimestamp": FIRST_MS + 10**9},
-        {"minPartitions": 7},
-        {"maxRecordsPerPartition": 13},
-        {"minPartitions": 9, "maxRecordsPerPartition": 40},
-        {"failOnDataLoss": "false", "groupIdPrefix": "x", "kafkaConsumer.pollTimeoutMs": 60000},
-        {"fetchOffset.numRetries": 2, "fetchOffset.retryIntervalMs": 5, "kafka.group.id": "g-x"},
-        {"maxOffsetsPerTrigger": 5, "minOffsetsPerTrigger": 1, "maxTriggerDelay": "1m"},
-        {"kafka.isolation.level": "read_committed", "STARTINGOFFSETS": "EARLIEST"},
-        {"startingTimestamp": -2, "endingTimestamp": -1},
-    ],
-    ids=lambda options: "+".join(options),
+    "options", some_of(OPTIONS, OPTIONS[::3]), ids=lambda options: "+".join(options)
 )
 def test_each_option_gives_the_same_rows(both, full, options):
     given = {"subscribe": full}
@@ -144,37 +176,7 @@ def test_subscriptions_choose_the_same_partitions(both, full, kafka_broker):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"subscribe": "a", "assign": '{"a":[0]}'},
-        {"subscribe": " ,"},
-        {"subscribePattern": " "},
-        {"assign": "a-0"},
-        {"subscribe": "a", "startingOffsets": "latest"},
-        {"subscribe": "a", "startingOffsets": '{"a":{"0":-1}}'},
-        {"subscribe": "a", "startingOffsets": "soon"},
-        {"subscribe": "a", "endingOffsets": "earliest"},
-        {"subscribe": "a", "endingOffsets": '{"a":{"0":-2}}'},
-        {"subscribe": "a", "startingTimestamp": "x"},
-        {"subscribe": "a", "startingOffsetsByTimestampStrategy": "x"},
-        {"subscribe": "a", "minPartitions": "0"},
-        {"subscribe": "a", "maxRecordsPerPartition": "0"},
-        {"subscribe": "a", "kafka.auto.offset.reset": "latest"},
-        {"subscribe": "a", "kafka.key.deserializer": "x"},
-        {"subscribe": "a", "kafka.value.deserializer": "x"},
-        {"subscribe": "a", "kafka.enable.auto.commit": "true"},
-        {"subscribe": "a", "kafka.interceptor.classes": "x"},
-        {"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
-        {
-            "subscribe": "a",
-            "startingOffsets": '{"a":{"0":9}}',
-            "endingOffsets": '{"a":{"0":1}}',
-        },
-        {"subscribe": "FULL", "startingTimestamp": "2000", "endingTimestamp": "500"},
-        {"subscribe": "a", "startingOffsets": '{"a":{"0":9}}', "endingOffsets": '{"a":{"1":9}}'},
-    ],
-    ids=lambda options: "+".join(options) or "nothing",
+    "options", some_of(REFUSED, REFUSED[::4]), ids=lambda options: "+".join(options) or "nothing"
 )
 def test_what_the_connector_refuses_is_refused(spark, both, full, kafka_broker, options):
     if options.get("subscribe") == "FULL":

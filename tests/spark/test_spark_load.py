@@ -153,6 +153,7 @@ print(runner.run([[1]], lambda *_: [{"unix": os.environ.get("PYTHON_UNIX_DOMAIN_
 """
 
 
+@pytest.mark.slow
 @SESSIONS
 def test_session_of_a_command_reaches_its_workers_without_tcp() -> None:
     """Over TCP every task begins 40 ms late, in a worker that is used again."""

@@ -15,7 +15,8 @@ from kbroker.testing import Broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).resolve().parents[2]
+# Optimised compilation took the JVM longer than all its work.
+QUICK_JVM = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 REGISTERED = """
 import sys
@@ -39,7 +40,7 @@ print(reader().load().count())
 
 def run(program: str, *arguments: str, **variables: str) -> list[str]:
     """The lines that a program of its own prints."""
-    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", **variables}
+    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", **QUICK_JVM, **variables}
     environment.pop("PYSPARK_PYTHON", None)
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
@@ -59,6 +60,7 @@ def path_without_packages(place: Path) -> str:
     return os.pathsep.join([str(place), os.environ["PATH"]])
 
 
+@pytest.mark.slow
 def test_registered_source_is_found_where_the_first_python3_has_it_not(
     kbroker_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
