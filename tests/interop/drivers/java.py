@@ -34,6 +34,7 @@ RESPONSE_TIMEOUT_S = 60.0
 # BOUND: for a test whose fixtures may have to download the libraries first.
 FIRST_TEST_TIMEOUT_S = 600
 # Small and quick to start: these JVMs do little, several at a time.
+JAVAC_OPTIONS = ("-Xlint:none", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")
 JVM_OPTIONS = ("-Xmx192m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
@@ -79,7 +80,15 @@ def classes_of(version: str, artifact: str, sources: list[Path]) -> Path:
         digest = hashlib.sha256(text).hexdigest()[:12]
         classes = home / f"classes-{digest}"
         if not (classes / "complete").exists():
-            command = ["javac", "-Xlint:none", "-d", str(classes), "-cp", f"{jars}/*"]
+            command = [
+                "javac",
+                *JAVAC_OPTIONS,
+                "-Xlint:none",
+                "-d",
+                str(classes),
+                "-cp",
+                f"{jars}/*",
+            ]
             command += map(str, sources)
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode != 0:
