@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from itertools import islice
 
 from kbroker.cluster.control_requests import NO_BROKER_EPOCH, PartitionKey
 from kbroker.controller import elections
+from kbroker.controller.active_controller import Completed
+from kbroker.controller.announcements import Batch
 from kbroker.controller.decisions import Decide
 from kbroker.controller.events import EventQueue
 from kbroker.controller.partition_writes import PartitionWrites
@@ -18,9 +20,9 @@ from kbroker.ipc.pending import Pending, TooLate, within
 
 logger = logging.getLogger(__name__)
 
-# Partitions whose new leaders are told before the next ones are elected: nobody leads a partition
-# from when its old leader is told until the new one is. Telling a group takes about 0.1 s, however
-# few they are. A broker that does not respond holds up each group for TOLD_WITHIN_MS.
+# Partitions whose replicas are told before those of the next ones are: nobody leads a partition
+# from when its old leader is told until the new one is, and nothing is committed until its
+# followers have heard, too. A broker that does not respond holds up each group for TOLD_WITHIN_MS.
 GROUP = 250
 TOLD_WITHIN_MS = 250
 
@@ -55,7 +57,7 @@ class Shutdowns:
             raise WireError(ErrorCode.STALE_BROKER_EPOCH, text)
         state.shutting_down.add(broker_id)
         keys = [key for key in state.keys_on([broker_id]) if self._is_shared(key)]
-        followed = [key for key in keys if not self._leads(broker_id, key)]
+        followed = {key for key in keys if not self._leads(broker_id, key)}
 
         def decide(key: PartitionKey, old: PartitionState) -> PartitionState | None:
             return elections.hand_over(state, key, old, state.shutting_down)
@@ -67,39 +69,61 @@ class Shutdowns:
             # larger than the known one may have another leader, or this broker in it.
             await self._writes.reread([key for key in keys if key in unchanged])
             concerned = self._writes.needing(keys, decide)
-        led = [key for key in concerned if self._leads(broker_id, key)]
-        rest = [key for key in concerned if not self._leads(broker_id, key)]
+        concerned.sort(key=lambda key: not self._leads(broker_id, key))  # those it leads first
         why = f"broker {broker_id} is shutting down"
-        await self._hand_over(led, decide, why)
-        batch = self._writes.batch()
-        told = set(led)
-        batch.refresh([key for key in keys if key not in told])
-        try:
-            await self._writes.change(rest, decide, batch, why)
-            for key in followed:
-                partition = state.partition(key)
-                if partition is not None:
-                    batch.stop(broker_id, key, partition.leader_epoch, delete=False)
-        finally:
-            self._writes.send(batch)
+        await self._change(concerned, decide, why, broker_id, followed)
+        batch, changed = self._writes.batch(), set(concerned)
+        others = [key for key in keys if key not in changed]
+        batch.refresh(others)
+        self._stop(others, batch, broker_id, followed)
+        self._writes.send(batch)
         remaining = [key for key in keys if self._leads(broker_id, key)]
         text = "broker %d is shutting down; it still leads %d of %d partitions with other replicas"
         logger.info(text, broker_id, len(remaining), len(keys))
         return remaining
 
-    async def _hand_over(self, keys: Iterable[PartitionKey], decide: Decide, why: str) -> None:
-        """Have others lead these partitions, some at a time, so that each is without a leader
-        for as long as it takes to tell a few.
+    async def _change(
+        self,
+        keys: Iterable[PartitionKey],
+        decide: Decide,
+        why: str,
+        broker_id: int,
+        followed: Collection[PartitionKey],
+    ) -> None:
+        """Have others lead these partitions, and leave the broker out of their ISR: some at a time,
+        so that each is disturbed for as long as it takes to tell a few. The next ones are written
+        meanwhile.
         """
         rest = iter(keys)
+        told: Pending[list[Completed]] | None = None
         while group := list(islice(rest, GROUP)):
             batch = self._writes.batch()
             try:
                 await self._writes.change(group, decide, batch, why)
+                self._stop(group, batch, broker_id, followed)
             finally:
+                await self._told(told)
                 told = self._writes.send(batch)
+        await self._told(told)
+
+    async def _told(self, told: Pending[list[Completed]] | None) -> None:
+        """Wait until the replicas of a group have been told, if they respond."""
+        if told is not None:
             with suppress(TooLate):
                 await within(told, self._sleep(TOLD_WITHIN_MS))
+
+    def _stop(
+        self,
+        keys: Iterable[PartitionKey],
+        batch: Batch,
+        broker_id: int,
+        followed: Collection[PartitionKey],
+    ) -> None:
+        """Have the broker follow these no longer."""
+        for key in keys:
+            partition = self._state.partition(key)
+            if key in followed and partition is not None:
+                batch.stop(broker_id, key, partition.leader_epoch, delete=False)
 
     def _is_shared(self, key: PartitionKey) -> bool:
         """Whether another broker has a replica of it."""

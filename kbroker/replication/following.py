@@ -34,6 +34,10 @@ LATEST, EARLIEST = -1, -2
 # A corrupt batch is fetched this often before the partition is paused: the leader's disk, or the
 # network, may be permanently damaged.
 TRIES = 3
+NOT_TOLD = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+# A leader that the controller has not told yet is asked again after this time, then after twice as
+# long, and so on up to the backoff: with acks=all, producers wait for its followers.
+SOON_MS = 20
 # The time until a paused partition is retried without a change by the controller.
 FAILED_RETRY_MS = 60_000
 
@@ -92,6 +96,7 @@ class FollowedPartition:
 
     __slots__ = (
         "_fault_end",
+        "_next_wait_ms",
         "_resume",
         "_tries",
         "backoff_ms",
@@ -117,6 +122,7 @@ class FollowedPartition:
         self._resume = State.TRUNCATING
         self._tries = 0
         self._fault_end = -1
+        self._next_wait_ms = SOON_MS
 
     @property
     def is_fetching(self) -> bool:
@@ -133,6 +139,7 @@ class FollowedPartition:
         """The controller has named a leader in a new leader epoch."""
         self.leader, self.leader_epoch = leader, leader_epoch
         self._tries, self._fault_end = 0, -1
+        self._next_wait_ms = SOON_MS
         self._begin()
 
     def _begin(self) -> None:
@@ -251,6 +258,9 @@ class FollowedPartition:
                 "the records that come next are in tiered storage, which this version cannot read"
             )
             self._fail(now_ms, text)
+        elif error in NOT_TOLD and self._next_wait_ms < self.backoff_ms:
+            self._back_off(now_ms, None, wait_ms=self._next_wait_ms)
+            self._next_wait_ms *= 2
         else:
             self._back_off(now_ms, f"broker {self.leader} responded with {_name(error)}")
 
@@ -274,7 +284,14 @@ class FollowedPartition:
     def _enter(self, state: State, question: Question | None = None) -> None:
         self.state, self.question, self.retry_at_ms = state, question, None
 
-    def _back_off(self, now_ms: int, text: str | None, resume: State | None = None) -> None:
+    def _back_off(
+        self,
+        now_ms: int,
+        text: str | None,
+        resume: State | None = None,
+        *,
+        wait_ms: int | None = None,
+    ) -> None:
         if text is not None:
             logger.info(
                 "%s: cannot follow broker %d: %s; trying again in %d ms",
@@ -283,7 +300,7 @@ class FollowedPartition:
         self._resume = self.state if resume is None else resume
         question = self.question if self._resume is self.state else None
         self._enter(State.BACKOFF, question)
-        self.retry_at_ms = now_ms + self.backoff_ms
+        self.retry_at_ms = now_ms + (self.backoff_ms if wait_ms is None else wait_ms)
 
     def _fail(self, now_ms: int, text: str) -> None:
         logger.error(

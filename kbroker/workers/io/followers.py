@@ -124,6 +124,7 @@ class Followers:
         machine = FollowedPartition(log.name, ours, backoff_ms)
         follower = Follower(slot, log, machine, self._link_to(leader, log))
         self._followers[slot] = follower
+        follower.link.expect_more()
         logger.info("%s follows broker %d in leader epoch %d", log.name, leader, leader_epoch)
         self.step(follower, lambda: machine.follow(leader, leader_epoch))
 

@@ -48,6 +48,10 @@ ASKED_MAX = 1000
 # How long throttled partitions are left out before the quota is looked at again: there may be a
 # higher one, or another process may not need it any more.
 THROTTLED_MAX_MS = 100
+# For so long after a partition has come, others are expected, and fetches wait for a shorter time:
+# a partition that comes is fetched with the next request, and producers may wait for that.
+EXPECTING_MS = 3_000
+EXPECTING_WAIT_MS = 50
 # An unreachable leader is logged again after this many attempts.
 TOLD_EVERY = 60
 # The leader has dropped the fetch session, or disagrees about it: the next request starts a new
@@ -143,17 +147,22 @@ class LeaderLink:
         # again.
         self._throttled: dict[int, FetchedLog] = {}
         self._throttled_until_ms: int | None = None
+        self._expecting_until_ms = 0
         self.take_settings()
 
     def take_settings(self) -> None:
         """Follow the limits of the settings, with the next request."""
         config = self._owner.config
-        self.fetch.wait_max_ms = config["replica.fetch.wait.max.ms"]
+        self._wait_max_ms: int = config["replica.fetch.wait.max.ms"]
         self.fetch.bytes_min = config["replica.fetch.min.bytes"]
         self.fetch.bytes_max = config["replica.fetch.response.max.bytes"]
         self.fetch.partition_bytes_max = config["replica.fetch.max.bytes"]
 
     # -- partitions --
+
+    def expect_more(self) -> None:
+        """A partition comes, and others may."""
+        self._expecting_until_ms = self._owner.now_ms() + EXPECTING_MS
 
     def place(self, follower: Follower) -> None:
         """Fetch the partition, send its request or leave it alone, according to its state. Earlier
@@ -307,6 +316,10 @@ class LeaderLink:
     def _send_next(self, link: PeerLink, now_ms: int) -> None:
         try:
             if not self._asking:
+                expects = now_ms < self._expecting_until_ms
+                self.fetch.wait_max_ms = min(
+                    self._wait_max_ms, EXPECTING_WAIT_MS if expects else self._wait_max_ms
+                )
                 self.fetch.send()
                 self._awaited = ApiKey.FETCH
             else:

@@ -24,6 +24,7 @@ from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker._ext.shared.replication_quota import LEADER, ReplicationQuota
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker._ext.sockets.requests import RequestTable
+from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.key import LONG_MAX
 from kbroker.config.topic_keys import TOPIC_KEYS
@@ -179,6 +180,9 @@ class NetworkWorker(Worker):
             self.configure_loop()
             for name, topic in self.image.topics.items():
                 self.put_topic(name, topic)  # each may inherit the changed config
+        followers = followers_of_new_leader(changes, self.context.broker_id)
+        if followers:
+            self.loop.hurry_followers(followers)
 
     def configure_loop(self) -> None:
         config = self.config
@@ -380,6 +384,22 @@ class NetworkWorker(Worker):
         while self.loop.produces_in_flight() and now_ms() < give_up_at:
             self.wait(10)
         self.loop.close_all()
+
+
+def followers_of_new_leader(changes: ImageChanges, broker_id: int) -> frozenset[int]:
+    """The followers of partitions that this broker leads in a new leader epoch.
+
+    A follower fetches them with its next request. Until then nothing is committed in them, and its
+    present request may wait at this broker for half a second.
+    """
+    return frozenset(
+        follower
+        for change in changes.partitions()
+        if change.new.leader == broker_id
+        and (change.old is None or change.old.leader_epoch != change.new.leader_epoch)
+        for follower in change.new.replicas
+        if follower != broker_id
+    )
 
 
 def kind_of(reason: str) -> str:

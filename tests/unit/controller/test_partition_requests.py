@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.controlled import Controlled
 
-from kbroker.cluster.control_requests import ControlResponse, LeaderAndIsr
+from kbroker.cluster.control_requests import ControlResponse, LeaderAndIsr, StopReplica
 from kbroker.controller import shutdowns
 from kbroker.controller.isr_requests import LEAVING_MS
 from kbroker.controller.state import PartitionState
@@ -209,6 +209,26 @@ def test_new_leaders_are_told_before_the_next_partitions_change(
     assert shut_down(cluster, 0) == []
 
     assert stored_when_told[:3] in ([1, 3, 5], [2, 4, 5]), stored_when_told
+
+
+def test_followed_partitions_are_given_up_some_at_a_time(
+    cluster: Controlled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their leaders begin an epoch without it, in which nothing is committed before the other
+    followers have heard.
+    """
+    monkeypatch.setattr(shutdowns, "GROUP", 2)
+    states = {n: PartitionState(0, 0, [0, 1, 2], [0, 1, 2]) for n in range(5)}
+    cluster.create_topic("many", *[[0, 1, 2]] * 5, states=states)
+    cluster.settle()
+    cluster.forget()
+    assert shut_down(cluster, 1) == []
+
+    for broker_id, kind in ((2, LeaderAndIsr), (1, StopReplica)):
+        requests = [r for to, r in cluster.sent if to == broker_id and isinstance(r, kind)]
+        assert max(len(request.partitions) for request in requests) == 2
+        keys = [one.key for request in requests for one in request.partitions]
+        assert {("many", number) for number in range(5)} <= set(keys)
 
 
 def test_broker_that_returns_may_lead_again(cluster: Controlled) -> None:

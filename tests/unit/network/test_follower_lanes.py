@@ -362,3 +362,18 @@ def test_loop_asks_for_epochs_and_responds_when_it_knows(harness: Harness) -> No
 
     (answer,) = follower.response().responses[0].partitions
     assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 0)
+
+
+def test_waiting_fetch_of_a_follower_that_has_more_to_fetch_is_answered(harness: Harness) -> None:
+    """It fetches a partition that this broker has come to lead with its next request only."""
+    hurried, other = Follower(harness, replica=2), Follower(harness, replica=3)
+    for follower, slot in ((hurried, 0), (other, 1)):
+        follower.fetch({slot: 0})
+        follower.send({}, wait_ms=60_000)
+
+    harness.loop.hurry_followers(frozenset({2}))
+    harness.turn()
+
+    assert hurried.response().responses == []
+    assert received(other.client) == b""
+    hurried.fetch({1: 0})

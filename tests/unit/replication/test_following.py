@@ -12,6 +12,7 @@ from kbroker.replication.following import (
     EARLIEST,
     FAILED_RETRY_MS,
     LATEST,
+    SOON_MS,
     EpochQuestion,
     FollowedPartition,
     OffsetQuestion,
@@ -167,8 +168,6 @@ def test_fenced_partition_waits_for_the_controller(state: str) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.KAFKA_STORAGE_ERROR,
         12345,
@@ -187,6 +186,39 @@ def test_other_errors_pause_the_partition_where_it_is(state: str, error: int) ->
         assert partition.state is State.TRUNCATING
     else:
         assert (partition.state, partition.question) == before
+
+
+@pytest.mark.parametrize("state", ["truncating", "fetching", "locating"])
+@pytest.mark.parametrize(
+    "error", [ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+)
+def test_leader_that_was_not_told_yet_is_soon_asked_again(
+    state: str, error: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Producers with acks=all wait for this follower."""
+    caplog.set_level(logging.INFO)
+    partition, waits, now_ms = in_state(state), list[int](), 500
+    for _ in range(8):
+        told(partition, error, now_ms)
+        assert partition.state is State.BACKOFF and partition.retry_at_ms is not None
+        waits.append(partition.retry_at_ms - now_ms)
+        now_ms = partition.retry_at_ms
+        partition.resume(now_ms)
+        assert partition.state is State[state.upper()]
+    assert waits == [20, 40, 80, 160, 320, 640, BACKOFF_MS, BACKOFF_MS]
+    assert caplog.text.count("cannot follow") == 2, "once it is no matter of moments"
+
+    partition.follow(LEADER, LEADER_EPOCH + 1)
+    told(partition, error, now_ms)
+    assert partition.retry_at_ms == now_ms + SOON_MS
+
+
+@pytest.mark.parametrize("backoff_ms", [5, SOON_MS])
+def test_backoff_may_be_shorter_than_that(backoff_ms: int) -> None:
+    partition = in_state("fetching")
+    partition.backoff_ms = backoff_ms
+    told(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, 500)
+    assert partition.retry_at_ms == 500 + backoff_ms
 
 
 def in_state(name: str) -> FollowedPartition:

@@ -17,6 +17,8 @@ cdef class FetchRequests:
     cdef int finish(self, Request* request, FetchReply reply, int64_t now_ms) except -1
     # Respond to the parked fetches that are complete.
     cdef int drain(self, int64_t now_ms) except -1
+    # Respond to the parked fetches of these followers with what there is.
+    cdef int hurry(self, frozenset brokers, int64_t now_ms) except -1
     # Respond to the parked fetches that are complete or past their deadline. Returns the time, which it may have read
     # again.
     cdef int64_t expire(self, int64_t now_ms) except -1

@@ -9,6 +9,7 @@ from cpython.ref cimport Py_INCREF
 from kbroker._ext.base.api_keys cimport FETCH_FLEXIBLE
 from kbroker._ext.base.socket_api cimport monotonic_ns
 from kbroker._ext.base.wire cimport READ_OK, Reader, make_reader, read_string, skip_tagged_fields
+from kbroker._ext.fetch.fetch_purgatory cimport ParkedFetch
 from kbroker._ext.fetch.fetch_send cimport copy_small
 from kbroker._ext.network.scarcity cimport holders_of_files
 from kbroker._ext.sockets.requests cimport REQUEST_WAITING, token_of
@@ -82,6 +83,14 @@ cdef class FetchRequests:
                 reply.release()
             else:
                 self.finish(request, reply, now_ms)
+
+    cdef int hurry(self, frozenset brokers, int64_t now_ms) except -1:
+        cdef ParkedFetch waiting
+        self.engine.now_ms = self.engine.files.now_ms = now_ms
+        for waiting in list(self.engine.purgatory.by_token.values()):
+            if waiting.terms.replica_id in brokers:
+                self.engine.complete(waiting, 0)
+        return self.drain(now_ms)
 
     cdef int64_t expire(self, int64_t now_ms) except -1:
         cdef int64_t deadline = self.engine.next_deadline_ms()

@@ -487,6 +487,10 @@ cdef class NetLoop(ConnectionLoop):
     cdef int forget_follower(self, Connection c) except -1:
         return self.fetch.end_follower(c.follower_session)
 
+    def hurry_followers(self, frozenset brokers not None):
+        """Respond to the waiting fetches of these brokers with what there is: they may want to fetch more by now."""
+        self._fetches.hurry(brokers, self.now_ms)
+
     def put_epoch_ends(self, list replies not None):
         """``FetchEngine.put_epoch_ends``; responds to the fetches that have waited for it."""
         self.now_ms = monotonic_ns() // 1000000

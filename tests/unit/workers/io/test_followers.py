@@ -17,7 +17,8 @@ from kbroker.config.loader import BrokerConfig
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.replication.following import State
-from kbroker.workers.io.leader_link import Versions
+from kbroker.workers.io import leader_link
+from kbroker.workers.io.leader_link import EXPECTING_WAIT_MS, Versions
 
 pytestmark = pytest.mark.unit
 
@@ -579,3 +580,27 @@ def test_question_that_gets_no_response_is_asked_again(host: Make, leader: Scrip
     leader.log().append(1)
     follower.run_until(in_step(follower, leader))
     assert left_out == 0
+
+
+def test_fetches_wait_for_a_shorter_time_after_a_partition_has_come(
+    host: Make, leader: ScriptedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may follow, and are fetched with the next request."""
+    follower = host(replica_fetch_wait_max_ms=70)
+    leader.log().append(1)
+    follower.publish()
+    follower.run_until(lambda: len(leader.fetches) > 2)
+    assert {fetch.max_wait_ms for fetch in leader.fetches} == {EXPECTING_WAIT_MS}
+
+    monkeypatch.setattr(leader_link, "EXPECTING_MS", 0)
+    follower.publish(leader_epoch=2)
+    leader.log().epoch = 2
+    follower.run_until(lambda: leader.fetches[-1].max_wait_ms == 70)
+
+
+def test_shorter_wait_of_the_settings_stays(host: Make, leader: ScriptedLeader) -> None:
+    follower = host(replica_fetch_wait_max_ms=30)
+    follower.publish()
+    leader.log()
+    follower.run_until(lambda: len(leader.fetches) > 1)
+    assert {fetch.max_wait_ms for fetch in leader.fetches} == {30}
