@@ -20,7 +20,8 @@ from kbroker.properties import read_properties
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[3]
-SHIPPED = sorted((ROOT / "config").glob("*.properties"))
+ZOOKEEPERS = ROOT / "config" / "zookeeper.properties"
+SHIPPED = sorted(path for path in (ROOT / "config").glob("*.properties") if path != ZOOKEEPERS)
 COMMENTED = re.compile(r"^#([a-z][a-z0-9.]*\.[a-z0-9.]+)=(.*)$", re.MULTILINE)
 
 
@@ -56,7 +57,7 @@ def test_commented_setting_of_a_shipped_file_exists_and_is_allowed(path):
 
 def test_shipped_server_file_shows_true_defaults_and_marks_what_is_live():
     text = (ROOT / "config" / "server.properties").read_text()
-    examples = {"advertised.listeners", "log.flush.interval.messages"}
+    examples = {"advertised.listeners", "log.flush.interval.messages", "zookeeper.connect"}
     by_cores = {"num.network.threads", "num.io.threads"}
 
     shown = dict(COMMENTED.findall(text))
