@@ -5,7 +5,8 @@ another. The first request on a connection says which broker opened it: brokers 
 ``broker-1-fetcher-0`` or ``1`` in the client id, Kafka's and kbroker's alike.
 
 A cut is what a pulled cable is: bytes stay where they are, nothing is closed, and new connections
-are accepted by the system but get no response. After ``heal`` the bytes go on.
+are accepted by the system but get no response. After ``heal`` the bytes go on. Each direction has
+a cut of its own, but a connection is established only while both are open: TCP needs both for it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 from kbroker.testing.ports import LOCALHOST
 
@@ -24,6 +26,15 @@ CHUNK_BYTES = 1 << 18
 _HEAD = struct.Struct(">ihhih")
 _BROKER = re.compile(r"(?:broker-)?(\d+)(?:-.*)?")
 CLIENT_ID_BYTES_MAX = 200
+_ESTABLISHED = 1  # of the kernel's TCP states, the first byte of TCP_INFO
+
+
+class Ends(NamedTuple):
+    """Who is at the ends of a connection. read: what was read of it to know."""
+
+    server: str
+    caller: str
+    read: bytes = b""
 
 
 class Cables:
@@ -31,27 +42,33 @@ class Cables:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[frozenset[str], threading.Event] = {}
+        # By sender and receiver; set while bytes pass.
+        self._open: dict[tuple[str, str], threading.Event] = {}
         self._proxies: list[_Proxy] = []
 
     def to_broker(self, name: str, port: int) -> str:
         """The address of a proxy to the broker of this name; callers identify themselves."""
-        return self._proxy(port, lambda connection: (name, *_caller(connection)))
+        return self._proxy(port, lambda connection: Ends(name, *_caller(connection)))
 
     def from_broker(self, name: str, to: str, port: int) -> str:
         """The address of a proxy that only the broker of this name uses, to reach ``to``."""
-        return self._proxy(port, lambda connection: (to, name, b""))
+        return self._proxy(port, lambda connection: Ends(to, name))
 
     def cut(self, one: str, other: str) -> None:
         """Nothing passes between these two any more, in either direction."""
-        self._gate(one, other).clear()
+        self.cut_one_way(one, other)
+        self.cut_one_way(other, one)
+
+    def cut_one_way(self, sender: str, receiver: str) -> None:
+        """Nothing that ``sender`` sends reaches ``receiver``; the other direction stays open."""
+        self._gate(sender, receiver).clear()
 
     def heal(self, one: str | None = None, other: str | None = None) -> None:
         """Undo the cuts between these two, of this one, or all."""
         wanted = {name for name in (one, other) if name is not None}
         with self._lock:
             for ends, gate in self._open.items():
-                if wanted <= ends:
+                if wanted <= set(ends):
                     gate.set()
 
     def close(self) -> None:
@@ -60,17 +77,16 @@ class Cables:
             proxy.close()
         self.heal()
 
-    def _proxy(self, port: int, ends: Callable[[socket.socket], tuple[str, str, bytes]]) -> str:
+    def _proxy(self, port: int, ends: Callable[[socket.socket], Ends]) -> str:
         proxy = _Proxy(port, ends, self._gate)
         self._proxies.append(proxy)
         return proxy.address
 
-    def _gate(self, one: str, other: str) -> threading.Event:
+    def _gate(self, sender: str, receiver: str) -> threading.Event:
         with self._lock:
-            ends = frozenset((one, other))
-            gate = self._open.get(ends)
+            gate = self._open.get((sender, receiver))
             if gate is None:
-                gate = self._open[ends] = threading.Event()
+                gate = self._open[sender, receiver] = threading.Event()
                 gate.set()
             return gate
 
@@ -81,7 +97,7 @@ class _Proxy:
     def __init__(
         self,
         port: int,
-        ends: Callable[[socket.socket], tuple[str, str, bytes]],
+        ends: Callable[[socket.socket], Ends],
         gate: Callable[[str, str], threading.Event],
     ) -> None:
         self._port = port
@@ -110,17 +126,21 @@ class _Proxy:
         far: socket.socket | None = None
         self._sockets.add(near)
         try:
-            one, other, read = self._ends(near)
-            gate = self._gate(one, other)
-            gate.wait()
+            ends = self._ends(near)
+            there = self._gate(ends.caller, ends.server)
+            back = self._gate(ends.server, ends.caller)
+            there.wait()
+            back.wait()
+            if _is_given_up(near):
+                return  # during a cut: the server never heard of it
             far = socket.create_connection((LOCALHOST, self._port))
             self._sockets.add(far)
             for end in (near, far):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            far.sendall(read)
-            back = _run(_pump, far, near, gate)
-            _pump(near, far, gate)
-            back.join()
+            far.sendall(ends.read)
+            backwards = _run(_pump, far, near, back)
+            _pump(near, far, there)
+            backwards.join()
         except OSError:
             pass  # either end has closed, or the server is down
         finally:
@@ -142,15 +162,22 @@ def _caller(connection: socket.socket) -> tuple[str, bytes]:
     return found[1] if found else "", read + name
 
 
+def _is_given_up(connection: socket.socket) -> bool:
+    """Whether the other end has closed it, whatever it sent before."""
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED
+
+
 def _pump(source: socket.socket, target: socket.socket, gate: threading.Event) -> None:
+    """Pass on what ``source`` sends, its end, too. A target that has ended shows in the other
+    direction, where it passes its gate.
+    """
     with suppress(OSError):
         while part := source.recv(CHUNK_BYTES):
             gate.wait()
             target.sendall(part)
-    gate.wait()  # the end of a connection does not pass either
-    for end in (source, target):
-        with suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
+    gate.wait()
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
 
 
 def _run(work: Callable[..., None], *arguments: object) -> threading.Thread:

@@ -45,6 +45,8 @@ READY_S = 60.0
 ZOOKEEPER = "zookeeper"
 BROKERS_LISTENER = "BROKERS"
 
+Others = int | str | Iterable[int | str]
+
 _numbers = count()
 
 
@@ -87,11 +89,14 @@ class Cluster:
                 chosen |= (each or {}).get(number, {})
                 chosen |= self._addresses(number)
                 chosen["broker.id"] = number
-                home = self.directory / f"broker-{number}"
-                self.brokers.append(Broker(chosen, directory=home, start_timeout=start_timeout))
+                self.brokers.append(self._create(number, chosen))
         except BaseException:
             self.close()
             raise
+
+    def _create(self, number: int, settings: Mapping[str, object]) -> Broker:
+        home = self.directory / f"broker-{number}"
+        return Broker(settings, directory=home, start_timeout=self._start_timeout)
 
     def _addresses(self, number: int) -> dict[str, object]:
         """Its listeners, and the address of ZooKeeper for it."""
@@ -222,30 +227,42 @@ class Cluster:
         self.brokers[broker].restart()
         self.wait_ready()
 
-    def cut(self, broker: int, from_: int | str | Iterable[int] | None = None) -> None:
+    def cut(
+        self, broker: int | str, from_: Others | None = None, *, to: Others | None = None
+    ) -> None:
         """Disconnect this broker from others: all of them, one, several, or ZooKeeper, which is
         called "zookeeper". Clients still reach it.
+
+        to: one way; what the broker sends does not reach these, and what they send still arrives.
+        ZooKeeper may be the one that sends: ``cut("zookeeper", to=0)``.
 
         Connections stay open and say nothing, as if a cable had been pulled. Needs a cluster with
         ``cuttable=True``.
         """
-        for other in self._others(broker, from_):
-            self._cut_cables().cut(str(broker), other)
+        if from_ is not None and to is not None:
+            raise ValueError("a cut is either from_ others, both ways, or one way, to others")
+        cables = self._cut_cables()
+        cut = cables.cut if to is None else cables.cut_one_way
+        for other in self._others(str(broker), from_ if to is None else to):
+            cut(str(broker), other)
 
     def heal(self, broker: int | None = None) -> None:
         """Undo all disconnections, or those of one broker."""
         if self._cables is not None:
             self._cables.heal(None if broker is None else str(broker))
 
-    def _others(self, broker: int, from_: int | str | Iterable[int] | None) -> list[str]:
-        known = [str(number) for number in range(len(self.brokers)) if number != broker]
-        if from_ is None:
-            return known
-        wanted = [from_] if isinstance(from_, int | str) else list(from_)
-        names = [str(one) for one in wanted]
+    def _others(self, one: str, wanted: Others | None) -> list[str]:
+        """The ends of links of a broker, or of ZooKeeper; without any wanted all brokers."""
+        brokers = [str(number) for number in range(len(self.brokers))]
+        if one not in brokers and one != ZOOKEEPER:
+            raise ValueError(f"there is no broker {one!r} to cut off")
+        reached = [name for name in brokers if name != one]
+        if wanted is None:
+            return reached
+        names = [str(w) for w in ([wanted] if isinstance(wanted, int | str) else wanted)]
         for name in names:
-            if name not in known and name != ZOOKEEPER:
-                raise ValueError(f"broker {broker} cannot be cut from {name!r}")
+            if name not in reached and (name != ZOOKEEPER or one == ZOOKEEPER):
+                raise ValueError(f"broker {one} cannot be cut from {name!r}")
         return names
 
     def _cut_cables(self) -> Cables:

@@ -19,7 +19,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -70,20 +70,29 @@ def jars() -> list[Path]:
 
 
 class ZooKeeperServer:
-    """settings: further lines of its configuration. jvm: further options of Java."""
+    """settings: further lines of its configuration. jvm: further options of Java. host: the address
+    it listens on. within: the beginning of a command that runs Java elsewhere, where that is.
+    """
 
     def __init__(
-        self, home: Path, settings: Mapping[str, str] = {}, jvm: tuple[str, ...] = ()
+        self,
+        home: Path,
+        settings: Mapping[str, str] = {},
+        jvm: tuple[str, ...] = (),
+        *,
+        host: str = LOCALHOST,
+        within: Sequence[str] = (),
     ) -> None:
         """Raises ZooKeeperMissing."""
         self._jars = jars()
         self.home = home
+        self._host, self._within = host, within
         self._port = HeldPort()
         self.port = self._port.number
         self._settings = {
             "tickTime": str(TICK_MS),
             "dataDir": str(home / "data"),
-            "clientPortAddress": LOCALHOST,
+            "clientPortAddress": host,
             "clientPort": str(self.port),
             "maxClientCnxns": "0",
             "4lw.commands.whitelist": "*",
@@ -96,16 +105,17 @@ class ZooKeeperServer:
     @property
     def connect(self) -> str:
         """``host:port``, for ``zookeeper.connect``."""
-        return self._port.address
+        return f"{self._host}:{self.port}"
 
     def start(self) -> ZooKeeperServer:
-        """Start it and return once it serves."""
+        """Start it and return once it serves. Raises ProcessEnded."""
         self.home.mkdir(parents=True, exist_ok=True)
         settings = self.home / "zookeeper.properties"
         lines = (f"{name}={value}\n" for name, value in self._settings.items())
         settings.write_text("".join(lines))
         java = Path(java_home() or "") / "bin" / "java"
-        command = [str(java), *_JVM, *self._jvm, "-cp", ":".join(map(str, self._jars))]
+        command = [*self._within, str(java), *_JVM, *self._jvm]
+        command += ["-cp", ":".join(map(str, self._jars))]
         command += [_MAIN, str(settings)]
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -135,7 +145,7 @@ class ZooKeeperServer:
 
     def ask(self, words: str) -> str:
         """The response to one of the four-letter words."""
-        with socket.create_connection((LOCALHOST, self.port), timeout=5) as connection:
+        with socket.create_connection((self._host, self.port), timeout=5) as connection:
             connection.sendall(words.encode())
             answer = b""
             while part := connection.recv(65536):

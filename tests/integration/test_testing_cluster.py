@@ -16,8 +16,9 @@ from kafka.admin import NewTopic
 from support.zookeeper import skip_without_zookeeper
 
 from kbroker.protocol.messages.metadata import MetadataRequest
-from kbroker.testing import Cluster, processes, wait_until
+from kbroker.testing import Cluster, ProcessEnded, processes, wait_until
 from kbroker.testing.metadata import membership
+from kbroker.testing.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
 
@@ -105,22 +106,55 @@ def test_broker_that_is_cut_off_learns_of_topics_when_healed(cluster: Cluster) -
     admin.close()
 
     other = 3 - controller - alone
-    wait_until(lambda: is_known(cluster, other), 30, "the broker that is not cut off knows it")
-    assert not is_known(cluster, alone)
+    topic = "behind-a-cut"
+    wait_until(lambda: is_known(cluster, other, topic), 30, "the broker that is not cut off knows")
+    assert not is_known(cluster, alone, topic)
     cluster.heal()
-    wait_until(lambda: is_known(cluster, alone), 30, "it is told")
+    wait_until(lambda: is_known(cluster, alone, topic), 30, "it is told")
+
+
+def test_one_way_cut_lets_the_other_direction_pass(cluster: Cluster) -> None:
+    """A broker that reaches the controller, and is not reached by it, learns of nothing; it stays
+    registered, as ZooKeeper hears both.
+    """
+    controller = cluster.controller
+    deaf = (controller + 1) % 3
+    cluster.cut(controller, to=deaf)
+    admin = KafkaAdminClient(bootstrap_servers=cluster.brokers[controller].bootstrap)
+    admin.create_topics([NewTopic("one-way", 1, 1)])
+    admin.close()
+
+    other = 3 - controller - deaf
+    wait_until(lambda: is_known(cluster, other, "one-way"), 30, "the third broker knows it")
+    assert not is_known(cluster, deaf, "one-way")
+    assert membership(address_of(cluster, controller)).brokers == {0, 1, 2}
+    cluster.heal(deaf)
+    wait_until(lambda: is_known(cluster, deaf, "one-way"), 30, "it is told")
+
+
+def test_session_of_a_broker_ends_that_does_not_hear_zookeeper(cluster: Cluster) -> None:
+    """Or that ZooKeeper does not hear, which other tests of cuts show."""
+    first = cluster.controller
+    others = [address_of(cluster, number) for number in range(3) if number != first]
+    cluster.cut("zookeeper", to=first)
+
+    wait_until(lambda: all(first not in membership(one).brokers for one in others), 60, "it ends")
+
+    cluster.heal()
+    cluster.wait_ready()
+    assert cluster.controller != first
 
 
 def address_of(cluster: Cluster, broker: int) -> str:
     return cluster.bootstrap.split(",")[broker]
 
 
-def is_known(cluster: Cluster, broker: int) -> bool:
+def is_known(cluster: Cluster, broker: int, topic: str) -> bool:
     """What this broker says; clients ask any."""
     host, port = address_of(cluster, broker).split(":")
     with WireClient((host, int(port))) as client:
         said = client.call(MetadataRequest(topics=None), 8)
-    return "behind-a-cut" in [topic.name for topic in said.topics]
+    return topic in [known.name for known in said.topics]
 
 
 def test_cut_needs_proxies_and_brokers_that_exist(cluster: Cluster, tmp_path: Path) -> None:
@@ -128,10 +162,22 @@ def test_cut_needs_proxies_and_brokers_that_exist(cluster: Cluster, tmp_path: Pa
         cluster.cut(0, from_=3)
     with pytest.raises(ValueError, match="cannot be cut from '0'"):
         cluster.cut(0, from_=0)
+    with pytest.raises(ValueError, match="cannot be cut from 'zookeeper'"):
+        cluster.cut("zookeeper", to="zookeeper")
+    with pytest.raises(ValueError, match="no broker '3'"):
+        cluster.cut(3, to=0)
+    with pytest.raises(ValueError, match="either from_ others"):
+        cluster.cut(0, 1, to=2)
     plain = Cluster(1, directory=tmp_path)
     with pytest.raises(ValueError, match="cuttable=True"):
         plain.cut(0, from_="zookeeper")
     plain.close()
+
+
+def test_zookeeper_that_ends_at_start_is_not_waited_for(tmp_path: Path) -> None:
+    skip_without_zookeeper()
+    with pytest.raises(ProcessEnded, match="ZooKeeper ended"):
+        ZooKeeperServer(tmp_path, {"clientPort": "none"}).start()
 
 
 def test_nothing_outlives_a_killed_process_that_had_started_a_cluster(tmp_path: Path) -> None:

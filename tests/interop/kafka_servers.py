@@ -47,6 +47,7 @@ class Server:
     """One JVM with a main class of Kafka."""
 
     version = "2.7.2"
+    host = "127.0.0.1"
 
     def __init__(self, home: Path, port: int | None = None) -> None:
         self.home = home
@@ -61,7 +62,7 @@ class Server:
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def java(self, main: str, *arguments: str, options: Sequence[str] = ()) -> list[str]:
         log4j = f"-Dlog4j.configuration=file:{self.home / 'log4j.properties'}"
@@ -105,14 +106,18 @@ class Server:
         return text
 
     def _answers(self) -> bool:
-        if not self.running:
-            name, log = type(self).__name__, self.log_path.read_text()[-4000:]
-            raise ProcessEnded(f"{name} ended:\n{log}")
+        self.check()
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            socket.create_connection((self.host, self.port), timeout=1).close()
         except OSError:
             return False
         return True
+
+    def check(self) -> None:
+        """Raises ProcessEnded if it has ended since it was started, and nobody has stopped it."""
+        if self._process is not None and self._process.poll() is not None:
+            name, log = type(self).__name__, self.log_path.read_text()[-4000:]
+            raise ProcessEnded(f"{name} ended:\n{log}")
 
     @property
     def running(self) -> bool:

@@ -85,6 +85,7 @@ class MixedCluster:
         """Until every member that runs knows the same members and the same controller."""
 
         def agree() -> bool:
+            self.check()
             running = [one for one in self.members.values() if one.running]
             said = {membership(one.bootstrap) for one in running}
             assert len(said) == 1, f"{said}"
@@ -94,6 +95,12 @@ class MixedCluster:
             return found.controller in ids
 
         wait_until(agree, PATIENCE_S, "all members know each other")
+
+    def check(self) -> None:
+        """Raises ProcessEnded if a Kafka has ended by itself."""
+        for member in self.members.values():
+            if isinstance(member, Kafka27):
+                member.check()
 
     def log_dir(self, number: int) -> Path:
         return self.home / f"data-{number}"
@@ -204,13 +211,13 @@ class MixedCluster:
         directory = self.log_dir(number) / f"{topic}-{partition}"
         return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
 
-    def assert_same_logs(self, topic: str, among: Iterable[int] = ()) -> None:
+    def assert_same_logs(self, topic: str, among: Iterable[int] = (), partition: int = 0) -> None:
         """These members, by default all, have the same bytes once followers have caught up; a
         follower may begin segments elsewhere."""
         numbers = set(among) or set(self.members)
 
         def agree() -> bool:
-            first, *others = (self.log_bytes(number, topic) for number in numbers)
+            first, *others = (self.log_bytes(number, topic, partition) for number in numbers)
             assert all(other == first for other in others), f"{len(first)}, {[*map(len, others)]}"
             return len(first) > 0
 

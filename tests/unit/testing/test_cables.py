@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from kbroker.testing import wait_until
 from kbroker.testing.cables import CLIENT_ID_BYTES_MAX, Cables
 
 pytestmark = pytest.mark.unit
@@ -25,9 +26,11 @@ def request(client_id: str | None) -> bytes:
 
 
 class Echo:
-    """A server that echoes its input."""
+    """A server that echoes its input, and notes it."""
 
     def __init__(self) -> None:
+        self.heard = b""
+        self._connections: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
@@ -38,13 +41,19 @@ class Echo:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self._connections.append(connection)
             threading.Thread(target=self._echo, args=(connection,), daemon=True).start()
 
-    @staticmethod
-    def _echo(connection: socket.socket) -> None:
-        with connection:
+    def _echo(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
             while part := connection.recv(65536):
+                self.heard += part
                 connection.sendall(part)
+
+    def end_all(self) -> None:
+        """End all connections."""
+        for connection in self._connections:
+            connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         with suppress(OSError):
@@ -142,6 +151,59 @@ def test_end_of_a_connection_does_not_pass_a_cut(cables: Cables, echo: Echo) -> 
         cables.heal("zookeeper", "1")
         client.settimeout(30)
         assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize("sender", ["1", "zookeeper"])
+def test_one_way_cut_holds_what_is_sent_that_way_and_nothing_else(
+    cables: Cables, echo: Echo, sender: str
+) -> None:
+    """The echo is held on the way there, or on the way back after it has arrived."""
+    ends = {"1", "zookeeper"}
+    (receiver,) = ends - {sender}
+    with connect(cables.from_broker("1", "zookeeper", echo.port)) as client:
+        assert is_answered(client, b"before")
+        cables.cut_one_way(sender, receiver)
+        client.sendall(b"held")
+        wait_until(lambda: (b"held" in echo.heard) == (sender == "zookeeper"), 30)
+        assert is_silent(client)
+        cables.heal(sender)
+        assert hears(client, b"held")
+    assert b"held" in echo.heard
+
+
+@pytest.mark.parametrize("way", [("1", "zookeeper"), ("zookeeper", "1")])
+def test_connection_needs_both_directions(cables: Cables, echo: Echo, way: tuple[str, str]) -> None:
+    address = cables.from_broker("1", "zookeeper", echo.port)
+    cables.cut_one_way(*way)
+    with connect(address) as client:
+        client.sendall(b"late")
+        assert is_silent(client)
+        assert echo.heard == b""
+        cables.heal()
+        assert hears(client, b"late")
+
+
+def test_end_of_a_connection_passes_the_direction_that_is_open(cables: Cables, echo: Echo) -> None:
+    with connect(cables.from_broker("1", "zookeeper", echo.port)) as client:
+        assert is_answered(client, b"data")
+        cables.cut_one_way("1", "zookeeper")
+        echo.end_all()
+        client.settimeout(30)
+        assert client.recv(1) == b""
+
+
+def test_connection_that_is_given_up_during_a_cut_is_never_heard_of(
+    cables: Cables, echo: Echo
+) -> None:
+    """ZooKeeper would give it the session of the connection that came after it."""
+    address = cables.from_broker("1", "zookeeper", echo.port)
+    cables.cut("1", "zookeeper")
+    with connect(address) as client:
+        client.sendall(b"given up")
+    cables.heal()
+    with connect(address) as client:
+        assert is_answered(client, b"next")
+    assert echo.heard == b"next"
 
 
 def test_server_that_is_down_ends_the_connection(cables: Cables, echo: Echo) -> None:
