@@ -4,6 +4,10 @@ Leaders ask as their followers come and go; what they ask within BATCH_MS goes i
 one request is under way at a time. It is repeated until somebody answers: the controller may have
 done what was asked before its response was lost, so a leader counts on neither the old nor the new
 in-sync replicas until it knows.
+
+A controller that this broker does not reach, or that does not reach this broker, is registered all
+the same if both reach the store. Producers would wait for as long as that lasts, so the leader
+changes the state in the store itself then, as all did before AlterIsr.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 BATCH_MS = 50
 BACKOFF_MS, BACKOFF_MAX_MS = 100, 1_000
+# The time without a response until the store is changed.
+UNANSWERED_MS = 2_000
 
 
 class Controllers(Protocol):
@@ -65,7 +71,9 @@ class Asked:
 
 
 class IsrChanges:
-    """broker_id: of this broker. sleep: returns a Pending that resolves after so many ms."""
+    """broker_id: of this broker. sleep: returns a Pending that resolves after so many ms. stored: a
+    way that does without the controller; None: that is not another one.
+    """
 
     def __init__(
         self,
@@ -74,8 +82,10 @@ class IsrChanges:
         controllers: Controllers,
         sleep: Callable[[int], Pending[None]],
         journal: Journal | None = None,
+        stored: Controllers | None = None,
     ) -> None:
         self._journal = journal
+        self._stored = stored
         self._broker_id = broker_id
         self._replicas = replicas
         self._controllers = controllers
@@ -153,7 +163,7 @@ class IsrChanges:
             self._journal.note(asked=[asked.wanted for asked in new])
             for asked in new:
                 asked.is_noted = True
-        results = await self._controllers.alter_isr([asked.wanted for asked in batch])
+        results = await self._response(batch)
         rejected, settled = [], list[tuple[Asked, IsrResult]]()
         for asked, result in zip(batch, results, strict=True):
             if result.error is not ErrorCode.NONE:
@@ -163,6 +173,40 @@ class IsrChanges:
         self._settle(settled)
         if rejected:
             await self._read_again(rejected)
+
+    async def _response(self, batch: Sequence[Asked]) -> list[IsrResult]:
+        """The results, in the order of the batch. Raises WireError."""
+        wanted = [asked.wanted for asked in batch]
+        first: Pending[list[IsrResult]] = Pending()
+        asking = self._controllers.alter_isr(wanted)
+        asking.then(lambda ended: first.resolve(ended.value, ended.error))
+        if self._stored is not None:
+            run(self._write(wanted, first, self._stored)).then(_raise_failure)
+        return await first
+
+    async def _write(
+        self,
+        wanted: Sequence[WantedIsr],
+        response: Pending[list[IsrResult]],
+        stored: Controllers,
+    ) -> None:
+        """Change the states in the store, if there is no response in time. What is still on its way
+        to the controller is then for an earlier partition epoch, and has no effect any more.
+        """
+        await self._sleep(UNANSWERED_MS)
+        if response.done:
+            return
+        try:
+            results = await stored.alter_isr(wanted)
+        except WireError:
+            return  # the store does not respond either; the controller may
+        if not response.done:
+            logger.warning(
+                "the controller does not respond; changed the in-sync replicas of %d partitions in "
+                "the metadata store",
+                len(wanted),
+            )  # fmt: skip
+        response.resolve(results)
 
     async def _read_again(self, rejected: Sequence[Asked]) -> None:
         """Settle rejected changes by what the store has. If the leader epoch is the same, the

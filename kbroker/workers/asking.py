@@ -56,8 +56,14 @@ class Asking:
         self._store = process.own_store
         self._shutdown_link, self._isr_link = self._link(), self._link()
         self._isr_reports = IsrReports(self._report_isr, now_ms)
+        stored = StoredIsr(self._me, self._replicas, self._store, self._isr_reports)
         self.isr_changes = IsrChanges(
-            self._me, process.hosting, self._controllers(), process.sleep, process.journal
+            self._me,
+            process.hosting,
+            stored if self._writes_isr else self._controllers(),
+            process.sleep,
+            process.journal,
+            stored if self._store.is_shared and not self._writes_isr else None,
         )
         self._offline: OfflineReplicas | None = None
         if self._store.is_shared:
@@ -88,11 +94,8 @@ class Asking:
         return self._store.is_shared and version is None
 
     def _controllers(self) -> Controllers:
-        """The way to have in-sync replicas changed."""
-        process = self._process
-        if self._writes_isr:
-            return StoredIsr(self._me, self._replicas, self._store, self._isr_reports)
-        return ActiveControllers(self._isr_link, process.hosting, self._me, self._store)
+        """The way to have in-sync replicas changed by the controller."""
+        return ActiveControllers(self._isr_link, self._process.hosting, self._me, self._store)
 
     def _report_isr(self, keys: list[PartitionKey]) -> Pending[None]:
         return run(persistence.report_isr_changes(self._store, keys))

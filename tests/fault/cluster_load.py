@@ -32,16 +32,25 @@ class ClusterLoad(Load):
         return self
 
 
-def create_replicated(cluster: Cluster, partitions: int, min_in_sync: int = 2) -> None:
-    """The topic of the load, without records, with a replica on each broker, all in sync."""
+def create_replicated(
+    cluster: Cluster, partitions: int, min_in_sync: int = 2, led_by: int | None = None
+) -> None:
+    """The topic of the load, without records, with a replica on each broker, all in sync.
+
+    led_by: the preferred leader of all partitions; None: as the controller assigns them.
+    """
     replicas = len(cluster.brokers)
+    place: dict[str, Any] = {"replication_factor": replicas}
+    if led_by is not None:
+        order = [led_by, *(n for n in range(replicas) if n != led_by)]
+        place = {"replica_assignment": [order] * partitions}
     config = {"min.insync.replicas": str(min_in_sync)}
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
     if TOPIC in admin.list_topics(timeout=30).topics:
         admin.delete_topics([TOPIC], operation_timeout=30)[TOPIC].result(30)
 
     def created() -> bool:
-        new = NewTopic(TOPIC, partitions, replicas, config=config)
+        new = NewTopic(TOPIC, partitions, config=config, **place)
         try:
             admin.create_topics([new], operation_timeout=30)[TOPIC].result(30)
         except KafkaException as error:

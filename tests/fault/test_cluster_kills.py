@@ -1,27 +1,15 @@
-"""Three brokers under load with acks=all and two in sync: kills, stops and cuts lose nothing.
-
-Each test does one kind of harm, over and over, and then checks the history: nothing acknowledged is
-lost, nothing of an idempotent writer comes twice, readers go forwards only, and the replicas end
-with the same bytes. While a majority is there, clients make progress.
-"""
+"""Three brokers under load with acks=all and two in sync: kills, stops and cuts lose nothing."""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from fault.cluster_load import (
-    ClusterLoad,
-    assert_replicas_agree,
-    create_replicated,
-    read_leaders,
-)
+from fault.cluster_exam import BROKERS, SETTINGS, Harm, examine
 from fault.history import History
-from fault.load import TOPIC
 from support.pace import hold
 
 from kbroker.testing import Cluster, wait_until
@@ -29,28 +17,12 @@ from kbroker.testing.zookeeper import shared
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 
-PARTITIONS = 6
-BROKERS = 3
-PROGRESS_OPERATIONS = 100
-# A broker is replaced after its session, and its followers leave the ISR after the lag.
-SETTINGS = {"zookeeper.session.timeout.ms": 6000, "replica.lag.time.max.ms": 3000}
-GOES_ON_S = 30.0
-
-Harm = Callable[[Cluster, random.Random], None]
-
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("cluster")  # its logs are wanted after a failure
     with Cluster(BROKERS, SETTINGS, cuttable=True, directory=directory) as running:
         yield running
-
-
-def mend(cluster: Cluster) -> None:
-    """All brokers run, reach each other, and have all replicas in sync."""
-    cluster.heal()
-    cluster.start()
-    cluster.wait_in_sync(TOPIC, BROKERS)
 
 
 def kill_process(kind: str) -> Harm:
@@ -142,39 +114,4 @@ ALWAYS = ("controller", "tree")
 )
 def test_nothing_acknowledged_is_lost(name: str, cluster: Cluster, seed: int, scale: int) -> None:
     harm, times = HARM[name]
-    chance, history = random.Random(seed), History()
-    cluster.heal()
-    cluster.start()
-    create_replicated(cluster, PARTITIONS)
-    done: list[int] = []
-    with ClusterLoad(cluster, history, PARTITIONS, seed).begin():
-        wait_until(lambda: all(one.acked for one in history.writers.values()), 30, "all write")
-        for _ in range(times * scale):
-            began = time.monotonic()
-            harm(cluster, chance)
-            done.append(history.operations(began, time.monotonic()))
-            goes_on(history)
-        mend(cluster)
-        goes_on(history)
-    problems = history.check(read_leaders(cluster))
-    leaders = {number: one.leader for number, one in cluster.partitions(TOPIC).items()}
-    assert not problems, f"{len(problems)} problems ({leaders}): " + "\n".join(problems[:10])
-    assert_replicas_agree(cluster, PARTITIONS)
-    assert max(done) >= PROGRESS_OPERATIONS, f"{done} operations while there was harm"
-
-
-def goes_on(history: History) -> None:
-    """Every writer gets an acknowledgement of every partition from now on."""
-    before = time.monotonic()
-
-    def all_write() -> bool:
-        late = {
-            (writer.name, partition)
-            for writer in history.writers.values()
-            for partition in range(PARTITIONS)
-            if not any(at > before for at, where, *_ in writer.acked[-200:] if where == partition)
-        }
-        assert not late, f"no acknowledgement of {sorted(late)}"
-        return True
-
-    wait_until(all_write, GOES_ON_S, "every writer goes on in every partition")
+    examine(cluster, harm, times * scale, seed, History())

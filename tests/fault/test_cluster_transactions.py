@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import threading
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,38 @@ class Transactions:
             self.invalid.append(f"{text}: {error}")
 
 
+def write_last(bootstrap: str, seed: int, ending: threading.Event) -> None:
+    """Commit a record behind all others of each partition."""
+    last = Transactions(bootstrap, "last", seed, ending)._producer()
+    last.begin_transaction()
+    for number in range(PARTITIONS):
+        last.produce("t", LAST.encode(), partition=number)
+    last.commit_transaction(PATIENCE_S)
+
+
+def check(producers: Iterable[Transactions], found: dict[str, list[int]]) -> None:
+    """Raises AssertionError unless what is read is what the producers were told."""
+    whole = list(range(PARTITIONS))
+    for one in producers:
+        assert {t: found.get(t) for t in one.committed} == dict.fromkeys(one.committed, whole)
+        assert not one.aborted & found.keys()
+        assert not one.invalid
+        assert all(found.get(text, whole) == whole for text in one.unknown)
+
+
+@contextmanager
+def running(producers: Iterable[Transactions], ending: threading.Event) -> Iterator[None]:
+    """They write until the block ends."""
+    for one in producers:
+        one.thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        for one in producers:
+            one.thread.join()
+
+
 def read_committed(bootstrap: str) -> dict[str, list[int]]:
     """The partitions of each transaction's records, up to the last one."""
     consumer = Consumer(
@@ -154,7 +187,6 @@ def kill_one(cluster: Cluster, chance: random.Random) -> None:
 def test_transactions_are_whole_whatever_is_killed(tmp_path: Path) -> None:
     chance, ending = seeded(), threading.Event()
     seed = chance.getrandbits(32)
-    whole = list(range(PARTITIONS))
     with Cluster(3, SETTINGS, directory=tmp_path) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         (created,) = admin.create_topics([NewTopic("t", PARTITIONS, 3)]).values()
@@ -163,9 +195,7 @@ def test_transactions_are_whole_whatever_is_killed(tmp_path: Path) -> None:
             Transactions(cluster.bootstrap, f"p{number}", seed, ending)
             for number in range(PRODUCERS)
         ]
-        for one in producers:
-            one.thread.start()
-        try:
+        with running(producers, ending):
             for _ in range(KILLS):
                 hold(chance.uniform(1, 4))
                 kill_one(cluster, chance)
@@ -176,20 +206,6 @@ def test_transactions_are_whole_whatever_is_killed(tmp_path: Path) -> None:
                 PATIENCE_S,
                 "all producers go on",
             )
-        finally:
-            ending.set()
-            for one in producers:
-                one.thread.join()
-        last = Transactions(cluster.bootstrap, "last", seed, ending)._producer()
-        last.begin_transaction()
-        for number in range(PARTITIONS):
-            last.produce("t", LAST.encode(), partition=number)
-        last.commit_transaction(PATIENCE_S)
-        found = read_committed(cluster.bootstrap)
-
-    for one in producers:
-        assert {t: found.get(t) for t in one.committed} == dict.fromkeys(one.committed, whole)
-        assert not one.aborted & found.keys()
-        assert not one.invalid
-        assert all(found.get(text, whole) == whole for text in one.unknown)
+        write_last(cluster.bootstrap, seed, ending)
+        check(producers, read_committed(cluster.bootstrap))
     assert sum(len(one.committed) for one in producers) > PRODUCERS

@@ -14,7 +14,8 @@ PACKAGES = {
     r"\bPostgreSQL\b": "postgresql",
     r"\bmkfs\.ext4\b": "e2fsprogs",
     r"\bopenssl\b": "openssl",
-    r"\bss\b": "iproute2",
+    r"\b(ss|ip is not installed)\b": "iproute2",
+    r"\bnft\b": "nftables",
     r"\bsystemd-tmpfiles\b": "systemd",
     r"\bC compiler\b": "gcc",
 }

@@ -15,7 +15,7 @@ models. After each step is checked, by the names of the design:
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from support.follower_entries import ATTACHED, PROGRESS, entry
@@ -25,15 +25,17 @@ from support.simulated_power import begin_repair, repair
 from kbroker._ext.shared import session_times
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker.cluster.control_requests import LedPartition, PartitionKey
+from kbroker.controller import persistence
 from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.image import Changes
 from kbroker.hosting.isr_changes import IsrChanges
+from kbroker.hosting.isr_reports import IsrReports
 from kbroker.ipc import calls
 from kbroker.ipc.calls import IsrResult, IsrState, StoppedReplica, WantedIsr
 from kbroker.ipc.pending import Pending, TooLate, run, within
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
-from kbroker.metastore.settled import Fenced
+from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.simulated import Faults
 from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.replication.following import (
@@ -48,6 +50,7 @@ from kbroker.replication.tail_repair import TailRepair
 from kbroker.replication.truncation import EpochEnd
 from kbroker.storage.segments.leader_epochs import LeaderEpochs
 from kbroker.workers.io.in_sync import InSync
+from kbroker.workers.stored_isr import StoredIsr
 
 MIN_IN_SYNC = 2
 LAG_MS = 3_000
@@ -450,7 +453,7 @@ class Controllers:
 
     async def _alter(self, wanted: Sequence[WantedIsr]) -> list[IsrResult]:
         cluster, me = self._cluster, self._broker
-        await me.sleep(cluster.delay_ms())
+        await self._pass(cluster.random.random() < cluster.responses_lost)
         office = cluster.in_office()
         if office is None or office.duties is None or not me.is_alive:
             raise WireError(ErrorCode.NOT_CONTROLLER, "nobody is the controller")
@@ -459,10 +462,14 @@ class Controllers:
             answers = await within(asked, me.sleep(CONTROLLER_PATIENCE_MS))
         except (TooLate, Fenced, StoreError, StoreFailed) as error:
             raise WireError(ErrorCode.NETWORK_EXCEPTION, "no response") from error
-        await me.sleep(cluster.delay_ms())
-        if cluster.random.random() < cluster.responses_lost:
-            raise WireError(ErrorCode.NETWORK_EXCEPTION, "the response was lost")
+        await self._pass(cluster.random.random() < cluster.responses_lost)
         return answers
+
+    async def _pass(self, is_lost: bool) -> None:
+        """A request or a response is on its way; a lost one is waited for. Raises WireError."""
+        await self._broker.sleep(CONTROLLER_PATIENCE_MS if is_lost else self._cluster.delay_ms())
+        if is_lost:
+            raise WireError(ErrorCode.NETWORK_EXCEPTION, "no response")
 
     def read_isr(self, keys: Sequence[PartitionKey]) -> Pending[list[IsrState | None]]:
         return run(self._read(keys))
@@ -480,6 +487,43 @@ class Controllers:
         return found
 
 
+class Reports(IsrReports):
+    """Sent some time after each change."""
+
+    def __init__(self, broker: ReplicatedBroker, store: SettledStore) -> None:
+        self._broker = broker
+        self._store = store
+
+    def note(self, keys: Iterable[PartitionKey]) -> None:
+        changed = list(keys)
+        if changed:
+            delay_ms = self._broker.cluster.random.randint(0, 7_500)
+            self._broker.after(delay_ms, lambda: self._send_all(changed))
+
+    def _send_all(self, changed: list[PartitionKey]) -> None:
+        def reported(outcome: Pending[None]) -> None:
+            if outcome.error is not None:
+                self.note(changed)
+
+        run(persistence.report_isr_changes(self._store, changed)).then(reported)
+
+
+class Stored(StoredIsr):
+    """Tells the cluster what was written past the controller."""
+
+    def __init__(self, broker: ReplicatedBroker) -> None:
+        store = SettledStore(broker.store)
+        super().__init__(broker.number, broker.hosting.replicas, store, Reports(broker, store))
+        self._broker = broker
+
+    async def _write(self, one: WantedIsr) -> IsrResult:
+        result = await super()._write(one)
+        if result.state is not None:
+            epoch = result.state.partition_epoch
+            self._broker.cluster.note_written(self._broker, one.key, epoch)
+        return result
+
+
 class ReplicatedBroker(Broker):
     """A broker with an io worker."""
 
@@ -492,7 +536,7 @@ class ReplicatedBroker(Broker):
         self._last_told_ms = 0 if last is None else last._last_told_ms
         super().__init__(cluster, number, last)
         self.isr_changes = IsrChanges(
-            number, self.hosting, Controllers(self), self.sleep, self.journal
+            number, self.hosting, Controllers(self), self.sleep, self.journal, Stored(self)
         )
         if self.found is not None:
             self.isr_changes.ask_again(self.found.asked.values())

@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.cluster.control_requests import LeaderAndIsr, LedPartition, PartitionKey, Sender
 from kbroker.errors import ErrorCode, WireError
-from kbroker.hosting.isr_changes import BACKOFF_MS, BATCH_MS, IsrChanges
+from kbroker.hosting.isr_changes import BACKOFF_MS, BATCH_MS, UNANSWERED_MS, IsrChanges
 from kbroker.hosting.replicas import HostedReplicas
 from kbroker.hosting.slots import Slot
 from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr
@@ -29,16 +29,33 @@ class SlotsInOrder:
         raise AssertionError("no slot is released here")
 
 
-class Bench:
+class Way:
+    """To have in-sync replicas changed, and what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[WantedIsr], Pending[list[IsrResult]]]] = []
+        self.read: list[tuple[list[PartitionKey], Pending[list[IsrState | None]]]] = []
+
+    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrResult]]:
+        self.asked.append((list(wanted), Pending()))
+        return self.asked[-1][1]
+
+    def read_isr(self, keys: Sequence[PartitionKey]) -> Pending[list[IsrState | None]]:
+        self.read.append((list(keys), Pending()))
+        return self.read[-1][1]
+
+
+class Bench(Way):
     """The ISR changes, with controllers and a clock controlled by the test."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.replicas = HostedReplicas(ME, SlotsInOrder())
-        self.asked: list[tuple[list[WantedIsr], Pending[list[IsrResult]]]] = []
-        self.read: list[tuple[list[PartitionKey], Pending[list[IsrState | None]]]] = []
+        self.stored = Way()
         self.sleeping: list[tuple[int, Pending[None]]] = []
+        self.unanswered: list[tuple[int, Pending[None]]] = []  # until the store is changed
         self.noted: list[Any] = []
-        self.desk = IsrChanges(ME, self, self, self.sleep, self)
+        self.desk = IsrChanges(ME, self, self, self.sleep, self, self.stored)
         partitions = [
             LedPartition("t", number, 1, ME, 4, [1, 2, 3], 7, [1, 2, 3]) for number in (0, 1)
         ]
@@ -52,20 +69,21 @@ class Bench:
     def note(self, *, asked: Sequence[WantedIsr]) -> None:
         self.noted += asked
 
-    def alter_isr(self, wanted: Sequence[WantedIsr]) -> Pending[list[IsrResult]]:
-        self.asked.append((list(wanted), Pending()))
-        return self.asked[-1][1]
-
-    def read_isr(self, keys: Sequence[PartitionKey]) -> Pending[list[IsrState | None]]:
-        self.read.append((list(keys), Pending()))
-        return self.read[-1][1]
-
     def sleep(self, delay_ms: int) -> Pending[None]:
-        self.sleeping.append((delay_ms, Pending()))
-        return self.sleeping[-1][1]
+        sleeping = self.sleeping if delay_ms < UNANSWERED_MS else self.unanswered
+        sleeping.append((delay_ms, Pending()))
+        return sleeping[-1][1]
 
     def wake(self) -> int:
-        delay_ms, pending = self.sleeping.pop(0)
+        return self._wake(self.sleeping)
+
+    def hear_nothing(self) -> int:
+        """The time until the store is changed passes without a response; returns it."""
+        return self._wake(self.unanswered)
+
+    @staticmethod
+    def _wake(sleeping: list[tuple[int, Pending[None]]]) -> int:
+        delay_ms, pending = sleeping.pop(0)
         pending.resolve()
         return delay_ms
 
@@ -249,3 +267,58 @@ def test_store_that_cannot_be_read_has_the_change_asked_for_again() -> None:
 
     assert not outcome.done
     assert bench.asked[1][0] == [wanted([1, 2])]
+
+
+def test_leader_without_a_response_changes_the_store_itself() -> None:
+    """The controller is registered and cannot be reached, or its responses do not arrive: the
+    producers of a leader would wait for as long as that lasts.
+    """
+    bench = Bench()
+    outcome = bench.desk.ask(wanted([1, 2]))
+    bench.wake()
+    assert bench.stored.asked == []
+
+    assert bench.hear_nothing() == UNANSWERED_MS
+    bench.stored.asked[0][1].resolve([done([1, 2])])
+
+    assert bench.stored.asked[0][0] == [wanted([1, 2])]
+    assert outcome.value == done([1, 2])
+    assert bench.held() == ([1, 2], 8) and bench.desk.pending() == []
+    later = bench.desk.ask(WantedIsr("t", 0, 4, [1], 8))
+    bench.wake()
+    bench.asked[0][1].resolve([done([1, 2])])  # the lost response arrives after all
+    assert not later.done and bench.held() == ([1, 2], 8)
+    bench.asked[1][1].resolve([done([1], 9)])
+    assert later.value == done([1], 9)
+
+
+def test_change_that_the_controller_has_made_is_taken_from_the_store() -> None:
+    """Its response did not arrive."""
+    bench = Bench()
+    outcome = bench.desk.ask(wanted([1, 2]))
+    bench.wake()
+    bench.hear_nothing()
+    bench.stored.asked[0][1].resolve([IsrResult(ErrorCode.INVALID_UPDATE_VERSION)])
+    bench.read[0][1].resolve([IsrState(ME, 4, [1, 2], 8)])
+    assert outcome.value == done([1, 2])
+
+
+def test_response_is_waited_for_when_the_store_cannot_be_changed() -> None:
+    bench = Bench()
+    outcome = bench.desk.ask(wanted([1, 2]))
+    bench.wake()
+    bench.hear_nothing()
+    bench.stored.asked[0][1].resolve(error=WireError(ErrorCode.REQUEST_TIMED_OUT, "no store"))
+    assert not outcome.done
+    bench.asked[0][1].resolve([done([1, 2])])
+    assert outcome.value == done([1, 2])
+
+
+def test_leader_that_gets_a_response_leaves_the_store_to_the_controller() -> None:
+    """One that says no, too: the leader may be none any more."""
+    bench = Bench()
+    bench.desk.ask(wanted([1, 2]))
+    bench.wake()
+    bench.asked[0][1].resolve(error=WireError(ErrorCode.STALE_BROKER_EPOCH, "it is gone"))
+    bench.hear_nothing()
+    assert bench.stored.asked == []

@@ -1,0 +1,103 @@
+"""Cuts between machines: brokers and ZooKeeper in network namespaces that drop packets.
+
+Unlike behind proxies, TCP itself is cut: what is lost is repeated by its rules, connections do not
+come about, and one that a side has given up is reset once the packets arrive again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from fault.cluster_cuts import CUTS, examine_cut
+from fault.cluster_exam import BROKERS, SETTINGS, Harm, examine
+from fault.history import History
+from fault.namespaces import Network
+from support.pace import hold
+from support.zookeeper import skip_without_zookeeper
+
+from kbroker.testing import Broker, Cluster
+from kbroker.testing.broker import COMMAND
+from kbroker.testing.cluster import ZOOKEEPER, Others
+from kbroker.testing.zookeeper import ZooKeeperServer
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(300)]
+
+PORT = 9092  # on machines of their own
+ALL = [str(number) for number in range(BROKERS)]
+
+
+class ClusterOfMachines(Cluster):
+    """A broker on each machine; ``cut`` drops packets."""
+
+    def __init__(self, network: Network, zookeeper: ZooKeeperServer, directory: Path) -> None:
+        self._network = network
+        connect = f"{zookeeper.connect}/machines"
+        super().__init__(BROKERS, SETTINGS, zookeeper_connect=connect, directory=directory)
+
+    def _addresses(self, number: int) -> dict[str, object]:
+        address = self._network.addresses[str(number)]
+        listeners = f"PLAINTEXT://{address}:{PORT}"
+        return {"listeners": listeners, "zookeeper.connect": self.zookeeper_connect}
+
+    def _create(self, number: int, settings: Mapping[str, object]) -> Broker:
+        command = [*self._network.within(str(number)), *COMMAND]
+        return Broker(settings, directory=self.directory / f"broker-{number}", command=command)
+
+    def cut(
+        self, broker: int | str, from_: Others | None = None, *, to: Others | None = None
+    ) -> None:
+        for other in self._others(str(broker), from_ if to is None else to):
+            self._network.drop(str(broker), other)
+            if to is None:
+                self._network.drop(other, str(broker))
+
+    def heal(self, broker: int | None = None) -> None:
+        self._network.heal(None if broker is None else str(broker))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    skip_without_zookeeper()
+    directory = tmp_path_factory.mktemp("machines")  # its logs are wanted after a failure
+    network = Network([*ALL, ZOOKEEPER])
+    try:
+        zookeeper = ZooKeeperServer(
+            directory / ZOOKEEPER,
+            host=network.addresses[ZOOKEEPER],
+            within=network.within(ZOOKEEPER),
+        )
+        with zookeeper, ClusterOfMachines(network, zookeeper, directory) as running:
+            yield running
+    finally:
+        network.close()
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_every_partition_is_written_to_while_packets_of_one_direction_are_dropped(
+    name: str, cluster: Cluster, seed: int, scale: int
+) -> None:
+    examine_cut(cluster, name, scale, seed)
+
+
+def cut_one_off(cluster: Cluster, chance: random.Random) -> None:
+    """Clients still reach it."""
+    alone = chance.randrange(BROKERS)
+    cluster.cut(alone, from_=[*(n for n in range(BROKERS) if n != alone), ZOOKEEPER])
+    hold(9.0)
+    cluster.heal()
+
+
+def cut_from_zookeeper(cluster: Cluster, chance: random.Random) -> None:
+    cluster.cut(chance.randrange(BROKERS), from_=ZOOKEEPER)
+    hold(9.0)
+    cluster.heal()
+
+
+@pytest.mark.parametrize("harm", [cut_one_off, cut_from_zookeeper])
+def test_nothing_acknowledged_is_lost_when_packets_of_both_directions_are_dropped(
+    harm: Harm, cluster: Cluster, seed: int, scale: int
+) -> None:
+    examine(cluster, harm, scale, seed, History())
