@@ -24,7 +24,6 @@ class Fault(IntEnum):
     NONE = replica_append.ALL
     CLOSED = replica_append.CLOSED
     NO_ROOM = replica_append.NO_ROOM
-    OLD_FORMAT = replica_append.OLD_FORMAT
     BAD_LENGTH = replica_append.BAD_LENGTH
     BAD_MAGIC = replica_append.BAD_MAGIC
     BAD_CRC = replica_append.BAD_CRC
@@ -50,7 +49,6 @@ _CORRUPT = frozenset({Fault.BAD_LENGTH, Fault.BAD_MAGIC, Fault.BAD_CRC, Fault.BA
 _DIVERGENT = frozenset({Fault.OFFSET_BACK, Fault.EPOCH_BACK, Fault.EPOCH_AHEAD})
 
 _WORDS = {
-    Fault.OLD_FORMAT: "is of message format 0 or 1",
     Fault.BAD_LENGTH: "has a length or offsets that are impossible",
     Fault.BAD_MAGIC: "has a message format that does not exist",
     Fault.BAD_COUNT: "has a negative number of records",

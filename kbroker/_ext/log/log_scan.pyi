@@ -22,6 +22,7 @@ class Scan:
     last_position: int
     out_of_order: bool
     leader_epochs: list[tuple[int, Offset]]
+    forgets_epochs: bool
     aborted: list[tuple[int, Offset, Offset, Offset]]
 
 class IndexCheck:

@@ -6,7 +6,6 @@ from kbroker.types import Offset
 ALL: int
 CLOSED: int
 NO_ROOM: int
-OLD_FORMAT: int
 BAD_LENGTH: int
 BAD_MAGIC: int
 BAD_CRC: int

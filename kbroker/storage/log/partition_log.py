@@ -327,7 +327,7 @@ class PartitionLog:
         return None
 
     def keep_epochs(self) -> None:
-        """Note an epoch whose first batch a follower has appended. Raises StorageError."""
+        """Write the epochs after a follower's append has changed them. Raises StorageError."""
         try:
             self.epochs.write()
         except OSError as error:

@@ -317,6 +317,8 @@ def _recover(loaded: LoadedLog, directory: str, options: LoadOptions) -> None:
                 f"{expected} up to {recovery_point} were synced but cannot be read",
                 expected,
             )
+        if scan.forgets_epochs:
+            loaded.scanned_epochs.clear()
         loaded.scanned_epochs.extend(scan.leader_epochs)
         _remember_active(loaded, scan)
         if scan.end_position < segment.size:

@@ -103,6 +103,10 @@ class LeaderEpochs:
             self._entries = kept
             self.write()
 
+    def forget(self) -> None:
+        """Forget all. The file is not written."""
+        self._entries = []
+
     def settle(
         self,
         leader_epoch: int | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,14 +21,17 @@ from support.log_store import (
     sent,
     stored_values,
 )
+from support.message_sets import CODECS, OldMessage, message_bytes
 
 from kbroker._ext.record.record_batch import stamp_for_append
 from kbroker._ext.shared.partition_table import FOLLOWER
 from kbroker.errors import StorageError
+from kbroker.record.builder import BatchBuilder
 from kbroker.replication.fetched_run import Appended, Fault, append_fetched, fault_text
 from kbroker.storage.dirs.log_dir import LogDir
 from kbroker.storage.log.log_lookup import list_offsets
 from kbroker.storage.log.partition_log import PartitionLog
+from kbroker.storage.segments.leader_epochs import LeaderEpochs
 
 pytestmark = pytest.mark.unit
 
@@ -331,6 +335,67 @@ def test_sequences_are_the_leaders_business(follower):
     take_all(follower, data)
 
 
+def old(offset: int, magic: int = 1) -> bytes:
+    """A message of format 0 or 1 as in a leader's log."""
+    return message_bytes(magic, OldMessage(offset, NOW_MS if magic else -1, b"k", b"v"))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize(("magic", "version"), [(0, "0.9.0"), (1, "0.10.2")])
+def test_messages_of_old_formats_stay_byte_for_byte_what_the_leader_has(
+    tmp_path, follower, store, magic, version, codec
+):
+    """Also in several segments, and after a recovery."""
+    leader_store = LogStore(tmp_path / "leader")
+    leader = leader_store.open(**{"message.format.version": version, "segment.bytes": 400})
+    builder = BatchBuilder(CODECS[codec])
+    for number in range(5):
+        builder.append(b"v%d" % number, b"k", NOW_MS + number)
+    for _ in range(4):
+        append(leader, builder.build())
+    data = everything(leader)
+
+    take_all(follower, data)
+
+    assert everything(follower) == data
+    assert (data[MAGIC_AT], follower.log_end_offset) == (magic, 20)
+    newest = list_offsets(follower, -3)
+    assert (newest["offset"], newest["timestamp"]) == ((4, NOW_MS + 4) if magic else (-1, -1))
+    follower = store.restart(clean=False, role=FOLLOWER)
+    assert (everything(follower), follower.log_end_offset) == (data, 20)
+    take_all(follower, old(20, magic))
+    leader_store.stop(clean=False)
+
+
+def test_messages_of_old_formats_may_leave_gaps(follower):
+    """Compaction has left them, or a wrapper whose offset is that of its last message."""
+    data = old(3) + old(7) + old(8)
+    take_all(follower, data)
+    assert (everything(follower), follower.log_end_offset) == (data, 9)
+
+
+@pytest.mark.parametrize("segment_bytes", [130, 10_000])
+def test_message_of_an_old_format_makes_the_log_forget_its_epochs(store, segment_bytes):
+    """Where those before it end is not known any more, so that the next leader's is not compared:
+    the log is truncated to its high watermark. Kafka does so.
+    """
+    follower = store.open(role=FOLLOWER, **{"segment.bytes": segment_bytes})
+    take_all(follower, at(0, 3) + at(1, 5), 5)
+    assert follower.epochs.entries == [(3, 0), (5, 1)]
+
+    take_all(follower, old(2), 6)
+
+    assert follower.epochs.entries == []
+    assert store.restart(clean=False, role=FOLLOWER).epochs.entries == []
+
+
+def test_epochs_begin_again_behind_messages_of_an_old_format(follower, store):
+    take_all(follower, at(0, 5), 5)
+    take_all(follower, old(1) + at(2, 5) + old(3) + at(4, 6), 6)
+    assert follower.epochs.entries == [(6, 4)]
+    assert LeaderEpochs(follower.path).entries == [(6, 4)]
+
+
 def test_transactions_end_as_on_the_leader(leader, follower):
     append(leader, sent(5, 0, 2))
     append(leader, sent(6, 0))
@@ -398,6 +463,12 @@ def test_restarted_follower_knows_what_it_knew(leader, follower, store):
 
 # ---- what is wrong ----
 
+
+def resealed(message: bytes) -> bytes:
+    """With the checksum of its bytes."""
+    return changed(message, 12, struct.pack(">I", zlib.crc32(message[16:])))
+
+
 GOOD = at(0, values=2)
 
 
@@ -408,7 +479,7 @@ GOOD = at(0, values=2)
         (changed(at(2), CRC_AT, b"\0\0\0\0"), Fault.BAD_CRC),
         (changed(at(2), MAGIC_AT, b"\3"), Fault.BAD_MAGIC),
         (changed(at(2), MAGIC_AT, b"\xff"), Fault.BAD_MAGIC),
-        (changed(at(2), MAGIC_AT, b"\1"), Fault.OLD_FORMAT),
+        (changed(at(2), MAGIC_AT, b"\1"), Fault.BAD_CRC),
         (changed(at(2), 8, struct.pack(">i", 48)), Fault.BAD_LENGTH),
         (changed(at(2), 8, struct.pack(">i", -1)), Fault.BAD_LENGTH),
         (changed(at(2), 8, struct.pack(">i", -(1 << 31))), Fault.BAD_LENGTH),
@@ -421,6 +492,14 @@ GOOD = at(0, values=2)
         (at(-1), Fault.OFFSET_BACK),
         (at(2, 9), Fault.EPOCH_AHEAD),
         (at(2, -1), Fault.EPOCH_BACK),
+        (changed(old(2), len(old(2)) - 1, b"\xff"), Fault.BAD_CRC),
+        (changed(old(2), CRC_AT - 5, b"\0\0\0\0"), Fault.BAD_CRC),
+        (changed(old(2), 8, struct.pack(">i", 13)), Fault.BAD_LENGTH),
+        (changed(old(2), 8, struct.pack(">i", -1)), Fault.BAD_LENGTH),
+        (old((1 << 63) - 1), Fault.BAD_LENGTH),
+        (resealed(changed(old(2), 26, struct.pack(">i", 9))), Fault.BAD_LENGTH),
+        (old(1), Fault.OFFSET_BACK),
+        (old(-1), Fault.OFFSET_BACK),
     ],
     ids=lambda value: value.name if isinstance(value, Fault) else "",
 )

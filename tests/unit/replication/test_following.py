@@ -357,12 +357,6 @@ def test_full_disk_pauses_and_a_failed_one_ends_it() -> None:
     assert partition.state is State.WAITING
 
 
-def test_old_format_fails() -> None:
-    partition = fetching(Log([(5, 0)], 100))
-    partition.on_fault(Fault.OLD_FORMAT, "is of message format 0 or 1", 0)
-    assert partition.state is State.FAILED
-
-
 def test_what_comes_too_late_changes_nothing() -> None:
     log = Log([(5, 0)], 100)
     partition = fetching(log)

@@ -204,7 +204,8 @@ cdef class Scan:
     cdef readonly str problem
     cdef readonly int64_t last_position          # of the last good entry
     cdef readonly bint out_of_order              # the problem is an offset that does not follow the one before it
-    cdef readonly list leader_epochs             # [(epoch, first offset)], ascending
+    cdef readonly list leader_epochs             # [(epoch, first offset)], ascending; behind the last of formats 0 and 1
+    cdef readonly bint forgets_epochs            # there is an entry of format 0 or 1: earlier epochs are unknown
     # With producers: the aborted transactions whose markers were walked, as entries of the .txnindex: (producer id,
     # first offset, offset of the marker, last stable offset).
     cdef readonly list aborted
@@ -398,6 +399,18 @@ cdef inline bint is_misplaced(const Entry* entry, int64_t expected, bint contigu
     )
 
 
+# Note the leader epoch of an entry; returns the latest one. latest: that of the entries before it, -1 if unknown.
+cdef int32_t note_epoch(Scan scan, const Entry* entry, int32_t latest) except? -2:
+    if entry.magic < 2:
+        scan.forgets_epochs = True
+        scan.leader_epochs.clear()
+        return -1
+    if entry.leader_epoch <= latest:
+        return latest
+    scan.leader_epochs.append((entry.leader_epoch, entry.base_offset))
+    return entry.leader_epoch
+
+
 def scan_segment(
     int fd, int64_t base_offset, int64_t end, *, int64_t position=0, next_offset=None, bint verify=True,
     bint contiguous=False, OffsetIndex offset_index=None, TimeIndex time_index=None, int64_t index_interval_bytes=4096,
@@ -446,9 +459,7 @@ def scan_segment(
         if entry.max_timestamp > scan.max_timestamp:
             scan.max_timestamp = entry.max_timestamp
             scan.max_timestamp_offset = entry.last_offset
-        if entry.leader_epoch > leader_epoch:
-            leader_epoch = entry.leader_epoch
-            scan.leader_epochs.append((leader_epoch, entry.base_offset))
+        leader_epoch = note_epoch(scan, &entry, leader_epoch)
         if scan.bytes_since_index > index_interval_bytes:
             if offset_index is not None and offset_index.append(entry.last_offset, entry.position) == INDEX_APPENDED:
                 if time_index is not None:

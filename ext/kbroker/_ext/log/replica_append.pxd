@@ -16,14 +16,13 @@ cdef enum FetchedFault:
     FETCHED_ALL = 0              # nothing is left, or only part of a batch: `needed` is how many bytes it has
     FETCHED_CLOSED = 1           # the log directory failed
     FETCHED_NO_ROOM = 2          # the disk is full; LogAppender.error_text has the details
-    FETCHED_OLD_FORMAT = 3       # a message of format 0 or 1
-    FETCHED_BAD_LENGTH = 4       # shorter than a header, or its offsets do not fit in an int64
-    FETCHED_BAD_MAGIC = 5
-    FETCHED_BAD_CRC = 6
-    FETCHED_BAD_COUNT = 7        # a negative number of records, or a last offset below the first
-    FETCHED_OFFSET_BACK = 8      # it begins below the log end
-    FETCHED_EPOCH_BACK = 9       # its leader epoch is lower than that of the batch before it
-    FETCHED_EPOCH_AHEAD = 10     # its leader epoch is higher than the one that is followed
+    FETCHED_BAD_LENGTH = 3       # shorter than a header, or its offsets do not fit in an int64
+    FETCHED_BAD_MAGIC = 4
+    FETCHED_BAD_CRC = 5
+    FETCHED_BAD_COUNT = 6        # a negative number of records, or a last offset below the first
+    FETCHED_OFFSET_BACK = 7      # it begins below the log end
+    FETCHED_EPOCH_BACK = 8       # its leader epoch is lower than that of the batch before it
+    FETCHED_EPOCH_AHEAD = 9      # its leader epoch is higher than the one that is followed
 
 
 cdef struct Fetched:
@@ -39,8 +38,8 @@ cdef struct Fetched:
 
 # Append the complete batches at the start of `data`, in order, with one write for each run of them in one segment; they
 # are not copied, stamped or walked. Each is checked: length, format, checksum, increasing offsets (compaction leaves
-# gaps), and leader epochs that do not decrease and are not above leader_epoch, the epoch that is followed. Updates the
-# log's epochs, producers, transactions and indexes. Stops at a batch at fault; the batches before it have been appended.
+# gaps), and leader epochs that do not decrease and are not above leader_epoch, the epoch that is followed. Messages of
+# formats 0 and 1 have no leader epochs, and after one the log has none of before. Updates the log's epochs, producers, transactions and indexes. Stops at a batch at fault; the batches before it have been appended.
 # Does not publish. Raises StorageError, after which appends are rejected, if the log directory fails.
 cdef int append_fetched(
     LogAppender log, const uint8_t* data, Py_ssize_t size, int32_t leader_epoch, int64_t now_ms, Fetched* out

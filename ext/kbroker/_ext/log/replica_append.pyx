@@ -1,6 +1,7 @@
 """Appends of a follower: batches as they come from the leader (see replica_append.pxd).
 
-Runs in the io worker that owns the partition. A batch costs its checksum and a share of one ``pwrite``; no Python
+"Batch" includes a message of format 0 or 1, a wrapper with its content for one. Runs in the io worker that owns the
+partition. A batch costs its checksum and a share of one ``pwrite``; no Python
 object unless it has a producer id or starts a leader epoch or a segment. Nothing is trusted: the bytes come from another
 machine, over a network, from a disk that may be bad.
 """
@@ -8,9 +9,20 @@ from libc.stdint cimport int16_t
 
 from kbroker._ext.base.buffers cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from kbroker._ext.base.crc32c cimport crc32c
-from kbroker._ext.base.wire cimport load_i32, load_i64
+from kbroker._ext.base.wire cimport load_i32, load_i64, load_u32
 from kbroker._ext.log.log_scan cimport marker_epoch
 from kbroker._ext.log.producer_state cimport ProducerEntry
+from kbroker._ext.record.legacy_records cimport (
+    MESSAGE_0_BYTES_MIN,
+    MESSAGE_BAD_CRC,
+    MESSAGE_CRC_AT,
+    MESSAGE_CRC_FROM,
+    MESSAGE_OK,
+    Message,
+    MessageStatus,
+    crc32,
+    read_message,
+)
 from kbroker._ext.record.record_batch cimport (
     ATTRIBUTE_CONTROL,
     BATCH_BAD_MAGIC,
@@ -33,7 +45,6 @@ cdef enum:
 ALL = FETCHED_ALL
 CLOSED = FETCHED_CLOSED
 NO_ROOM = FETCHED_NO_ROOM
-OLD_FORMAT = FETCHED_OLD_FORMAT
 BAD_LENGTH = FETCHED_BAD_LENGTH
 BAD_MAGIC = FETCHED_BAD_MAGIC
 BAD_CRC = FETCHED_BAD_CRC
@@ -56,7 +67,7 @@ cdef FetchedFault check_fetched(
     out.base_offset = load_i64(data)
     whole = <int64_t>load_i32(data + 8) + BATCH_LENGTH_END
     if data[BATCH_MAGIC_AT] < 2:
-        return FETCHED_OLD_FORMAT
+        return check_message(data, left, next_offset, whole, info, size, out)
     if data[BATCH_MAGIC_AT] > 2:
         return FETCHED_BAD_MAGIC
     if whole < BATCH_HEADER_BYTES:
@@ -87,10 +98,51 @@ cdef FetchedFault check_fetched(
     return FETCHED_ALL
 
 
+# The same for a message of format 0 or 1. A wrapper has the offset of its last message; those of the others are within.
+cdef FetchedFault check_message(
+    const uint8_t* data, Py_ssize_t left, int64_t next_offset, int64_t whole, BatchInfo* info, Py_ssize_t* size,
+    Fetched* out
+) noexcept nogil:
+    cdef Message message
+    cdef MessageStatus status
+    if whole < MESSAGE_0_BYTES_MIN:
+        return FETCHED_BAD_LENGTH
+    out.needed = <Py_ssize_t>whole
+    out.leader_epoch = NO_EPOCH
+    if out.base_offset > OFFSET_MAX - 1:
+        return FETCHED_BAD_LENGTH
+    if out.base_offset < next_offset:
+        return FETCHED_OFFSET_BACK
+    if left < whole:
+        return FETCHED_ALL
+    status = read_message(data, data + whole, &message)
+    if status == MESSAGE_BAD_CRC:
+        out.stored_crc = load_u32(data + MESSAGE_CRC_AT)
+        out.computed_crc = crc32(data + MESSAGE_CRC_FROM, <size_t>(whole - MESSAGE_CRC_FROM))
+        return FETCHED_BAD_CRC
+    if status != MESSAGE_OK:
+        return FETCHED_BAD_LENGTH
+    info.magic = message.magic
+    info.base_offset = message.offset
+    info.last_offset_delta = 0
+    info.partition_leader_epoch = NO_EPOCH
+    info.attributes = 0
+    info.max_timestamp = message.timestamp
+    info.producer_id = -1
+    info.record_count = 1
+    size[0] = <Py_ssize_t>whole
+    return FETCHED_ALL
+
+
+# Whether offsets are missing between the end of a log without gaps and a batch. Messages of formats 0 and 1 do not tell.
+cdef inline bint leaves_gap(LogAppender log, const BatchInfo* info, int64_t end_offset) noexcept nogil:
+    return info.magic == 2 and info.base_offset > end_offset and log.gapless
+
+
 # Make room for a batch in the active segment, if need be after a gap. Returns None, or why there is no room.
 cdef object make_room(LogAppender log, const BatchInfo* info, Py_ssize_t size, int64_t now_ms):
     cdef int64_t last_offset = info.base_offset + info.last_offset_delta
-    if info.base_offset > log.next_offset and log.gapless:
+    if leaves_gap(log, info, log.next_offset):
         # INVARIANT: recovery knows that there may be gaps before there is one.
         text = log.log.expect_gaps()
         if text is not None:
@@ -126,6 +178,11 @@ cdef object note_fetched(LogAppender log, const uint8_t* data, Py_ssize_t size, 
         log.transactions.note_marker(
             info.producer_id, info.producer_epoch, coordinator_epoch, info.max_timestamp,
             info.base_offset + info.last_offset_delta, is_abort, not log.high_watermark_held)
+    if info.magic < 2 and last_epoch[0] != NO_EPOCH:
+        # COMPAT: as in Kafka; where older epochs end is not known any more.
+        last_epoch[0] = NO_EPOCH
+        log.log.epochs.forget()
+        log.log.keep_epochs()
     if info.partition_leader_epoch > last_epoch[0]:
         last_epoch[0] = info.partition_leader_epoch
         log.log.epochs.assign(info.partition_leader_epoch, info.base_offset, write=False)
@@ -170,7 +227,7 @@ cdef int append_fetched(
             if out.fault != FETCHED_ALL or sizes[count] == 0:
                 break
             # The first batch of a segment decides when the segment is full, so it is written alone.
-            gap = infos[count].base_offset > end_offset and log.gapless
+            gap = leaves_gap(log, &infos[count], end_offset)
             end_offset = infos[count].base_offset + infos[count].last_offset_delta + 1
             if count > 0 and (
                 gap
