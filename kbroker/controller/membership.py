@@ -50,6 +50,10 @@ class AlreadyRegistered(Exception):
     """Another session has registered this broker id."""
 
 
+class AddressTaken(Exception):
+    """Another broker has registered an address of this one."""
+
+
 class Elected(NamedTuple):
     """A won election. ``fence``: the condition of every write of this controller."""
 
@@ -66,6 +70,33 @@ async def check_cluster(store: SettledStore, cluster_id: str) -> None:
     found = paths.decode_cluster_id(node.data)
     if found != cluster_id:
         raise foreign_cluster(found, cluster_id)
+
+
+async def check_addresses(store: SettledStore, me: Registration) -> None:
+    """Raises AddressTaken if another broker is registered with an address of this one.
+
+    Clients and brokers that mean one of them would reach the other.
+    """
+    ours = {(host, port) for _, host, port, _ in me.endpoints}
+    for name in await store.children(paths.BROKER_IDS):
+        path = f"{paths.BROKER_IDS}/{name}"
+        if path == paths.broker(me.broker_id):
+            continue
+        try:
+            endpoints, _ = paths.decode_broker((await store.get(path)).data)
+        except NoNode:
+            continue
+        except DAMAGED as error:
+            logger.error("ignoring the registration %s: %r", path, error)
+            continue
+        for _, host, port, _ in endpoints:
+            if (host, port) in ours:
+                raise AddressTaken(
+                    f"broker {name} is registered with {host}:{port}, an address of this broker "
+                    f"({me.broker_id}). Give each broker its own listeners, or "
+                    "advertised.listeners; the registration of a broker that is gone ends after "
+                    "its zookeeper.session.timeout.ms"
+                )
 
 
 async def register(

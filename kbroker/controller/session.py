@@ -16,6 +16,7 @@ from kbroker.controller.membership import (
     AlreadyRegistered,
     Elected,
     Registration,
+    check_addresses,
     check_cluster,
     elect,
     latest_controller_epoch,
@@ -24,12 +25,21 @@ from kbroker.controller.membership import (
 from kbroker.ipc.pending import Pending
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
-from kbroker.metastore.store import ConnectionLoss, NoNode, SessionState, Store, WatchEvent
+from kbroker.metastore.store import (
+    ConnectionLoss,
+    NoNode,
+    SessionState,
+    Store,
+    WatchEvent,
+    WrongCluster,
+)
 
 logger = logging.getLogger(__name__)
 
 # The time until a registration held by another session is checked again.
 RETRY_MS = 500
+# The time until a store of another cluster is looked at again.
+WRONG_CLUSTER_MS = 10_000
 
 
 class Host(Protocol):
@@ -116,7 +126,9 @@ class Session:
 
     async def _register(self) -> None:
         if self._me.cluster_id:
-            await check_cluster(self._plain, self._me.cluster_id)
+            await self._check_cluster()
+            if not self._is_serving:
+                await check_addresses(self._plain, self._me)
         while True:
             session_id, now_ms = self._store.session_id, self._host.now_ms()
             try:
@@ -133,6 +145,26 @@ class Session:
                 self._host.registered(registered.epoch, epoch)
                 await self._host.before_hosting(registered.session_id)
                 return
+
+    @property
+    def _is_serving(self) -> bool:
+        """Whether this broker has been registered before."""
+        return bool(self._registered_in) or self._me.resumes >= 0
+
+    async def _check_cluster(self) -> None:
+        """A broker does not start with the store of another cluster. One that serves goes on with
+        what it has: it may be the store's data that are lost or mistaken.
+        """
+        while True:
+            try:
+                await check_cluster(self._plain, self._me.cluster_id)
+                return
+            except WrongCluster as error:
+                if not self._is_serving:
+                    raise
+                text = "%s. Until it has that cluster again, no leader, topic or setting changes"
+                logger.error(text, error)
+                await self._host.sleep(WRONG_CLUSTER_MS)
 
     async def _withdraw(self) -> None:
         """Give up an election that was won in this session but not used, or has ended."""

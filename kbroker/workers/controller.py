@@ -25,7 +25,7 @@ from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.configs import ConfigsChanged
 from kbroker.controller.duties import Duties
 from kbroker.controller.events import EventQueue
-from kbroker.controller.membership import Registration
+from kbroker.controller.membership import AddressTaken, Registration
 from kbroker.controller.producer_ids import ProducerIdBlocks
 from kbroker.controller.replica_admin import ReplicaAdmin
 from kbroker.controller.state import ClusterState
@@ -366,7 +366,7 @@ class ControllerWorker(Worker):
         if not self._is_set_up:
             self._failure = error
             return
-        if isinstance(error, (WrongCluster, UnsupportedFeatures)):
+        if isinstance(error, (WrongCluster, AddressTaken, UnsupportedFeatures)):
             logger.error("this broker cannot join the cluster: %s", error)
             self.exit_code, self.stopping = EXIT_CANNOT_START, True
             return

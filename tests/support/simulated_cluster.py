@@ -49,7 +49,6 @@ from kbroker.metastore.simulated import Faults, SimulatedEnsemble
 from kbroker.metastore.store import Operation, StoreError
 from kbroker.types import BrokerId
 
-PLAIN = [["PLAINTEXT", "host", 9092, "PLAINTEXT"]]
 SETTINGS = {
     "num.partitions": 2,
     "default.replication.factor": 2,
@@ -162,7 +161,9 @@ class Broker:
             self.store, settled, self.hosting, self.sleep, lambda: cluster.now_ms
         )
         self.recipient = ConfiguredHosting(self.hosting, self.stored, self.sleep)
-        me = Registration(BrokerId(number), PLAIN, None, "c", resumes=self.hosting.broker_epoch)
+        endpoints = [["PLAINTEXT", f"host-{number}", 9092, "PLAINTEXT"]]
+        resumes = self.hosting.broker_epoch
+        me = Registration(BrokerId(number), endpoints, None, "c", resumes=resumes)
         self.session = Session(self.store, me, self)
         self.stored.start().then(self._settings_read)
 

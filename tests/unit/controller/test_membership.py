@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from kbroker.controller.membership import (
+    AddressTaken,
     AlreadyRegistered,
     Elected,
     Registered,
     Registration,
+    check_addresses,
     check_cluster,
     elect,
     register,
@@ -74,6 +76,18 @@ def test_id_of_another_session_is_rejected() -> None:
     finish(ensemble, registered(ensemble, 0))
     with pytest.raises(AlreadyRegistered, match="broker 0"):
         finish(ensemble, registered(ensemble, 0))
+
+
+def test_address_of_another_broker_is_not_registered_twice() -> None:
+    """As when a file is copied with its advertised.listeners: clients would go astray."""
+    ensemble = cluster()
+    finish(ensemble, registered(ensemble, 1))
+    store = SettledStore(ensemble.connect())
+    with pytest.raises(AddressTaken, match=r"broker 1 is registered with host:9092.*\(2\)"):
+        finish(ensemble, check_addresses(store, me(2)))
+    finish(ensemble, check_addresses(store, me(1)))  # its own, of an earlier session
+    elsewhere = me(2)._replace(endpoints=[["PLAINTEXT", "host", 9093, "PLAINTEXT"]])
+    finish(ensemble, check_addresses(store, elsewhere))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import ConnectionLoss, Operation
+from kbroker.metastore.store import ANY_VERSION, ConnectionLoss, Operation
 from kbroker.types import BrokerId
 
 pytestmark = pytest.mark.unit
@@ -49,7 +49,7 @@ class Ensemble(SimulatedEnsemble):
 class Broker:
     """A process: its store, and a controller that writes for as long as it may."""
 
-    def __init__(self, ensemble: Ensemble, number: int) -> None:
+    def __init__(self, ensemble: Ensemble, number: int, cluster_id: str = "") -> None:
         self.number = number
         self.ensemble = ensemble
         self.store = ensemble.connect()
@@ -57,7 +57,8 @@ class Broker:
         self.not_elected_count = 0
         self.failures: list[BaseException] = []
         self.registrations: list[tuple[int, int]] = []
-        self.session = Session(self.store, Registration(BrokerId(number), PLAIN, None), self)
+        me = Registration(BrokerId(number), PLAIN, None, cluster_id)
+        self.session = Session(self.store, me, self)
         self.session.start()
 
     def now_ms(self) -> int:
@@ -164,6 +165,27 @@ def test_id_of_a_living_broker_is_waited_for(caplog: pytest.LogCaptureFixture) -
     first.store.crash()
     ensemble.run_until(lambda: is_settled(ensemble, [second]))
     assert second.session.broker_epoch > first.session.broker_epoch
+
+
+def test_broker_that_serves_goes_on_while_the_store_is_of_another_cluster(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Somebody has wiped ZooKeeper: a broker that stopped would make it worse."""
+    ensemble = Ensemble(1, Faults())
+    known = Operation("create", paths.CLUSTER_ID, paths.encode_cluster_id("mine"))
+    client = ensemble.begin_session()
+    ensemble.apply([known], client)
+    broker = Broker(ensemble, 0, "mine")
+    ensemble.run_until(lambda: is_settled(ensemble, [broker]))
+    epoch = broker.session.broker_epoch
+
+    ensemble.apply([Operation("delete", paths.CLUSTER_ID, version=ANY_VERSION)], client)
+    broker.store.expire()
+    ensemble.run_until(lambda: "knows no cluster id" in caplog.text)
+    assert broker.failures == [] and broker.session.broker_epoch == epoch
+    ensemble.apply([known], client)
+    ensemble.run_until(lambda: is_settled(ensemble, [broker]))
+    assert broker.session.broker_epoch > epoch
 
 
 def test_short_loss_keeps_the_office() -> None:
