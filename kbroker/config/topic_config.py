@@ -48,6 +48,12 @@ class TopicConfig:
         }
         self._defaults = broker.topic_defaults
 
+    @classmethod
+    def stored(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
+        """Of configs that any client may have stored: values that are not allowed are left out."""
+        wrong = unusable(overrides)
+        return cls({name: text for name, text in overrides.items() if name not in wrong}, broker)
+
     def __getitem__(self, name: str) -> Any:
         own = self._own
         return own[name] if name in own else self._defaults[name]
@@ -75,6 +81,18 @@ class TopicConfig:
         # COMPAT: the older config applies if the newer one sets no bound (Kafka 3.6, KIP-937).
         bound = int(self[name])
         return bound if bound != LONG_MAX else int(self["message.timestamp.difference.max.ms"])
+
+
+def unusable(overrides: Mapping[str, str]) -> dict[str, ConfigError]:
+    """The configs of a topic whose values are not allowed."""
+    found = {}
+    for name, text in overrides.items():
+        try:
+            if name in TOPIC_KEYS:
+                TOPIC_KEYS[name].parse(text)
+        except ConfigError as error:
+            found[name] = error
+    return found
 
 
 def topic_key(name: str, text: str | None = None) -> Key:

@@ -38,6 +38,12 @@ class Configs:
     def topic(self, name: str) -> dict[str, str]:
         return self.topics.get(name, {})
 
+    def known(self, path: str) -> dict[str, str]:
+        """The configs of the resource whose node this is."""
+        kind, name = entity_of(path)
+        of_kind = {"topics": self.topics, "brokers": self.brokers, "groups": self.groups}[kind]
+        return of_kind.get(name, {})
+
     def enter(self, changed: ConfigsChanged) -> None:
         """Apply changed configs. A group without configs is removed."""
         self.topics.update(changed.topics)

@@ -17,6 +17,7 @@ from kbroker.config.protocol_version import ProtocolVersion, find_version
 from kbroker.controller.events import EventQueue
 from kbroker.controller.partition_writes import PartitionWrites
 from kbroker.controller.store_failure import store_failure
+from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import FeatureResult, UpdateFeatures, WantedFeature
 from kbroker.ipc.pending import Pending
@@ -61,7 +62,11 @@ class Features:
             self._writes.put(self._look)
 
     async def _look(self) -> None:
-        present = await self._read()
+        try:
+            present = await self._read()
+        except WireError as error:
+            logger.error("no feature can be finalized: %s", error.message)
+            return
         if present.version is not None:
             self._report(present.levels)
         elif self._setting(AUTOMATIC) and not self._obstacles(SUPPORTED):
@@ -174,7 +179,11 @@ class Features:
             node = await self._store.get(paths.FEATURES)
         except NoNode:
             return Stored({}, None)
-        return Stored(paths.decode_features(node.data), node.stat.version)
+        try:
+            return Stored(paths.decode_features(node.data), node.stat.version)
+        except DAMAGED as error:
+            text = f"{paths.FEATURES} in the metadata store cannot be read: {error!r}"
+            raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text) from error
 
     async def _write(self, levels: Mapping[str, int], version: int | None) -> None:
         """Raises BadVersion or NodeExists if somebody else has written in between.

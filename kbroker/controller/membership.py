@@ -17,8 +17,16 @@ from kbroker.cluster.features import SUPPORTED
 from kbroker.config.protocol_version import ProtocolVersion
 from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.metastore import paths
+from kbroker.metastore.json_values import as_integer
 from kbroker.metastore.settled import SettledStore
-from kbroker.metastore.store import BadVersion, NodeExists, NoNode, Operation, foreign_cluster
+from kbroker.metastore.store import (
+    BadVersion,
+    Node,
+    NodeExists,
+    NoNode,
+    Operation,
+    foreign_cluster,
+)
 from kbroker.types import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -148,11 +156,21 @@ async def register(
 
 
 async def latest_controller_epoch(store: SettledStore) -> int:
-    """The epoch of the controller elected last; 0 before the first election."""
+    """The epoch of the controller elected last; 0 before the first election, and if it cannot be
+    read.
+    """
     try:
-        return int((await store.get(paths.CONTROLLER_EPOCH)).data)
+        return _epoch(await store.get(paths.CONTROLLER_EPOCH), 0)
     except NoNode:
         return 0
+
+
+def _epoch(node: Node, otherwise: int) -> int:
+    try:
+        return as_integer(node.data.decode())
+    except ValueError as error:
+        logger.error("ignoring the controller epoch in %s: %r", node.path, error)
+        return otherwise
 
 
 async def present_controller(store: SettledStore) -> tuple[int, LiveBroker] | None:
@@ -165,7 +183,11 @@ async def present_controller(store: SettledStore) -> tuple[int, LiveBroker] | No
     except NoNode:
         return None
     except DAMAGED as error:
-        logger.error("cannot read who the controller is: %r", error)
+        logger.error(
+            "cannot read who the controller is from %s and its registration: %r",
+            paths.CONTROLLER,
+            error,
+        )
         return None
 
 
@@ -177,8 +199,11 @@ def _holder(broker_id: BrokerId, document: bytes) -> str:
     return f"broker {broker_id} is registered by another session ({places})"
 
 
-async def elect(store: SettledStore, broker_id: BrokerId, now_ms: int) -> Elected | None:
-    """Try to become the controller; None if another broker is.
+async def elect(
+    store: SettledStore, broker_id: BrokerId, now_ms: int, latest_epoch: int = 0
+) -> Elected | None:
+    """Try to become the controller; None if another broker is. latest_epoch: that this broker has
+    heard of, for a node that cannot be read.
 
     As in Kafka, ``/controller`` is created in one transaction with the next epoch, so there are no
     two controllers of one epoch.
@@ -190,7 +215,9 @@ async def elect(store: SettledStore, broker_id: BrokerId, now_ms: int) -> Electe
         epoch, version = 1, 0
         transaction.create(paths.CONTROLLER_EPOCH, b"1")
     else:
-        epoch, version = int(node.data) + 1, node.stat.version + 1
+        # Each election has set the node once, so its version is an epoch of its own.
+        version = node.stat.version + 1
+        epoch = _epoch(node, max(version, latest_epoch)) + 1
         transaction.set(paths.CONTROLLER_EPOCH, str(epoch).encode(), node.stat.version)
     document = paths.encode_controller(broker_id, now_ms)
     transaction.create(paths.CONTROLLER, document, ephemeral=True)

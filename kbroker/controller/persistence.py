@@ -27,12 +27,15 @@ from kbroker.errors import InvariantError
 from kbroker.ipc.calls import IsrState
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
+from kbroker.metastore.json_values import as_integer
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import BadVersion, Node, NodeExists, NoNode
 
 logger = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK_SIZE = 1000
+# No cluster has given out so many.
+UNUSED_PRODUCER_IDS = 1 << 48
 # BOUND: reads of partition states that are under way.
 READS_AT_ONCE = 100
 # A shared store has other writers: their changes in between are read again.
@@ -49,7 +52,9 @@ async def load(store: SettledStore, state: ClusterState) -> None:
     unfinished = [name for name in marked if state.topic(name)]
     state.mark_deleting(unfinished)
     for name in set(marked) - set(unfinished):
-        await store.multi().delete(paths.delete_topic(name)).commit()
+        if await store.exists(paths.topic(name)) is None:  # else it cannot be read
+            with suppress(NoNode):
+                await store.multi().delete(paths.delete_topic(name)).commit()
 
 
 async def _topic_with_id(store: SettledStore, ids: TopicIds, stored: StoredTopic) -> TopicState:
@@ -71,10 +76,13 @@ async def registrations(store: SettledStore) -> dict[int, Broker]:
     brokers = {}
     for node in await store.subtree(paths.BROKER_IDS):
         try:
-            broker_id = int(node.path.rpartition("/")[2])
+            broker_id = as_integer(node.path.rpartition("/")[2])
+            live = LiveBroker(*paths.decode_broker(node.data))
+            if store.is_shared and not all(host for _, host, _, _ in live.endpoints):
+                raise ValueError("an endpoint has no host")
             brokers[broker_id] = Broker(
                 node.stat.created_id,
-                LiveBroker(*paths.decode_broker(node.data)),
+                live,
                 paths.is_suspect_broker(node.data),
                 _features_of(node),
             )
@@ -228,14 +236,22 @@ async def ensure_partition_nodes(
 
 
 async def reread_config(store: SettledStore, configs: Configs, path: str) -> dict[str, str]:
-    """The stored config at ``path``; updates its version."""
+    """The stored config at ``path``; updates its version. One that cannot be parsed stays as it is
+    known.
+    """
     try:
         node = await store.get(path)
     except NoNode:
         configs.versions.pop(path, None)
         return {}
     configs.versions[path] = node.stat.version
-    return paths.decode_config(node.data)
+    try:
+        return paths.decode_config(node.data)
+    except DAMAGED as error:
+        if not store.is_shared:
+            raise
+        logger.error("ignoring the configs %s: %r", path, error)
+        return configs.known(path)
 
 
 async def _topic_tree(store: SettledStore, name: str) -> list[Node]:
@@ -289,8 +305,14 @@ async def allocate_producer_ids(store: SettledStore, broker_id: int) -> int:
             node = await store.get(paths.PRODUCER_ID_BLOCK)
         except NoNode as error:
             raise InvariantError(f"{paths.PRODUCER_ID_BLOCK} is missing from the store") from error
-        last = paths.decode_producer_id_block(node.data)
-        first = 0 if last is None else last + 1
+        try:
+            last = paths.decode_producer_id_block(node.data)
+            first = 0 if last is None else last + 1
+        except DAMAGED as error:
+            # Each block so far was one write, so all of them are below this.
+            first = UNUSED_PRODUCER_IDS + (node.stat.version + 1) * PRODUCER_ID_BLOCK_SIZE
+            text = "cannot read %s: %r; producer ids continue at %d, above all that are in use"
+            logger.error(text, node.path, error, first)
         end = first + PRODUCER_ID_BLOCK_SIZE
         if end > 2**63 - 1:
             raise InvariantError("all producer ids are used up")

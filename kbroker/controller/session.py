@@ -22,6 +22,7 @@ from kbroker.controller.membership import (
     latest_controller_epoch,
     register,
 )
+from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.ipc.pending import Pending
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
@@ -44,6 +45,10 @@ WRONG_CLUSTER_MS = 10_000
 
 class Host(Protocol):
     """What the session needs from the controller process."""
+
+    @property
+    def controller_epoch(self) -> int:
+        """The latest that this broker has heard of."""
 
     def now_ms(self) -> int:
         """The wall clock, for timestamps in the store."""
@@ -174,7 +179,8 @@ class Session:
                 await self._plain.multi().delete(paths.CONTROLLER, node.stat.version).commit()
 
     async def _stand(self) -> None:
-        elected = await elect(self._plain, self._me.broker_id, self._host.now_ms())
+        now_ms, heard_of = self._host.now_ms(), self._host.controller_epoch
+        elected = await elect(self._plain, self._me.broker_id, now_ms, heard_of)
         if elected is None:
             self._host.not_elected()
             return  # there is another turn once that is over
@@ -182,7 +188,7 @@ class Session:
             return
         if self._plain.is_shared:
             logger.info("elected as the controller, with epoch %d: there was none", elected.epoch)
-        office = SettledStore(self._store, elected.fence)
+        office = SettledStore(self._store, elected.fence, self._take_turn)
         self._office, self._fence_version = office, elected.fence.version
         try:
             await self._host.take_office(elected, office)
@@ -197,12 +203,20 @@ class Session:
         self._take_turn()
 
     async def _is_in_office(self, office: SettledStore) -> bool:
+        if office.is_stopped:
+            return False  # its fence has failed
         try:
             controller = await office.get(paths.CONTROLLER)
             epoch = await office.get(paths.CONTROLLER_EPOCH)
         except NoNode:
             return False
-        is_ours = controller.stat.owner_session == self._store.session_id
+        try:
+            is_ours = paths.decode_controller(controller.data) == self._me.broker_id
+        except DAMAGED as error:
+            # No other broker can find this one.
+            logger.error("%s cannot be read: %r", paths.CONTROLLER, error)
+            is_ours = False
+        is_ours = is_ours and controller.stat.owner_session == self._store.session_id
         return is_ours and epoch.stat.version == self._fence_version
 
     def _resign(self, why: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from kbroker.cluster.control_requests import ControlRequest, ControlResponse, StopReplica
+from kbroker.config.topic_config import unusable
 from kbroker.controller.configs import Configs, ConfigsChanged, entity_of
 from kbroker.controller.events import EventQueue
 from kbroker.controller.store_watch import StoreWatch
@@ -70,6 +71,7 @@ class StoredConfigs:
         self._wall_ms = wall_ms
         self._watch = StoreWatch(settled, self.events, sleep)
         self._is_stale = True
+        self._odd: set[str] = set()
         self._last = -1  # sequence number of the last notification that was processed
         self._is_watching = self._is_begun = False
         store.watch_session(self._on_session)
@@ -96,6 +98,9 @@ class StoredConfigs:
 
     def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
         """Apply configs that are in the store; resolves when every process has applied them."""
+        for name, config in changed.topics.items():
+            for error in unusable(config).values():
+                logger.error("ignoring a config of topic %s in the store: %s", name, error)
         self.configs.enter(changed)
         self.changed(changed)
         return self._user.set_configs(*changed)
@@ -117,8 +122,7 @@ class StoredConfigs:
     async def _read_all(self) -> None:
         """Read all configs; earlier notifications are then obsolete."""
         if self.store.is_shared:
-            numbers = map(paths.sequence_of, await self.store.children(paths.CONFIG_CHANGES))
-            self._last = max(numbers, default=-1)
+            self._last = max(await self._notices(), default=-1)
         present = [await self._nodes_of(kind) for kind in KINDS]
         await self._read({path for nodes in present for path in nodes} | self._known())
         self._is_stale = False
@@ -137,13 +141,11 @@ class StoredConfigs:
         return set(self.configs.versions)
 
     async def _take_notices(self) -> None:
-        names = sorted(await self.store.children(paths.CONFIG_CHANGES), key=paths.sequence_of)
+        notices = await self._notices()
         changed: dict[str, None] = {}
-        last = self._last
-        for name in names:
-            if paths.sequence_of(name) <= self._last:
+        for number, name in notices.items():
+            if number <= self._last:
                 continue
-            last = paths.sequence_of(name)
             path = f"{paths.CONFIG_CHANGES}/{name}"
             try:
                 of = paths.decode_config_change((await self.store.get(path)).data)
@@ -155,8 +157,22 @@ class StoredConfigs:
             if of.rpartition("/")[0] in KINDS:  # nothing to do for users and clients
                 changed[of] = None
         await self._read(changed)
-        self._last = last
-        await self._remove_old(names)
+        self._last = max((self._last, *notices))
+        await self._remove_old(notices.values())
+
+    async def _notices(self) -> dict[int, str]:
+        """The notifications by their numbers, the oldest first. The log names any other node."""
+        found, odd = {}, set()
+        for name in await self.store.children(paths.CONFIG_CHANGES):
+            number = paths.sequence_of(f"{paths.CONFIG_CHANGES}/{name}", paths.CONFIG_CHANGE)
+            if number is None:
+                odd.add(name)
+            else:
+                found[number] = name
+        for name in sorted(odd - self._odd):
+            logger.error("ignoring %s/%s, which is no notification", paths.CONFIG_CHANGES, name)
+        self._odd = odd
+        return dict(sorted(found.items()))
 
     async def _remove_old(self, names: Iterable[str]) -> None:
         """Remove expired notifications. names: the oldest first."""

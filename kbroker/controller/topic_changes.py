@@ -76,7 +76,12 @@ class TopicChanges:
         come = sorted(name for name in names if paths.topic(name) not in followed)
         for name in come:
             await self._follow(name)
-        await self._look_at([name for name in come if await self._may_differ(name)])
+        try:
+            await self._look_at([name for name in come if await self._may_differ(name)])
+        except Exception:
+            for name in come:
+                self._watch.unfollow(paths.topic(name))  # new to the next look, too
+            raise
 
     def _followed(self) -> list[str]:
         return self._watch.following(paths.BROKER_TOPICS)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from kbroker.cluster.topic_names import name_fault
 from kbroker.controller.state import PartitionState, without_state
 from kbroker.controller.topics import Assignment, NewTopic
 from kbroker.metastore import paths
@@ -76,6 +77,15 @@ def all_in_sync(
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
 
 
+class StoredState(NamedTuple):
+    """Leader and in-sync replicas of a partition as stored, and the version of their node."""
+
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    version: int
+
+
 class StoredTopic(NamedTuple):
     """A topic as stored."""
 
@@ -83,7 +93,7 @@ class StoredTopic(NamedTuple):
     document: Node
     topic_id: bytes | None  # None: written by a Kafka that knew no topic ids
     assignment: Assignment
-    states: dict[int, Node]  # of partitions that have one
+    states: dict[int, StoredState]  # of partitions that have one
     rest: dict[str, Any]  # other fields, kept when the document is rewritten
 
     def partitions(self) -> list[PartitionState]:
@@ -91,11 +101,10 @@ class StoredTopic(NamedTuple):
         adding, removing = paths.reassigned_of_topic(self.rest)
         partitions = []
         for number, replicas in sorted(self.assignment.items()):
-            node = self.states.get(number)
+            state = self.states.get(number)
             partition = without_state(replicas)
-            if node is not None:
-                leader, leader_epoch, isr = paths.decode_partition_state(node.data)
-                version = node.stat.version
+            if state is not None:
+                leader, leader_epoch, isr, version = state
                 partition = PartitionState(leader, leader_epoch, isr, replicas, version)
             partitions.append(
                 partition._replace(adding=adding.get(number, ()), removing=removing.get(number, ()))
@@ -106,29 +115,42 @@ class StoredTopic(NamedTuple):
 def stored_topics(nodes: Iterable[Node], *, ignore_damaged: bool = False) -> list[StoredTopic]:
     """Parse topics from nodes: all of those below ``/brokers/topics``, or some.
 
-    ignore_damaged: skip topics that cannot be parsed, and log an ERROR.
+    ignore_damaged: skip topics that cannot be parsed, and log an ERROR. A partition whose state
+    cannot be parsed counts as one without: nobody can lead it, as its node is there.
     """
     documents: dict[str, Node] = {}
-    states: dict[str, dict[int, Node]] = {}
+    states: dict[str, dict[int, StoredState]] = {}
     for node in nodes:
         parts = node.path.split("/")
         if len(parts) == 4:
             documents[parts[3]] = node
         elif len(parts) == 7 and parts[6] == "state":
-            states.setdefault(parts[3], {})[int(parts[5])] = node
+            try:
+                state = StoredState(*paths.decode_partition_state(node.data), node.stat.version)
+                states.setdefault(parts[3], {})[int(parts[5])] = state
+            except DAMAGED as error:
+                if not ignore_damaged:
+                    raise
+                logger.error("ignoring the state %s: %r", node.path, error)
     topics = []
     for name, node in documents.items():
         try:
-            topic_id, assignment = paths.decode_topic(node.data)
-            rest = paths.rest_of_topic(node.data)
-            topic = StoredTopic(name, node, topic_id, assignment, states.get(name, {}), rest)
-            if sorted(assignment) != list(range(len(assignment))):
-                raise ValueError(f"partitions {sorted(assignment)}")
-            topic.partitions()
+            topics.append(_stored_topic(name, node, states.get(name, {})))
         except DAMAGED as error:
             if not ignore_damaged:
                 raise
             logger.error("ignoring topic %s of the store: %s: %r", name, node.path, error)
-        else:
-            topics.append(topic)
     return topics
+
+
+def _stored_topic(name: str, node: Node, states: dict[int, StoredState]) -> StoredTopic:
+    """Raises DAMAGED for what no broker could host."""
+    fault = name_fault(name)
+    if fault is not None:
+        raise ValueError(f"its name {fault}")
+    topic_id, assignment = paths.decode_topic(node.data)
+    if sorted(assignment) != list(range(len(assignment))) or not all(assignment.values()):
+        raise ValueError(f"partitions {assignment}"[:1000])
+    topic = StoredTopic(name, node, topic_id, assignment, states, paths.rest_of_topic(node.data))
+    topic.partitions()
+    return topic

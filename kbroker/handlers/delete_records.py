@@ -122,7 +122,7 @@ def check_topic(ctx: RequestContext, name: str) -> None:
     topic = ctx.image.topics[name]
     if topic.internal:
         raise WireError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if "delete" not in TopicConfig(topic.config, ctx.config)["cleanup.policy"]:
+    if "delete" not in TopicConfig.stored(topic.config, ctx.config)["cleanup.policy"]:
         raise WireError(ErrorCode.POLICY_VIOLATION)
 
 

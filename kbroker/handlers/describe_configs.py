@@ -113,7 +113,7 @@ def settings(ctx: RequestContext, resource: Any) -> list[ConfigEntry]:
     if resource.resource_type == TOPIC:
         topic = existing_topic(ctx, name)
         names = None if names is None else set(map(setting_name, names))
-        return describe_topic(TopicConfig(topic.config, ctx.config), ctx.config, names)
+        return describe_topic(TopicConfig.stored(topic.config, ctx.config), ctx.config, names)
     if resource.resource_type == BROKER:
         check_broker(ctx, name)
         describe = describe_broker_defaults if name == DEFAULT_BROKER else describe_broker

@@ -2,6 +2,8 @@
 
 Topic ids are Kafka's too (version 3 of the topic document): 16 bytes in URL-safe base64 without
 padding. Readers accept older versions of a document; writers write the one named here.
+What any client may have written is checked (``json_values``): ValueError, or KeyError for a key
+that is missing.
 """
 
 from __future__ import annotations
@@ -12,6 +14,17 @@ from typing import Any
 
 from kbroker import __version__
 from kbroker.config.protocol_version import ProtocolVersion
+from kbroker.config.table.rules import SECURITY_PROTOCOLS
+from kbroker.metastore.json_values import (
+    INT_MAX,
+    LONG_MAX,
+    as_brokers,
+    as_integer,
+    as_list,
+    as_object,
+    as_text,
+    load_object,
+)
 from kbroker.uuids import parse_uuid, uuid_text
 
 BROKERS = "/brokers"
@@ -66,6 +79,8 @@ PERSISTENT_PATHS = (
     LOG_DIR_EVENTS,
     PRODUCER_ID_BLOCK,
 )
+
+PORT_MAX = 65_535
 
 Assignment = dict[int, list[int]]
 
@@ -138,7 +153,7 @@ def encode_gone_topic(topic_ids: Iterable[bytes]) -> bytes:
 
 def decode_gone_topic(data: bytes) -> set[bytes]:
     """The ids of deleted topics with this name."""
-    return {parse_uuid(text) for text in json.loads(data)["topic_ids"]}
+    return {parse_uuid(as_text(text)) for text in as_list(load_object(data)["topic_ids"])}
 
 
 def encode_broker(
@@ -179,34 +194,41 @@ def encode_broker(
 
 
 def decode_broker(data: bytes) -> tuple[list[list[Any]], str | None]:
-    """Endpoints as in the cluster image, and rack. ValueError, KeyError or TypeError.
+    """Endpoints as in the cluster image, and rack.
 
     Version 1 has only host and port; from version 4 on, listeners have names.
     """
-    document = json.loads(data)
+    document = load_object(data)
     if "endpoints" not in document:
-        return [["PLAINTEXT", document["host"], document["port"], "PLAINTEXT"]], None
-    protocols = document.get("listener_security_protocol_map", {})
-    endpoints: list[list[Any]] = []
-    for text in document["endpoints"]:
-        name, _, address = text.partition("://")
+        return [_endpoint("PLAINTEXT", document["host"], document["port"], "PLAINTEXT")], None
+    protocols = as_object(document.get("listener_security_protocol_map") or {})
+    endpoints = []
+    for text in as_list(document["endpoints"]):
+        name, _, address = as_text(text).partition("://")
         host, _, port = address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        endpoints.append([name, host, int(port), protocols.get(name, name)])
+        endpoints.append(_endpoint(name, host, port, protocols.get(name, name)))
     rack = document.get("rack")
-    return endpoints, None if rack is None else str(rack)
+    return endpoints, None if rack is None else as_text(rack)
+
+
+def _endpoint(listener: str, host: Any, port: Any, protocol: Any) -> list[Any]:
+    """Brokers reject all metadata with an endpoint that is impossible."""
+    if protocol not in SECURITY_PROTOCOLS:
+        raise ValueError(f"there is no security protocol {protocol!r}")
+    return [listener, as_text(host), as_integer(port, 1, PORT_MAX), protocol]
 
 
 def is_suspect_broker(data: bytes) -> bool:
-    """Whether a kbroker says that logs of it may have lost records. ValueError."""
-    own = json.loads(data).get("kbroker")
+    """Whether a kbroker says that logs of it may have lost records."""
+    own = load_object(data).get("kbroker")
     return isinstance(own, dict) and own.get("suspect") is True
 
 
 def decode_broker_features(data: bytes) -> dict[str, int] | None:
-    """The features that a kbroker supports; None for a Kafka. ValueError, KeyError or TypeError."""
-    found = json.loads(data).get("kbroker")
-    return None if found is None else _levels(found["features"])
+    """The features that a kbroker supports; None for a Kafka."""
+    found = load_object(data).get("kbroker")
+    return None if found is None else _levels(as_object(found)["features"])
 
 
 def encode_features(levels: Mapping[str, int]) -> bytes:
@@ -215,8 +237,7 @@ def encode_features(levels: Mapping[str, int]) -> bytes:
 
 
 def decode_features(data: bytes) -> dict[str, int]:
-    """Raises ValueError, KeyError or TypeError."""
-    return _levels(json.loads(data)["features"])
+    return _levels(load_object(data)["features"])
 
 
 def encode_kafkas_features(levels: Mapping[str, int]) -> bytes:
@@ -228,7 +249,7 @@ def encode_kafkas_features(levels: Mapping[str, int]) -> bytes:
 
 
 def _levels(document: Any) -> dict[str, int]:
-    return {str(name): int(level) for name, level in document.items()}
+    return {name: as_integer(level) for name, level in as_object(document).items()}
 
 
 def _url_host(host: str) -> str:
@@ -255,7 +276,7 @@ def encode_topic(
 
 def rest_of_topic(data: bytes) -> dict[str, Any]:
     """The other fields of a topic's document, including unknown ones."""
-    document: dict[str, Any] = json.loads(data)
+    document = load_object(data)
     return {key: value for key, value in document.items() if key not in ("version", "partitions")}
 
 
@@ -263,18 +284,19 @@ def reassigned_of_topic(rest: Mapping[str, Any]) -> tuple[Assignment, Assignment
     """The replicas that are added and removed, of partitions that are being reassigned."""
 
     def lists(key: str) -> Assignment:
-        rows = rest.get(key) or {}
-        return {int(number): list(replicas) for number, replicas in rows.items() if replicas}
+        rows = as_object(rest.get(key) or {})
+        return {as_integer(n): as_brokers(replicas) for n, replicas in rows.items() if replicas}
 
     return lists("adding_replicas"), lists("removing_replicas")
 
 
 def decode_topic(data: bytes) -> tuple[bytes | None, Assignment]:
     """The topic id (None before Kafka 2.8), and the replicas by partition."""
-    document = json.loads(data)
+    document = load_object(data)
     text = document.get("topic_id")
-    assignment = {int(number): replicas for number, replicas in document["partitions"].items()}
-    return (None if text is None else parse_uuid(text)), assignment
+    rows = as_object(document["partitions"])
+    assignment = {as_integer(number): as_brokers(replicas) for number, replicas in rows.items()}
+    return (None if text is None else parse_uuid(as_text(text))), assignment
 
 
 def encode_partition_state(
@@ -295,7 +317,7 @@ def is_partition_state(
     data: bytes, leader: int, leader_epoch: int, isr: list[int], controller_epoch: int
 ) -> bool:
     """Whether the document says this, whatever its order and its other keys."""
-    document = json.loads(data)
+    document = load_object(data)
     wanted = {
         "leader": leader,
         "leader_epoch": leader_epoch,
@@ -307,8 +329,9 @@ def is_partition_state(
 
 def decode_partition_state(data: bytes) -> tuple[int, int, list[int]]:
     """Leader, leader epoch, in-sync replicas."""
-    document = json.loads(data)
-    return document["leader"], document["leader_epoch"], document["isr"]
+    document = load_object(data)
+    leader = as_integer(document["leader"], -1)
+    return leader, as_integer(document["leader_epoch"]), as_brokers(document["isr"])
 
 
 def isr_change() -> str:
@@ -323,8 +346,12 @@ def encode_isr_change(keys: Iterable[tuple[str, int]]) -> bytes:
 
 
 def decode_isr_change(data: bytes) -> list[tuple[str, int]]:
-    partitions = json.loads(data)["partitions"]
-    return [(str(one["topic"]), int(one["partition"])) for one in partitions]
+    return _keys(data)
+
+
+def _keys(data: bytes) -> list[tuple[str, int]]:
+    rows = map(as_object, as_list(load_object(data)["partitions"]))
+    return [(as_text(row["topic"]), as_integer(row["partition"])) for row in rows]
 
 
 def log_dir_event() -> str:
@@ -339,7 +366,7 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 def decode_log_dir_event(data: bytes) -> int:
     """The broker."""
-    return int(json.loads(data)["broker"])
+    return as_integer(load_object(data)["broker"])
 
 
 def encode_config(config: dict[str, str]) -> bytes:
@@ -347,7 +374,8 @@ def encode_config(config: dict[str, str]) -> bytes:
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    return dict(json.loads(data)["config"]) if data else {}
+    config = as_object(load_object(data)["config"]) if data else {}
+    return {name: as_text(value) for name, value in config.items()}
 
 
 def encode_config_change(path: str) -> bytes:
@@ -356,19 +384,21 @@ def encode_config_change(path: str) -> bytes:
 
 
 def decode_config_change(data: bytes) -> str:
-    """The path of the changed config node. Raises ValueError, KeyError or TypeError.
+    """The path of the changed config node.
 
     Version 1 has entity type and name instead of a path.
     """
-    document = json.loads(data)
+    document = load_object(data)
     if document["version"] == 1:
-        return f"{CONFIG}/{document['entity_type']}/{document['entity_name']}"
-    return f"{CONFIG}/{document['entity_path']}"
+        return f"{CONFIG}/{as_text(document['entity_type'])}/{as_text(document['entity_name'])}"
+    return f"{CONFIG}/{as_text(document['entity_path'])}"
 
 
-def sequence_of(name: str) -> int:
-    """The sequence number of a sequential node."""
-    return int(name[-10:])
+def sequence_of(path: str, prefix: str) -> int | None:
+    """The number after the prefix of a sequential node; None for any other node."""
+    digits = path.removeprefix(prefix)
+    is_number = len(digits) == 10 and digits.isascii() and digits.isdigit()
+    return int(digits) if is_number else None
 
 
 def encode_reassignment(partitions: Mapping[tuple[str, int], list[int]]) -> bytes:
@@ -381,16 +411,17 @@ def encode_reassignment(partitions: Mapping[tuple[str, int], list[int]]) -> byte
 
 
 def decode_reassignment(data: bytes) -> dict[tuple[str, int], list[int]]:
-    """Raises ValueError, KeyError or TypeError."""
     return {
-        (str(row["topic"]), int(row["partition"])): [int(b) for b in row["replicas"]]
-        for row in json.loads(data)["partitions"]
+        (as_text(row["topic"]), as_integer(row["partition"])): [
+            as_integer(broker, -INT_MAX) for broker in as_list(row["replicas"])
+        ]
+        for row in map(as_object, as_list(load_object(data)["partitions"]))
     }
 
 
 def decode_preferred_election(data: bytes) -> list[tuple[str, int]]:
-    """The partitions for which a tool wants an election. ValueError, KeyError or TypeError."""
-    return [(str(row["topic"]), int(row["partition"])) for row in json.loads(data)["partitions"]]
+    """The partitions for which a tool wants an election."""
+    return _keys(data)
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
@@ -399,7 +430,7 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 
 def decode_controller(data: bytes) -> int:
     """The broker that is the controller."""
-    return int(json.loads(data)["brokerid"])
+    return as_integer(load_object(data)["brokerid"])
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -407,7 +438,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(data: bytes) -> str:
-    return str(json.loads(data)["id"])
+    return as_text(load_object(data)["id"])
 
 
 def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
@@ -419,7 +450,7 @@ def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
 
 def decode_producer_id_block(data: bytes) -> int | None:
     """The last producer id allocated to any broker; None before the first block."""
-    return int(json.loads(data)["block_end"]) if data else None
+    return as_integer(load_object(data)["block_end"], -1, LONG_MAX) if data else None
 
 
 def _dump(document: dict[str, Any]) -> bytes:

@@ -38,10 +38,16 @@ class Fenced(Exception):
 class SettledStore:
     """For coroutines that run one at a time, or that expect each other's writes."""
 
-    def __init__(self, store: Store, fence: Operation | None = None) -> None:
-        """fence: a ``check`` that every write includes."""
+    def __init__(
+        self,
+        store: Store,
+        fence: Operation | None = None,
+        on_fenced: Callable[[], None] = lambda: None,
+    ) -> None:
+        """fence: a ``check`` that every write includes. on_fenced: called when it fails."""
         self._store = store
         self._fence = [] if fence is None else [fence]
+        self._on_fenced = on_fenced
         self._is_connected = False
         self._is_stopped = False
         self._waiting: list[Pending[None]] = []
@@ -125,7 +131,9 @@ class SettledStore:
 
     def _check_fence(self, error: StoreError) -> None:
         if self._fence and error.path == self._fence[0].path:
-            self.stop()
+            if not self._is_stopped:
+                self.stop()
+                self._on_fenced()
             raise Fenced(error.path) from error
 
     def _check_open(self) -> None:

@@ -155,6 +155,10 @@ class Office:
 
     # -- the session -------------------------------------------------------------------------
 
+    @property
+    def controller_epoch(self) -> int:
+        return self._hosting.controller_epoch
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 

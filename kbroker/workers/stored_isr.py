@@ -7,9 +7,11 @@ leader writes the state, too.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from kbroker.cluster.control_requests import PartitionKey
+from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.errors import ErrorCode
 from kbroker.hosting.isr_reports import IsrReports
 from kbroker.hosting.replicas import HostedReplicas
@@ -19,6 +21,8 @@ from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import BadVersion, NoNode, StoreFailed
 from kbroker.workers.active_controllers import read_isr, store_unavailable
+
+logger = logging.getLogger(__name__)
 
 DEPOSED = IsrResult(ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -70,7 +74,12 @@ class StoredIsr:
                 node = await self._store.get(path)
             except NoNode:
                 return IsrResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if not paths.is_partition_state(node.data, *says):
+            try:
+                is_ours = paths.is_partition_state(node.data, *says)
+            except DAMAGED as error:
+                logger.error("ignoring the state %s: %r", path, error)
+                is_ours = False
+            if not is_ours:
                 return IsrResult(ErrorCode.INVALID_UPDATE_VERSION)
             version = node.stat.version  # a retry: the response to the first request was lost
         return IsrResult(

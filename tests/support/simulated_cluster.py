@@ -167,6 +167,10 @@ class Broker:
         self.session = Session(self.store, me, self)
         self.stored.start().then(self._settings_read)
 
+    @property
+    def controller_epoch(self) -> int:
+        return self.hosting.controller_epoch
+
     def _settings_read(self, outcome: Pending[None]) -> None:
         if outcome.error is not None:
             self.failures.append(outcome.error)

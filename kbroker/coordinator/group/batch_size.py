@@ -24,7 +24,7 @@ def fits_batch(host: Host, records: Sequence[tuple[bytes, bytes | None]], spare:
     from kbroker.config.topic_config import TopicConfig
 
     topic = host.image.topics.get(host.topic)
-    config = TopicConfig(topic.config if topic else {}, host.config)
+    config = TopicConfig.stored(topic.config if topic else {}, host.config)
     limit: int = min(config["max.message.bytes"], config["segment.bytes"]) - spare
     size = sum(_RECORD_OVERHEAD + len(key) + len(value or b"") for key, value in records)
     return size + _BATCH_OVERHEAD <= limit or len(_batch(host, records)) <= limit

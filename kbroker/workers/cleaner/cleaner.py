@@ -144,7 +144,7 @@ class CleanerWorker(Worker):
         if self._compacted is None:
             self._compacted = []
             for topic in self.image.topics.values():
-                config = TopicConfig(topic.config, self.config)
+                config = TopicConfig.stored(topic.config, self.config)
                 if "compact" in config["cleanup.policy"]:
                     self._compacted += [
                         CompactedLog(topic, number, config)

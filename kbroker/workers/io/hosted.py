@@ -316,7 +316,7 @@ class HostedPartitions:
     # -- settings --
 
     def topic_config(self, topic: TopicImage | None) -> TopicConfig:
-        return TopicConfig({} if topic is None else topic.config, self._process.config)
+        return TopicConfig.stored({} if topic is None else topic.config, self._process.config)
 
     def _reconfigure(self, topics: Iterable[TopicImage]) -> None:
         for topic in topics:

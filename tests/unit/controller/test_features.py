@@ -25,7 +25,7 @@ pytestmark = pytest.mark.unit
 
 CLIENT = Address(ProcessKind.NETWORK, 0)
 REJECTED = int(ErrorCode.INVALID_UPDATE_VERSION)
-KAFKA = {"version": 5, "endpoints": ["P://k:9092"], "listener_security_protocol_map": {}}
+KAFKA = {"version": 5, "endpoints": ["PLAINTEXT://k:9092"], "listener_security_protocol_map": {}}
 
 
 class Cluster(Controlled):

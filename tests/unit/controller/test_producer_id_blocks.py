@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from support.controlled import Controlled
 
+from kbroker.controller import persistence
 from kbroker.controller.producer_ids import FETCHED_AT, PART_SIZE, WAIT_MS, ProducerIdBlocks
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.pending import Pending, run
-from kbroker.metastore.store import BadVersion
+from kbroker.metastore import paths
+from kbroker.metastore.store import BadVersion, Operation
 
 pytestmark = pytest.mark.unit
 
@@ -124,3 +128,19 @@ def test_failure_of_the_store_is_an_error_for_those_who_wait_and_tried_again() -
     assert isinstance(waiting.error, WireError)
     store.answers = True
     assert store.take().error is None
+
+
+def test_block_that_cannot_be_read_is_followed_by_ids_that_nobody_has() -> None:
+    """Two producers with one id would take each other's records for their own."""
+    cluster = Controlled()
+    cluster.register(0)
+    cluster.start()
+    first_ids = []
+    for damage in (b"", b"", b"{", b"", b'{"block_end":"all"}', b""):
+        if damage:
+            cluster.apply(Operation("set", paths.PRODUCER_ID_BLOCK, damage))
+        first_ids.append(cluster.run(persistence.allocate_producer_ids(cluster.store, 0)).value)
+
+    assert first_ids[:2] == [0, 1000]
+    blocks = [range(first, first + 1000) for first in first_ids]
+    assert all(a.stop <= b.start for a, b in pairwise(blocks))

@@ -54,6 +54,7 @@ class Broker:
         self.ensemble = ensemble
         self.store = ensemble.connect()
         self.epoch: int | None = None  # of its office
+        self.controller_epoch = 0
         self.not_elected_count = 0
         self.failures: list[BaseException] = []
         self.registrations: list[tuple[int, int]] = []
@@ -227,6 +228,39 @@ def test_office_that_could_not_be_taken_is_stood_for_again() -> None:
     broker.take_office = interrupted  # type: ignore[method-assign]
     ensemble.run_until(lambda: is_settled(ensemble, [broker]))
     assert (broker.epoch, broker.failures) == (2, [])
+
+
+@pytest.mark.parametrize("path", [paths.CONTROLLER, paths.CONTROLLER_EPOCH])
+def test_damaged_node_of_the_controller_ends_in_another_election(path: str) -> None:
+    """Nobody would find the controller, or it could write nothing."""
+    ensemble = Ensemble(1, Faults())
+    brokers = [Broker(ensemble, number) for number in range(2)]
+    ensemble.run_until(lambda: is_settled(ensemble, brokers))
+    before = ensemble.tree.get(paths.CONTROLLER_EPOCH).data
+
+    session_id = ensemble.begin_session()
+    ensemble.apply([Operation("set", path, b"{")], session_id)
+
+    def is_over() -> bool:
+        is_present = ensemble.tree.exists(path) is not None
+        return is_present and ensemble.tree.get(path).data != b"{" and is_settled(ensemble, brokers)
+
+    ensemble.run_until(is_over)
+    assert int(ensemble.tree.get(paths.CONTROLLER_EPOCH).data) > int(before)
+    assert not any(broker.failures for broker in brokers)
+
+
+def test_epoch_that_cannot_be_read_is_followed_by_one_above_all_that_are_known() -> None:
+    """Brokers reject a controller with a lower one."""
+    ensemble = Ensemble(1, Faults())
+    broker = Broker(ensemble, 0)
+    broker.controller_epoch = 900
+    session_id = ensemble.begin_session()
+    ensemble.apply([Operation("create", paths.CONTROLLER_EPOCH, b"many")], session_id)
+
+    ensemble.run_until(lambda: broker.epoch is not None)
+
+    assert (broker.epoch, broker.registrations[0][1]) == (901, 0)
 
 
 def test_broker_knows_the_latest_controller_epoch_when_it_is_registered() -> None:

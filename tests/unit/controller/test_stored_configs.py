@@ -224,6 +224,35 @@ def test_notices_that_nobody_understands_hold_up_no_other(cluster: Cluster) -> N
     assert [host.used[0]["t"] for host in cluster.hosts] == [{"a": "2"}, {"a": "2"}]
 
 
+def test_other_nodes_among_the_notices_hold_up_none(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.apply(Operation("create", f"{paths.CONFIG_CHANGES}/backup"))
+    cluster.write(
+        paths.topic_config("t"), {"a": "2"}, paths.encode_config_change("/config/topics/t")
+    )
+    cluster.settle()
+    cluster.hosts[1].store.lose(100)
+    cluster.settle(5_000)
+
+    assert [host.used[0]["t"] for host in cluster.hosts] == [{"a": "2"}, {"a": "2"}]
+    assert caplog.text.count(f"{paths.CONFIG_CHANGES}/backup") == 2  # a broker each
+
+
+def test_value_that_is_not_allowed_is_named(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.write(
+        paths.topic_config("t"),
+        {"retention.ms": "for ever", "segment.bytes": "1048576"},
+        paths.encode_config_change("/config/topics/t"),
+    )
+    cluster.settle()
+
+    assert "ignoring a config of topic t in the store: retention.ms=for ever" in caplog.text
+    assert "segment.bytes" not in caplog.text
+
+
 def test_after_a_lost_connection_all_settings_are_read(cluster: Cluster) -> None:
     """A notification may have been created and deleted meanwhile."""
     cluster.hosts[1].store.lose(3_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from typing import Any
 
 import pytest
 from support.controlled import Controlled
@@ -188,3 +189,68 @@ def test_what_changes_while_the_connection_is_away_is_looked_at_then(cluster: Co
     cluster.settle()
     assert cluster.stored() == (0, 0, [0])
     assert sorted(cluster.state.brokers) == [0]
+
+
+def test_topic_that_cannot_be_read_keeps_no_other_from_being_led(
+    cluster: Controlled, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, data in (
+        ("bad", b'{"partitions":{"0":null}}'),
+        ("a name", b'{"partitions":{"0":[0]}}'),
+    ):
+        cluster.apply(Operation("create", paths.topic(name), data))
+    cluster.create_topic("t", [0])
+    cluster.apply(Operation("set", paths.topic_config("t"), b"[]"))
+    cluster.settle()
+
+    assert cluster.leaders(0) == {("t", 0): (0, [0], True)}
+    assert paths.topic("bad") in caplog.text and paths.topic("a name") in caplog.text
+    assert paths.topic_config("t") in caplog.text
+
+
+def test_topics_that_are_new_when_a_look_fails_are_led_by_the_next(
+    cluster: Controlled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reread, failures = persistence.reread_topics, [ValueError("once")]
+
+    async def failing(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await reread(*arguments)
+
+    monkeypatch.setattr(persistence, "reread_topics", failing)
+    cluster.create_topic("t", [0])
+    cluster.settle(5_000)
+
+    assert cluster.leaders(0) == {("t", 0): (0, [0], True)}
+
+
+def test_partition_whose_state_cannot_be_read_is_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An election from scratch would have its replicas lose what they have."""
+    cluster = Controlled()
+    cluster.register(0, 1)
+    cluster.create_topic(
+        "t", [0, 1], [0, 1], states={n: PartitionState(0, 7, [0, 1], [0, 1]) for n in range(2)}
+    )
+    path, damaged = paths.partition_state("t", 0), b'{"leader":0,"leader_epoch":"x","isr":[0]}'
+    cluster.apply(Operation("set", path, damaged))
+    cluster.start()
+    cluster.leave(0)
+    cluster.settle(5_000)
+
+    assert cluster.ensemble.tree.get(path).data == damaged
+    assert cluster.stored("t", 1) == (1, 8, [1])
+    assert path in caplog.text
+
+
+def test_mark_of_a_topic_that_cannot_be_read_stays() -> None:
+    """It is deleted once somebody has repaired it."""
+    cluster = Controlled()
+    cluster.register(0)
+    for path, data in ((paths.topic("t"), b"{"), (paths.delete_topic("t"), b"")):
+        cluster.apply(Operation("create", path, data))
+    cluster.start()
+
+    assert cluster.ensemble.tree.exists(paths.delete_topic("t")) is not None

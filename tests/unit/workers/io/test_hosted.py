@@ -174,6 +174,19 @@ def test_partition_under_min_isr_says_so_and_follows_the_setting(worker: Worker)
     assert not worker.log().appender.committed.is_under_min_isr
 
 
+def test_config_that_is_not_allowed_counts_as_unset(worker: Worker) -> None:
+    """Any client can write one into the store; all logs of this process would be gone with it."""
+    worker.document["config"] = {"segment.bytes": "few", "min.insync.replicas": "2"}
+    worker.publish()
+    worker.restart()
+    worker.publish()
+
+    config = worker.hosted.topic_config(worker.image.topics["t"])
+    assert config["segment.bytes"] == worker.config["log.segment.bytes"]
+    assert config["min.insync.replicas"] == 2
+    assert worker.store.slot()["role"] == LEADER
+
+
 def test_replica_that_follows_from_the_start_is_opened_as_such(worker: Worker) -> None:
     worker.publish(
         u=topic_document(b"u" * 16, [2], leader=OTHER, leader_epoch=4),
