@@ -2,6 +2,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._ext.fetch.fetch_decode cimport FetchRequest
+from kbroker._ext.fetch.fetch_encode cimport FetchEncoder
 from kbroker._ext.fetch.fetch_files cimport FileCache
 from kbroker._ext.fetch.fetch_purgatory cimport FetchTerms, ParkedFetch, FetchPurgatory, WaitNode
 from kbroker._ext.fetch.fetch_reader cimport PartitionReader
@@ -27,6 +28,7 @@ cdef class FetchEngine:
     cdef readonly PartitionReader reader
     cdef FetchPurgatory purgatory
     cdef ReplyPool replies
+    cdef readonly FetchEncoder encoder
     cdef OldReplies old_replies
     cdef FetchRequest request
     cdef Verdicts access             # of the client of the request at hand
@@ -73,9 +75,7 @@ cdef class FetchEngine:
     cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error)
     cdef FetchSession take_session(self)
     cdef int put_session(self, FetchSession session) except -1
-    cdef int select_news(self, FetchSession session) except -1
     cdef FetchReply finish(self, FetchSession session, FetchTerms* terms)
-    cdef FetchReply encode(self, FetchSession session, FetchTerms* terms, int16_t error, int32_t session_id)
     cdef int rouse(self, int32_t slot) except -1
     cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms, int32_t undecided) except *
     cdef bint recheck(self, WaitNode* node, ParkedFetch waiting) except *

@@ -22,7 +22,7 @@ from kbroker._ext.base.error_codes cimport (
 from kbroker._ext.fetch.fetch_purgatory cimport ANY_REPLICA, FETCH_FULL, FETCH_INCREMENTAL, FETCH_LOG_END
 from kbroker._ext.fetch.fetch_purgatory cimport FETCH_SESSIONLESS, WaitNode
 from kbroker._ext.fetch.fetch_reader cimport end_for
-from kbroker._ext.fetch.fetch_reply cimport PartitionResponse, reply_bytes
+from kbroker._ext.fetch.fetch_reply cimport reply_bytes
 from kbroker._ext.fetch.fetch_segments cimport FoundRange, LogFiles
 from kbroker._ext.fetch.fetch_sessions cimport FetchPartition
 from kbroker._ext.fetch.topic_registry cimport Topic
@@ -70,6 +70,7 @@ cdef class FetchEngine:
         self.bytes_max = <int32_t>min(max_bytes, <int64_t>RESPONSE_BYTES_MAX)
         self.purgatory = FetchPurgatory(table.capacity)
         self.reader = PartitionReader(table, self.registry, self.files, log_dirs)
+        self.encoder = FetchEncoder(self.reader, self.replies)
         self.old_replies = OldReplies(self.reader, self.replies)
 
     # ---- topics ------------------------------------------------------------------------------------------------------
@@ -190,7 +191,7 @@ cdef class FetchEngine:
         if session.count == 0:
             self.sessions.remove(session)
             terms.kind = FETCH_SESSIONLESS
-            return self.encode(session, terms, 0, 0)
+            return self.encoder.encode(session, terms, 0, 0)
         self.sessions.touch(session, self.now_ms)
         terms.session_epoch = session.epoch
         return self.respond_or_park(session, terms)
@@ -209,7 +210,7 @@ cdef class FetchEngine:
 
     cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error):
         self.reader.result_count = 0
-        return self.encode(None, terms, error, 0)
+        return self.encoder.encode(None, terms, error, 0)
 
     cdef FetchSession take_session(self):
         return self.idle_sessions.pop() if self.idle_sessions else FetchSession.__new__(FetchSession)
@@ -230,7 +231,7 @@ cdef class FetchEngine:
         cdef int32_t number
         try:
             if terms.kind == FETCH_INCREMENTAL:
-                self.select_news(session)
+                self.encoder.select_news(session)
             elif terms.kind == FETCH_FULL and session.count > 0 and (
                 session.cell >= 0 if terms.replica_id >= 0 else self.sessions.admit(session, self.now_ms)
             ):
@@ -240,7 +241,7 @@ cdef class FetchEngine:
                     entry.told_log_start_offset = self.reader.results[number].response.log_start_offset
             if terms.version < FIRST_OF_FORMAT_2:
                 self.old_replies.convert(session, terms)
-            reply = self.encode(session, terms, 0, session.session_id)
+            reply = self.encoder.encode(session, terms, 0, session.session_id)
             if terms.replica_id >= 0:
                 self.follower_bytes += reply.total_size
                 self.reader.count_throttled(session)
@@ -250,68 +251,6 @@ cdef class FetchEngine:
             self.reader.drop_results()
             self.old_replies.clear()
         self.put_session(session)
-        return reply
-
-    cdef int select_news(self, FetchSession session) except -1:
-        """Keep the results an incremental response must hold; move partitions with records to the end (KIP-227)."""
-        cdef:
-            PartitionResponse* response
-            FetchPartition* entry
-            int32_t kept = 0
-            int32_t number
-        for number in range(self.reader.result_count):
-            response = &self.reader.results[number].response
-            entry = &session.partitions[self.reader.results[number].entry]
-            if (
-                response.size == 0
-                and response.error == 0
-                and response.diverging_epoch < 0
-                and response.high_watermark == entry.told_high_watermark
-                and response.log_start_offset == entry.told_log_start_offset
-            ):
-                continue
-            # An error clears the offsets (-1), so the first response after it contains them again.
-            entry.told_high_watermark = response.high_watermark
-            entry.told_log_start_offset = response.log_start_offset
-            if response.size > 0:
-                session.move_to_end(self.reader.results[number].entry)
-            self.reader.results[kept] = self.reader.results[number]
-            kept += 1
-        self.reader.result_count = kept
-        return 0
-
-    cdef FetchReply encode(self, FetchSession session, FetchTerms* terms, int16_t error, int32_t session_id):
-        """Write ``results``; neighbours of one topic share its entry."""
-        cdef:
-            FetchReply reply = self.replies.take()
-            Topic topic
-            void* current = NULL
-            bytes key
-            int32_t number, run
-            int32_t topics = 0
-            bint by_id = terms.version >= 13
-        reply.token = terms.token
-        for number in range(self.reader.result_count):
-            if session.partitions[self.reader.results[number].entry].topic != current:
-                current = session.partitions[self.reader.results[number].entry].topic
-                topics += 1
-        reply.begin(terms.version, terms.correlation_id, error, session_id, topics)
-        number = 0
-        while number < self.reader.result_count:
-            topic = <Topic>session.partitions[self.reader.results[number].entry].topic
-            run = number + 1
-            while (
-                run < self.reader.result_count
-                and session.partitions[self.reader.results[run].entry].topic == <void*>topic
-            ):
-                run += 1
-            key = topic.topic_id if by_id else topic.name
-            reply.begin_topic(<const uint8_t*><const char*>key, len(key), run - number)
-            while number < run:
-                reply.add_partition(&self.reader.results[number].response)
-                number += 1
-            reply.end_topic()
-        reply.end()
         return reply
 
     # ---- purgatory ---------------------------------------------------------------------------------------------------
