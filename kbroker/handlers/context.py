@@ -258,25 +258,22 @@ class RequestContext:
         leader_epoch: what the client takes for the current one, -1 if it does not know.
         """
         partition = self.partition(topic, number)
-        slot = self.slot(partition)
-        if leader_epoch >= 0 and leader_epoch != slot["leader_epoch"]:
-            is_old = leader_epoch < slot["leader_epoch"]
-            raise WireError(
-                ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
-            )
-        return partition, slot
+        return partition, self.slot(partition, leader_epoch)
 
-    def slot(self, partition: PartitionImage) -> Slot:
+    def slot(self, partition: PartitionImage, leader_epoch: int = -1) -> Slot:
         """The partition's slot, as ``PartitionTable.read`` gives it, if it is led and served here.
 
         The image says where a partition is; what this broker is to it, its owner says in the slot.
         """
         slot = self._replica(partition)
         if slot is not None:
-            if slot["state"] == ONLINE and slot["role"] == LEADER:
-                return slot
             if slot["state"] == OFFLINE:
                 raise WireError(ErrorCode.KAFKA_STORAGE_ERROR)
+            if slot["state"] == ONLINE and slot["role"] in (LEADER, FOLLOWER):
+                # COMPAT: the epoch counts first: a client that knows an older leader is fenced.
+                check_epoch(leader_epoch, slot["leader_epoch"])
+                if slot["role"] == LEADER:
+                    return slot
         # It is led elsewhere, or its owner is loading the log or restarting: it will be available
         # soon.
         raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -305,6 +302,14 @@ class RequestContext:
         if slot is None or slot["slot_incarnation"] != partition.slot_incarnation:
             return None
         return slot
+
+
+def check_epoch(asked: int, current: int) -> None:
+    """Raise WireError unless a client knows the current leader epoch, or says none."""
+    if 0 <= asked < current:
+        raise WireError(ErrorCode.FENCED_LEADER_EPOCH)
+    if asked > current:
+        raise WireError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
 def partition_error(error: WireError) -> int:

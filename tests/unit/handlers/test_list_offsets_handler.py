@@ -164,6 +164,26 @@ def test_list_offsets_leader_epoch_is_fenced(
     assert ask(process, 4, (0, LATEST), epoch=epoch)[0].error_code == code
 
 
+@pytest.mark.parametrize("timestamp", [LATEST, EARLIEST, 1000])
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [
+        (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (3, ErrorCode.FENCED_LEADER_EPOCH),
+        (4, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (5, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_list_offsets_at_a_follower_compares_epochs_and_sends_to_the_leader(
+    process: NetworkProcess, timestamp: int, epoch: int, code: int
+) -> None:
+    """As Kafka: consumers read records from followers, and ask leaders for offsets."""
+    process.add_topic("t", b"t" * 16, [3], leader=1, leader_epoch=4)
+
+    assert ask(process, 4, (0, timestamp), epoch=epoch)[0].error_code == code
+    assert process.rpc.calls == []
+
+
 def test_list_offsets_unknown_partitions_and_repeated_ones_fail_alone(
     process: NetworkProcess,
 ) -> None:
