@@ -86,6 +86,11 @@ FOLLOWER_SESSIONS = _row(
 FOLLOWER_BYTES = _row(
     "kbroker_follower_bytes_total", COUNTER, "Bytes of Fetch responses to followers."
 )
+FETCHES_REDIRECTED = _row(
+    "kbroker_fetches_redirected_total",
+    COUNTER,
+    "Partitions of consumers' fetches that were answered with another replica to read from.",
+)
 ARENA_USED = _row("kbroker_request_arena_used_bytes", GAUGE, "Request arena bytes in use.")
 ARENA_FULL = _row(
     "kbroker_request_arena_full_total",

@@ -76,6 +76,7 @@ class LeaderHost:
         self._used = 0
         self.loop = IoLoop(self.store.table, [self.arena], [self.lane], self.on_storage_failure)
         self.loop.set_opening(opening)
+        self.loop.shows_followers = bool(self.config["replica.selector.class"])
         self.hosted = HostedPartitions(
             self, self.store.manager, self.loop, broker_id=ME, worker_index=0, worker_count=1
         )

@@ -202,6 +202,9 @@ class IoWorker:
     def sleep(self, delay_ms: int) -> Pending[None]:
         return self.cluster.sleep(delay_ms)
 
+    def show_followers(self, slot: int, replicas: Any) -> None:
+        """No consumers read here."""
+
     def admit_followers(self, slot: int) -> None:
         """Followers are admitted by their next fetch."""
 

@@ -1,3 +1,4 @@
+from kbroker._ext.fetch.fetch_encode import FetchEncoder
 from kbroker._ext.fetch.fetch_reader import PartitionReader
 from kbroker._ext.fetch.follower_reports import FollowerReports
 from kbroker._ext.fetch.topic_registry import TopicRegistry
@@ -15,6 +16,8 @@ class FetchEngine:
     parked_total: int
     follower_bytes: int
     registry: TopicRegistry
+    @property
+    def encoder(self) -> FetchEncoder: ...
     @property
     def reader(self) -> PartitionReader: ...
     def __init__(

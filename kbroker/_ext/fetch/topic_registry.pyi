@@ -1,10 +1,11 @@
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 class Topic:
     rejects_old: bool
     stores_zstd: bool
     internal: bool
     throttled: dict[int, Collection[int]] | None
+    nearby: Mapping[bytes, Mapping[int, Sequence[int]]] | None
     @property
     def name(self) -> bytes | None: ...
     @property

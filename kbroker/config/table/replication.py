@@ -18,6 +18,7 @@ from kbroker.config.key import (
     UNUSED,
     Key,
 )
+from kbroker.config.table.rules import REPLICA_SELECTOR
 
 # fmt: off
 REPLICATION = (
@@ -43,8 +44,12 @@ REPLICATION = (
         doc="Fewest bytes a follower's fetch waits for."),
     Key("replica.fetch.response.max.bytes", INT, 10_485_760, MEDIUM, low=0,
         doc="Bytes that a follower requests in one fetch, over all partitions."),
-    Key("replica.selector.class", STRING, None, MEDIUM, status=LATER,
-        doc="Rule by which a consumer is directed to a closer replica."),
+    Key("replica.selector.class", STRING, None, MEDIUM, check=REPLICA_SELECTOR,
+        doc=
+            "Rule by which the leader directs consumers to another replica. "
+            "RackAwareReplicaSelector: to an in-sync one whose broker.rack is the consumer's "
+            "client.rack. Without a value, consumers read from the leader.",
+        deviation="Java classes are never loaded: others than Kafka's own selector are refused"),
     Key("num.replica.alter.log.dirs.threads", INT, None, HIGH, status=UNUSED,
         doc=
             "Threads that move replicas between data directories. Each io worker has one thread "

@@ -73,3 +73,7 @@ KAFKA_VERSION = Check(
 )
 WITH_CLASSIC = Check("a list that includes classic", lambda names: "classic" in names)
 PROTOCOL_MAP = Check("NAME:PROTOCOL pairs separated by commas", _is_protocol_map)
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+REPLICA_SELECTOR = Check(
+    f"empty or {RACK_AWARE_SELECTOR}", lambda name: name in ("", RACK_AWARE_SELECTOR)
+)

@@ -251,6 +251,7 @@ class InSync:
         led.replicas.set_in_sync(
             self._others(partition.isr), self._others(partition.maximal_isr), now_ms()
         )
+        self._loop.show_followers(led.slot, led.replicas)
         self._process.show_in_sync(led.slot, led.log, partition)
         if len(partition.isr) < len(partition.replicas):
             self._incomplete.add(led.slot)

@@ -94,6 +94,7 @@ class IoWorker(Worker):
             forbid_writes(arena)
         self.loop = IoLoop(self.table, context.arenas, lanes, self.on_storage_failure)
         self.loop.set_opening(True)
+        self.loop.shows_followers = bool(self.config["replica.selector.class"])
         self.lane_is_full = False
         self.counters = self.open_counters()
         for lane in lanes:

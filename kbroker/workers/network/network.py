@@ -43,6 +43,7 @@ from kbroker.metrics.catalog import (
     CONNECTIONS_CLOSED,
     CONNECTIONS_OPEN,
     FETCH_PARKED,
+    FETCHES_REDIRECTED,
     FOLLOWER_BYTES,
     FOLLOWER_SESSIONS,
     INVALID_REQUESTS,
@@ -54,6 +55,7 @@ from kbroker.metrics.catalog import (
 )
 from kbroker.metrics.slots import Totals
 from kbroker.protocol import codec
+from kbroker.replication.read_replicas import RackAwareSelector
 from kbroker.replication.throttles import LEADER_REPLICAS, throttled_partitions
 from kbroker.security.access import AccessTable
 from kbroker.security.authorizer import AllowAll
@@ -61,6 +63,7 @@ from kbroker.security.principal import ANONYMOUS
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.network.coordinator_link import CoordinatorLink
 from kbroker.workers.network.epoch_ends import EpochEnds
+from kbroker.workers.network.leader_hints import LeaderHints
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +116,12 @@ class NetworkWorker(Worker):
         self.loop = NetLoop(
             arena, requests, frame_max, self.on_close, self.produce, self.fetch, self.dispatch
         )
+        self.listeners = [listener.name for listener, *_ in context.listeners]
+        self.fetch.encoder.find_leaders = self.produce.find_leaders = self.find_leaders
+        self.selector: RackAwareSelector | None = None
+        if config["replica.selector.class"]:
+            self.selector = RackAwareSelector(context.broker_id, self.listeners)
+            self.fetch.reader.select = self.selector.choose
         self.configure_loop()
         self._turns = self.loop.turns
 
@@ -170,6 +179,10 @@ class NetworkWorker(Worker):
     def take_image(self, delta: calls.ImageDocument) -> None:
         """Take a snapshot or a delta of the controller."""
         changes = self.image.apply(delta)
+        if self.selector is not None and "brokers" in delta:
+            self.selector.take_brokers(self.image.brokers.values())
+            for name, topic in self.image.topics.items():
+                self.find_nearby(name, topic)
         for name, change in changes.topics.items():
             if change.new is None:
                 self.fetch.remove_topic(name)
@@ -216,6 +229,17 @@ class NetworkWorker(Worker):
         known.throttled = {
             number: partitions[number].isr for number in throttled if number < len(partitions)
         } or None
+        self.find_nearby(name, topic)
+
+    def find_nearby(self, name: str, topic: TopicImage) -> None:
+        """Find the replicas that consumers of the topic may be sent to."""
+        known = self.fetch.registry.get(name.encode())
+        if self.selector is not None and known is not None:
+            known.nearby = self.selector.nearby(topic.partitions)
+
+    def find_leaders(self, listener: int) -> LeaderHints:
+        """For a response to a client of that listener that has asked the wrong broker."""
+        return LeaderHints(self.image, self.listeners[listener])
 
     def topic_setting(self, topic: TopicImage, name: str) -> Any:
         """One of a topic's configs, without parsing them all."""
@@ -339,6 +363,7 @@ class NetworkWorker(Worker):
             (CONNECTIONS_CLOSED, lambda: loop.closed_total),
             (ARENA_USED, lambda: arena.allocated),
             (FETCH_PARKED, lambda: fetch.parked_total),
+            (FETCHES_REDIRECTED, lambda: fetch.reader.redirected_total),
             (FOLLOWER_SESSIONS, lambda: fetch.counts()["followers"]),
             (FOLLOWER_BYTES, lambda: fetch.follower_bytes),
             (ARENA_FULL, lambda: loop.starved_total),

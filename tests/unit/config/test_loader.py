@@ -17,6 +17,7 @@ from kbroker.config.loader import (
     parse_overrides,
     parse_properties,
 )
+from kbroker.config.table.rules import RACK_AWARE_SELECTOR
 from kbroker.errors import ConfigError
 
 pytestmark = pytest.mark.unit
@@ -496,6 +497,8 @@ def test_advertised_listeners_are_empty_unless_configured(text, told):
         ),
         ("log.cleaner.dedupe.buffer.size=1000", "log.cleaner.dedupe.buffer.size"),
         ("worker.restart.backoff.ms=99999", "worker.restart.backoff.ms"),
+        ("replica.selector.class=com.example.Nearest", "replica.selector.class"),
+        (f"replica.selector.class={RACK_AWARE_SELECTOR},", "replica.selector.class"),
     ],
 )
 def test_limit_that_does_not_hold_names_the_setting(text, key):
@@ -511,6 +514,9 @@ def test_limits_hold_at_their_edge():
     assert load_text("reserved.broker.max.id=2000\nbroker.id=1500")[0].broker_id == 1500
     only_local = "max.connections.per.ip=0\nmax.connections.per.ip.overrides=127.0.0.1:5"
     assert load_text(only_local)[0]["max.connections.per.ip"] == 0
+    for selector in ("", RACK_AWARE_SELECTOR):
+        loaded, warnings = load_text(f"log.dirs=/d\nreplica.selector.class={selector}")
+        assert (loaded["replica.selector.class"], warnings) == (selector, [])
 
 
 def test_more_processes_than_cores_are_advised_against():

@@ -126,19 +126,48 @@ def test_replica_id_minus_three_reads_up_to_the_log_end_of_any_replica(bench, ro
     assert reports(bench) == []
 
 
+@pytest.mark.parametrize("consumer", [-1, -2])
 @pytest.mark.parametrize(("version", "code"), [(10, NOT_LEADER), (11, 0), (12, 0), (18, 0)])
-def test_debugging_consumer_reads_from_followers_up_to_their_high_watermark(bench, version, code):
-    """As Kafka's ReplicaVerificationTool does; consumers look for the leader."""
+def test_consumer_reads_from_followers_up_to_their_high_watermark(bench, version, code, consumer):
+    """-2 are the debugging consumers of Kafka's ReplicaVerificationTool."""
     log = bench.log()
     log.append_many(5)
     log.hold_back(2)
     bench.table.set_role(log.slot, FOLLOWER, 0, 0)
 
-    answer = bench.only(bench.fetch({("t", 0): 0}, version, **follower_fields(-2, version)))
+    answer = bench.only(bench.fetch({("t", 0): 0}, version, **follower_fields(consumer, version)))
 
     expected = b"".join(batch.data for batch in log.batches[:2]) if code == 0 else b""
     assert (answer.error_code, bytes(answer.records or b"")) == (code, expected)
-    assert bench.only(bench.fetch({("t", 0): 0}, version)).error_code == NOT_LEADER
+
+
+@pytest.mark.parametrize(("offset", "code"), [(1, OUT_OF_RANGE), (2, 0), (5, 0), (6, OUT_OF_RANGE)])
+def test_consumer_at_a_follower_is_out_of_range_where_this_replica_has_nothing(bench, offset, code):
+    """Beyond the high watermark there is only nothing yet: the consumer may know a later one."""
+    log = bench.log()
+    log.append_many(5)
+    log.start_at(2)
+    log.hold_back(3)
+    bench.table.set_role(log.slot, FOLLOWER, 0, 0)
+
+    answer = bench.only(bench.fetch({("t", 0): offset}))
+
+    expected = log.batches[2].data if offset == 2 else b""
+    assert (answer.error_code, bytes(answer.records or b"")) == (code, expected)
+
+
+def test_consumer_that_waits_at_a_follower_gets_what_becomes_visible(bench):
+    log = bench.log()
+    log.append_many(5)
+    log.hold_back(2)
+    bench.table.set_role(log.slot, FOLLOWER, 0, 0)
+    assert bench.start({("t", 0): 2}, max_wait_ms=500) is None
+
+    log.hold_back(4)
+    bench.engine.wake_slot(log.slot, bench.now_ms)
+
+    (answer,) = map(bench.only, bench.completed().values())
+    assert bytes(answer.records) == b"".join(batch.data for batch in log.batches[2:4])
 
 
 def test_replica_id_minus_three_gets_nothing_of_a_log_without_a_role(bench):
@@ -401,13 +430,21 @@ def test_owner_whose_log_has_no_such_epoch_means_out_of_range(bench):
     assert done.error_code == OUT_OF_RANGE
 
 
-@pytest.mark.parametrize("last_epoch", [2, 4, 6])
-def test_consumer_is_not_compared(bench, last_epoch):
-    led(bench)
+@pytest.mark.parametrize("role", [LEADER, FOLLOWER])
+@pytest.mark.parametrize(
+    ("last_epoch", "offset", "code", "diverging"),
+    [(5, 15, 0, None), (4, 15, 0, (3, 10)), (3, 10, 0, None), (6, 15, OUT_OF_RANGE, None)],
+)
+def test_consumer_is_compared_in_the_same_way(bench, role, last_epoch, offset, code, diverging):
+    """Consumers say no last epoch so far; Kafka compares it whoever says it."""
+    log = led(bench)
+    bench.table.set_role(log.slot, role, 5, 0)
 
-    answer = bench.only(bench.fetch({("t", 0): 15}, last_fetched_epoch=last_epoch))
+    answer = bench.only(
+        bench.fetch({("t", 0): offset}, last_fetched_epoch=last_epoch, max_wait_ms=500)
+    )
 
-    assert (answer.error_code, diverging_end(answer)) == (0, None)
+    assert (answer.error_code, diverging_end(answer)) == (code, diverging)
 
 
 # ---- the wait ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from kbroker._ext.shared.partition_table import FOLLOWER, LEADER, NO_ROLE
 
 pytestmark = pytest.mark.unit
 
-NOT_LEADER, UNKNOWN_LEADER_EPOCH = 6, 75
+NOT_LEADER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 6, 74, 75
 OTHERS = [FOLLOWER, NO_ROLE]
 
 
@@ -69,10 +69,11 @@ def test_transaction_that_was_held_when_the_lead_was_lost_gets_not_leader(bench)
 
 @pytest.mark.parametrize("role", OTHERS)
 def test_fetch_from_a_log_that_is_not_led_gets_not_leader(fetches, role):
+    """Later versions read from followers, too."""
     fetches.log().append_many(2)
     fetches.table.set_role(0, role, 0, 0)
 
-    answer = fetches.only(fetches.fetch({("t", 0): 0}))
+    answer = fetches.only(fetches.fetch({("t", 0): 0}, 10))
 
     assert (answer.error_code, answer.high_watermark, bytes(answer.records or b"")) == (
         NOT_LEADER,
@@ -83,13 +84,37 @@ def test_fetch_from_a_log_that_is_not_led_gets_not_leader(fetches, role):
 
 def test_fetch_that_waits_when_the_lead_is_lost_gets_not_leader(fetches):
     fetches.log().append_many(2)
-    assert fetches.start({("t", 0): 2}, max_wait_ms=500) is None
+    assert fetches.start({("t", 0): 2}, 10, max_wait_ms=500) is None
+
+    fetches.table.set_role(0, FOLLOWER, 1, 0)
+    fetches.engine.wake_slot(0, fetches.now_ms)
+
+    (answer,) = fetches.completed(10).values()
+    assert fetches.only(answer).error_code == NOT_LEADER
+
+
+def test_fetch_of_an_older_epoch_that_waits_when_the_lead_is_lost_gets_fenced(fetches):
+    """As in Kafka, where the epoch counts before the role: the consumer asks who leads now."""
+    fetches.log().append_many(2)
+    assert fetches.start({("t", 0): 2}, max_wait_ms=500, leader_epoch=0) is None
 
     fetches.table.set_role(0, FOLLOWER, 1, 0)
     fetches.engine.wake_slot(0, fetches.now_ms)
 
     (answer,) = fetches.completed().values()
-    assert fetches.only(answer).error_code == NOT_LEADER
+    assert fetches.only(answer).error_code == FENCED_LEADER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(2, FENCED_LEADER_EPOCH), (3, NOT_LEADER), (4, UNKNOWN_LEADER_EPOCH)]
+)
+def test_fetch_from_a_follower_by_an_old_client_compares_epochs_first(fetches, epoch, code):
+    fetches.log().append_many(2)
+    fetches.table.set_role(0, FOLLOWER, 3, 0)
+
+    answer = fetches.fetch({("t", 0): 0}, 10, leader_epoch=epoch)
+
+    assert fetches.only(answer).error_code == code
 
 
 def test_fetch_knows_the_epoch_that_the_slot_has(fetches):

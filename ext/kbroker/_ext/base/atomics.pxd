@@ -13,3 +13,5 @@ cdef extern from "atomics.h" nogil:
     void kb_fence_release()
     void kb_fence_full()
     int64_t kb_add_fetch_i64(int64_t* p, int64_t n)
+    int64_t kb_load_relaxed_i64(const int64_t* p)
+    void kb_store_relaxed_i64(int64_t* p, int64_t v)

@@ -33,6 +33,8 @@ cdef class FetchRequest:
     cdef int32_t bytes_max
     cdef int32_t session_id
     cdef int32_t session_epoch
+    cdef const uint8_t* rack             # of the client; valid while the request's bytes are
+    cdef int32_t rack_size               # 0 or less: it says none
     cdef RequestTopic* topics            # valid while the request's bytes are
     cdef int32_t topic_count
     cdef int32_t topic_capacity

@@ -126,8 +126,6 @@ cdef class FetchRequest:
         cdef:
             Reader r = make_reader(body, size)
             Shape shape
-            const uint8_t* rack = NULL
-            int32_t rack_size = 0
         if version < FETCH_VERSION_MIN or version > FETCH_VERSION_MAX:
             raise FetchDecodeError(f"Fetch version {version} is outside {FETCH_VERSION_MIN}..{FETCH_VERSION_MAX}")
         shape.version = version
@@ -137,6 +135,7 @@ cdef class FetchRequest:
         self.replica_id = -1
         self.session_id = 0
         self.session_epoch = -1
+        self.rack_size = 0
         self.topic_count = 0
         self.partition_count = 0
         self.forgotten_count = 0
@@ -160,10 +159,10 @@ cdef class FetchRequest:
         if version >= 7:
             read_forgotten(&r, &shape, self)
         if version >= 12:
-            need(read_compact_string(&r, &rack, &rack_size), "rack id")
+            need(read_compact_string(&r, &self.rack, &self.rack_size), "rack id")
             read_top_tags(&r, self)
         elif version >= 11:
-            need(read_string(&r, &rack, &rack_size), "rack id")
+            need(read_string(&r, &self.rack, &self.rack_size), "rack id")
         if bytes_left(&r) != 0:
             fail(f"{bytes_left(&r)} bytes after its end")
         return 0

@@ -10,7 +10,11 @@ from kbroker._ext.fetch.fetch_sessions cimport FetchSession
 cdef class FetchEncoder:
     cdef PartitionReader _reader
     cdef ReplyPool _replies
+    # find_leaders(listener index) -> a LeaderHints for one response (workers/network/leader_hints). None: nobody is told of
+    # leaders.
+    cdef public object find_leaders
     cdef int select_news(self, FetchSession session) except -1
+    cdef bytes add_leaders(self, FetchSession session, const FetchTerms* terms)
     cdef FetchReply encode(
         self, FetchSession session, const FetchTerms* terms, int16_t error, int32_t session_id
     )

@@ -5,9 +5,13 @@ An incremental response contains only the partitions that have something to tell
 
 from libc.stdint cimport uint8_t
 
+from kbroker._ext.base.error_codes cimport FENCED_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER
 from kbroker._ext.fetch.fetch_reply cimport PartitionResponse
 from kbroker._ext.fetch.fetch_sessions cimport FetchPartition
 from kbroker._ext.fetch.topic_registry cimport Topic
+
+cdef enum:
+    FIRST_WITH_LEADERS = 16
 
 
 cdef class FetchEncoder:
@@ -45,6 +49,23 @@ cdef class FetchEncoder:
         self._reader.result_count = kept
         return 0
 
+    cdef bytes add_leaders(self, FetchSession session, const FetchTerms* terms):
+        """Tell where partitions are that this broker does not lead (KIP-951). Returns the response's tagged fields."""
+        cdef object leaders = self.find_leaders(terms.listener)
+        cdef PartitionResponse* response
+        cdef Topic topic
+        cdef int32_t number
+        for number in range(self._reader.result_count):
+            response = &self._reader.results[number].response
+            topic = <Topic>session.partitions[self._reader.results[number].entry].topic
+            if topic.name is None or response.error not in (NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH):
+                continue
+            found = leaders.leader(topic.name, response.index)
+            if found is not None:
+                response.has_leader = True
+                response.leader_id, response.leader_epoch = found
+        return leaders.tagged_fields()
+
     cdef FetchReply encode(
         self, FetchSession session, const FetchTerms* terms, int16_t error, int32_t session_id
     ):
@@ -57,11 +78,14 @@ cdef class FetchEncoder:
             int32_t number, run
             int32_t topics = 0
             bint by_id = terms.version >= 13
+            bytes tagged = None
         reply.token = terms.token
         for number in range(self._reader.result_count):
             if session.partitions[self._reader.results[number].entry].topic != current:
                 current = session.partitions[self._reader.results[number].entry].topic
                 topics += 1
+        if self._reader.has_lost_leaders and terms.version >= FIRST_WITH_LEADERS and self.find_leaders is not None:
+            tagged = self.add_leaders(session, terms)
         reply.begin(terms.version, terms.correlation_id, error, session_id, topics)
         number = 0
         while number < self._reader.result_count:
@@ -78,5 +102,5 @@ cdef class FetchEncoder:
                 reply.add_partition(&self._reader.results[number].response)
                 number += 1
             reply.end_topic()
-        reply.end()
+        reply.end(tagged)
         return reply

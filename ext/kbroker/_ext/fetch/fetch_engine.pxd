@@ -32,6 +32,7 @@ cdef class FetchEngine:
     cdef OldReplies old_replies
     cdef FetchRequest request
     cdef Verdicts access             # of the client of the request at hand
+    cdef uint8_t listener            # index of the one that it uses
     cdef list idle_sessions
     cdef int64_t now_ms
     cdef int32_t bytes_max
@@ -71,6 +72,7 @@ cdef class FetchEngine:
     cdef FetchReply serve_full(self, FetchTerms* terms)
     cdef FetchReply serve_incremental(self, FetchTerms* terms)
     cdef FetchReply respond_or_park(self, FetchSession session, FetchTerms* terms)
+    cdef int64_t read(self, FetchSession session, FetchTerms* terms, bint* failed) except -1
     cdef int attach(self, FetchSession session, FetchTerms* terms) except -1
     cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error)
     cdef FetchSession take_session(self)

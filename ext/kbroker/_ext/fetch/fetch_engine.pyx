@@ -12,6 +12,8 @@ A follower is served likewise, up to the log end, and moves nothing by it: the o
 INVARIANT: a waiter bit is set before the slot is read for the last time, so no advance of the slot is missed.
 """
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
+
 from kbroker._ext.shared.session_times import region_size
 
 from kbroker._ext.base.error_codes cimport (
@@ -138,6 +140,7 @@ cdef class FetchEngine:
         terms.correlation_id = correlation_id
         terms.version = version
         terms.replica_id = request.replica_id
+        terms.listener = self.listener
         terms.isolation = request.isolation_level
         if request.replica_id >= 0 or request.replica_id == ANY_REPLICA:
             terms.isolation = FETCH_LOG_END
@@ -198,7 +201,7 @@ cdef class FetchEngine:
 
     cdef FetchReply respond_or_park(self, FetchSession session, FetchTerms* terms):
         cdef bint failed = False
-        cdef int64_t total = self.reader.evaluate(session, terms, &failed)
+        cdef int64_t total = self.read(session, terms, &failed)
         cdef int32_t max_wait_ms = self.request.max_wait_ms
         cdef int32_t undecided = self.reader.undecided
         if not failed and (total < terms.bytes_min or undecided) and max_wait_ms > 0 and session.count > 0:
@@ -207,6 +210,14 @@ cdef class FetchEngine:
                 return None
             self.reader.evaluate(session, terms, &failed)
         return self.finish(session, terms)
+
+    cdef int64_t read(self, FetchSession session, FetchTerms* terms, bint* failed) except -1:
+        """Evaluate a request that has just arrived: its client may have to go to another replica."""
+        cdef FetchRequest request = self.request
+        if self.reader.select is None or request.rack_size <= 0 or terms.isolation == FETCH_LOG_END:
+            return self.reader.evaluate(session, terms, failed)
+        rack = PyBytes_FromStringAndSize(<const char*>request.rack, request.rack_size)
+        return self.reader.evaluate_in_rack(session, terms, rack, failed)
 
     cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error):
         self.reader.result_count = 0

@@ -1,5 +1,5 @@
 # Parked Fetch requests of a network process, found by token, by slot and by deadline.
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._ext.fetch.fetch_sessions cimport FetchSession
 
@@ -19,7 +19,6 @@ cdef enum FetchIsolation:
 
 # Replica ids that are no broker's.
 cdef enum:
-    DEBUGGING_CONSUMER = -2  # a consumer that may read from followers
     ANY_REPLICA = -3         # reads up to the log end, from followers, too
 
 
@@ -31,6 +30,7 @@ cdef struct FetchTerms:
     int32_t bytes_max
     int16_t version
     int8_t isolation         # a FetchIsolation
+    uint8_t listener         # index of the one that the client uses
     int32_t replica_id       # of the broker that fetches, from 0 on
     FetchKind kind
 

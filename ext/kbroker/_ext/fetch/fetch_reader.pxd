@@ -29,7 +29,7 @@ cdef inline void clear_response(PartitionResponse* response) noexcept:
     memset(response, 0, sizeof(PartitionResponse))
     response.file = -1
     response.aborted_count = -1
-    response.diverging_epoch = -1
+    response.diverging_epoch = response.preferred_replica = -1
     clear_offsets(response)
 
 
@@ -60,11 +60,19 @@ cdef class PartitionReader:
     cdef set epochs_asked             # of those, the ones that are not answered yet
     cdef public ReplicationQuota quota  # of a leader (KIP-73); None: there is no limit
     cdef int32_t undecided            # partitions of the last evaluate() that wait for such an answer
+    cdef bint has_lost_leaders        # another broker may lead one of its partitions
+    # select(replicas, listener index, id of the most caught up) -> replica to read from, -1: this broker. None: always this one.
+    cdef public object select
+    cdef bytes rack                   # of the consumer whose partitions are evaluated; None: it reads here
+    cdef readonly uint64_t redirected_total
     # Whether the partition has no records for this follower now (KIP-73).
     cdef bint is_throttled(self, const FetchPartition* entry, const FetchTerms* terms) except -1
     cdef int count_throttled(self, FetchSession session) except -1
     cdef int make_results(self, int32_t count) except -1
     cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1
+    # The same for a consumer in this rack: it may be sent to other replicas.
+    cdef int64_t evaluate_in_rack(self, FetchSession session, FetchTerms* terms, bytes rack, bint* failed) except -1
+    cdef bint redirect(self, FetchPartition* entry, const FetchTerms* terms, PartitionResponse* response) except *
     cdef int drop_results(self) except -1
     cdef bint must_respond(self, const SlotData* slot, const FetchPartition* entry, const FetchTerms* terms) noexcept
     cdef int16_t read_partition(

@@ -7,6 +7,7 @@ is reused for the next request.
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free
 
+from kbroker._ext.base.atomics cimport kb_load_relaxed_i64
 from kbroker._ext.base.error_codes cimport (
     CORRUPT_MESSAGE,
     FENCED_LEADER_EPOCH,
@@ -31,7 +32,6 @@ from kbroker._ext.fetch.segment_search cimport (
 )
 from kbroker._ext.fetch.fetch_purgatory cimport (
     ANY_REPLICA,
-    DEBUGGING_CONSUMER,
     FETCH_INCREMENTAL,
     FETCH_LOG_END,
     FETCH_TXN_COMMITTED,
@@ -44,6 +44,7 @@ from kbroker._ext.shared.partition_table cimport (
     SLOT_OFFLINE,
     SLOT_ONLINE,
     SLOT_SWAPPING,
+    SlotFollowers,
     WAIT_WRITTEN,
 )
 
@@ -58,24 +59,12 @@ cdef enum:
     FIRST_FROM_FOLLOWERS = 11      # KIP-392
     EPOCH_ENDS_MAX = 10000         # BOUND: answers of owners that are kept; when it is reached, all are forgotten
 
+cdef dict NOWHERE = {}
+
 
 cdef inline bint reads_followers(const FetchTerms* terms) noexcept:
-    # COMPAT: as in Kafka 2.7, whose kafka.tools.ReplicaVerificationTool compares replicas so.
-    return terms.replica_id == ANY_REPLICA or (
-        terms.replica_id == DEBUGGING_CONSUMER and terms.version >= FIRST_FROM_FOLLOWERS
-    )
-
-
-cdef int16_t slot_error(const SlotData* slot, const FetchTerms* terms) noexcept:
-    # Error of a partition that is not online or not led here. Loading, closed and not led are retriable: the client looks
-    # for a leader.
-    if slot.state == SLOT_ONLINE:
-        if slot.role == ROLE_LEADER or (slot.role == ROLE_FOLLOWER and reads_followers(terms)):
-            return 0
-        return NOT_LEADER_OR_FOLLOWER
-    if slot.state == SLOT_OFFLINE:
-        return KAFKA_STORAGE_ERROR
-    return UNKNOWN_TOPIC_OR_PARTITION if slot.state == SLOT_FREE else NOT_LEADER_OR_FOLLOWER
+    # Consumers that know of it, with and without a rack; kafka.tools.ReplicaVerificationTool compares replicas so.
+    return terms.replica_id == ANY_REPLICA or (terms.replica_id < 0 and terms.version >= FIRST_FROM_FOLLOWERS)
 
 
 cdef int16_t epoch_error(int32_t asked, int32_t current) noexcept:
@@ -83,6 +72,22 @@ cdef int16_t epoch_error(int32_t asked, int32_t current) noexcept:
     if asked < 0 or asked == current:
         return 0
     return FENCED_LEADER_EPOCH if asked < current else UNKNOWN_LEADER_EPOCH
+
+
+cdef int16_t slot_error(const SlotData* slot, const FetchPartition* entry, const FetchTerms* terms) noexcept:
+    # Error of a partition that is not online or not served here, or is in another leader epoch than the client knows. Loading,
+    # closed and not led are retriable: the client looks for a leader. COMPAT: the epoch counts first, the role then.
+    cdef int16_t error
+    if slot.state == SLOT_ONLINE:
+        if slot.role != ROLE_LEADER and slot.role != ROLE_FOLLOWER:
+            return NOT_LEADER_OR_FOLLOWER
+        error = epoch_error(entry.current_leader_epoch, slot.leader_epoch)
+        if error == 0 and slot.role == ROLE_FOLLOWER and not reads_followers(terms):
+            return NOT_LEADER_OR_FOLLOWER
+        return error
+    if slot.state == SLOT_OFFLINE:
+        return KAFKA_STORAGE_ERROR
+    return UNKNOWN_TOPIC_OR_PARTITION if slot.state == SLOT_FREE else NOT_LEADER_OR_FOLLOWER
 
 
 cdef bint is_anothers(const SlotData* slot, const FetchPartition* entry) noexcept:
@@ -114,9 +119,8 @@ cdef class PartitionReader:
         DeleteRecords may wait.
         """
         return (
-            slot_error(slot, terms) != 0
+            slot_error(slot, entry, terms) != 0
             or is_anothers(slot, entry)
-            or epoch_error(entry.current_leader_epoch, slot.leader_epoch) != 0
             or entry.fetch_offset < slot.log_start_offset
             or entry.fetch_offset > slot.log_end.offset
             or (
@@ -169,6 +173,7 @@ cdef class PartitionReader:
             uint64_t denied = self.files.denied_total
         self.aborted.count = 0
         self.undecided = 0
+        self.has_lost_leaders = False
         session.resolve(self.registry)
         self.make_results(session.count)
         number = session.first
@@ -193,6 +198,9 @@ cdef class PartitionReader:
             if response.error != 0:
                 clear_offsets(response)
                 failed[0] |= self.undecided == undecided
+                self.has_lost_leaders |= (
+                    response.error == NOT_LEADER_OR_FOLLOWER or response.error == FENCED_LEADER_EPOCH
+                )
             elif response.diverging_epoch >= 0:
                 failed[0] = True
             elif session.reports is not None:
@@ -201,7 +209,7 @@ cdef class PartitionReader:
                 self.files.hold(response.file)
                 total += response.size
                 left = max(left - response.size, <int64_t>0)
-            if response.error == 0 and terms.isolation == FETCH_TXN_COMMITTED:
+            if response.error == 0 and terms.isolation == FETCH_TXN_COMMITTED and response.preferred_replica < 0:
                 response.aborted_count = self.aborted.count - self.results[self.result_count].aborted_start
             self.result_count += 1
             number = entry.next
@@ -211,6 +219,44 @@ cdef class PartitionReader:
             for number in range(self.result_count):
                 self.results[number].response.aborted = self.aborted.items + self.results[number].aborted_start
         return total
+
+    cdef int64_t evaluate_in_rack(self, FetchSession session, FetchTerms* terms, bytes rack, bint* failed) except -1:
+        cdef uint64_t redirected = self.redirected_total
+        self.rack = rack
+        try:
+            return self.evaluate(session, terms, failed)
+        finally:
+            self.rack = None
+            failed[0] |= self.redirected_total != redirected
+
+    cdef bint redirect(self, FetchPartition* entry, const FetchTerms* terms, PartitionResponse* response) except *:
+        """Send the consumer to a replica in its rack that has the offset, if there is one (KIP-392).
+
+        In-sync replicas have everything up to the high watermark.
+        """
+        cdef SlotData* slot = &self.slot
+        cdef SlotFollowers* followers = &self.table.slots[entry.slot].followers
+        cdef dict nearby = (<Topic>entry.topic).nearby
+        if slot.role != ROLE_LEADER or nearby is None:
+            return False
+        replicas = nearby.get(self.rack, NOWHERE).get(entry.index)
+        if (
+            replicas is None
+            or entry.fetch_offset > slot.high_watermark.offset
+            or entry.fetch_offset < kb_load_relaxed_i64(&followers.log_start_max)
+        ):
+            return False
+        response.preferred_replica = self.select(
+            replicas, terms.listener, kb_load_relaxed_i64(&followers.most_caught_up))
+        if response.preferred_replica < 0:
+            return False
+        response.high_watermark = slot.high_watermark.offset
+        response.last_stable_offset = slot.last_stable.offset
+        response.log_start_offset = slot.log_start_offset
+        entry.segment_base_offset = NONE
+        entry.told_high_watermark = NONE  # an incremental response must contain it
+        self.redirected_total += 1
+        return True
 
     cdef int16_t read_partition(
         self, FetchPartition* entry, const FetchTerms* terms, int64_t bytes_max, bint at_least_one, PartitionResponse* response,
@@ -225,14 +271,14 @@ cdef class PartitionReader:
             return entry.error
         if not self.table.read_slot(entry.slot, slot):
             return NOT_LEADER_OR_FOLLOWER  # its owner died during a write; the next incarnation repairs the slot
-        error = NOT_LEADER_OR_FOLLOWER if is_anothers(slot, entry) else slot_error(slot, terms)
-        if error == 0:
-            error = epoch_error(entry.current_leader_epoch, slot.leader_epoch)
+        error = NOT_LEADER_OR_FOLLOWER if is_anothers(slot, entry) else slot_error(slot, entry, terms)
         if error != 0:
             return error
         if entry.fetch_offset < slot.log_start_offset:
             return OFFSET_OUT_OF_RANGE
-        if entry.last_fetched_epoch >= 0 and terms.isolation == FETCH_LOG_END:
+        if self.rack is not None and self.redirect(entry, terms, response):
+            return 0
+        if entry.last_fetched_epoch >= 0:
             error = self.compare_epochs(entry, response)
             if error != 0:
                 return error
@@ -269,7 +315,7 @@ cdef class PartitionReader:
         return error
 
     cdef int16_t compare_epochs(self, FetchPartition* entry, PartitionResponse* response) except *:
-        """Check whether the follower's log, whose last epoch is known, has records that this log lacks (KIP-595).
+        """Check whether the log of a follower, or what a consumer has read, ends with records that this log lacks (KIP-595).
 
         (a) The last epoch is one that this log does not know, as it is larger: OFFSET_OUT_OF_RANGE. (b) It ends before the
         follower's log does, or this log does not have it: the logs diverge. (c) It is older than the two that the slot has:
@@ -394,8 +440,8 @@ cdef class PartitionReader:
             # Retention, a deletion or a restart of the owner may have been faster than this reader.
             if not self.table.read_slot(entry.slot, &now):
                 return NOT_LEADER_OR_FOLLOWER
-            if slot_error(&now, terms) != 0:
-                return slot_error(&now, terms)
+            if slot_error(&now, entry, terms) != 0:
+                return slot_error(&now, entry, terms)
             if now.slot_incarnation != slot.slot_incarnation:
                 return NOT_LEADER_OR_FOLLOWER
             if entry.fetch_offset < now.log_start_offset:

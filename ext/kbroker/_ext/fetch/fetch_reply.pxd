@@ -36,6 +36,10 @@ cdef struct PartitionResponse:
     const AbortedTransaction* aborted
     int32_t diverging_epoch  # the largest epoch that both logs may have, -1: they do not diverge
     int64_t diverging_end    # where it ends here
+    int32_t preferred_replica  # the broker to read from instead, -1: this one
+    bint has_leader          # an error of which the next two fields are the remedy (KIP-951)
+    int32_t leader_id
+    int32_t leader_epoch
 
 
 cdef class ReplyPool:
@@ -71,7 +75,8 @@ cdef class FetchReply:
     cdef int add_partition(self, const PartitionResponse* response) except -1
     cdef int put_partition_tags(self, const PartitionResponse* response) except -1
     cdef int end_topic(self) except -1
-    cdef int end(self) except -1
+    # tagged: encoded tagged fields of the response, None: there are none.
+    cdef int end(self, bytes tagged) except -1
     # The response is complete, and not sent yet.
     cdef void set_throttle(self, int32_t throttle_ms) noexcept nogil
     cdef int put_count(self, int32_t count) except -1

@@ -18,8 +18,9 @@ cdef enum:
     SIZE_FIELD = 4
     HEADER_BYTES_MAX = 32        # length, header, throttle time, error, session id, topic count
     PARTITION_BYTES_MAX = 64     # without aborted transactions
-    DIVERGING_BYTES = 16         # a tagged field with its count
+    PARTITION_TAGS_BYTES_MAX = 26
     TAG_DIVERGING_EPOCH = 0
+    TAG_CURRENT_LEADER = 1
     ABORTED_BYTES_MAX = 17
     COUNT_BYTES_MAX = 5
     FIRST_CAPACITY = 512
@@ -191,7 +192,7 @@ cdef class FetchReply:
                 p[0] = 0
                 p += 1
         if self.version >= 11:
-            store_i32(p, -1)  # no preferred read replica
+            store_i32(p, response.preferred_replica)
             p += 4
         if flexible:
             p = store_uvarlong(p, <uint32_t>response.size + 1)
@@ -213,19 +214,27 @@ cdef class FetchReply:
 
     cdef int put_partition_tags(self, const PartitionResponse* response) except -1:
         cdef uint8_t* p
-        self.reserve(DIVERGING_BYTES)
+        self.reserve(PARTITION_TAGS_BYTES_MAX)
         p = self.bytes + self.bytes_size
-        if response.diverging_epoch < 0:
-            p[0] = 0
-            self.bytes_size += 1
-            return 0
-        p[0] = 1
-        p[1] = TAG_DIVERGING_EPOCH
-        p[2] = 13  # bytes of the field
-        store_i32(p + 3, response.diverging_epoch)
-        store_i64(p + 7, response.diverging_end)
-        p[15] = 0
-        self.bytes_size += DIVERGING_BYTES
+        p[0] = 0  # their count
+        p += 1
+        if response.diverging_epoch >= 0:
+            self.bytes[self.bytes_size] += 1
+            p[0] = TAG_DIVERGING_EPOCH
+            p[1] = 13  # bytes of the field
+            store_i32(p + 2, response.diverging_epoch)
+            store_i64(p + 6, response.diverging_end)
+            p[14] = 0
+            p += 15
+        if response.has_leader:
+            self.bytes[self.bytes_size] += 1
+            p[0] = TAG_CURRENT_LEADER
+            p[1] = 9  # bytes of the field
+            store_i32(p + 2, response.leader_id)
+            store_i32(p + 6, response.leader_epoch)
+            p[10] = 0
+            p += 11
+        self.bytes_size = p - self.bytes
         return 0
 
     cdef int end_topic(self) except -1:
@@ -235,8 +244,13 @@ cdef class FetchReply:
             self.bytes_size += 1
         return 0
 
-    cdef int end(self) except -1:
-        self.end_topic()  # the tagged fields of the response itself
+    cdef int end(self, bytes tagged) except -1:
+        if tagged is None:
+            self.end_topic()  # no tagged fields of the response itself
+        else:
+            self.reserve(len(tagged))
+            memcpy(self.bytes + self.bytes_size, <const char*>tagged, <size_t>len(tagged))
+            self.bytes_size += len(tagged)
         if self.bytes_size > self.chunk_start:
             self.add_chunk(-1, 0, 0)
         if self.total_size - SIZE_FIELD > RESPONSE_BYTES_MAX:

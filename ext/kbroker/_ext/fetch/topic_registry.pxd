@@ -16,6 +16,8 @@ cdef class Topic:
     cdef public bint stores_zstd      # every batch is stored so
     cdef public bint internal         # written by coordinators only
     cdef public dict throttled        # partition -> in-sync brokers, of those whose sending is throttled; None: of none
+    # rack -> partition -> brokers in it to which consumers in this rack are sent (KIP-392); None: nobody is sent away.
+    cdef public dict nearby
     cdef list logs                    # LogFiles or None by partition
     cdef int close_logs(self, list logs) except -1
     cdef LogFiles log_of(self, int32_t index, int32_t log_dir_index, list log_dirs, FileCache cache)

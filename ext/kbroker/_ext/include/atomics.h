@@ -17,6 +17,8 @@ static inline int kb_replace_u64(uint64_t *p, uint64_t old, uint64_t v) {
 static inline void kb_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 static inline void kb_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
 static inline void kb_fence_full(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline int64_t kb_load_relaxed_i64(const int64_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+static inline void kb_store_relaxed_i64(int64_t *p, int64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 /* Reference counts: the last one out sees all that the others wrote. */
 static inline int64_t kb_add_fetch_i64(int64_t *p, int64_t n) { return __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL); }
 #endif

@@ -17,7 +17,7 @@ from kbroker._ext.io.produce_intake cimport ProduceIntake
 from kbroker._ext.io.produce_results cimport TurnResults
 from kbroker._ext.log.held_batches cimport monotonic_ms
 from kbroker._ext.log.log_append cimport LogAppender
-from kbroker._ext.log.replica_set cimport END_MOVED, ISR_TO_CHECK, START_MOVED
+from kbroker._ext.log.replica_set cimport END_MOVED, ISR_TO_CHECK, START_MOVED, ReplicaSet
 from kbroker._ext.log.txn_verification cimport TxnVerification
 from kbroker._ext.network.commit_path cimport CommitPath, part_size
 from kbroker._ext.shared.descriptors cimport (
@@ -65,6 +65,7 @@ cdef class IoLoop:
     cdef public object on_request
     cdef readonly set isr_to_check    # slots whose in-sync replicas may have to change
     cdef readonly set starts_moved    # slots of which a follower's log starts elsewhere than before
+    cdef public bint shows_followers  # whether consumers may be sent to them: replica.selector.class
     cdef dict _early_followers        # what followers said of logs that are not open: (network index, slot, replica) -> entry
     # Serves all requests that it can before on_request gets the rest; None: none of them.
     cdef public CommitPath commit_path
@@ -192,6 +193,8 @@ cdef class IoLoop:
         if appender.replicas is None or self._table.slots[entry.slot].data.slot_incarnation != entry.slot_incarnation:
             return 0
         news = appender.replicas.note(entry, network, appender.high_watermark.offset, now_ms)
+        if news and self.shows_followers:
+            appender.replicas.show(&self._table.slots[entry.slot].followers)
         if news & END_MOVED:
             self._results.touch(appender)
         if news & ISR_TO_CHECK:
@@ -201,6 +204,12 @@ cdef class IoLoop:
             self.starts_moved.add(entry.slot)
             self._results.called_out = True
         return 0
+
+    def show_followers(self, int slot, ReplicaSet replicas not None):
+        """Others are in sync now, or in another leader epoch."""
+        self._table.check_slot(slot)
+        if self.shows_followers:
+            replicas.show(&self._table.slots[slot].followers)
 
     def admit_followers(self, int slot):
         """This broker leads the log of a slot now, with followers: take the reports that arrived before it was open."""

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from kbroker._ext.shared.descriptors cimport FollowerProgress
-from kbroker._ext.shared.partition_table cimport LogEnd
+from kbroker._ext.shared.partition_table cimport LogEnd, SlotFollowers
 from kbroker._ext.shared.session_times cimport SessionTimes
 
 
@@ -63,7 +63,10 @@ cdef class ReplicaSet:
     cdef HighWatermark find_high_watermark(
         self, const LogEnd* end, int64_t present, uint32_t version, int64_t now_ms, LogEnd* out
     ) noexcept
+    # Tell readers of the slot which followers have what.
+    cdef void show(self, SlotFollowers* out) noexcept
     cdef void note_leader_end(self, int64_t end) noexcept
+    cdef bint is_ahead(self, const RemoteReplica* one, const RemoteReplica* other) noexcept
     cdef RemoteReplica* find(self, int32_t replica_id) noexcept
     cdef RemoteReplica* add(self, int32_t replica_id) except NULL
     cdef bint may_join(self, const RemoteReplica* replica, int64_t high_watermark, int64_t now_ms) noexcept

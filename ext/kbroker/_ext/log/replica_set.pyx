@@ -19,6 +19,7 @@ from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free
 from libc.string cimport memset
 
+from kbroker._ext.base.atomics cimport kb_store_relaxed_i64
 from kbroker._ext.base.growing cimport grow
 from kbroker._ext.shared.descriptors cimport FOLLOWER_ATTACHED, FOLLOWER_LEFT, FOLLOWER_PROGRESS
 
@@ -26,6 +27,7 @@ cdef enum:
     # BOUND: replicas that are not assigned, as far as the leader knows, and are remembered. LeaderAndIsr may come after
     # the first fetch of a replica that it names.
     UNASSIGNED_MAX = 8
+    NO_REPLICA = -1
 
 cdef int64_t LONG_AGO = -(<int64_t>1 << 60)
 
@@ -175,6 +177,31 @@ cdef class ReplicaSet:
         if lowest.end.position < 0 or lowest.place_version != version:
             return RISES_UNPLACED
         return RISES
+
+    cdef void show(self, SlotFollowers* out) noexcept:
+        cdef RemoteReplica* replica
+        cdef RemoteReplica* best = NULL
+        cdef int64_t log_start_max = 0
+        cdef int32_t i
+        for i in range(self.count):
+            replica = &self.replicas[i]
+            if not replica.is_in_sync:
+                continue
+            if replica.log_start < 0:
+                log_start_max = INT64_MAX
+            log_start_max = max(log_start_max, replica.log_start)
+            if best == NULL or self.is_ahead(replica, best):
+                best = replica
+        kb_store_relaxed_i64(&out.log_start_max, log_start_max)
+        kb_store_relaxed_i64(&out.most_caught_up, NO_REPLICA if best == NULL else best.id)
+
+    cdef bint is_ahead(self, const RemoteReplica* one, const RemoteReplica* other) noexcept:
+        """Whether it is more caught up: by log end, then by the time when it had everything, then by id, as in Kafka."""
+        if one.end.offset != other.end.offset:
+            return one.end.offset > other.end.offset
+        if one.caught_up_ms != other.caught_up_ms and one.end.offset < self.leader_end:
+            return one.caught_up_ms > other.caught_up_ms
+        return one.id > other.id
 
     cdef void note_leader_end(self, int64_t end) noexcept:
         """The leader's log end has advanced: replicas that had caught up have not any more."""

@@ -37,6 +37,7 @@ cdef class FetchRequests:
         if request.api_version >= FETCH_FLEXIBLE and skip_tagged_fields(&r) != READ_OK:
             raise CloseConnection("a malformed Fetch request: bad header tags")
         self.engine.access = c.access
+        self.engine.listener = <uint8_t>c.listener
         try:
             reply = self.engine.handle(
                 r.pos, r.end - r.pos, request.api_version, request.correlation_id, token_of(request), now_ms

@@ -293,7 +293,11 @@ cdef class NetLoop(ConnectionLoop):
                         f"a produce with acks=0 failed with error {request.parts[i].error_code}"
                     )
         else:
-            self.produce.encode(request, (<Connection>request.connection).throttle_ms(self.now_ms))
+            self.produce.encode(
+                request,
+                (<Connection>request.connection).throttle_ms(self.now_ms),
+                (<Connection>request.connection).listener,
+            )
         return self._responses.ready(request)
 
     cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count) except -1:

@@ -24,6 +24,8 @@ cdef class ProducePath:
     cdef RequestTable requests
     cdef int worker_count
     cdef Bundle* bundles
+    # As of a FetchEncoder.
+    cdef public object find_leaders
     cdef readonly uint32_t queued   # descriptors in all bundles
     cdef readonly int64_t bytes_in
     cdef int start(self, Request* request, Reader* body) except -1
@@ -47,4 +49,6 @@ cdef class ProducePath:
     cdef int leave_block(self, Request* request) except -1
     # Note a result; returns the request if it has all of them now, or if its bytes are not needed any more.
     cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL
-    cdef int encode(self, Request* request, int32_t throttle_ms) except -1
+    # listener: index of the one that the client uses.
+    cdef int encode(self, Request* request, int32_t throttle_ms, int listener) except -1
+    cdef bytes add_leaders(self, Request* request, int listener)

@@ -70,6 +70,7 @@ from kbroker._ext.sockets.verdicts cimport MAY_WRITE_TOPIC, MAY_WRITE_TRANSACTIO
 
 cdef enum:
     FIRST_FLEXIBLE = 9
+    FIRST_WITH_LEADERS = 10
     FIRST_WITH_TOPIC_ID = 13
     FIRST_WITH_RECORD_ERRORS = 8
     FIRST_WITH_LOG_START = 5
@@ -86,6 +87,10 @@ cdef enum:
     MESSAGE_BYTES_MIN = 26
 
     ERROR_NONE = 0
+
+
+# WIRE: one tagged field: tag 0, 9 bytes of a leader, its epoch and no tagged fields.
+cdef uint8_t[3] CURRENT_LEADER = [1, 0, 9]
 
 
 class ProduceDecodeError(ValueError):
@@ -420,7 +425,28 @@ cdef class ProducePath:
         request.transactional_id_size = 0
         return 0
 
-    cdef int encode(self, Request* request, int32_t throttle_ms) except -1:
+    cdef bytes add_leaders(self, Request* request, int listener):
+        """Tell where partitions are that this broker does not lead (KIP-951). Returns the response's tagged fields."""
+        cdef object leaders = self.find_leaders(listener)
+        cdef ProduceTopic* topic
+        cdef ProducePart* part = request.parts
+        cdef Topic known
+        cdef int32_t i
+        for i in range(request.topic_count):
+            topic = &request.topics[i]
+            if topic.topic_id != NULL:
+                known = self.topics.find(topic.topic_id, TOPIC_ID_BYTES, True)
+            else:
+                known = self.topics.find(topic.name, topic.name_size, False)
+            for _ in range(topic.part_count):
+                if part.error_code == NOT_LEADER_OR_FOLLOWER and known is not None:
+                    found = leaders.leader(known.name, part.partition)
+                    if found is not None:
+                        part.leader_id, part.leader_epoch = found
+                part += 1
+        return leaders.tagged_fields()
+
+    cdef int encode(self, Request* request, int32_t throttle_ms, int listener) except -1:
         """Write the complete response, including length prefix and header, to the request's response buffer."""
         cdef:
             bint flexible = request.api_version >= FIRST_FLEXIBLE
@@ -428,10 +454,16 @@ cdef class ProducePath:
             int32_t i, j, position = 0
             ProduceTopic* topic
             Writer w
+            bint has_lost_leaders = False
+            bytes tagged = None
         for i in range(request.topic_count):
             size += 32 + max(0, request.topics[i].name_size)
         for i in range(request.part_count):
+            has_lost_leaders |= request.parts[i].error_code == NOT_LEADER_OR_FOLLOWER
             size += 64 + (12 + request.parts[i].error_text_size) * <Py_ssize_t>(2 + request.parts[i].more_bad_records)
+        if has_lost_leaders and request.api_version >= FIRST_WITH_LEADERS and self.find_leaders is not None:
+            tagged = self.add_leaders(request, listener)
+            size += len(tagged)
         reserve_response(request, size)
         w = make_writer(request.response, request.response_capacity)
         write_i32(&w, 0)
@@ -460,7 +492,9 @@ cdef class ProducePath:
                 write_no_tagged_fields(&w)
         if request.api_version >= FIRST_WITH_THROTTLE:
             write_i32(&w, throttle_ms)
-        if flexible:
+        if tagged is not None:
+            write_raw(&w, <const uint8_t*><const char*>tagged, len(tagged))
+        elif flexible:
             write_no_tagged_fields(&w)
         request.response_size = w.pos - request.response
         assert w.pos <= w.end
@@ -500,7 +534,13 @@ cdef void encode_part(Writer* w, const ProducePart* part, int16_t version) noexc
         write_compact_string(w, text, text_size)
         write_no_tagged_fields(w)
     write_compact_string(w, text, text_size)
-    write_no_tagged_fields(w)
+    if part.leader_id < 0:
+        write_no_tagged_fields(w)
+    else:
+        write_raw(w, CURRENT_LEADER, sizeof(CURRENT_LEADER))
+        write_i32(w, part.leader_id)
+        write_i32(w, part.leader_epoch)
+        write_no_tagged_fields(w)
 
 
 cdef inline int32_t bad_record(const ProducePart* part, int32_t number) noexcept nogil:

@@ -1,6 +1,6 @@
 # The partition table: one fixed-size slot per replica hosted here, in memory shared by every process of the broker.
 # Only the io worker that owns a slot writes it, inside begin_write/end_write; readers retry on the sequence lock.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 
 cdef enum SlotState:
@@ -61,6 +61,13 @@ cdef struct SlotData:
     int64_t checked_position
 
 
+# The followers in sync with a leader, for consumers that may read from them (KIP-392). Kept only with
+# replica.selector.class; outside of the sequence lock, as each field stands for itself.
+cdef struct SlotFollowers:
+    int64_t log_start_max       # the highest of their log start offsets; INT64_MAX: one is unknown
+    int64_t most_caught_up      # broker id; -1: none
+
+
 cdef struct Slot:               # 192 bytes
     uint32_t sequence           # odd while a write is in progress
     uint32_t unused
@@ -69,7 +76,7 @@ cdef struct Slot:               # 192 bytes
     uint64_t committed_waiters
     uint64_t written_waiters
     SlotData data
-    uint8_t padding[16]
+    SlotFollowers followers
 
 
 cdef class PartitionTable:

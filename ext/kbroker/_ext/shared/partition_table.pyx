@@ -2,6 +2,7 @@
 
 Runs in every process. A region starts with a 64-byte header (reserved); slots follow.
 """
+from libc.stdint cimport INT64_MAX, uint8_t
 from libc.string cimport memcpy, memset
 
 from kbroker._ext.base.atomics cimport (
@@ -10,7 +11,9 @@ from kbroker._ext.base.atomics cimport (
     kb_fence_release,
     kb_fetch_or_u64,
     kb_load_acquire_u32,
+    kb_load_relaxed_i64,
     kb_load_relaxed_u32,
+    kb_store_relaxed_i64,
     kb_load_u64,
     kb_store_relaxed_u32,
     kb_store_release_u32,
@@ -162,6 +165,7 @@ cdef class PartitionTable:
         data.latest_epoch = data.previous_epoch = -1
         data.latest_epoch_start = -1
         self.end_write(slot)
+        self.set_followers(slot, INT64_MAX, -1)
 
     def set_epochs(self, int slot, int latest_epoch, int64_t latest_epoch_start, int previous_epoch):
         """The current epochs of the log, -1 if there is none. Owner only.
@@ -254,6 +258,20 @@ cdef class PartitionTable:
         if segments_changed:
             data.segment_version += 1
         self.end_write(slot)
+
+    def set_followers(self, int slot, int64_t log_start_max, int64_t most_caught_up):
+        """Python face of ``SlotFollowers``. Owner only."""
+        self.check_slot(slot)
+        kb_store_relaxed_i64(&self.slots[slot].followers.log_start_max, log_start_max)
+        kb_store_relaxed_i64(&self.slots[slot].followers.most_caught_up, most_caught_up)
+
+    def followers(self, int slot) -> tuple:
+        """(``log_start_max``, ``most_caught_up``), for tests."""
+        self.check_slot(slot)
+        return (
+            kb_load_relaxed_i64(&self.slots[slot].followers.log_start_max),
+            kb_load_relaxed_i64(&self.slots[slot].followers.most_caught_up),
+        )
 
     def wait(self, int slot, int network_index, *, bint written=False):
         """Ask for a WAKE when the high watermark or the last stable offset of the slot advances; with ``written``, when the

@@ -23,6 +23,8 @@ cdef struct ProducePart:
     uint8_t* error_text        # malloc'ed UTF-8, followed by the int32 indexes of more bad records; or NULL
     uint16_t error_text_size
     uint32_t more_bad_records
+    int32_t leader_id          # another broker that leads it, and its epoch; -1: unknown
+    int32_t leader_epoch
 
 
 cdef struct ProduceTopic:

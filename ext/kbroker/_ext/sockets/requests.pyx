@@ -31,6 +31,7 @@ cdef ProducePart* add_part(Request* request) except NULL:
     request.part_count += 1
     memset(part, 0, sizeof(ProducePart))
     part.worker = -1
+    part.leader_id = -1
     part.bad_record_index = -1
     part.base_offset = -1
     part.log_append_time_ms = -1

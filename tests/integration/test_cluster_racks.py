@@ -1,0 +1,146 @@
+"""Consumers read from the replica in their rack (KIP-392)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from support.racks import (
+    LEADER,
+    NEAR,
+    PATIENCE_S,
+    cluster_of_racks,
+    create_topic,
+    produce,
+    read_by_now,
+    redirected,
+)
+
+from kbroker.testing import wait_until
+from kbroker.testing.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+
+VALUE_BYTES = 10_000
+RECORDS = 100
+# Beside the records, clients get metadata and responses without records.
+FILLED = VALUE_BYTES * RECORDS
+LITTLE = FILLED // 4
+_names = (f"racks-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with cluster_of_racks() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    name = next(_names)
+    create_topic(cluster, name)
+    return name
+
+
+def consumer(cluster: Cluster, topic: str, rack: str, **settings: object) -> Consumer:
+    reader = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "client.rack": rack,
+            **settings,
+        }
+    )
+    reader.assign([TopicPartition(topic, 0, 0)])
+    return reader
+
+
+def read(reader: Consumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+
+    def all_read() -> bool:
+        while len(found) < count and (message := reader.poll(0.2)) is not None:
+            if message.error() is None:
+                found.append(message.value())
+        assert len(found) == count, f"{len(found)} of {count} were read"
+        return True
+
+    wait_until(all_read, PATIENCE_S, "everything is read")
+    return found
+
+
+def values(count: int = RECORDS) -> list[bytes]:
+    """They cannot be compressed."""
+    return [os.urandom(VALUE_BYTES) for _ in range(count)]
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_consumer_reads_from_the_follower_in_its_rack_and_continues_without_it(
+    cluster: Cluster, topic: str, isolation: str
+) -> None:
+    written = values()
+    produce(cluster, topic, written)
+    before = [read_by_now(cluster, broker) for broker in (LEADER, NEAR)]
+    sent_away = redirected(cluster, LEADER)
+    reader = consumer(cluster, topic, "b", **{"isolation.level": isolation})
+
+    def was_read_from(broker: int) -> int:
+        return read_by_now(cluster, broker) - before[broker]
+
+    assert read(reader, RECORDS) == written
+    assert was_read_from(NEAR) >= FILLED
+    assert was_read_from(LEADER) < LITTLE
+    assert redirected(cluster, LEADER) > sent_away, "published with the bytes"
+
+    cluster.kill(NEAR)
+    try:
+        more = values()
+        produce(cluster, topic, more)
+        assert read(reader, RECORDS) == more
+        assert was_read_from(LEADER) >= FILLED
+        sent_away = redirected(cluster, LEADER)
+    finally:
+        cluster.restart(NEAR)
+    cluster.wait_in_sync(topic, timeout=PATIENCE_S)
+    wait_until(lambda: redirected(cluster, LEADER) > sent_away, PATIENCE_S, "it is sent back")
+    before = [read_by_now(cluster, broker) for broker in (LEADER, NEAR)]
+    assert cluster.partitions(topic)[0].leader == LEADER
+
+    last = values()
+    produce(cluster, topic, last)
+    assert read(reader, RECORDS) == last
+    assert was_read_from(NEAR) >= FILLED
+    assert was_read_from(LEADER) < LITTLE
+    reader.close()
+
+
+@pytest.mark.parametrize("rack", ["a", "elsewhere", ""])
+def test_consumer_without_a_follower_in_its_rack_reads_from_the_leader(
+    cluster: Cluster, topic: str, rack: str
+) -> None:
+    written = values()
+    produce(cluster, topic, written)
+    before = read_by_now(cluster, LEADER)
+    sent_away = redirected(cluster, LEADER)
+    reader = consumer(cluster, topic, rack)
+
+    assert read(reader, RECORDS) == written
+    assert read_by_now(cluster, LEADER) - before >= FILLED
+    assert redirected(cluster, LEADER) == sent_away
+    reader.close()
+
+
+def test_consumer_that_waits_at_a_follower_gets_what_is_appended(
+    cluster: Cluster, topic: str
+) -> None:
+    """The follower's high watermark wakes it, long before its wait is over."""
+    reader = consumer(cluster, topic, "b", **{"fetch.wait.max.ms": 200_000})
+    for number in range(3):
+        produce(cluster, topic, [b"%d" % number])
+        assert read(reader, 1) == [b"%d" % number]
+    wait_until(lambda: redirected(cluster, LEADER) > 0, PATIENCE_S, "it was sent away")
+    reader.close()
