@@ -187,6 +187,11 @@ def test_transactional_id_finds_the_other_topic(bench: Bench) -> None:
     ("request_", "version", "client_id"),
     [
         (heartbeat("ä"), 3, "c"),
+        # The bytes of a text are looked at in eights.
+        (heartbeat("ä-group-of-16-by"), 3, "c"),
+        (heartbeat("group-äof-16-byt"), 3, "c"),
+        (heartbeat("group-of-16-byää"), 3, "c"),
+        (heartbeat("group-of-18-bytesä"), 3, "c"),
         (heartbeat("g"), 4, "ä"),
         (heartbeat(""), 3, "c"),
         (heartbeat("g" * 32_767), 1, "c"),

@@ -15,6 +15,7 @@ from libc.string cimport memcpy, memmove, memset
 from kbroker._ext.base.api_keys cimport API_OFFSET_COMMIT
 from kbroker._ext.base.growing cimport reserve
 from kbroker._ext.base.socket_api cimport monotonic_ns
+from kbroker._ext.base.text cimport is_ascii
 from kbroker._ext.base.wire cimport (
     READ_OK,
     Reader,
@@ -77,17 +78,9 @@ cdef Py_ssize_t part_size(const uint8_t* message, Py_ssize_t size) noexcept:
 
 # ---- the request -------------------------------------------------------------------------------------------------
 
-cdef bint is_ascii(Text text) noexcept:
-    cdef int32_t i
-    cdef uint8_t seen = 0
-    for i in range(text.size):
-        seen |= text.data[i]
-    return seen < 0x80
-
-
 cdef inline bint read_ascii(Reader* r, Text* text, bint flexible) noexcept:
     # A string that is not null.
-    return read_text(r, text, flexible) and text.data != NULL and is_ascii(text[0])
+    return read_text(r, text, flexible) and text.data != NULL and is_ascii(text.data, text.size)
 
 
 cdef bint read_topics(Reader* r, Request* request) noexcept:
@@ -112,7 +105,7 @@ cdef bint read_topics(Reader* r, Request* request) noexcept:
         topic.count = partition_count
         while request.partition_count < topic.first + partition_count:
             partition = &request.partitions[request.partition_count]
-            if not read_partition(r, partition, request.version) or not is_ascii(partition.metadata):
+            if not read_partition(r, partition, request.version) or not is_ascii(partition.metadata.data, partition.metadata.size):
                 return False
             request.partition_count += 1
         if flexible and skip_tagged_fields(r) != READ_OK:
@@ -134,7 +127,7 @@ cdef bint read_request(const uint8_t* body, Py_ssize_t size, int version, Reques
     request.instance.data = NULL
     request.instance.size = 0
     if version >= INSTANCE_FIRST:
-        if not read_text(&r, &request.instance, flexible) or not is_ascii(request.instance):
+        if not read_text(&r, &request.instance, flexible) or not is_ascii(request.instance.data, request.instance.size):
             return False
     if version <= RETENTION_LAST and (read_i64(&r, &retention) != READ_OK or retention != -1):
         return False

@@ -29,6 +29,7 @@ from kbroker._ext.base.api_keys cimport (
     OFFSET_COMMIT_FLEXIBLE,
     OFFSET_COMMIT_LAST,
 )
+from kbroker._ext.base.text cimport is_ascii
 from kbroker._ext.base.wire cimport (
     READ_OK,
     Reader,
@@ -112,14 +113,6 @@ def routes() -> list[tuple[int, int, int, int, int]]:
 cdef uint64_t express_token(const Request* request) noexcept nogil:
     """Mark the token as one of this path, in the highest bit of its generation."""
     return EXPRESS | (<uint64_t>(request.generation & 0x7FFFFFFF) << 32) | request.index
-
-
-cdef bint is_ascii(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(size):
-        if data[i] >= 0x80:
-            return False
-    return True
 
 
 cdef int32_t partition_of(const uint8_t* key, Py_ssize_t size, int32_t partitions) noexcept nogil:
