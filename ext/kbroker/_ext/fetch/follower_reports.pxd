@@ -17,6 +17,7 @@ cdef struct ReportBundle:
 cdef class FollowerReports:
     cdef readonly int worker_count
     cdef ReportBundle* bundles      # by io worker
+    cdef bint is_sent               # every bundle is; nearly every turn of a broker without followers asks
     cdef int add(self, const FollowerProgress* progress) except -1
     # Send everything; False if a lane is full.
     cdef bint send(self, list lanes) except -1

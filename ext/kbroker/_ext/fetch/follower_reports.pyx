@@ -65,6 +65,7 @@ cdef class FollowerReports:
 
     def __cinit__(self, int worker_count):
         self.worker_count = worker_count
+        self.is_sent = True
         self.bundles = <ReportBundle*>calloc(<size_t>worker_count, sizeof(ReportBundle))
         if self.bundles == NULL:
             raise MemoryError
@@ -79,6 +80,7 @@ cdef class FollowerReports:
 
     cdef int add(self, const FollowerProgress* progress) except -1:
         cdef ReportBundle* bundle = &self.bundles[progress.slot % self.worker_count]
+        self.is_sent = False
         if bundle.index.slots != NULL:
             if merged(bundle, progress):
                 return 0
@@ -92,10 +94,14 @@ cdef class FollowerReports:
 
     cdef bint send(self, list lanes) except -1:
         cdef int i
+        cdef int count = min(self.worker_count, <int>len(lanes))
         cdef bint complete = True
-        for i in range(min(self.worker_count, <int>len(lanes))):
+        if self.is_sent:
+            return True
+        for i in range(count):
             if self.bundles[i].count and not self.send_bundle(&self.bundles[i], <Lane>lanes[i]):
                 complete = False
+        self.is_sent = complete and count == self.worker_count
         return complete
 
     cdef bint send_bundle(self, ReportBundle* bundle, Lane lane) except -1:
