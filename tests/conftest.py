@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -18,7 +19,11 @@ from kbroker.testing import plugin, waiting
 PATIENCE_S = 30.0
 TESTS = Path(__file__).resolve().parent
 # About half of tests/spark by time.
-SECOND_SPARK_SESSION = ("tests/spark/test_spark_sinks", "tests/spark/test_spark_streaming")
+SECOND_SPARK_SESSION = (
+    "tests/spark/test_spark_example",
+    "tests/spark/test_spark_sinks",
+    "tests/spark/test_spark_streaming",
+)
 LONGEST_FIRST = ("spark", "fault", "interop", "integration", "property")
 
 # A machine that stalls for five seconds is not a finding. In CI runs must be reproducible;
@@ -58,10 +63,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """16,000 items are no garbage: look for none meanwhile, and leave them alone later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
     """The tests left out are reported at the end, before pytest's own last line."""
     yield
+    if terminalreporter.config.getoption("markexpr") == "not slow":
+        terminalreporter.write_line("left out: slow tests. What brings them: make test-all")
     reports = terminalreporter.getreports("skipped")
     text = left_out(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
     if text:

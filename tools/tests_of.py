@@ -15,6 +15,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,6 +63,7 @@ def loaded_later(text: str) -> Iterator[str]:
     yield text.partition(":")[0]
 
 
+@cache
 def importers() -> dict[str, set[str]]:
     """Module -> the modules that import it; one that is not imported has an empty set."""
     files = [

@@ -1,7 +1,6 @@
 """The modules imported by a Spark worker are not garbage collected after each task."""
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,11 +9,10 @@ from kbroker.spark.worker_process import prepare_worker
 
 
 @pytest.fixture
-def thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def thawed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process. What a test freezes stays so, as tests/conftest.py wants it."""
     gc.unfreeze()
     monkeypatch.setattr(worker_process, "_prepared_in", 0)
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("thawed")
