@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from support.grids import some_of
 from support.load_records import FIRST_MS, STEP_MS, produce
 from support.postgresql import postgresql
 from support.topics import create_topic, read_topic
@@ -182,7 +183,11 @@ def test_summary_calls_a_surplus_by_its_name(
     assert ", 0 of them incomplete, 1 with a surplus\n" in said
 
 
-@pytest.fixture(params=["dir", "delta", "iceberg", "sqlite", "postgresql"])
+@pytest.fixture(
+    params=some_of(
+        ["dir", "delta", "iceberg", "sqlite", "postgresql"], ["dir", "delta", "iceberg", "sqlite"]
+    )
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
     """``--sink`` and ``--dest`` of a load."""
     if request.param in ("delta", "iceberg"):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from fault.wire_client import WireClient, batch_of, request_frame
 from hostile_harness import MIB, GoodClient, nothing_dies
+from support.grids import some_of
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
@@ -206,7 +207,10 @@ def test_client_of_another_encoding_commits_and_reads_its_metadata(
 
 @pytest.mark.parametrize(
     "text",
-    [f"g\r\n{FORGED}", "\x1b[2J\x9b\0", "\u202eevil\u2069\u061c", "x" * 20_000],
+    some_of(
+        [f"g\r\n{FORGED}", "\x1b[2J\x9b\0", "\u202eevil\u2069\u061c", "x" * 20_000],
+        [f"g\r\n{FORGED}", "x" * 20_000],
+    ),
     ids=["line", "controls", "direction", "long"],
 )
 def test_ids_of_groups_and_members_reach_the_log_short_and_harmless(

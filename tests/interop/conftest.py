@@ -33,6 +33,8 @@ from support.all_processes import all_pids
 from kbroker.testing import Broker, wait_until
 
 JAVA_VERSIONS = ("3.9.1", "4.3.0", "4.4.0")
+# Of two releases of one major version, one is enough for a run of what is not slow.
+SLOW_JAVA = "java 4.4.0"
 PYTHON = ("confluent-kafka", "kafka-python", "aiokafka")
 # Log levels that no test may cause. (WARNING is for mistakes of clients.)
 BAD_LINE = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) .*|^Traceback.*", re.MULTILINE)
@@ -55,7 +57,11 @@ def clients(*names: str) -> list[object]:
         ],
     }
     return [
-        pytest.param(name, marks=marks.get(name.partition(" ")[0], []), id=name.replace(" ", "-"))
+        pytest.param(
+            name,
+            marks=marks.get(name.partition(" ")[0], []) + [pytest.mark.slow] * (name == SLOW_JAVA),
+            id=name.replace(" ", "-"),
+        )
         for name in names
     ]
 

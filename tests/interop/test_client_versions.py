@@ -43,7 +43,13 @@ def test_command_of_the_readme_tells_which_versions_are_served(broker: Broker) -
     assert "ApiKey Produce (0) Versions 0..13" in done.stderr
 
 
-@pytest.fixture(params=RELEASES, ids=lambda release: ".".join(map(str, release)))
+@pytest.fixture(
+    params=[
+        pytest.param(release, marks=[] if release in SENT else pytest.mark.slow)
+        for release in RELEASES
+    ],
+    ids=lambda release: ".".join(map(str, release)),
+)
 def pinned(request: pytest.FixtureRequest, broker: Broker) -> Iterator[KafkaPython]:
     """kafka-python, configured for a broker of that release."""
     yield KafkaPython(broker.bootstrap, request.param)

@@ -19,7 +19,9 @@ from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 KAFKA, KBROKER = 1, 2
-BOTH = pytest.mark.parametrize("coordinator", [KAFKA, KBROKER], ids=["kafka", "kbroker"])
+BOTH = pytest.mark.parametrize(
+    "coordinator", [KAFKA, pytest.param(KBROKER, marks=pytest.mark.slow)], ids=["kafka", "kbroker"]
+)
 PARTITIONS = 4
 GROUP, TRANSACTION = 0, 1
 NAMES = (f"n{number}" for number in itertools.count())
