@@ -2,7 +2,7 @@
 """The exams: faults of disks, power failures, kills and greedy clients, at three sizes.
 
     tools/exam.py                      what there is
-    tools/exam.py E4                   as `make test` runs it
+    tools/exam.py E4                   its tests, also those that `make test` leaves out
     tools/exam.py E5 --size night      every call, not every twelfth
     tools/exam.py simulation --seeds 100000
 
