@@ -12,11 +12,11 @@ from support.racks import (
     LEADER,
     NEAR,
     PATIENCE_S,
+    bytes_by_now,
     cluster_of_racks,
     create_topic,
+    fetches_redirected,
     produce,
-    read_by_now,
-    redirected,
 )
 
 from kbroker.testing import wait_until
@@ -84,17 +84,17 @@ def test_consumer_reads_from_the_follower_in_its_rack_and_continues_without_it(
 ) -> None:
     written = values()
     produce(cluster, topic, written)
-    before = [read_by_now(cluster, broker) for broker in (LEADER, NEAR)]
-    sent_away = redirected(cluster, LEADER)
+    before = [bytes_by_now(cluster.brokers[broker]) for broker in (LEADER, NEAR)]
+    sent_away = fetches_redirected(cluster.brokers[LEADER])
     reader = consumer(cluster, topic, "b", **{"isolation.level": isolation})
 
     def was_read_from(broker: int) -> int:
-        return read_by_now(cluster, broker) - before[broker]
+        return bytes_by_now(cluster.brokers[broker]) - before[broker]
 
     assert read(reader, RECORDS) == written
     assert was_read_from(NEAR) >= FILLED
     assert was_read_from(LEADER) < LITTLE
-    assert redirected(cluster, LEADER) > sent_away, "published with the bytes"
+    assert fetches_redirected(cluster.brokers[LEADER]) > sent_away, "published with the bytes"
 
     cluster.kill(NEAR)
     try:
@@ -102,12 +102,16 @@ def test_consumer_reads_from_the_follower_in_its_rack_and_continues_without_it(
         produce(cluster, topic, more)
         assert read(reader, RECORDS) == more
         assert was_read_from(LEADER) >= FILLED
-        sent_away = redirected(cluster, LEADER)
+        sent_away = fetches_redirected(cluster.brokers[LEADER])
     finally:
         cluster.restart(NEAR)
     cluster.wait_in_sync(topic, timeout=PATIENCE_S)
-    wait_until(lambda: redirected(cluster, LEADER) > sent_away, PATIENCE_S, "it is sent back")
-    before = [read_by_now(cluster, broker) for broker in (LEADER, NEAR)]
+    wait_until(
+        lambda: fetches_redirected(cluster.brokers[LEADER]) > sent_away,
+        PATIENCE_S,
+        "it is sent back",
+    )
+    before = [bytes_by_now(cluster.brokers[broker]) for broker in (LEADER, NEAR)]
     assert cluster.partitions(topic)[0].leader == LEADER
 
     last = values()
@@ -124,13 +128,13 @@ def test_consumer_without_a_follower_in_its_rack_reads_from_the_leader(
 ) -> None:
     written = values()
     produce(cluster, topic, written)
-    before = read_by_now(cluster, LEADER)
-    sent_away = redirected(cluster, LEADER)
+    before = bytes_by_now(cluster.brokers[LEADER])
+    sent_away = fetches_redirected(cluster.brokers[LEADER])
     reader = consumer(cluster, topic, rack)
 
     assert read(reader, RECORDS) == written
-    assert read_by_now(cluster, LEADER) - before >= FILLED
-    assert redirected(cluster, LEADER) == sent_away
+    assert bytes_by_now(cluster.brokers[LEADER]) - before >= FILLED
+    assert fetches_redirected(cluster.brokers[LEADER]) == sent_away
     reader.close()
 
 
@@ -142,5 +146,7 @@ def test_consumer_that_waits_at_a_follower_gets_what_is_appended(
     for number in range(3):
         produce(cluster, topic, [b"%d" % number])
         assert read(reader, 1) == [b"%d" % number]
-    wait_until(lambda: redirected(cluster, LEADER) > 0, PATIENCE_S, "it was sent away")
+    wait_until(
+        lambda: fetches_redirected(cluster.brokers[LEADER]) > 0, PATIENCE_S, "it was sent away"
+    )
     reader.close()

@@ -12,11 +12,11 @@ from support.racks import (
     LEADER,
     NEAR,
     PATIENCE_S,
+    bytes_by_now,
+    bytes_to_consumers,
     cluster_of_racks,
     create_topic,
     produce,
-    read_by_now,
-    read_from,
 )
 
 from kbroker.testing import wait_until
@@ -53,7 +53,7 @@ def test_java_consumer_reads_from_the_follower_in_its_rack_and_continues_without
     create_topic(cluster, topic)
     written = [os.urandom(VALUE_BYTES) for _ in range(2 * RECORDS)]
     produce(cluster, topic, written[:RECORDS])
-    before = [read_by_now(cluster, broker) for broker in (LEADER, NEAR)]
+    before = [bytes_by_now(cluster.brokers[broker]) for broker in (LEADER, NEAR)]
     driver = Java(cluster.bootstrap, version)
     try:
         with ThreadPoolExecutor(1) as threads:
@@ -61,11 +61,11 @@ def test_java_consumer_reads_from_the_follower_in_its_rack_and_continues_without
                 driver.fetch, topic, len(written), timeout_s=PATIENCE_S - 10, client_rack="b"
             )
             wait_until(
-                lambda: read_from(cluster, NEAR) - before[NEAR] >= FILLED,
+                lambda: bytes_to_consumers(cluster.brokers[NEAR]) - before[NEAR] >= FILLED,
                 PATIENCE_S,
                 "the follower has sent the first half",
             )
-            assert read_by_now(cluster, LEADER) - before[LEADER] < FILLED // 4
+            assert bytes_by_now(cluster.brokers[LEADER]) - before[LEADER] < FILLED // 4
             cluster.kill(NEAR)
             produce(cluster, topic, written[RECORDS:])
             found = reading.result()

@@ -10,7 +10,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
 from kbroker.config.table.rules import RACK_AWARE_SELECTOR
-from kbroker.testing import wait_until
+from kbroker.testing import Broker, wait_until
 from kbroker.testing.cluster import Cluster
 from kbroker.testing.metadata import membership
 
@@ -49,31 +49,32 @@ def produce(cluster: Cluster, topic: str, values: Sequence[bytes]) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
-def metric(cluster: Cluster, broker: int, name: str) -> int:
+def metric(broker: Broker, name: str) -> int:
     """The sum over all processes."""
-    url = f"{cluster.brokers[broker].metrics_url}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as response:
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=10) as response:
         lines = response.read().decode().splitlines()
     return sum(int(float(line.rpartition(" ")[2])) for line in lines if line.startswith(name + "{"))
 
 
-def read_from(cluster: Cluster, broker: int) -> int:
+def bytes_to_consumers(broker: Broker) -> int:
     """Bytes of all responses except those to followers."""
-    sent = metric(cluster, broker, "kbroker_response_bytes_total")
-    return sent - metric(cluster, broker, "kbroker_follower_bytes_total")
+    sent = metric(broker, "kbroker_response_bytes_total")
+    return sent - metric(broker, "kbroker_follower_bytes_total")
 
 
-def read_by_now(cluster: Cluster, broker: int) -> int:
-    """``read_from``, with all that has been sent until now: counters are published at times."""
-    before = metric(cluster, broker, "kbroker_requests_total")
+def bytes_by_now(broker: Broker) -> int:
+    """``bytes_to_consumers``, with all that has been sent until now: counters are published at
+    times.
+    """
+    before = metric(broker, "kbroker_requests_total")
 
     def published() -> bool:
-        membership(cluster.brokers[broker].bootstrap)
-        return metric(cluster, broker, "kbroker_requests_total") > before
+        membership(broker.bootstrap)
+        return metric(broker, "kbroker_requests_total") > before
 
     wait_until(published, PATIENCE_S, "counters are published")
-    return read_from(cluster, broker)
+    return bytes_to_consumers(broker)
 
 
-def redirected(cluster: Cluster, broker: int) -> int:
-    return metric(cluster, broker, "kbroker_fetches_redirected_total")
+def fetches_redirected(broker: Broker) -> int:
+    return metric(broker, "kbroker_fetches_redirected_total")
