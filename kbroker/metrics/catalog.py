@@ -123,6 +123,12 @@ FOLLOWER_LAG_MAX = _row(
     "By how many committed records a partition is behind its leader, of those followed here that "
     "are being copied: the most.",
 )
+COMMITTED_CUTS = _row(
+    "kbroker_followed_truncations_total",
+    COUNTER,
+    "Truncations of followed partitions below their high watermark: records that were committed "
+    "and that the leader does not have, as after an unclean election; the log names each.",
+)
 UNDER_REPLICATED = _row(
     "kbroker_under_replicated_partitions",
     GAUGE,

@@ -100,6 +100,7 @@ class FollowedPartition:
         "_resume",
         "_tries",
         "backoff_ms",
+        "committed_cuts",
         "leader",
         "leader_epoch",
         "log",
@@ -117,6 +118,8 @@ class FollowedPartition:
         self.leader_epoch = -1
         self.state = State.WAITING
         self.question: Question | None = None
+        # Truncations below the high watermark.
+        self.committed_cuts = 0
         # When ``resume`` is due, in states that end after a time.
         self.retry_at_ms: int | None = None
         self._resume = State.TRUNCATING
@@ -320,6 +323,7 @@ class FollowedPartition:
         else:
             log.truncate_to(offset)
         if offset < high_watermark:
+            self.committed_cuts += 1
             logger.warning(
                 "%s: truncated from offset %d to %d, below the high watermark %d: %s",
                 self.name, end, log.log_end_offset, high_watermark, why,

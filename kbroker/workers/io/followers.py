@@ -68,6 +68,7 @@ class Followers:
         # (when, slot) of partitions that wait for a time; those that wait no more are passed over.
         self._delayed: list[tuple[int, int]] = []
         self._bytes_before = 0  # of links that are closed
+        self.committed_cuts = 0  # truncations below the high watermark
         # Throttled partitions by topic, followed or not; no topic without any.
         self._throttled: dict[str, frozenset[int]] = {}
         quota.rate = self.config["follower.replication.throttled.rate"]
@@ -148,12 +149,14 @@ class Followers:
     def step(self, follower: Follower, change: Callable[[], None]) -> None:
         """Pass an event to a state machine, and do what follows from it."""
         log, cuts = follower.log, follower.log.cuts
+        committed_cuts = follower.machine.committed_cuts
         follower.machine.backoff_ms = self.config["replica.fetch.backoff.ms"]
         try:
             change()
         except (OSError, StorageError) as error:
             self._fail(follower, error)
             return
+        self.committed_cuts += follower.machine.committed_cuts - committed_cuts
         if log.cuts != cuts:
             self._loop.wake(follower.slot)
         follower.link.place(follower)

@@ -26,6 +26,7 @@ from kbroker.ipc import calls
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics.catalog import (
+    COMMITTED_CUTS,
     COORDINATORS_LOADING,
     FOLLOWED,
     FOLLOWED_BYTES,
@@ -333,6 +334,7 @@ class IoWorker(Worker):
             (FOLLOWED, lambda: self.followers.count),
             (FOLLOWED_FAILED, lambda: self.followers.failed_count),
             (FOLLOWED_BYTES, lambda: self.followers.bytes_total),
+            (COMMITTED_CUTS, lambda: self.followers.committed_cuts),
             (FOLLOWER_LAG_MAX, lambda: self.followers.lag_max),
             (UNDER_REPLICATED, lambda: self.in_sync.under_replicated),
             (UNDER_MIN_ISR, lambda: self.hosted.under_min_isr),

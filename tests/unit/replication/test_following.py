@@ -125,7 +125,9 @@ def test_cut_below_the_high_watermark_is_carried_out_and_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log = Log([(5, 0)], 100)
-    following(log).on_epoch_end(0, EpochEnd(5, 70), 0)
+    partition = following(log)
+    partition.on_epoch_end(0, EpochEnd(5, 70), 0)
+    assert partition.committed_cuts == 1
     [record] = [r for r in caplog.records if r.levelno == logging.WARNING]
     text = "t-0: truncated from offset 100 to 70, below the high watermark 100: broker 2, which "
     assert text in record.getMessage() and "epoch 5 ended at offset 70" in record.getMessage()

@@ -245,6 +245,7 @@ def test_records_that_the_new_leader_does_not_have_are_cut_first(
         assert follower.bytes_of() == theirs.data()
         assert follower.log().epochs.entries == [(1, 0), (2, 3)]
         assert other.fetches[0].topics[0].partitions[0].fetch_offset == 3
+        assert follower.followers.committed_cuts == 1
 
 
 def test_becoming_leader_ends_following_at_once(host: Make, leader: ScriptedLeader) -> None:
