@@ -18,6 +18,7 @@ from kbroker.controller.topics import check_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.joining import require_topics
 from kbroker.handlers.support.requirements import each
 from kbroker.ipc.rpc import run
 from kbroker.protocol import codec
@@ -66,7 +67,10 @@ async def handle_metadata(
     """Brokers, and the requested topics."""
     image = ctx.image
     found: list[TopicImage | Any]
-    if request.topics is None or (ctx.api_version == 0 and not request.topics):
+    are_all = request.topics is None or (ctx.api_version == 0 and not request.topics)
+    if are_all or request.topics:
+        require_topics(image)
+    if are_all:
         shown = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, image.topics)
         found = list(image.topics.values())
         if shown is not EVERYTHING:

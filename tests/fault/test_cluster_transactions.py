@@ -88,6 +88,9 @@ class Transactions:
             if self._random.random() < 0.3:
                 # librdkafka ends a transaction even if AddPartitionsToTxn had no response: when the
                 # coordinator died before it, INVALID_TXN_STATE is Kafka's answer, too, and fatal.
+                # It also gives the sequence numbers of records whose response was lost to the next
+                # transaction (rd_kafka_toppar_purge_queues, "advancing epoch base msgid"), although
+                # the log has them: OUT_OF_ORDER_SEQUENCE_NUMBER, and fatal.
                 if producer.flush(PATIENCE_S):
                     return False
                 producer.abort_transaction(PATIENCE_S)
