@@ -146,7 +146,9 @@ class Load:
             if error is not None:
                 log.fail(partition, number, str(error))
             else:
-                log.ack(partition, number, message.offset())
+                # Of a duplicate that the broker knows only as one, the offset is unknown.
+                offset = message.offset()
+                log.ack(partition, number, -1 if offset is None else offset)
 
         number = 0
         started_at = time.monotonic()
