@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -80,7 +81,10 @@ def connected(connect: str) -> Iterator[Nodes]:
 
     timeout_s = CONNECT_TIMEOUT_S
     try:
-        client.start(timeout_s)
+        with warnings.catch_warnings():
+            # The path may be for the command to create.
+            warnings.filterwarnings("ignore", message="No chroot path exists")
+            client.start(timeout_s)
         timeout_s = CALL_TIMEOUT_S
         yield Nodes(client)
     except KazooTimeoutError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,10 @@ def test_topics_settings_groups_and_transactions_come_along(
         assert first.stop() == 0
 
         data = first.config["log.dirs"]
-        assert adopt(["--log-dirs", data, "--back-to", "kafka-2.7", "--zookeeper", connect]) == 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # a user would see it
+            command = ["--log-dirs", data, "--back-to", "kafka-2.7", "--zookeeper", connect]
+            assert adopt(command) == 0
         said = capsys.readouterr().out
         assert f"zookeeper.connect={connect}" in said
         first.config["zookeeper.connect"] = connect
