@@ -79,7 +79,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
     """The tests left out are reported at the end, before pytest's own last line."""
     yield
     if terminalreporter.config.getoption("markexpr") == "not slow":
-        terminalreporter.write_line("left out: slow tests. What brings them: make test-all")
+        terminalreporter.write_line("slow tests are not among these: make test-all runs them, too")
     reports = terminalreporter.getreports("skipped")
     text = left_out(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
     if text:
