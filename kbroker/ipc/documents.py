@@ -108,7 +108,8 @@ def _plain(value: Any) -> Any:
     return {name: getattr(value, name) for name in cls.__slots__}
 
 
-_ENCODER = json.JSONEncoder(default=_plain, separators=(",", ":"))
+# No document contains itself.
+_ENCODER = json.JSONEncoder(default=_plain, separators=(",", ":"), check_circular=False)
 
 
 @cache

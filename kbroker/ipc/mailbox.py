@@ -14,7 +14,7 @@ from typing import NamedTuple
 import zmq
 
 from kbroker._ext.shared import lane_layout
-from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
+from kbroker.ipc.process_table import Address, ProcessTable
 
 ENVELOPE = struct.Struct(lane_layout.ENVELOPE_FORMAT)
 # The other kinds of descriptors.pxd travel over lanes.
@@ -50,6 +50,7 @@ class Mailbox:
         self._inbox.bind(processes.endpoint(runtime_dir, me))
         self._recv = self._inbox.recv
         self._peers: dict[Address, tuple[int, zmq.Socket[bytes]]] = {}
+        self._addresses = {tuple(address): address for address in processes.addresses}
         self.fd = int(self._inbox.getsockopt(zmq.FD))
         self.dropped = 0
 
@@ -69,9 +70,10 @@ class Mailbox:
             kind, sender_kind, sender_index, sender_incarnation, target, count = (
                 ENVELOPE.unpack_from(data)
             )
-            sender = Address(ProcessKind(sender_kind), sender_index)
+            sender = self._addresses.get((sender_kind, sender_index))
             if (
-                target != self.incarnation
+                sender is None
+                or target != self.incarnation
                 or self._processes.incarnation(sender) != sender_incarnation
             ):
                 self.dropped += 1

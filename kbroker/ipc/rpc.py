@@ -100,7 +100,7 @@ class Rpc:
     def on_message(self, message: Message) -> None:
         """Take a MSG_CALL or MSG_REPLY."""
         try:
-            document = json.loads(memoryview(message.data)[ENVELOPE.size :].tobytes())
+            document = json.loads(str(memoryview(message.data)[ENVELOPE.size :], "utf-8"))
             number = int(document["id"])
         except (ValueError, TypeError, KeyError):
             logger.error("%s sent neither a call nor a reply", message.sender.title)
