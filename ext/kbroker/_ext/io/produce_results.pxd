@@ -48,7 +48,12 @@ cdef class TurnResults(Sink):
     cdef ProduceResult* add(self, int network_index, int32_t slot) except NULL
     cdef ProduceResult* add_waiting(self, int network_index, LogTail log, int64_t end) except NULL
     # Let the end of the turn sync and publish the log.
-    cdef int touch(self, LogTail log) except -1
+    cdef inline int touch(self, LogTail log) except -1:
+        if not log.touched:
+            log.touched = True
+            self.touched.append(log)
+        return 0
+
     # Wake the network processes of a mask because of a slot.
     cdef int wake(self, int32_t slot, uint64_t mask) except -1
     # Send a network process its results and wake-ups; False if its lane is full.

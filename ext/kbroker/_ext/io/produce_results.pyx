@@ -83,12 +83,6 @@ cdef class TurnResults:
             out.error_code = RESULT_APPENDED
         return 0
 
-    cdef int touch(self, LogTail log) except -1:
-        if not log.touched:
-            log.touched = True
-            self.touched.append(log)
-        return 0
-
     cdef int wake(self, int32_t slot, uint64_t mask) except -1:
         cdef int i = 0
         while mask:

@@ -128,6 +128,8 @@ cdef class CommittedQueue:
 
     cdef int reach(self, int64_t offset, list ready) except -1:
         self.offset = offset
+        if self.head == self.tail:
+            return 0  # nobody waits, as after an append with acks=1 to a log with one replica
         while self.head < self.tail and self.waiters[self.head].end <= offset:
             self.head += 1
             self.settle_one(&self.waiters[self.head - 1], None, ready)
