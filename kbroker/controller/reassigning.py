@@ -27,7 +27,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.pending import Pending
 from kbroker.logcontext import Whole
 from kbroker.metastore import paths
-from kbroker.metastore.store import BadVersion, NodeExists, NoNode
+from kbroker.metastore.store import BadVersion, NodeExists, NoNode, TooLarge
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class Reassigning:
             while group := list(islice(of_topic, GROUP)):
                 try:
                     errors |= await self._step(name, {key: targets[key] for key in group})
-                except (BadVersion, NodeExists, NoNode) as error:
+                except (BadVersion, NodeExists, NoNode, TooLarge) as error:
                     errors |= dict.fromkeys(group, store_failure(error))
         return errors
 

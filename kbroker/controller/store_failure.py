@@ -6,7 +6,7 @@ import logging
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.metastore.settled import Fenced
-from kbroker.metastore.store import StoreError, StoreFailed
+from kbroker.metastore.store import StoreError, StoreFailed, TooLarge
 
 logger = logging.getLogger(__name__)
 
@@ -15,6 +15,8 @@ def store_failure(error: StoreFailed | StoreError | Fenced) -> WireError:
     """The error for the client; the broker's log has the details."""
     if isinstance(error, Fenced):
         return WireError(ErrorCode.NOT_CONTROLLER, "This broker is no longer the controller.")
+    if isinstance(error, TooLarge):
+        return WireError(ErrorCode.INVALID_REQUEST, str(error))
     if isinstance(error, StoreError):
         logger.error("another client changed the metadata store: %r", error)
         text = f"{error.path} of the metadata store was changed by another client; try again."

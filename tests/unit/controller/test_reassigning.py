@@ -96,6 +96,12 @@ def test_new_replicas_are_told_and_the_old_stay_until_they_are_in_sync(cluster: 
     assert not cluster.duties.reassigning.is_any
 
 
+def test_document_that_is_too_large_for_the_store_is_rejected(cluster: Controlled) -> None:
+    cluster.ensemble.request_bytes_max = 100
+    assert alter(cluster, p0=[2, 3]) == {0: ErrorCode.INVALID_REQUEST}
+    assert document(cluster)["partitions"]["0"] == [0, 1]
+
+
 def test_ongoing_reassignments_are_listed(cluster: Controlled) -> None:
     listed = cluster.duties.reassigning.listed
     assert list(listed()) == []

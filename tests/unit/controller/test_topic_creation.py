@@ -100,6 +100,15 @@ def test_internal_topic_has_its_settings(cluster: Controlled) -> None:
     assert {len(replicas) for replicas in assignment.values()} == {2}
 
 
+def test_topic_that_is_too_large_for_the_store_says_so(cluster: Controlled) -> None:
+    cluster.ensemble.request_bytes_max = 100
+    outcome = Creator(cluster).create("t")
+    cluster.ensemble.run_until(lambda: outcome.done)
+    (result,) = outcome.value
+    assert result.error == ErrorCode.INVALID_REQUEST
+    assert "fewer partitions or replicas" in str(result.message)
+
+
 def test_internal_topic_waits_for_as_many_brokers_as_it_has_replicas(
     cluster: Controlled, caplog: pytest.LogCaptureFixture
 ) -> None:
