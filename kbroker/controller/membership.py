@@ -8,7 +8,6 @@ elected changes nothing.
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any, NamedTuple
 
@@ -133,7 +132,7 @@ async def register(
             except NoNode:
                 continue  # its session ended in between
             if node.stat.owner_session != session_id:
-                raise AlreadyRegistered(_holder(me.broker_id, node.data)) from None
+                raise AlreadyRegistered(_taken(me, node.data)) from None
             # The registration of the previous process, whose session was resumed.
             transaction = store.multi()
             if me.cluster_id and node.stat.created_id != me.resumes:
@@ -191,12 +190,21 @@ async def present_controller(store: SettledStore) -> tuple[int, LiveBroker] | No
         return None
 
 
-def _holder(broker_id: BrokerId, document: bytes) -> str:
+def _taken(me: Registration, document: bytes) -> str:
+    """That another session has the broker id, which says where it and this broker are."""
     try:
-        places = ", ".join(json.loads(document)["endpoints"])
-    except (ValueError, KeyError, TypeError):
-        places = "unknown addresses"
-    return f"broker {broker_id} is registered by another session ({places})"
+        theirs = _places(paths.decode_broker(document)[0])
+    except DAMAGED:
+        theirs = "unknown addresses"
+    return (
+        f"broker {me.broker_id} is registered by another session ({theirs}), so this one "
+        f"({_places(me.endpoints)}) cannot be. If that is another broker, stop it, or give one of "
+        "them another broker.id; after a crash the session ends by itself"
+    )
+
+
+def _places(endpoints: list[list[Any]]) -> str:
+    return ", ".join(f"{name}://{host}:{port}" for name, host, port, _ in endpoints)
 
 
 async def elect(

@@ -13,13 +13,19 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from kbroker.cluster.control_requests import ControlRequest, ControlResponse, StopReplica
+from kbroker.cluster.control_requests import (
+    ControlRequest,
+    ControlResponse,
+    Sender,
+    StopReplica,
+)
 from kbroker.config.topic_config import unusable
 from kbroker.controller.configs import Configs, ConfigsChanged, entity_of
 from kbroker.controller.events import EventQueue
+from kbroker.controller.membership import latest_controller_epoch
 from kbroker.controller.store_watch import StoreWatch
 from kbroker.controller.topic_nodes import DAMAGED
-from kbroker.errors import WireError
+from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.pending import Pending, TooLate, run, within
 from kbroker.logcontext import Whole
 from kbroker.metastore import paths
@@ -32,6 +38,8 @@ logger = logging.getLogger(__name__)
 NOTICE_KEPT_MS = 15 * 60 * 1000
 # How long a control request waits for the configs of its topics.
 READ_MS = 2_000
+# How often the epoch of a controller is looked up that nobody else knows.
+EPOCH_READS, EPOCH_PAUSE_MS = 20, 500
 # BOUND: config nodes read in parallel.
 READ_AT_ONCE = 1_000
 KINDS = (paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS, paths.GROUP_CONFIGS)
@@ -254,6 +262,8 @@ def _names(changed: ConfigsChanged) -> str:
 class Hosts(Protocol):
     """What this needs of ``Hosting``."""
 
+    controller_epoch: int
+
     def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response."""
 
@@ -262,7 +272,10 @@ class Hosts(Protocol):
 
 
 class ConfiguredHosting:
-    """Applies control requests of other brokers once the configs of their topics are read."""
+    """Applies control requests of other brokers once the configs of their topics are read. A
+    controller that is new to this broker must be known to the store: anybody who can connect could
+    say that he is one.
+    """
 
     def __init__(
         self, hosting: Hosts, stored: StoredConfigs, sleep: Callable[[int], Pending[None]]
@@ -270,12 +283,15 @@ class ConfiguredHosting:
         self._hosting = hosting
         self._stored = stored
         self._sleep = sleep
+        self._rejected = -1  # an epoch that the store did not know for long enough
 
     def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response."""
         return run(self._take(request))
 
     async def _take(self, request: ControlRequest) -> ControlResponse:
+        if not await self._is_elected(request.sender):
+            return ControlResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
         names = dict.fromkeys(row.topic for row in request.partitions)
         new = [name for name in names if not self._hosting.has_topic(name)]
         if new and not isinstance(request, StopReplica) and self._stored.is_connected:
@@ -285,6 +301,31 @@ class ConfiguredHosting:
             if not self._hosting.has_topic(name):
                 self._stored.forget_topic(name)
         return response
+
+    async def _is_elected(self, sender: Sender) -> bool:
+        """Whether there has been a controller with this epoch, as far as anybody can tell."""
+        stored, epoch = self._stored, sender.controller_epoch
+        found = 0
+        for _ in range(1 if epoch == self._rejected else EPOCH_READS):
+            if epoch <= self._hosting.controller_epoch:
+                return True
+            if not (stored.store.is_shared and stored.is_connected):
+                return True
+            try:
+                reading = run(latest_controller_epoch(stored.store))
+                found = await within(reading, self._sleep(READ_MS))
+            except TooLate:
+                return True
+            if found >= epoch or not found:
+                return True
+            # The server of ZooKeeper that this broker uses may be behind.
+            await self._sleep(EPOCH_PAUSE_MS)
+        self._rejected = epoch
+        logger.error(
+            "rejected controller %d with epoch %d: by %s there has been none after epoch %d",
+            sender.controller_id, epoch, paths.CONTROLLER_EPOCH, found,
+        )  # fmt: skip
+        return False
 
     async def _read(self, names: list[str]) -> None:
         """Wait at most READ_MS; a config that arrives later is applied then."""

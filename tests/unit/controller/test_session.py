@@ -163,6 +163,9 @@ def test_id_of_a_living_broker_is_waited_for(caplog: pytest.LogCaptureFixture) -
     ensemble.run_until(lambda: is_settled(ensemble, [first]))
     second = Broker(ensemble, 0)
     ensemble.run_until(lambda: "broker 0 is registered by another session" in caplog.text)
+    (text,) = {record.getMessage() for record in caplog.records}
+    assert text.count("(PLAINTEXT://host:9092)") == 2  # where each of them is
+    assert "give one of them another broker.id" in text and "waiting for it to end" in text
     first.store.crash()
     ensemble.run_until(lambda: is_settled(ensemble, [second]))
     assert second.session.broker_epoch > first.session.broker_epoch

@@ -58,6 +58,7 @@ class Host:
         self.admin = ConfigAdmin(self.stored, self, number, BrokerConfig({}), runtime_dir)
         self.stored.changed = self.admin.changed
         self.started = self.stored.start()
+        self.controller_epoch = 0  # the latest that it has heard of
 
     def set_configs(
         self,
@@ -293,6 +294,29 @@ def test_settings_of_topics_that_were_not_told_are_completed(cluster: Cluster) -
     assert stored.configs.topic("new") == {"cleanup.policy": "compact"}
     assert cluster.hosts[1].used[0]["new"] == {"cleanup.policy": "compact"}
     assert stored.configs.topics["bare"] == {}
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_controller_is_heard_once_the_store_knows_its_epoch(
+    cluster: Cluster, is_known: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anybody who can connect could say that he is the controller."""
+    cluster.apply(Operation("create", paths.CONTROLLER_EPOCH, b"1"))
+    request = told("t")
+    epoch = 2
+    request = request._replace(sender=request.sender._replace(controller_epoch=epoch))
+    outcome = cluster.hosts[1].hosting.take(request)
+    cluster.settle(2_000)
+    assert not outcome.done and "t" not in cluster.hosts[1].topics
+
+    if is_known:  # the server that this broker reads from was behind
+        cluster.apply(Operation("set", paths.CONTROLLER_EPOCH, b"2"))
+    cluster.ensemble.run_until(lambda: outcome.done)
+
+    expected = ErrorCode.NONE if is_known else ErrorCode.STALE_CONTROLLER_EPOCH
+    assert outcome.value.error is expected
+    assert ("t" in cluster.hosts[1].topics) is is_known
+    assert ("rejected controller" in caplog.text) is not is_known
 
 
 def test_topic_made_again_has_its_new_settings(cluster: Cluster) -> None:
