@@ -35,7 +35,10 @@ from perf.topics import count_records, create_topic, delete_topic, fresh_name
 
 REPLICAS = 3
 RECORD = record_batch(random_values(1, 100, seed=1))
-WAIT_S = 180.0
+# For thousands of partitions whose logs a Kafka recovers after a kill.
+WAIT_S = 600.0
+# Each look connects to every broker, which is counted as their CPU.
+IN_SYNC_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +108,16 @@ class ClusterCell:
 def topic_of(cluster: Cluster, partitions: int, prefix: str) -> Iterator[str]:
     """A topic with a replica on each broker, once all partitions accept records."""
     name = fresh_name(prefix)
-    leaders = create_topic(cluster.bootstrap, name, partitions, replication_factor=REPLICAS)
+    leaders = create_topic(
+        cluster.bootstrap, name, partitions, replication_factor=REPLICAS, timeout=WAIT_S
+    )
     try:
+        wait_until_writable(leaders, name, WAIT_S)
+        # By then a follower that is late has left the ISR, or its log is open.
         wait_until_in_sync(cluster, name, REPLICAS)
-        wait_until_writable(leaders, name)
         yield name
     finally:
-        delete_topic(cluster.bootstrap, name)
+        delete_topic(cluster.bootstrap, name, WAIT_S)
 
 
 def leaders_of(cluster: Cluster, topic: str) -> dict[int, tuple[str, int] | None]:
@@ -129,7 +135,8 @@ def wait_until_in_sync(
     def all_in_sync() -> bool:
         return are_in_sync(cluster.bootstrap.split(","), topic, replicas)
 
-    return cluster.wait(all_in_sync, f"{replicas} replicas of {topic} in sync", timeout)
+    what = f"{replicas} replicas of {topic} in sync"
+    return cluster.wait(all_in_sync, what, timeout, IN_SYNC_PAUSE_S)
 
 
 def measure_saturated(cluster: Cluster, size: Size, parameters: dict[str, Any]) -> Figures:
@@ -383,7 +390,7 @@ def measure_controller_failover(
             victim = cluster.brokers[0]
         since = time.monotonic()
         cluster.kill(victim)
-        create_when_possible(cluster, 60)
+        create_when_possible(cluster, WAIT_S)
         seconds = time.monotonic() - since
         restart(cluster, victim, topic)
     return {"seconds": seconds, "partitions": float(size.idle_partitions)}

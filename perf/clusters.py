@@ -28,7 +28,7 @@ from perf.kafka_distribution import kafka_libraries
 OLD_KAFKA = "2.7.2"
 ZOOKEEPER_JVM = ("-Xmx512m",)
 SESSION_MS = 6000
-READY_TIMEOUT_S = 120.0
+READY_TIMEOUT_S = 600.0
 
 # The common configs of all clusters. Only sizes differ from the defaults otherwise.
 REPLICATED = {
@@ -101,11 +101,20 @@ class Cluster:
         running = [broker for broker in self.brokers if broker.process is not None]
         self.wait(lambda: all(map(all_there, running)), f"{count} brokers")
 
-    def wait(self, is_so: Callable[[], bool], what: str, timeout: float = READY_TIMEOUT_S) -> float:
-        """Wait until it is true; returns the time.monotonic() of that. Raises TimeoutError."""
+    def wait(
+        self,
+        is_so: Callable[[], bool],
+        what: str,
+        timeout: float = READY_TIMEOUT_S,
+        pause_s: float = 0.01,
+    ) -> float:
+        """Wait until it is true; returns the time.monotonic() of that. Raises TimeoutError.
+
+        pause_s: between two looks, at least.
+        """
         deadline = time.monotonic() + timeout
         while True:
-            seen = ""
+            seen, began = "", time.monotonic()
             try:
                 if is_so():
                     return time.monotonic()
@@ -114,7 +123,8 @@ class Cluster:
             if time.monotonic() > deadline:
                 tails = "\n".join(f"{one.port}: {one.tail(1000)}" for one in self.brokers)
                 raise TimeoutError(f"{self.name}: not within {timeout:g} s: {what}{seen}\n{tails}")
-            time.sleep(0.01)
+            # Looking at thousands of partitions must not keep the brokers busy all the time.
+            time.sleep(max(pause_s, time.monotonic() - began))
 
     @property
     def bootstrap(self) -> str:

@@ -4,6 +4,7 @@ import socket
 import struct
 import sys
 import time
+from contextlib import ExitStack
 from types import TracebackType
 
 from perf.frames import (
@@ -129,9 +130,12 @@ def wait_until_writable(
     """
     batch = record_batch([b"x"])
     deadline = time.monotonic() + timeout
-    for partition, address in leaders.items():
-        with RawClient(address) as client:
-            while (code := client.produce(topic, partition, batch)) != 0:
+    with ExitStack() as stack:
+        clients = {
+            address: stack.enter_context(RawClient(address)) for address in set(leaders.values())
+        }
+        for partition, address in leaders.items():
+            while (code := clients[address].produce(topic, partition, batch)) != 0:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{topic}-{partition} refuses records with error {code}")
                 time.sleep(0.02)

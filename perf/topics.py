@@ -23,6 +23,7 @@ def create_topic(
     partitions: int,
     config: dict[str, str] | None = None,
     replication_factor: int = 1,
+    timeout: float = 30,
 ) -> dict[int, tuple[str, int]]:
     """Create the topic unless it exists, and wait for its leaders; {partition: address}.
 
@@ -32,14 +33,17 @@ def create_topic(
     topic = NewTopic(name, partitions, replication_factor, config=config or {})
     exists_code = 36
     try:
-        admin.create_topics([topic], operation_timeout=30)[name].result(timeout=30)
+        made = admin.create_topics([topic], operation_timeout=timeout, request_timeout=timeout)
+        made[name].result(timeout=timeout)
     except Exception as error:
         code = getattr(error.args[0], "code", None) if error.args else None
         if code is None or code() != exists_code:
             raise
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + timeout
     while True:
-        leaders = wait_for_leaders(parse_address(bootstrap), name, auto_create=False)
+        leaders = wait_for_leaders(
+            parse_address(bootstrap), name, auto_create=False, timeout=timeout
+        )
         if len(leaders) == partitions:
             return leaders
         if time.monotonic() > deadline:
@@ -60,7 +64,7 @@ def count_records(bootstrap: str, name: str, partitions: Iterable[int]) -> int:
     return sum(ends)
 
 
-def delete_topic(bootstrap: str, name: str) -> None:
+def delete_topic(bootstrap: str, name: str, timeout: float = 30) -> None:
     """Delete the topic, unless the broker has gone: the error that stopped the run is reported
     elsewhere.
     """
@@ -70,4 +74,5 @@ def delete_topic(bootstrap: str, name: str) -> None:
         print(f"the topic {name} is not deleted: {error}", file=sys.stderr)
         return
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    admin.delete_topics([name], operation_timeout=30)[name].result(timeout=30)
+    gone = admin.delete_topics([name], operation_timeout=timeout, request_timeout=timeout)
+    gone[name].result(timeout=timeout)

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 PRODUCER_ID_BLOCK_SIZE = 1000
 # No cluster has given out so many.
 UNUSED_PRODUCER_IDS = 1 << 48
-# BOUND: reads of partition states that are under way.
+# BOUND: reads of nodes that are under way.
 READS_AT_ONCE = 100
 # A shared store has other writers: their changes in between are read again.
 ATTEMPTS = 3
@@ -45,7 +45,10 @@ ATTEMPTS = 3
 async def load(store: SettledStore, state: ClusterState) -> None:
     """Load brokers and topics into ``state``, and clean up after unfinished deletions."""
     state.brokers.update(await registrations(store))
-    nodes = await store.subtree(paths.BROKER_TOPICS)
+    if store.is_shared:
+        nodes = await _nodes_of(store, await store.children(paths.BROKER_TOPICS))
+    else:
+        nodes = await store.subtree(paths.BROKER_TOPICS)
     for stored in stored_topics(nodes, ignore_damaged=store.is_shared):
         state.add_topic(await _topic_with_id(store, state.topic_ids, stored))
     marked = await store.children(paths.DELETE_TOPICS)
@@ -115,7 +118,7 @@ async def reread_topics(
         config = await reread_config(store, state.configs, paths.topic_config(name))
         if known is not None and before != config:
             changes.append(ConfigsChanged(topics={name: config}))
-        nodes = await _topic_tree(store, name)
+        nodes = await _nodes_of(store, [name])
         for stored in stored_topics(nodes, ignore_damaged=store.is_shared):
             found = await _topic_with_id(store, state.topic_ids, stored)
             found.deleting = name in marked
@@ -177,22 +180,14 @@ async def reread_states(
 ) -> list[Change]:
     """Changes of these partitions' leaders and ISRs compared with ``state``."""
     changed: dict[str, dict[int, PartitionState]] = {}
-    wanted = iter([key for key in keys if state.partition(key) is not None])
-    reads: deque[tuple[PartitionKey, Pending[Node]]] = deque()
-    while True:
-        for key in islice(wanted, READS_AT_ONCE - len(reads)):
-            reads.append((key, run(store.get(paths.partition_state(*key)))))
-        if not reads:
-            break
-        key, read = reads.popleft()
+    wanted = {paths.partition_state(*key): key for key in keys if state.partition(key) is not None}
+    for node in await _read(store, wanted):
+        key = wanted[node.path]
         known = state.partition(key)
         if known is None:
             continue
         try:
-            node = await read
             leader, leader_epoch, isr = paths.decode_partition_state(node.data)
-        except NoNode:
-            continue
         except DAMAGED as error:
             logger.error("ignoring the state of %s-%d: %r", *key, error)
             continue
@@ -252,6 +247,33 @@ async def reread_config(store: SettledStore, configs: Configs, path: str) -> dic
             raise
         logger.error("ignoring the configs %s: %r", path, error)
         return configs.known(path)
+
+
+async def _read(store: SettledStore, wanted: Iterable[str]) -> list[Node]:
+    """Those of these nodes that exist, in order."""
+    rest, reads, found = iter(wanted), deque[Pending[Node]](), list[Node]()
+    while True:
+        reads.extend(run(store.get(path)) for path in islice(rest, READS_AT_ONCE - len(reads)))
+        if not reads:
+            return found
+        with suppress(NoNode):
+            found.append(await reads.popleft())
+
+
+async def _nodes_of(store: SettledStore, names: Iterable[str]) -> list[Node]:
+    """The nodes of these topics, as far as they exist, and of their partitions' states.
+
+    The topics' documents say which there are. A walk from node to node would take three requests
+    for each partition instead of one.
+    """
+    found = await _read(store, map(paths.topic, names))
+    wanted: list[str] = []
+    for node in found:
+        name = node.path.rpartition("/")[2]
+        with suppress(*DAMAGED):  # whoever parses the topics says so
+            _, assignment = paths.decode_topic(node.data)
+            wanted += [paths.partition_state(name, number) for number in assignment]
+    return found + await _read(store, wanted)
 
 
 async def _topic_tree(store: SettledStore, name: str) -> list[Node]:

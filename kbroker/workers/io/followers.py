@@ -69,6 +69,7 @@ class Followers:
         self._delayed: list[tuple[int, int]] = []
         self._bytes_before = 0  # of links that are closed
         self.committed_cuts = 0  # truncations below the high watermark
+        self._failed: set[int] = set()  # slots of partitions that are paused after a failure
         # Throttled partitions by topic, followed or not; no topic without any.
         self._throttled: dict[str, frozenset[int]] = {}
         quota.rate = self.config["follower.replication.throttled.rate"]
@@ -119,6 +120,7 @@ class Followers:
         self._follow(slot, partition.leader, partition.leader_epoch, log)
 
     def _follow(self, slot: int, leader: int, leader_epoch: int, log: PartitionLog) -> None:
+        before = self._followers.get(slot)
         self.stop(slot)
         backoff_ms = self.config["replica.fetch.backoff.ms"]
         ours = ReplicaLog(log, self._loop, self._process.clock)
@@ -126,7 +128,9 @@ class Followers:
         follower = Follower(slot, log, machine, self._link_to(leader, log))
         self._followers[slot] = follower
         follower.link.expect_more()
-        logger.info("%s follows broker %d in leader epoch %d", log.name, leader, leader_epoch)
+        is_new = before is None or before.machine.leader != leader
+        level = logging.INFO if is_new else logging.DEBUG
+        logger.log(level, "%s follows broker %d in leader epoch %d", log.name, leader, leader_epoch)
         self.step(follower, lambda: machine.follow(leader, leader_epoch))
 
     def _link_to(self, leader: int, log: PartitionLog) -> LeaderLink:
@@ -141,6 +145,7 @@ class Followers:
     def stop(self, slot: int) -> None:
         """Stop following: the partition is led here, or its log is closed or deleted."""
         follower = self._followers.pop(slot, None)
+        self._failed.discard(slot)
         if follower is not None:
             follower.link.remove(follower)
 
@@ -160,6 +165,10 @@ class Followers:
         if log.cuts != cuts:
             self._loop.wake(follower.slot)
         follower.link.place(follower)
+        if follower.machine.state is State.FAILED:
+            self._failed.add(follower.slot)
+        else:
+            self._failed.discard(follower.slot)
         retry_at_ms = follower.machine.retry_at_ms
         if retry_at_ms is not None:
             heapq.heappush(self._delayed, (retry_at_ms, follower.slot))
@@ -311,7 +320,7 @@ class Followers:
     @property
     def failed_count(self) -> int:
         """The number of partitions paused after a failure."""
-        return sum(f.machine.state is State.FAILED for f in self._followers.values())
+        return len(self._failed)
 
     @property
     def lag_max(self) -> int:

@@ -442,6 +442,7 @@ def test_corrupt_batch_is_not_copied_and_is_named(
     leader.log().epoch = 2
     follower.publish(leader_epoch=2)
     follower.run_until(in_step(follower, leader))
+    assert follower.followers.failed_count == 0
 
 
 def wrong_frames(wrong: str, frame: bytes) -> Iterator[bytes]:
