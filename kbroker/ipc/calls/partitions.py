@@ -65,6 +65,7 @@ class FoundOffsets(Document):
 class EpochQuestion(NamedTuple):
     slot: SlotId
     leader_epoch: int
+    held: bool = False  # whether a follower may respond, for what consumers read from it
 
 
 class EpochEnd(Document):

@@ -98,6 +98,12 @@ class PartitionCalls:
             raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not led here")
         return log
 
+    def _held(self, slot: int) -> PartitionLog:
+        log = self._process.held_log(slot)
+        if log is None:
+            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition has no replica here")
+        return log
+
     # -- of one partition --
 
     def list_offsets(self, asked: calls.OffsetQuestion) -> calls.FoundOffset:
@@ -126,7 +132,7 @@ class PartitionCalls:
 
     def offset_for_leader_epoch(self, asked: calls.EpochQuestion) -> calls.EpochEnd:
         """The end of an epoch."""
-        log = self._led(asked.slot)
+        log = self._held(asked.slot) if asked.held else self._led(asked.slot)
         return calls.EpochEnd(*log_lookup.end_offset_for_epoch(log, asked.leader_epoch))
 
     def delete_records(self, asked: calls.Deletion) -> calls.LowWatermark:
@@ -145,10 +151,7 @@ class PartitionCalls:
 
     def describe_producers(self, asked: calls.ProducersQuestion) -> calls.KnownProducers:
         """Every producer the log remembers."""
-        log = self._process.held_log(asked.slot)
-        if log is None:
-            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition has no replica here")
-        return calls.KnownProducers(list(map(describe, log.producers())))
+        return calls.KnownProducers(list(map(describe, self._held(asked.slot).producers())))
 
 
 def describe(entry: ProducerEntry) -> calls.KnownProducer:

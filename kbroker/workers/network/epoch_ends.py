@@ -1,7 +1,8 @@
-"""Asks the owners of logs where old epochs end, for the fetches of followers.
+"""Asks the owners of logs where old epochs end, for fetches that say their last epoch.
 
-A follower says which epoch its log ends with. The slot has the last two epochs of the leader's log;
-for older ones the fetch waits here for its owner's response, which the fetch engine keeps.
+A follower says which epoch its log ends with, and a consumer may, too. The slot has the last two
+epochs of the log; for older ones the fetch waits here for its owner's response, which the fetch
+engine keeps. Whether this broker may serve the fetch, the engine has read in the slot.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class EpochEnds:
     async def _ask(self, owner: Address, asked: list[EpochQuestion]) -> None:
         """Raises nothing: a follower without a response asks again."""
         ends: list[tuple[int, int] | None] = [None] * len(asked)
-        questions = [calls.EpochQuestion(slot, epoch) for slot, _, _, epoch in asked]
+        questions = [calls.EpochQuestion(slot, epoch, held=True) for slot, _, _, epoch in asked]
         try:
             found = await self._rpc.call(
                 owner, calls.OFFSET_FOR_LEADER_EPOCH, calls.Questions(questions)

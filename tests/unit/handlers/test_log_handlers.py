@@ -170,7 +170,7 @@ class TestOffsetForLeaderEpoch:
         found = self.ask(process, version, 1)
         assert (found.error_code, found.end_offset) == (0, 13)
         assert found.leader_epoch == (2 if version >= 1 else -1)
-        assert process.asked("offset_for_leader_epoch") == [(3, 2)]
+        assert process.asked("offset_for_leader_epoch") == [(3, 2, False)]
 
     @pytest.mark.parametrize(
         ("asked", "answered"), [(4, (4, 20)), (3, (3, 17)), (5, (-1, -1)), (-1, (-1, -1))]

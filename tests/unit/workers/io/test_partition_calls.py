@@ -85,8 +85,20 @@ def test_partitions_get_results_in_request_order(process: Process) -> None:
     assert [response.offset for response in found] == [4, 2, 0]
     before = process.call(calls.OFFSETS_BEFORE, (1, -1, 3), (0, -2, 2)).value.results
     assert [response.offsets for response in before] == [[3, 2, 1, 0], []]
-    epochs = process.call(calls.OFFSET_FOR_LEADER_EPOCH, (0, 0), (1, 5)).value.results
+    epochs = process.call(calls.OFFSET_FOR_LEADER_EPOCH, (0, 0, False), (1, 5, False)).value.results
     assert [response.end_offset for response in epochs] == [2, -1]
+
+
+def test_follower_knows_the_end_of_an_epoch_for_what_is_read_from_it(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever truncates a log by the response asks the leader."""
+    monkeypatch.setattr(process, "led_log", lambda slot: None)
+
+    outcome = process.call(calls.OFFSET_FOR_LEADER_EPOCH, (0, 0, False), (0, 0, True))
+
+    assert codes(outcome) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
+    assert outcome.value.results[1].end_offset == 2
 
 
 def test_error_of_a_partition_stays_with_it(
