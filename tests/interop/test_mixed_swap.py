@@ -98,7 +98,8 @@ class SwapLoad(Load):
         counts = [one.count for one in transactions]
 
         def is_so() -> bool:
-            assert not self.errors, self.errors
+            if self.errors:
+                raise self.errors[0]
             partitions = {partition for _, partition, *_ in acked[before:]}
             assert len(partitions) == PARTITIONS, f"only {partitions} are written to"
             assert self.commits > commits + PARTITIONS, "the group does not commit"
