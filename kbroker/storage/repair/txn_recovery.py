@@ -28,6 +28,7 @@ from kbroker.storage.formats import (
 from kbroker.storage.segments import producer_snapshots
 from kbroker.storage.segments.segment import Segment
 from kbroker.storage.segments.txn_index import (
+    ENTRY_BYTES,
     AbortedTransaction,
     CorruptTxnIndexError,
     read_entries,
@@ -142,12 +143,18 @@ def _compare(directory: str, segments: Sequence[Segment], at: int) -> None:
     expected = _entries_of(scan := _scan(directory, segments, at))
     try:
         if read_entries(path, segment.base_offset, segment.next_offset) == expected:
+            if _size_of(path) != len(expected) * ENTRY_BYTES:
+                write_scanned(segment, scan)  # readers find no entry that is to be left out
             return
         problem = f"{path} does not match its segment"
     except CorruptTxnIndexError as error:
         problem = str(error)
     logger.warning("%s; rebuilding it from the log", problem)
     write_scanned(segment, scan)
+
+
+def _size_of(path: str) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
 
 
 def _scan(directory: str, segments: Sequence[Segment], at: int) -> Scan:

@@ -51,7 +51,11 @@ def read_entries(path: str, base_offset: int, next_offset: int) -> list[AbortedT
 def parse_entries(
     data: bytes, path: str, base_offset: int, next_offset: int = LARGEST
 ) -> list[AbortedTransaction]:
-    """The entries of a file's bytes. Raises CorruptTxnIndexError."""
+    """The entries of a file's bytes. Raises CorruptTxnIndexError.
+
+    COMPAT: Kafka 2.7 also notes an abort marker without a transaction, as one that begins there; it
+    means nothing to readers, and is left out.
+    """
     if len(data) % ENTRY_BYTES:
         raise CorruptTxnIndexError(f"{path}: {len(data)} bytes are not a whole number of entries")
     entries = []
@@ -62,13 +66,14 @@ def parse_entries(
         if (
             version != VERSION
             or entry.producer_id < 0
-            or not 0 <= entry.first_offset < entry.last_offset
+            or not 0 <= entry.first_offset <= entry.last_offset
             or not marker < entry.last_offset < next_offset
             or not stable <= entry.last_stable_offset <= entry.last_offset + 1
         ):
             raise CorruptTxnIndexError(f"{path}: the entry at {at} is {entry}, version {version}")
         marker, stable = entry.last_offset, entry.last_stable_offset
-        entries.append(entry)
+        if entry.first_offset < entry.last_offset:
+            entries.append(entry)
     return entries
 
 

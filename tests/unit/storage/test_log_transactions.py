@@ -398,6 +398,30 @@ def test_restart_rebuilds_an_index_that_is_wrong(store, caplog, damage):
     assert f"{path} does not match its segment; rebuilding" in caplog.text
 
 
+def test_marker_without_a_transaction_that_kafka_noted_is_no_damage(store, caplog):
+    """Kafka 2.7 writes it when a marker comes twice; kbroker on its directories takes it out."""
+    log = store.open()
+    append(log, sent(1, 0))
+    end_transaction(log, 1, commit=False)
+    end_transaction(log, 1, commit=False)
+    append(log, sent(1, 1))
+    end_transaction(log, 1, commit=False)
+    before = entries(log)
+    store.stop(clean=True)
+    path = Path(log.segments[0].path(".txnindex"))
+    as_written = path.read_bytes()
+    marker = AbortedTransaction(1, 2, 2, 3).to_bytes()
+    path.write_bytes(as_written[:34] + marker + as_written[34:])
+
+    log = store.restart(clean=True)
+
+    assert (
+        entries(log) == before == [AbortedTransaction(1, 0, 1, 2), AbortedTransaction(1, 3, 4, 5)]
+    )
+    assert path.read_bytes() == as_written
+    assert ".txnindex" not in caplog.text
+
+
 def test_restart_walks_no_segment_whose_index_is_as_it_was_left(store, monkeypatch):
     log = store.open(**{"segment.bytes": 400})
     for sequence in range(9):
