@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.config.key import BOOLEAN, CLUSTER_WIDE, INT, MEDIUM, UNUSED, Key
-from kbroker.config.topic_config import unknown_name
+from kbroker.config.topic_config import unknown_name, unusable
 from kbroker.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ def bounds(name: str, broker: BrokerConfig) -> tuple[int, int]:
 
 
 def value_of(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> int:
-    """The effective settings of a group with these overrides."""
-    text = overrides.get(name)
-    value: int
-    if text is None:
-        value = broker[GROUP_KEYS[name].server_keys[0][0]]
+    """The effective setting of a group with these overrides, which any client may have stored: a
+    value that is no number counts as unset.
+    """
+    if name not in overrides or unusable({name: overrides[name]}, GROUP_KEYS):
+        value: int = broker[GROUP_KEYS[name].server_keys[0][0]]
         return value
     low, high = bounds(name, broker)
-    value = GROUP_KEYS[name].parse(text)
+    value = GROUP_KEYS[name].parse(overrides[name])
     return min(max(value, low), high)

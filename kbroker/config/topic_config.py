@@ -83,13 +83,15 @@ class TopicConfig:
         return bound if bound != LONG_MAX else int(self["message.timestamp.difference.max.ms"])
 
 
-def unusable(overrides: Mapping[str, str]) -> dict[str, ConfigError]:
-    """The configs of a topic whose values are not allowed."""
+def unusable(
+    overrides: Mapping[str, str], keys: Mapping[str, Key] = TOPIC_KEYS
+) -> dict[str, ConfigError]:
+    """The configs of a topic, or those with other keys, whose values are not allowed."""
     found = {}
     for name, text in overrides.items():
         try:
-            if name in TOPIC_KEYS:
-                TOPIC_KEYS[name].parse(text)
+            if name in keys:
+                keys[name].parse(text)
         except ConfigError as error:
             found[name] = error
     return found

@@ -19,7 +19,9 @@ from kbroker.cluster.control_requests import (
     Sender,
     StopReplica,
 )
+from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.topic_config import unusable
+from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.controller.configs import Configs, ConfigsChanged, entity_of
 from kbroker.controller.events import EventQueue
 from kbroker.controller.membership import latest_controller_epoch
@@ -106,9 +108,11 @@ class StoredConfigs:
 
     def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
         """Apply configs that are in the store; resolves when every process has applied them."""
-        for name, config in changed.topics.items():
-            for error in unusable(config).values():
-                logger.error("ignoring a config of topic %s in the store: %s", name, error)
+        kinds = (("topic", changed.topics, TOPIC_KEYS), ("group", changed.groups, GROUP_KEYS))
+        for kind, layers, keys in kinds:
+            for name, config in layers.items():
+                for error in unusable(config, keys).values():
+                    logger.error("ignoring a config of %s %s in the store: %s", kind, name, error)
         self.configs.enter(changed)
         self.changed(changed)
         return self._user.set_configs(*changed)

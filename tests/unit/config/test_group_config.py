@@ -58,3 +58,8 @@ def test_session_longer_than_the_heartbeat_is_accepted() -> None:
 def test_switch_of_a_group_has_no_bounds() -> None:
     """Kafka's tools set it with the others; here it has no effect."""
     validate_group({OFFLOAD_ENABLE: "false"}, WIDE)
+
+
+def test_stored_value_that_is_no_number_counts_as_unset() -> None:
+    """Whoever wrote it into the store did not check it; every heartbeat would fail."""
+    assert value_of(SESSION_TIMEOUT_MS, {SESSION_TIMEOUT_MS: "long"}, BrokerConfig()) == 45_000
