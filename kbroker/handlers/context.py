@@ -292,8 +292,7 @@ class RequestContext:
         """Whether to ask its owner: it leads the partition, or has not published its role yet."""
         if partition.slot == NO_SLOT:
             return False
-        slot = self._replica(partition)
-        return slot is None or slot["role"] != FOLLOWER
+        return self.process.table.role(partition.slot, partition.slot_incarnation) != FOLLOWER
 
     def _replica(self, partition: PartitionImage) -> Slot | None:
         if partition.slot == NO_SLOT:

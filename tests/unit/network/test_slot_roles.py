@@ -30,6 +30,17 @@ def fetches(tmp_path: Path) -> FetchBench:
     return FetchBench(tmp_path)
 
 
+def test_role_in_a_slot_is_that_of_the_present_incarnation(bench: Bench) -> None:
+    table = bench.store.table
+    table.set_role(0, FOLLOWER, 3, 0)
+    slot = table.read(0)
+    assert slot is not None
+
+    roles = [table.role(0, slot["slot_incarnation"] + n) for n in (0, 1)]
+
+    assert roles == [FOLLOWER, None]
+
+
 # ---- producers, over a lane --------------------------------------------------------------------
 
 

@@ -141,6 +141,16 @@ cdef class PartitionTable:
             "previous_epoch": data.previous_epoch,
         }
 
+    def role(self, int slot, uint32_t slot_incarnation):
+        """This broker's role in the slot's partition; None if the slot has no such incarnation, or its owner died
+        inside a write.
+        """
+        cdef SlotData data
+        self.check_slot(slot)
+        if not self.read_slot(slot, &data) or data.slot_incarnation != slot_incarnation:
+            return None
+        return data.role
+
     def reset(
         self, int slot, *, int state, uint32_t role=ROLE_NONE, uint32_t slot_incarnation=0, int leader_epoch=0,
         int partition_epoch=0, int log_dir_index=0
