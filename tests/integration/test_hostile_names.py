@@ -33,6 +33,7 @@ from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
+OUTSIDE = "/tmp/kbroker-hostile-name"
 FORGED = "2026-01-01 00:00:00.000 ERROR [supervisor] forged"
 NAMES = [
     "",
@@ -252,9 +253,9 @@ def has_joined(response: Any) -> Any:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("log.dirs", "/tmp/outside"),
-        ("log.dir", "/tmp/outside"),
-        ("runtime.dir", "/tmp/outside"),
+        ("log.dirs", OUTSIDE),
+        ("log.dir", OUTSIDE),
+        ("runtime.dir", OUTSIDE),
         ("listeners", f"PLAINTEXT://evil:1\n{FORGED}"),
         ("retention.ms\n", "1"),
         ("cleanup.policy", f"delete\n{FORGED}"),
@@ -275,7 +276,7 @@ def test_settings_reach_no_file_and_no_log(
         assert response.error_code != 0, (kind, response)
 
     assert files_of(broker) == files
-    assert not Path("/tmp/outside").exists()
+    assert not Path(OUTSIDE).exists()
     assert_log_is_not_forged(broker)
 
 
