@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from perf.brokers import Broker, KbrokerBroker
 from perf.cells import MEGABYTE, PERF, CellFailed, Figures, cpu_figures
 from perf.clusters import Cluster
 from perf.frames import random_values, record_batch
+from perf.prober import Prober
 from perf.process_tree import descendants
 from perf.raw_client import RawClient, parse_address, wait_for_leaders, wait_until_writable
 from perf.topics import count_records, create_topic, delete_topic, fresh_name
@@ -235,70 +235,13 @@ def fill(leader: Broker, topic: str, partitions: int, size_bytes: int) -> int:
     return written
 
 
-class Prober(threading.Thread):
-    """Writes a record with acks=all to each of some partitions, again and again, at their leaders.
-
-    ``longest_gap``: the longest time between two acknowledgements of one partition, in seconds.
-    """
-
-    def __init__(self, cluster: Cluster, topic: str, partitions: Collection[int]) -> None:
-        super().__init__(daemon=True)
-        self._cluster = cluster
-        self._topic = topic
-        self._acknowledged = dict.fromkeys(partitions, time.monotonic())
-        self._clients: dict[tuple[str, int], RawClient] = {}
-        self._done = threading.Event()
-        self.longest_gap = 0.0
-
-    def run(self) -> None:
-        leaders = leaders_of(self._cluster, self._topic)
-        while not self._done.is_set():
-            for partition, since in self._acknowledged.items():
-                if self._write(leaders.get(partition), partition):
-                    now = time.monotonic()
-                    self.longest_gap = max(self.longest_gap, now - since)
-                    self._acknowledged[partition] = now
-                else:
-                    try:
-                        leaders = leaders_of(self._cluster, self._topic)
-                    except OSError:
-                        time.sleep(0.005)
-
-    def _write(self, address: tuple[str, int] | None, partition: int) -> bool:
-        if address is None:
-            return False
-        try:
-            if address not in self._clients:
-                self._clients[address] = RawClient(address, timeout=5)
-            return self._clients[address].produce(self._topic, partition, RECORD, acks=-1) == 0
-        except OSError:
-            self._clients.pop(address, None)
-            return False
-
-    def wait_for_all(self, since: float, timeout: float = WAIT_S) -> float:
-        """Wait until each partition has acknowledged a record after ``since``; returns the seconds
-        from it.
-        """
-        deadline = time.monotonic() + timeout
-        while min(self._acknowledged.values()) <= since:
-            if time.monotonic() > deadline:
-                late = [p for p, at in self._acknowledged.items() if at <= since]
-                raise CellFailed(f"{self._cluster.name}: no record of {late} acknowledged")
-            time.sleep(0.001)
-        return max(self._acknowledged.values()) - since
-
-    def end(self) -> None:
-        self._done.set()
-        self.join(30)
-
-
 @contextmanager
 def probed(cluster: Cluster, topic: str, partitions: Collection[int]) -> Iterator[Prober]:
-    prober = Prober(cluster, topic, partitions)
+    prober = Prober(cluster, topic, partitions, RECORD)
     prober.start()
     try:
-        prober.wait_for_all(time.monotonic())
-        prober.longest_gap = 0.0
+        prober.wait_for_all(time.monotonic(), WAIT_S)
+        prober.forget_gaps()
         yield prober
     finally:
         prober.end()
@@ -331,7 +274,7 @@ def measure_failover(cluster: Cluster, size: Size, parameters: dict[str, Any]) -
             with probed(cluster, topic, led) as prober:
                 KILLS[what](cluster, victim)
                 # What was acknowledged before this is no response of a new leader.
-                figures[f"{what}_s"] = prober.wait_for_all(time.monotonic())
+                figures[f"{what}_s"] = prober.wait_for_all(time.monotonic(), WAIT_S)
             restart(cluster, victim, topic)
     return figures
 
@@ -370,7 +313,7 @@ def measure_shutdown(cluster: Cluster, size: Size, parameters: dict[str, Any]) -
             since = time.monotonic()
             leaving.halt()
             seconds = time.monotonic() - since
-            prober.wait_for_all(time.monotonic())
+            prober.wait_for_all(time.monotonic(), WAIT_S)
             gap = prober.longest_gap
         restart(cluster, leaving, topic)
     return {"stop_s": seconds, "longest_gap_ms": 1000 * gap, "led": float(len(led))}

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 # Partitions whose replicas are told before those of the next ones are: nobody leads a partition
 # from when its old leader is told until the new one is, and nothing is committed until its
 # followers have heard, too. A broker that does not respond holds up each group for TOLD_WITHIN_MS.
-GROUP = 250
+GROUP = 150
 TOLD_WITHIN_MS = 250
 
 

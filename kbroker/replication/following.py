@@ -35,8 +35,8 @@ LATEST, EARLIEST = -1, -2
 # network, may be permanently damaged.
 TRIES = 3
 NOT_TOLD = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
-# A leader that the controller has not told yet is asked again after this time, then after twice as
-# long, and so on up to the backoff: with acks=all, producers wait for its followers.
+# A leader that the controller has not told yet is asked again after this time, then after half as
+# long again, and so on up to the backoff: with acks=all, producers wait for its followers.
 SOON_MS = 20
 # The time until a paused partition is retried without a change by the controller.
 FAILED_RETRY_MS = 60_000
@@ -263,7 +263,7 @@ class FollowedPartition:
             self._fail(now_ms, text)
         elif error in NOT_TOLD and self._next_wait_ms < self.backoff_ms:
             self._back_off(now_ms, None, wait_ms=self._next_wait_ms)
-            self._next_wait_ms *= 2
+            self._next_wait_ms += self._next_wait_ms // 2
         else:
             self._back_off(now_ms, f"broker {self.leader} responded with {_name(error)}")
 

@@ -200,14 +200,14 @@ def test_leader_that_was_not_told_yet_is_soon_asked_again(
     """Producers with acks=all wait for this follower."""
     caplog.set_level(logging.INFO)
     partition, waits, now_ms = in_state(state), list[int](), 500
-    for _ in range(8):
+    for _ in range(12):
         told(partition, error, now_ms)
         assert partition.state is State.BACKOFF and partition.retry_at_ms is not None
         waits.append(partition.retry_at_ms - now_ms)
         now_ms = partition.retry_at_ms
         partition.resume(now_ms)
         assert partition.state is State[state.upper()]
-    assert waits == [20, 40, 80, 160, 320, 640, BACKOFF_MS, BACKOFF_MS]
+    assert waits == [20, 30, 45, 67, 100, 150, 225, 337, 505, 757, BACKOFF_MS, BACKOFF_MS]
     assert caplog.text.count("cannot follow") == 2, "once it is no matter of moments"
 
     partition.follow(LEADER, LEADER_EPOCH + 1)
