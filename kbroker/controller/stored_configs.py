@@ -29,7 +29,7 @@ from kbroker.controller.store_watch import StoreWatch
 from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.pending import Pending, TooLate, run, within
-from kbroker.logcontext import Whole
+from kbroker.logcontext import RateLimit, Whole
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import Node, NoNode, SessionState, Store, StoreError, StoreFailed
@@ -278,7 +278,8 @@ class Hosts(Protocol):
 class ConfiguredHosting:
     """Applies control requests of other brokers once the configs of their topics are read. A
     controller that is new to this broker must be known to the store: anybody who can connect could
-    say that he is one.
+    say that he is one. With a store of its own, a broker has no controller but its own, which does
+    not come this way.
     """
 
     def __init__(
@@ -288,6 +289,7 @@ class ConfiguredHosting:
         self._stored = stored
         self._sleep = sleep
         self._rejected = -1  # an epoch that the store did not know for long enough
+        self._rejections = RateLimit()
 
     def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response."""
@@ -309,11 +311,14 @@ class ConfiguredHosting:
     async def _is_elected(self, sender: Sender) -> bool:
         """Whether there has been a controller with this epoch, as far as anybody can tell."""
         stored, epoch = self._stored, sender.controller_epoch
+        if not stored.store.is_shared:
+            self._warn_of_imposter(sender)
+            return False
         found = 0
         for _ in range(1 if epoch == self._rejected else EPOCH_READS):
             if epoch <= self._hosting.controller_epoch:
                 return True
-            if not (stored.store.is_shared and stored.is_connected):
+            if not stored.is_connected:
                 return True
             try:
                 reading = run(latest_controller_epoch(stored.store))
@@ -330,6 +335,15 @@ class ConfiguredHosting:
             sender.controller_id, epoch, paths.CONTROLLER_EPOCH, found,
         )  # fmt: skip
         return False
+
+    def _warn_of_imposter(self, sender: Sender) -> None:
+        times = self._rejections.due()
+        if times:
+            logger.warning(
+                "rejected controller %d with epoch %d (%d times): a broker without "
+                "zookeeper.connect has no other controller",
+                sender.controller_id, sender.controller_epoch, times,
+            )  # fmt: skip
 
     async def _read(self, names: list[str]) -> None:
         """Wait at most READ_MS; a config that arrives later is applied then."""

@@ -83,10 +83,9 @@ class ControllerWorker(Worker):
         # Whether there is an image to give to processes, and those that wait for it.
         self._is_told = False
         self._waiting_for_image: list[Pending[None]] = []
-        self._awaits_controller = False
+        self._awaits_controller = self._is_set_up = False
         # Whether this incarnation knows what controllers have told the last one.
         self._goes_on = False
-        self._is_set_up = False
         codec.allow_elements(ELEMENTS_PARTITIONS)
         context = self.context
         try:
@@ -125,7 +124,9 @@ class ControllerWorker(Worker):
         self.office = Office(
             self.store, me, self.hosting, self.links, self.stored_configs, self, topic_ids
         )
-        self.controller_server = ControllerServer(lambda: self.office.duties, self.rpc.sleep)
+        self.controller_server = ControllerServer(
+            lambda: self.office.duties, self.rpc.sleep, is_shared=self.store.is_shared
+        )
         self.asking = Asking(self)
         self.isr_changes = self.asking.isr_changes
         if found is not None:

@@ -5,6 +5,7 @@ A broker that is not the controller says so, and whoever asks looks for the one 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from kbroker.cluster.controller_requests import (
@@ -22,11 +23,14 @@ from kbroker.hosting.control_server import decoded
 from kbroker.ipc.calls import ControlMessage, ControlReply
 from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address
+from kbroker.logcontext import RateLimit
 from kbroker.metastore.settled import Fenced
 from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.peers.controller_codec import API_OF, request_from_wire, response_to_wire
 from kbroker.protocol import codec
 from kbroker.protocol.primitives import DecodeError
+
+logger = logging.getLogger(__name__)
 
 SERVED = frozenset(API_OF.values())
 FAILURES = (WireError, StoreFailed, StoreError, Fenced)
@@ -36,14 +40,20 @@ class ControllerServer:
     """Serves requests of brokers to the controller. duties: None if this broker is not the
     controller, or the store is unreachable.
 
-    sleep: lets the process do its other work.
+    sleep: lets the process do its other work. is_shared: whether there may be other brokers.
     """
 
     def __init__(
-        self, duties: Callable[[], Duties | None], sleep: Callable[[int], Pending[None]]
+        self,
+        duties: Callable[[], Duties | None],
+        sleep: Callable[[int], Pending[None]],
+        *,
+        is_shared: bool,
     ) -> None:
         self._duties = duties
         self._sleep = sleep
+        self._is_shared = is_shared
+        self._rejections = RateLimit()
 
     async def serve(self, sender: Address, asked: ControlMessage) -> ControlReply:
         """Serve a request from the wire. INVALID_REQUEST for impossible values."""
@@ -51,8 +61,21 @@ class ControllerServer:
             request = request_from_wire(await decoded(asked, self._sleep))
         except DecodeError as error:
             return ControlReply(None, str(error))
-        response = await self.respond(request)
+        response = await self.respond(request) if self._is_shared else self._reject(request)
         return ControlReply(codec.encode(response_to_wire(response), asked.version), "")
+
+    def _reject(self, request: ControllerRequest) -> ControllerResponse:
+        """No other broker is registered, and this one does not ask itself over the wire."""
+        times = self._rejections.due(type(request))
+        if times:
+            logger.warning(
+                "rejected %s of broker %d with epoch %d (%d times): a broker without "
+                "zookeeper.connect is the only one",
+                type(request).__name__, request.broker_id, request.broker_epoch, times,
+            )  # fmt: skip
+        if isinstance(request, ControlledShutdown):
+            return ShutdownResponse(ErrorCode.STALE_BROKER_EPOCH)
+        return AlterIsrResponse(ErrorCode.STALE_BROKER_EPOCH)
 
     async def respond(self, request: ControllerRequest) -> ControllerResponse:
         """The controller's response; NOT_CONTROLLER if it resigns meanwhile."""

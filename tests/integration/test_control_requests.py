@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fault.wire_client import WireClient, batch_of
-from support.control_client import Controller
+from support.control_client import CONTROLLER_ID, EPOCH, Controller, controlled_broker
 from support.peer_loop import PeerLoop
 
 from kbroker.cluster.control_requests import (
@@ -40,7 +40,7 @@ OLD = {ApiKey.LEADER_AND_ISR: 1, ApiKey.STOP_REPLICA: 0, ApiKey.UPDATE_METADATA:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(num_io_threads=2) as running:
+    with controlled_broker(num_io_threads=2) as running:
         yield running
 
 
@@ -121,7 +121,7 @@ def test_earlier_controller_changes_nothing(broker: Broker) -> None:
     client = WireClient((broker.host, broker.port))
     wait_until(lambda: produce(client, "kept", b"1") is ErrorCode.NONE, 30, "produced")
 
-    late = Controller(broker, "kept", epoch=999)
+    late = Controller(broker, "kept", EPOCH - 1)
 
     assert late.lead(9) is ErrorCode.STALE_CONTROLLER_EPOCH
     assert late.tell(9, LEADER_DURING_DELETE) is ErrorCode.STALE_CONTROLLER_EPOCH
@@ -131,7 +131,7 @@ def test_earlier_controller_changes_nothing(broker: Broker) -> None:
 
 def test_earlier_registration_of_the_broker_is_not_meant(broker: Broker) -> None:
     controller = Controller(broker, "reborn")
-    controller.sender = Sender(7, 1000, 0)
+    controller.sender = Sender(CONTROLLER_ID, EPOCH, 0)
 
     assert controller.lead(0) is ErrorCode.STALE_BROKER_EPOCH
     assert log_dirs(broker, "reborn") == []
@@ -139,7 +139,7 @@ def test_earlier_registration_of_the_broker_is_not_meant(broker: Broker) -> None
 
 def test_impossible_requests_do_no_harm(broker: Broker) -> None:
     controller = Controller(broker, "harmless")
-    row = LedPartition("harmless", 0, 1000, 0, 0, [0], 0, [0])
+    row = LedPartition("harmless", 0, EPOCH, 0, 0, [0], 0, [0])
     bad = [
         [row, row],
         [row._replace(topic="../../escaped")],
@@ -162,11 +162,11 @@ def test_impossible_requests_do_no_harm(broker: Broker) -> None:
 def test_links_of_a_controller_outlast_the_death_of_the_process_they_tell() -> None:
     """Requests sent while no process could respond are served later."""
     loop = PeerLoop()
-    with Broker() as other:
+    with controlled_broker() as other:
         here = LiveBroker([["PLAINTEXT", other.host, other.port, "PLAINTEXT"]], None)
-        sender = Sender(7, 1000, 2**40)
+        sender = Sender(CONTROLLER_ID, EPOCH, 2**40)
         nobody: Any = None
-        links = Links(BrokerId(7), nobody, loop, BrokerConfig(), loop.now_ms)
+        links = Links(BrokerId(CONTROLLER_ID), nobody, loop, BrokerConfig(), loop.now_ms)
         links.set_live({0: Registration(sender.broker_epoch, here)})
         other.kill("controller", 0)
 
@@ -185,8 +185,8 @@ def test_links_of_a_controller_outlast_the_death_of_the_process_they_tell() -> N
 
 
 def led(number: int) -> LedPartition:
-    return LedPartition("linked", number, 1000, 0, 0, [0], 0, [0], True)
+    return LedPartition("linked", number, EPOCH, 0, 0, [0], 0, [0], True)
 
 
 def known(number: int) -> KnownPartition:
-    return KnownPartition("linked", number, 1000, 0, 0, [0], 0, [0])
+    return KnownPartition("linked", number, EPOCH, 0, 0, [0], 0, [0])

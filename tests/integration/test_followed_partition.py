@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fault.wire_client import WireClient, batch_of
-from support.control_client import Controller
+from support.control_client import Controller, controlled_broker
 from support.scripted_leader import LedLog, ScriptedLeader
 
 from kbroker.cluster.control_requests import LiveBroker
@@ -58,7 +58,7 @@ class Pair:
 def pair() -> Iterator[Pair]:
     with (
         ScriptedLeader() as leader,
-        Broker(num_io_threads=1, replica_fetch_backoff_ms=50) as broker,
+        controlled_broker(num_io_threads=1, replica_fetch_backoff_ms=50) as broker,
     ):
         yield Pair(broker, leader)
 

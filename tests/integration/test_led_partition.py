@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fault.wire_client import WireClient, batch_of
-from support.control_client import Controller
+from support.control_client import Controller, controlled_broker
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -116,7 +116,7 @@ def lead(broker: Broker, leader_epoch: int) -> None:
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker(num_io_threads=1) as running:
+    with controlled_broker(num_io_threads=1) as running:
         lead(running, 1)
         yield running
 

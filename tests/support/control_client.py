@@ -1,8 +1,13 @@
-"""A minimal controller: sends control requests to a broker over the wire."""
+"""A minimal controller: takes office in ZooKeeper, and sends control requests over the wire."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from fault.wire_client import WireClient
+from kazoo.client import KazooClient
+from support.zookeeper import skip_without_zookeeper
 
 from kbroker.cluster.control_requests import (
     ControlRequest,
@@ -17,22 +22,56 @@ from kbroker.cluster.control_requests import (
     UpdateMetadata,
 )
 from kbroker.errors import ErrorCode
+from kbroker.metastore import paths
 from kbroker.peers.control_codec import API_OF, merged, response_from_wire, sendable, to_wire
 from kbroker.protocol.api import ApiKey
-from kbroker.testing import Broker
+from kbroker.testing import Broker, Cluster
 
+CONTROLLER_ID, EPOCH = 7, 1000
 # What Kafka 2.7 sends.
 VERSIONS = {ApiKey.LEADER_AND_ISR: 4, ApiKey.STOP_REPLICA: 3, ApiKey.UPDATE_METADATA: 6}
 
 
+@contextmanager
+def controlled_broker(**settings: object) -> Iterator[Broker]:
+    """A broker on ZooKeeper, where the test is elected controller while the broker lives."""
+    skip_without_zookeeper()
+    # The test serves no ControlledShutdown.
+    cluster = Cluster(1, controlled_shutdown_enable=False, **settings)
+    office = KazooClient(cluster.zookeeper_connect)
+    try:
+        cluster.start()
+        office.start()
+        take_office(office)
+        yield cluster.brokers[0]
+    finally:
+        cluster.close()
+        office.stop()
+        office.close()
+
+
+def take_office(client: KazooClient) -> None:
+    """Replace the elected controller, as if its session had ended and the next elections were won,
+    too. It lasts as long as the client's session.
+    """
+    election = client.transaction()
+    election.delete(paths.CONTROLLER)
+    document = paths.encode_controller(CONTROLLER_ID, 0)
+    election.create(paths.CONTROLLER, document, ephemeral=True)
+    election.set_data(paths.CONTROLLER_EPOCH, str(EPOCH).encode())
+    for result in election.commit():
+        if isinstance(result, Exception):
+            raise result
+
+
 class Controller:
-    """The controller of a broker with one partition ``topic``-0. Its epoch is above that of the
-    broker's own controller, which the broker rejects from then on.
+    """The controller of a broker with one partition ``topic``-0: the elected one of
+    ``controlled_broker``, or an imposter.
     """
 
-    def __init__(self, broker: Broker, topic: str, epoch: int = 1000) -> None:
+    def __init__(self, broker: Broker, topic: str, epoch: int = EPOCH) -> None:
         self.client = WireClient((broker.host, broker.port))
-        self.sender = Sender(7, epoch)
+        self.sender = Sender(CONTROLLER_ID, epoch)
         self.topic = topic
         self.here = int(broker.config["broker.id"])
         self.broker = LiveBroker([["PLAINTEXT", broker.host, broker.port, "PLAINTEXT"]], None)

@@ -44,7 +44,7 @@ def at_once(delay_ms: int) -> Pending[None]:
 
 DUTIES: Any = GrantsAnything()
 CONTROL_SERVER = ControlServer(TakesAnything(), "cluster-1", at_once)
-CONTROLLER_SERVER = ControllerServer(lambda: DUTIES, at_once)
+CONTROLLER_SERVER = ControllerServer(lambda: DUTIES, at_once, is_shared=True)
 
 
 def serve_control(to: Any, api_key: int, version: int, body: str) -> ControlReply:

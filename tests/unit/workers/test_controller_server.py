@@ -57,7 +57,7 @@ class Duties:
 
 def served(duties: Any, request: ControllerRequest, version: int) -> Any:
     """The response, over the wire."""
-    server = ControllerServer(lambda: duties, lambda delay_ms: Pending())
+    server = ControllerServer(lambda: duties, lambda delay_ms: Pending(), is_shared=True)
     body = codec.encode(request_to_wire(request), version)
     outcome = run(server.serve(NETWORK, ControlMessage(API_OF[type(request)], version, body)))
     assert outcome.error is None and outcome.value.body is not None
@@ -101,7 +101,7 @@ def test_request_that_fails_as_a_whole_says_why(duties: Any, code: ErrorCode) ->
 
 def test_every_truncation_is_malformed_and_nothing_is_done() -> None:
     duties: Any = Duties()
-    server = ControllerServer(lambda: duties, lambda delay_ms: Pending())
+    server = ControllerServer(lambda: duties, lambda delay_ms: Pending(), is_shared=True)
     for request, version in ((SHUTDOWN, 3), (ALTER, 0)):
         body = codec.encode(request_to_wire(request), version)
         for length in range(len(body)):
