@@ -2,7 +2,8 @@
 
 kfake is the in-memory broker that Go programs are tested with (franz-go); it is built by Go, once,
 into .cache/. Tansu (Rust, with its memory engine) is run if there is a ``tansu`` on the PATH, as
-from ``cargo install tansu``. Neither writes to a disk, and no bar is against them.
+from ``cargo install tansu --features dynostore``. Neither writes to a disk, and no bar is against
+them.
 """
 
 import fcntl
@@ -64,7 +65,8 @@ class TansuBroker(Broker):
         """overrides: of Kafka's configs, of which it has none. Raises RuntimeError."""
         program = shutil.which("tansu")
         if program is None:
-            raise RuntimeError("there is no tansu on the PATH (cargo install tansu)")
+            hint = "cargo install tansu --features dynostore"
+            raise RuntimeError(f"there is no tansu on the PATH ({hint})")
         super().__init__(place)
         self.program = program
 
