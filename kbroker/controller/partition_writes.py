@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
@@ -15,14 +16,15 @@ from kbroker.controller.announcements import Batch
 from kbroker.controller.decisions import Decide
 from kbroker.controller.events import Work
 from kbroker.controller.state import Change, PartitionsChanged, PartitionState, TopicState
-from kbroker.ipc.pending import Pending
+from kbroker.ipc.pending import Pending, run
 from kbroker.metastore.settled import Fenced
 from kbroker.metastore.store import BadVersion, NodeExists, NoNode
 
 logger = logging.getLogger(__name__)
 
-# Partitions that are written in one transaction.
-GROUP = 50
+# Partitions that are written in one transaction, and transactions under way at the same time: the
+# store syncs each to disk.
+GROUP, GROUPS_AT_ONCE = 50, 4
 UNCLEAN = "unclean.leader.election.enable"
 
 Changed = dict[PartitionKey, PartitionState]
@@ -79,10 +81,16 @@ class PartitionWrites:
         is left as it is. why: the cause, for the log.
         """
         changed: Changed = {}
-        rest = iter(keys)
-        while group := list(islice(rest, GROUP)):
-            changed |= await self._change_group(group, decide, batch, why)
-        return changed
+        rest, writes = iter(keys), deque[Pending[Changed]]()
+        groups = iter(lambda: list(islice(rest, GROUP)), [])
+        while True:
+            writes.extend(
+                run(self._change_group(group, decide, batch, why))
+                for group in islice(groups, GROUPS_AT_ONCE - len(writes))
+            )
+            if not writes:
+                return changed
+            changed |= await writes.popleft()
 
     async def _change_group(
         self, keys: Sequence[PartitionKey], decide: Decide, batch: Batch, why: str
