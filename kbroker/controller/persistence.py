@@ -37,7 +37,7 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 # No cluster has given out so many.
 UNUSED_PRODUCER_IDS = 1 << 48
 # BOUND: reads of nodes that are under way.
-READS_AT_ONCE = 100
+READS_AT_ONCE = 500
 # A shared store has other writers: their changes in between are read again.
 ATTEMPTS = 3
 
