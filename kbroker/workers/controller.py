@@ -78,7 +78,6 @@ class ControllerWorker(Worker):
     kind = ProcessKind.CONTROLLER
 
     def setup(self) -> None:
-        self._started_ns = time.monotonic_ns()
         self._failure: BaseException | None = None
         # Whether there is an image to give to processes, and those that wait for it.
         self._is_told = False
@@ -307,17 +306,13 @@ class ControllerWorker(Worker):
             lambda key: self.hosting.replicas.replica(key) is not None,
         )
 
-    def in_office(self, office: InOffice) -> None:
+    def in_office(self) -> None:
         """The controller is elected and loaded; processes can get the image now."""
         # The journal may have topics whose slots could not be released.
         for name in self.slots.topics():
             if self.hosting.replicas.topic(name) is None:
                 self.slots.release(name)
         self._told()
-        took_ms = (time.monotonic_ns() - self._started_ns) / 1e6
-        state = office.controller.state
-        logger.info("controller epoch %d: %d topics loaded in %.1f ms",
-                    state.controller_epoch, len(state.topics()), took_ms)  # fmt: skip
 
     def not_elected(self) -> None:
         """Start to serve, with an empty image: the controller's requests arrive through the

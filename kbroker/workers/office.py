@@ -64,7 +64,7 @@ class Process(Protocol):
     def put_in_office(self, controller: ActiveController) -> InOffice:
         """Create the services for clients. The controller's state is loaded, but not sent yet."""
 
-    def in_office(self, office: InOffice) -> None:
+    def in_office(self) -> None:
         """The state has been sent to all brokers and processes."""
 
     async def before_hosting(self, session_id: int) -> None:
@@ -179,19 +179,23 @@ class Office:
 
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
         """Load the state from the store, and send it to all brokers."""
-        configs = self._settings.configs
+        began_ns, configs = time.monotonic_ns(), self._settings.configs
         state = ClusterState(self._me.broker_id, elected.epoch, self._topic_ids, configs)
         await persistence.load(store, state)
         await self._settings.complete(topic.name for topic in state.topics())
         if store.is_stopped:
             raise Fenced  # it has resigned already: the session expired while this waited
+        logger.info(
+            "controller epoch %d: %d topics loaded in %.1f ms",
+            elected.epoch, len(state.topics()), (time.monotonic_ns() - began_ns) / 1e6,
+        )  # fmt: skip
         controller = ActiveController(state, store, self._brokers, self._settings)
         controller.counts = self.counts
         controller.failed = partial(self._renew, controller)
         self.counts.controller_elections += 1
         self.present = self._process.put_in_office(controller)
         self.present.duties.start()
-        self._process.in_office(self.present)
+        self._process.in_office()
         self.present.topics.resume_deletions()
 
     def _renew(self, failed: ActiveController) -> None:
