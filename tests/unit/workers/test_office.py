@@ -79,7 +79,7 @@ class Process:
         duties = Duties(controller, SETTINGS.__getitem__, self.sleep, topics.finish_deletions)
         return InOffice(controller, topics, duties, ReplicaAdmin(duties, self.sleep))
 
-    def in_office(self, office: InOffice) -> None:
+    def in_office(self) -> None:
         self.entered += 1
 
     async def before_hosting(self, session_id: int) -> None:
