@@ -1,10 +1,10 @@
 # Everything lives in .venv; nothing is installed on the system. PYTHON picks the interpreter (3.11 or newer),
-# JOBS how many compilers run at once and TESTERS how many test processes (tests wait half of their time, so there are
-# twice as many as cores), ARGS adds arguments to the command that a target runs.
+# JOBS how many compilers run at once and TESTERS how many test processes (tests wait for processes and disks, so there are
+# three times as many as cores), ARGS adds arguments to the command that a target runs.
 
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
-TESTERS ?= $(shell echo $$((2 * $$(nproc))))
+TESTERS ?= $(shell echo $$((3 * $$(nproc))))
 ARGS ?=
 
 VENV := .venv

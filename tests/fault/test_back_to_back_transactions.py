@@ -91,7 +91,6 @@ def examine(io_workers: int, version: str, count: int, chance: random.Random | N
     ("version", "count"),
     [
         ("4.3.0", 300),
-        ("3.9.1", 200),
         pytest.param("4.3.0", 1500, marks=pytest.mark.slow),
         pytest.param("3.9.1", 1500, marks=pytest.mark.slow),
     ],
