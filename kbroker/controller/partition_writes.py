@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
@@ -16,7 +15,7 @@ from kbroker.controller.announcements import Batch
 from kbroker.controller.decisions import Decide
 from kbroker.controller.events import Work
 from kbroker.controller.state import Change, PartitionsChanged, PartitionState, TopicState
-from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.pending import Pending, in_window
 from kbroker.metastore.settled import Fenced
 from kbroker.metastore.store import BadVersion, NodeExists, NoNode
 
@@ -80,17 +79,13 @@ class PartitionWrites:
         leader itself has asked for, is only metadata. A partition that other clients keep changing
         is left as it is. why: the cause, for the log.
         """
-        changed: Changed = {}
-        rest, writes = iter(keys), deque[Pending[Changed]]()
+        rest = iter(keys)
         groups = iter(lambda: list(islice(rest, GROUP)), [])
-        while True:
-            writes.extend(
-                run(self._change_group(group, decide, batch, why))
-                for group in islice(groups, GROUPS_AT_ONCE - len(writes))
-            )
-            if not writes:
-                return changed
-            changed |= await writes.popleft()
+        writes = (self._change_group(group, decide, batch, why) for group in groups)
+        changed: Changed = {}
+        for some in await in_window(writes, GROUPS_AT_ONCE):
+            changed |= some
+        return changed
 
     async def _change_group(
         self, keys: Sequence[PartitionKey], decide: Decide, batch: Batch, why: str

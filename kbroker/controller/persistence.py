@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import islice
 
 from kbroker.cluster.control_requests import LiveBroker, PartitionKey
 from kbroker.cluster.topic_ids import TopicIds
@@ -25,7 +23,7 @@ from kbroker.controller.state import (
 from kbroker.controller.topic_nodes import DAMAGED, StoredTopic, stored_topics
 from kbroker.errors import InvariantError
 from kbroker.ipc.calls import IsrState
-from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.pending import in_window
 from kbroker.metastore import paths
 from kbroker.metastore.json_values import as_integer
 from kbroker.metastore.settled import SettledStore
@@ -251,13 +249,15 @@ async def reread_config(store: SettledStore, configs: Configs, path: str) -> dic
 
 async def _read(store: SettledStore, wanted: Iterable[str]) -> list[Node]:
     """Those of these nodes that exist, in order."""
-    rest, reads, found = iter(wanted), deque[Pending[Node]](), list[Node]()
-    while True:
-        reads.extend(run(store.get(path)) for path in islice(rest, READS_AT_ONCE - len(reads)))
-        if not reads:
-            return found
-        with suppress(NoNode):
-            found.append(await reads.popleft())
+
+    async def read(path: str) -> Node | None:
+        try:
+            return await store.get(path)
+        except NoNode:
+            return None
+
+    found = await in_window(map(read, wanted), READS_AT_ONCE)
+    return [node for node in found if node is not None]
 
 
 async def _nodes_of(store: SettledStore, names: Iterable[str]) -> list[Node]:

@@ -5,7 +5,9 @@ A coroutine awaits ``Pending`` objects only, and is resumed on the stack of what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -63,6 +65,27 @@ def run(coroutine: Coroutine[Any, None, T]) -> Pending[T]:
 
     step(None)
     return outcome
+
+
+async def in_window(work: Iterable[Coroutine[Any, None, T]], at_once: int) -> list[T]:
+    """The results of these coroutines, in order; at most ``at_once`` of them are under way.
+
+    If one fails, no further one begins, and its error is raised when those under way have ended.
+    """
+    rest, under_way, results = iter(work), deque[Pending[T]](), list[T]()
+    failure: Exception | None = None
+    while True:
+        if failure is None:
+            under_way.extend(map(run, islice(rest, at_once - len(under_way))))
+        if not under_way:
+            break
+        try:
+            results.append(await under_way.popleft())
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return results
 
 
 class TooLate(Exception):
