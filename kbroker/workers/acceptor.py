@@ -25,13 +25,12 @@ from kbroker.metrics.catalog import (
     CONNECTIONS_TAKEN,
 )
 from kbroker.metrics.slots import Counters
-from kbroker.workers.base import ProcessContext, Worker, now_ms
+from kbroker.workers.base import NO_DESCRIPTORS_PAUSE_MS, ProcessContext, Worker, now_ms
 from kbroker.workers.network.connection_limits import ConnectionLimits
 
 logger = logging.getLogger(__name__)
 
 ACCEPTS_PER_TURN = 64  # BOUND: so that reports of closed connections are read in between
-NO_DESCRIPTORS_PAUSE_MS = 100
 HANDOFF_FULL_PAUSE_MS = 5
 LIMIT_PAUSE_MS = 100  # how often the total is checked again while the limit is reached
 COUNT_TRIES = 3

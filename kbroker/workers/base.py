@@ -50,6 +50,8 @@ TICK_MS = 250
 # BOUND: the time for which a turn handles messages. One request may have made thousands of calls.
 MAIL_MS = 5
 PR_SET_PDEATHSIG = 1
+# How long accepting pauses when no descriptor is left for a connection.
+NO_DESCRIPTORS_PAUSE_MS = 100
 
 
 class ProcessContext:

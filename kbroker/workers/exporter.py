@@ -34,14 +34,13 @@ from kbroker.logcontext import RateLimit
 from kbroker.metrics.catalog import ACCEPT_PAUSES, ZOOKEEPER_DISCONNECTED
 from kbroker.metrics.export import CONTENT_TYPE, prometheus_text
 from kbroker.metrics.slots import Counters
-from kbroker.workers.base import ProcessContext, Worker, now_ms
+from kbroker.workers.base import NO_DESCRIPTORS_PAUSE_MS, ProcessContext, Worker, now_ms
 
 logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 64  # BOUND: beyond it new connections are closed at once
 REQUEST_BYTES_MAX = 8192
 CONNECTION_TIMEOUT_MS = 5000
-NO_DESCRIPTORS_PAUSE_MS = 100
 DISCARDED_BYTES_MAX = 65536
 
 STATE_NAMES = {STARTING: "starting", READY: "ready", STOPPING: "stopping"}

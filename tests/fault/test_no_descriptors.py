@@ -17,7 +17,7 @@ from fault.wire_client import WireClient, batch_of
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker, BrokerFailed, wait_until
 from kbroker.testing.broker import COMMAND
-from kbroker.workers.exporter import NO_DESCRIPTORS_PAUSE_MS
+from kbroker.workers.base import NO_DESCRIPTORS_PAUSE_MS
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
 
