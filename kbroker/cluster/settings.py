@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from kbroker.config.broker_keys import BROKER_KEYS
+from kbroker.config.broker_keys import BROKER_NAMES
 from kbroker.config.loader import BrokerConfig, Source
 from kbroker.errors import ConfigError
 
@@ -47,7 +47,7 @@ def _joined(
 ) -> BrokerConfig:
     """Raises ConfigError if these layers do not form a valid configuration."""
     for name in (*own, *default):
-        if name not in BROKER_KEYS:
+        if name not in BROKER_NAMES:
             raise ConfigError(name, "?", "a known setting")
     return BrokerConfig(static, dynamic_default=default, dynamic_broker=own)
 

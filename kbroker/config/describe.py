@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from kbroker.config.broker_keys import BROKER_KEYS
+from kbroker.config.broker_keys import BROKER_KEYS, BROKER_NAMES
 from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.key import READ_ONLY, Key
 from kbroker.config.loader import BrokerConfig, Source
@@ -108,9 +108,11 @@ def describe_broker(
 ) -> list[ConfigEntry]:
     """All configs of this broker, or those named; unknown names are left out."""
     entries = []
-    for name, key in BROKER_KEYS.items():
+    own = {name for _, layer in config.layers() for name in layer if name not in BROKER_KEYS}
+    for name in (*BROKER_KEYS, *sorted(own)):
         if names and name not in names:
             continue
+        key = BROKER_NAMES[name]
         synonyms = _broker_synonyms(name, config)
         # COMPAT: the list begins with the config itself, not with one of higher precedence.
         while synonyms and synonyms[0].name != name:
@@ -130,7 +132,7 @@ def describe_broker_defaults(
     for name, text in dict(config.layers())[source].items():
         if names and name not in names:
             continue
-        key = BROKER_KEYS[name]
+        key = BROKER_NAMES[name]
         synonyms = [Synonym(name, None if key.sensitive else text, source)]
         entries.append(ConfigEntry(key, text, source, synonyms, read_only=_is_read_only(key)))
     return entries
@@ -153,14 +155,17 @@ def _topic_synonyms(server_name: str, broker: BrokerConfig) -> list[Synonym]:
 
 def _broker_synonyms(name: str, config: BrokerConfig) -> list[Synonym]:
     """Every place that could give a broker setting its value, the strongest first."""
-    names = BROKER_KEYS[name].synonyms
+    key = BROKER_NAMES[name]
+    names = key.synonyms if key.base == name else (name, *BROKER_KEYS[key.base].synonyms)
     synonyms = []
     for source, layer in reversed(config.layers()):
         for synonym in names:
             if synonym in layer:
-                text = None if BROKER_KEYS[synonym].sensitive else layer[synonym]
+                text = None if BROKER_NAMES[synonym].sensitive else layer[synonym]
                 synonyms.append(Synonym(synonym, text, source))
     for synonym in names:
+        if synonym not in BROKER_KEYS:
+            continue  # a listener's own config has no default
         key = BROKER_KEYS[synonym]
         default = key.default_value()
         if default is not None:

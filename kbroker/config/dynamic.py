@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from kbroker.config.broker_keys import BROKER_KEYS, LISTENER_PREFIX, find_key
+from kbroker.config.broker_keys import BROKER_NAMES
 from kbroker.config.group_config import GROUP_KEYS, validate_group
 from kbroker.config.key import LIST, PER_BROKER, READ_ONLY, Key, split_list
 from kbroker.config.loader import BrokerConfig, Source
@@ -80,13 +80,13 @@ def alter_broker(
     """
     ops = list(ops)
     for op in ops:
-        key = BROKER_KEYS.get(op.name)
+        key = BROKER_NAMES.get(op.name)
         if key is not None:
             _check_list(key, op)
     for op in ops:
         if op.operation != DELETE or op.name not in current:
             _check_dynamic(op.name, op.value, per_broker)
-    changed = _apply(current, ops, BROKER_KEYS, lambda key: key.default_value())
+    changed = _apply(current, ops, BROKER_NAMES, lambda key: key.default_value())
     _check_layer(changed, config, per_broker)
     return changed
 
@@ -115,7 +115,7 @@ def reload(current: BrokerConfig, fresh: BrokerConfig) -> tuple[BrokerConfig, li
     for name in sorted({*static, *wanted}):
         if static.get(name) == wanted.get(name):
             continue
-        if all(BROKER_KEYS[unit].dynamic == READ_ONLY for unit in BROKER_KEYS[name].synonyms):
+        if all(BROKER_NAMES[unit].dynamic == READ_ONLY for unit in BROKER_NAMES[name].synonyms):
             waiting.append(name)
             continue
         applied.append(name)
@@ -188,12 +188,9 @@ def _shown(text: str | None) -> str:
 def _check_dynamic(name: str, text: str | None, per_broker: bool) -> None:
     """Raise ConfigError unless the setting may be changed at run time at this level."""
     shown = _shown(text)
-    key = BROKER_KEYS.get(name)
-    if key is None and name.startswith(LISTENER_PREFIX) and find_key(name) is not None:
-        wanted = "a setting of the broker; configs of a single listener are not supported yet"
-        raise ConfigError(name, "(hidden)", wanted)
+    key = BROKER_NAMES.get(name)
     if key is None:
-        raise unknown_name(name, text, BROKER_KEYS)
+        raise unknown_name(name, text, BROKER_NAMES)
     if key.sensitive:
         # Nothing stored here is encrypted yet.
         raise ConfigError(

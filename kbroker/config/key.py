@@ -92,6 +92,7 @@ class Key:
     one_of: the only words allowed (for a LIST: of each item).
     synonyms: settings that mean the same in other units, the strongest first, this one included.
     aliases: other names that are accepted in files and stand for this one.
+    base: of a listener's own config: the broker's config that it replaces.
     server_keys: topic settings only. The broker settings that give the default, the strongest
         first, each with the factor that turns its unit into this one's.
     deviation: how this setting differs from Kafka 2.7's, empty if it does not.
@@ -99,6 +100,7 @@ class Key:
 
     __slots__ = (
         "aliases",
+        "base",
         "check",
         "default",
         "deviation",
@@ -147,6 +149,7 @@ class Key:
         self.status = status
         self.synonyms = synonyms or (name,)
         self.aliases = aliases
+        self.base = name
         self.server_keys = server_keys
         self.deviation = deviation
 

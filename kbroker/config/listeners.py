@@ -27,6 +27,14 @@ class Listener(NamedTuple):
     host: str
     port: int
 
+    @property
+    def uses_tls(self) -> bool:
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.name}://{host}:{self.port}"
@@ -129,9 +137,6 @@ def _parse_all(key: str, text: str, values: Mapping[str, Any]) -> list[Listener]
         if protocol is None:
             allowed = f"names in listener.security.protocol.map ({', '.join(sorted(protocols))})"
             raise ConfigError(key, text, allowed)
-        # A listener meant to be encrypted must not be opened in plaintext.
-        if protocol != "PLAINTEXT":
-            raise ConfigError(key, text, "PLAINTEXT listeners; TLS and SASL are not supported yet")
         listeners.append(Listener(name, protocol, host, port))
     return listeners
 

@@ -16,11 +16,15 @@ from kbroker.config import listeners as _listeners
 from kbroker.config.broker_keys import (
     ALIASES,
     BROKER_KEYS,
+    BROKER_NAMES,
+    LISTENER_PREFIX,
     PLUGIN_PREFIXES,
     find_key,
+    listener_of,
 )
 from kbroker.config.checks import ALL_CORDONED, advice, check_limits
 from kbroker.config.key import BUILT, LATER, Key, split_list
+from kbroker.config.listener_config import ListenerConfig
 from kbroker.config.listeners import Listener
 from kbroker.config.protocol_version import ProtocolVersion, find_version
 from kbroker.config.topic_keys import TOPIC_KEYS
@@ -89,7 +93,7 @@ class BrokerConfig:
         dynamic_default: Mapping[str, str] | None = None,
         dynamic_broker: Mapping[str, str] | None = None,
     ) -> None:
-        """Parse and check. Keys must be names in ``BROKER_KEYS``, ``load`` takes any.
+        """Parse and check. Keys must be names in ``BROKER_NAMES``, ``load`` takes any.
 
         Raises ConfigError naming key, value and what is allowed.
         """
@@ -105,7 +109,7 @@ class BrokerConfig:
                 # A layer of higher precedence replaces a config in all its units: a dynamic
                 # log.retention.hours overrides log.retention.ms of the file.
                 if source != Source.STATIC_BROKER:
-                    for synonym in BROKER_KEYS[name].synonyms:
+                    for synonym in BROKER_NAMES[name].synonyms:
                         if synonym not in layer:
                             self._properties.pop(synonym, None)
                             self._sources.pop(synonym, None)
@@ -115,7 +119,7 @@ class BrokerConfig:
             name: key.default_value() for name, key in BROKER_KEYS.items()
         }
         for name, text in self._properties.items():
-            self._values[name] = BROKER_KEYS[name].parse(text)
+            self._values[name] = BROKER_NAMES[name].parse(text)
         if "node.id" in self._properties and "broker.id" not in self._properties:
             self._values["broker.id"] = self._values["node.id"]
         elif "node.id" not in self._properties:
@@ -142,6 +146,10 @@ class BrokerConfig:
         """A copy with these dynamic layers instead of the present ones. Raises ConfigError."""
         static = self._layers[0][1]
         return BrokerConfig(static, dynamic_default=default, dynamic_broker=broker)
+
+    def of_listener(self, listener: str, mechanism: str = "") -> ListenerConfig:
+        """The configs of a listener, or of one of its SASL mechanisms: its own where it has any."""
+        return ListenerConfig(self, listener, mechanism)
 
     # -- what follows from several settings --------------------------------------------------
 
@@ -307,7 +315,7 @@ def load_properties(
     for name, text in (overrides or {}).items():
         known = _known_name(name, text, warnings)
         if known is not None:
-            for synonym in BROKER_KEYS[known].synonyms:
+            for synonym in BROKER_NAMES[known].synonyms:
                 if synonym not in (overrides or {}):
                     static.pop(synonym, None)
             static[known] = text
@@ -315,6 +323,7 @@ def load_properties(
     for name, allowed in _REFUSED.items():
         if config[name]:
             raise ConfigError(name, config[name], allowed)
+    _refuse_unserved(config)
     for name in static:
         _warn_without_effect(config, name, warnings)
     warnings += advice(config)
@@ -334,14 +343,10 @@ def parse_overrides(items: Iterable[str]) -> dict[str, str]:
 
 def _known_name(name: str, text: str, warnings: list[str]) -> str | None:
     """The name to store a pair under; None, with a warning, if it has no meaning here."""
-    if name in BROKER_KEYS:
-        return name
-    if name in ALIASES:
-        return ALIASES[name]
-    key = find_key(name)
-    if key is not None:
-        key.parse(text)
-        warnings.append(f"{name} has no effect yet: configs of a single listener are not supported")
+    if find_key(name) is not None:
+        return ALIASES.get(name, name)
+    if name.lower() in BROKER_NAMES and name.startswith(LISTENER_PREFIX):
+        warnings.append(f"{name} is ignored: listener and mechanism are written in lower case")
     elif name.startswith(PLUGIN_PREFIXES):
         warnings.append(f"{name} has no effect: plug-ins are never loaded")
     else:
@@ -362,8 +367,38 @@ def _hint(name: str) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+# A listener meant to be encrypted or authenticated must not be opened without.
+_UNSERVED = {"SSL": "TLS is", "SASL": "SASL is"}
+
+
+def _refuse_unserved(config: BrokerConfig) -> None:
+    """Raise ConfigError for a listener whose security protocol is not served yet."""
+    for listener in config.listeners:
+        for part, subject in _UNSERVED.items():
+            if part in listener.security_protocol.split("_"):
+                allowed = f"listeners without {part}: {subject} not supported yet"
+                raise ConfigError("listeners", str(listener), allowed)
+    if config.uses_zookeeper:
+        for name in (config.inter_broker_listener, config.control_listener):
+            protocol = _listeners.protocol_map(config._values).get(name, name)
+            if protocol != "PLAINTEXT":
+                allowed = "PLAINTEXT between brokers: TLS and SASL are not supported there yet"
+                raise ConfigError("listeners", f"{name} ({protocol})", allowed)
+
+
+# Kafka's listeners may have limits of their own.
+_BROKER_WIDE = ("max.connection.creation.rate", "max.connections")
+
+
 def _warn_without_effect(config: BrokerConfig, name: str, warnings: list[str]) -> None:
-    told = without_effect(BROKER_KEYS[name], config[name])
+    key = BROKER_NAMES[name]
+    if key.base != name and all(each.name != listener_of(name) for each in config.listeners):
+        warnings.append(f"{name} has no effect: the broker has no listener {listener_of(name)}")
+        return
+    if key.base != name and key.base in _BROKER_WIDE:
+        warnings.append(f"{name} has no effect yet: only {key.base} of the broker is obeyed")
+        return
+    told = without_effect(key, config[name])
     if told is not None:
         warnings.append(told)
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from kbroker.cluster.settings import DEFAULT, FILE, effective_config
 from kbroker.config import dynamic
-from kbroker.config.broker_keys import BROKER_KEYS
+from kbroker.config.broker_keys import BROKER_NAMES
 from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.key import Key
 from kbroker.config.loader import (
@@ -55,7 +55,7 @@ from kbroker.security.principal import by
 
 logger = logging.getLogger(__name__)
 
-KEYS: dict[int, Mapping[str, Key]] = {TOPIC: TOPIC_KEYS, BROKER: BROKER_KEYS, GROUP: GROUP_KEYS}
+KEYS: dict[int, Mapping[str, Key]] = {TOPIC: TOPIC_KEYS, BROKER: BROKER_NAMES, GROUP: GROUP_KEYS}
 FILE_LAYER_NAME = "file-settings.json"
 
 R = TypeVar("R", ResourceSettings, ResourceChanges)

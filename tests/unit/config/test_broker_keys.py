@@ -95,8 +95,5 @@ def test_process_defaults_follow_the_cores(monkeypatch, cores, network, io):
         assert BROKER_KEYS[name].default_value() == count
 
 
-def test_find_key_knows_listener_forms():
-    assert find_key("listener.name.external.ssl.keystore.type") is BROKER_KEYS["ssl.keystore.type"]
-    assert find_key("listener.name.x.plain.sasl.jaas.config") is BROKER_KEYS["sasl.jaas.config"]
-    assert find_key("listener.name.x.nonsense") is None
+def test_find_key_knows_aliases():
     assert find_key("log.delete.delay.ms") is BROKER_KEYS["log.segment.delete.delay.ms"]

@@ -200,12 +200,29 @@ def test_warning_hides_a_password():
     assert "hunter2" not in warnings[0]
 
 
-def test_setting_of_one_listener_is_checked_and_warned_about():
-    _, warnings = load_text("log.dirs=/d\nlistener.name.x.max.connections=5")
-    assert len(warnings) == 1
+def test_setting_of_one_listener_is_checked_like_the_brokers():
+    with pytest.raises(ConfigError, match=r"listener\.name\.plaintext\.ssl\.client\.auth=often"):
+        load_text("listener.name.plaintext.ssl.client.auth=often")
 
-    with pytest.raises(ConfigError):
-        load_text("listener.name.x.max.connections=many")
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("listener.name.x.ssl.client.auth", "the broker has no listener X"),
+        ("listener.name.PLAINTEXT.ssl.client.auth", "lower case"),
+        ("listener.name.plaintext.ssl.client.auht", "unknown setting"),
+        ("listener.name.plaintext.log.dirs", "unknown setting"),
+        ("listener.name.plaintext.plain.ssl.client.auth", "unknown setting"),
+        ("listener.name.plaintext.max.connections", "only max.connections of the broker"),
+    ],
+)
+def test_setting_of_one_listener_that_cannot_count_is_warned_about(name, told):
+    """Kafka ignores it without a word, and the listener is more open than meant."""
+    value = "5" if name.endswith("connections") else "required"
+    _, warnings = load_text(f"log.dirs=/d\n{name}={value}")
+
+    assert len(warnings) == 1
+    assert told in warnings[0]
 
 
 def test_setting_twice_warns_and_the_last_counts():
@@ -427,7 +444,6 @@ def test_listeners_are_those_configured(text, bound):
         "listeners=PLAINTEXT://h:٩",
         "listeners=PLAINTEXT://a b:1",
         "listeners=OTHER://h:1",
-        "listeners=SSL://h:1",
         "listeners=PLAINTEXT://h:1,PLAINTEXT://h:2",
         "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT\nlisteners=A://:1,B://h:1",
         "listeners=CONTROLLER://:1\ncontroller.listener.names=CONTROLLER",
