@@ -21,7 +21,7 @@ from kbroker.coordinator.machine import NO_PRODUCER, Call, Machine, Operation
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.coordinator.timers import Timers
 from kbroker.errors import ErrorCode, ShortageError, StorageError, WireError
-from kbroker.ipc.rpc import Pending, run
+from kbroker.ipc.pending import Pending, pass_on, run
 from kbroker.metrics.catalog import COORDINATOR_LOAD_TIME, COORDINATOR_LOADS
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import NONE
@@ -386,7 +386,7 @@ class Shard:
             self._broken(op, outcome, error)
             return
         if isinstance(result, Pending):
-            result.then(lambda done: outcome.resolve(done.value, done.error))
+            pass_on(result, outcome)
         else:
             op.responses.append((outcome, result))
         failure = self._append(op) if op.records else None

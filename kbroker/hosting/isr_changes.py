@@ -19,7 +19,7 @@ from typing import Protocol
 from kbroker.cluster.control_requests import PartitionKey
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import AlterIsr, IsrResult, IsrState, Nothing, WantedIsr
-from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.pending import Pending, pass_on, run
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import RateLimit
 
@@ -178,8 +178,7 @@ class IsrChanges:
         """The results, in the order of the batch. Raises WireError."""
         wanted = [asked.wanted for asked in batch]
         first: Pending[list[IsrResult]] = Pending()
-        asking = self._controllers.alter_isr(wanted)
-        asking.then(lambda ended: first.resolve(ended.value, ended.error))
+        pass_on(self._controllers.alter_isr(wanted), first)
         if self._stored is not None:
             run(self._write(wanted, first, self._stored)).then(_raise_failure)
         return await first

@@ -92,9 +92,14 @@ class TooLate(Exception):
     """The outcome did not arrive in time; it may still arrive, but is ignored."""
 
 
+def pass_on(outcome: Pending[T], to: Pending[T]) -> None:
+    """Resolve another one with the same outcome, if it is not resolved by then."""
+    outcome.then(lambda ended: to.resolve(ended.value, ended.error))
+
+
 def within(outcome: Pending[T], timer: Pending[None]) -> Pending[T]:
     """The same outcome, or TooLate once the timer is done."""
     first: Pending[T] = Pending()
-    outcome.then(lambda ended: first.resolve(ended.value, ended.error))
+    pass_on(outcome, first)
     timer.then(lambda _: first.resolve(error=TooLate()))
     return first

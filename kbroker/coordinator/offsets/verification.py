@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.coordinator.machine import Call, Operation
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.rpc import Pending
+from kbroker.ipc.pending import Pending, pass_on
 from kbroker.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -80,9 +80,10 @@ class Verification:
         if self._closed is not None:
             pending.resolve(error=self._closed)
         else:
-            self._host.verify(
+            verified = self._host.verify(
                 request.transactional_id, request.producer_id, request.producer_epoch, adds
-            ).then(lambda done: pending.resolve(done.value, done.error))
+            )
+            pass_on(verified, pending)
         try:
             code = await pending
         except WireError as error:

@@ -31,7 +31,7 @@ from kbroker.coordinator.transaction.markers import MarkerWriter
 from kbroker.coordinator.transaction.state import Partition, State, Transaction
 from kbroker.coordinator.transaction.waiting import WaitingRoom
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.rpc import Pending
+from kbroker.ipc.pending import Pending, pass_on
 from kbroker.metrics.catalog import (
     TRANSACTIONS_ABORTED,
     TRANSACTIONS_COMMITTED,
@@ -183,7 +183,7 @@ class TransactionMachine:
         """A new producer id. WireError if there is none now or the machine is closed."""
         pending: Pending[int] = Pending()
         self._waits_for_id.add(pending)
-        self._producer_ids.take().then(lambda done: pending.resolve(done.value, done.error))
+        pass_on(self._producer_ids.take(), pending)
         try:
             return await pending
         finally:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbroker.ipc.rpc import Pending
+from kbroker.ipc.pending import Pending, pass_on
 
 if TYPE_CHECKING:
     from kbroker.coordinator.machine import Host, Operation
@@ -86,8 +86,7 @@ class WaitingRoom:
             return
         self._host.cancel_timer(("wait", transactional_id))
         for request in waiting:
-            outcome = self._host.execute(request.function, *request.args)
-            outcome.then(partial(_pass_on, request.response))
+            pass_on(self._host.execute(request.function, *request.args), request.response)
 
     def _reject(self, op: Operation, transactional_id: str) -> None:
         op.touch()
@@ -100,7 +99,3 @@ class WaitingRoom:
         for waiting in requests.values():
             for request in waiting:
                 request.response.resolve(error=error)
-
-
-def _pass_on(response: Pending[Any], done: Pending[Any]) -> None:
-    response.resolve(done.value, done.error)

@@ -35,8 +35,8 @@ from kbroker.ipc.lane_calls import (
     send_all,
     unpack,
 )
+from kbroker.ipc.pending import Pending, pass_on, run
 from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.ipc.rpc import Pending, run
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, request_class, response_class
 from kbroker.record.compression import NONE
@@ -423,7 +423,7 @@ class Coordinators:
             _, request, pending = waiting.popleft()
             self._early_count -= 1
             outcome = self._serve(self._shards.get(slot), ApiKey(request.api_key), request)
-            outcome.then(partial(_pass_on, pending))
+            pass_on(outcome, pending)
         if not waiting:
             self._early.pop(slot, None)
 
@@ -553,10 +553,6 @@ def completed(response: Any) -> Pending[Any]:
     pending: Pending[Any] = Pending()
     pending.resolve(response)
     return pending
-
-
-def _pass_on(pending: Pending[Any], outcome: Pending[Any]) -> None:
-    pending.resolve(outcome.value, outcome.error)
 
 
 def verification_code(outcome: Pending[Any]) -> int:
