@@ -265,27 +265,17 @@ class RequestContext:
 
         The image says where a partition is; what this broker is to it, its owner says in the slot.
         """
-        slot = self._replica(partition)
-        if slot is not None:
-            if slot["state"] == OFFLINE:
-                raise WireError(ErrorCode.KAFKA_STORAGE_ERROR)
-            if slot["state"] == ONLINE and slot["role"] in (LEADER, FOLLOWER):
-                # COMPAT: the epoch counts first: a client that knows an older leader is fenced.
-                check_epoch(leader_epoch, slot["leader_epoch"])
-                if slot["role"] == LEADER:
-                    return slot
-        # It is led elsewhere, or its owner is loading the log or restarting: it will be available
-        # soon.
-        raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        slot = self._served(partition)
+        # COMPAT: the epoch counts first: a client that knows an older leader is fenced.
+        check_epoch(leader_epoch, slot["leader_epoch"])
+        if slot["role"] != LEADER:
+            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return slot
 
     def replica(self, topic: str, number: int) -> PartitionImage:
         """The partition, if this broker leads or follows it and serves it; else WireError."""
         partition = self.partition(topic, number)
-        slot = self._replica(partition)
-        if slot is not None and slot["state"] == OFFLINE:
-            raise WireError(ErrorCode.KAFKA_STORAGE_ERROR)
-        if slot is None or slot["state"] != ONLINE or slot["role"] not in (LEADER, FOLLOWER):
-            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._served(partition)
         return partition
 
     def may_lead(self, partition: PartitionImage) -> bool:
@@ -294,13 +284,16 @@ class RequestContext:
             return False
         return self.process.table.role(partition.slot, partition.slot_incarnation) != FOLLOWER
 
-    def _replica(self, partition: PartitionImage) -> Slot | None:
-        if partition.slot == NO_SLOT:
-            return None
-        slot = self.process.table.read(partition.slot)
-        if slot is None or slot["slot_incarnation"] != partition.slot_incarnation:
-            return None
-        return slot
+    def _served(self, partition: PartitionImage) -> Slot:
+        """The slot of a replica that this broker leads or follows."""
+        slot = None if partition.slot == NO_SLOT else self.process.table.read(partition.slot)
+        if slot is not None and slot["slot_incarnation"] == partition.slot_incarnation:
+            if slot["state"] == OFFLINE:
+                raise WireError(ErrorCode.KAFKA_STORAGE_ERROR)
+            if slot["state"] == ONLINE and slot["role"] in (LEADER, FOLLOWER):
+                return slot
+        # It is elsewhere, or its owner is loading the log or restarting: it will be available soon.
+        raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def check_epoch(asked: int, current: int) -> None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from kbroker.adopt.directories import is_topic_name
 from kbroker.adopt.holdings import METADATA_TOPIC
 from kbroker.controller.topic_nodes import DAMAGED
-from kbroker.ipc.pending import run
+from kbroker.ipc.pending import in_window
 from kbroker.logcontext import Whole
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
@@ -116,21 +116,23 @@ async def _not_assigned(
     by_topic: dict[str, list[int]] = {}
     for name, number in sorted(on_disk):
         by_topic.setdefault(name, []).append(number)
-    strays: set[TopicPartition] = set()
-    names = list(by_topic)
-    for first in range(0, len(names), READS_AT_ONCE):
-        some = names[first : first + READS_AT_ONCE]
-        reads = [run(store.get(paths.topic(name))) for name in some]
-        for name, read in zip(some, reads, strict=True):
-            try:
-                assigned = _assigned((await read).data, broker_id)
-            except NoNode:
-                assigned = set()
-            except DAMAGED as error:
-                logger.error("cannot tell which replicas of topic %s are here: %r", name, error)
-                continue
-            strays.update((name, number) for number in by_topic[name] if number not in assigned)
-    return strays
+
+    async def strays_of(name: str) -> set[int]:
+        try:
+            assigned = _assigned((await store.get(paths.topic(name))).data, broker_id)
+        except NoNode:
+            assigned = set()
+        except DAMAGED as error:
+            logger.error("cannot tell which replicas of topic %s are here: %r", name, error)
+            return set()
+        return set(by_topic[name]) - assigned
+
+    found = await in_window(map(strays_of, by_topic), READS_AT_ONCE)
+    return {
+        (name, number)
+        for name, numbers in zip(by_topic, found, strict=True)
+        for number in numbers
+    }
 
 
 def _assigned(document: bytes, broker_id: int) -> set[int]:
