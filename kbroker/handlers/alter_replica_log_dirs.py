@@ -46,10 +46,10 @@ async def handle_alter_replica_log_dirs(
     by_worker: dict[Address, list[ReplicaToMove]] = {}
     codes: dict[tuple[str, int], int] = {}
     async for topic, number, path in ctx.each(asked(request)):
-        slot = slot_of(ctx, topic, number)
+        slot, absent = replica_of(ctx, topic, number)
         workers = ctx.io_workers
         owners = workers if slot == NO_SLOT else [workers[slot % len(workers)]]
-        codes[topic, number] = int(ErrorCode.REPLICA_NOT_AVAILABLE)
+        codes[topic, number] = int(absent)
         for owner in owners:
             by_worker.setdefault(owner, []).append(ReplicaToMove(topic, number, slot, path))
     most = max(map(len, by_worker.values()), default=0)
@@ -65,7 +65,8 @@ async def handle_alter_replica_log_dirs(
             except WireError:
                 continue  # restarting: not available now
             for (topic, number, _, _), code in zip(part, results, strict=True):
-                codes[topic, number] = code
+                if code != ErrorCode.REPLICA_NOT_AVAILABLE:
+                    codes[topic, number] = code
     return response(codes)
 
 
@@ -77,12 +78,14 @@ def asked(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, int, str]]
                 yield topic.name, number, directory.path
 
 
-def slot_of(ctx: RequestContext, topic: str, number: int) -> SlotId:
-    """The slot of this broker's replica; NO_SLOT if it has none."""
+def replica_of(ctx: RequestContext, topic: str, number: int) -> tuple[SlotId, ErrorCode]:
+    """The slot of this broker's replica, NO_SLOT if it has none; and the code if there is no log
+    to move: as in Kafka, another one if no broker has such a partition.
+    """
     try:
-        return ctx.partition(topic, number).slot
-    except WireError:
-        return NO_SLOT
+        return ctx.partition(topic, number).slot, ErrorCode.REPLICA_NOT_AVAILABLE
+    except WireError as error:
+        return NO_SLOT, error.code
 
 
 def response(codes: dict[tuple[str, int], int]) -> AlterReplicaLogDirsResponse:

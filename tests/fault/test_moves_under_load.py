@@ -122,7 +122,7 @@ def test_target_that_fails_in_mid_move_takes_nothing_along(tmp_path: Path, seed:
             with connected(broker) as client:
                 # All of them start in the good directory, whatever the order.
                 asked = {good: {TOPIC: list(range(PARTITIONS))}}
-                assert set(alter(client, asked).values()) == {ErrorCode.REPLICA_NOT_AVAILABLE}
+                assert set(alter(client, asked).values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
                 set_rate(client, RATE // 8)
             with started_load(broker, history, seed) as load:
                 hold(1.5)

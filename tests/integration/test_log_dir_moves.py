@@ -105,7 +105,7 @@ def test_partition_that_does_not_exist_is_made_where_it_was_wanted(
     client: WireClient, dirs: list[str]
 ) -> None:
     asked = {dirs[1]: {"later": [0, 1, 2, 3]}}
-    assert set(alter(client, asked).values()) == {ErrorCode.REPLICA_NOT_AVAILABLE}
+    assert set(alter(client, asked).values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
     client.create_topic("later", 4)
 

@@ -71,7 +71,11 @@ class TestAlterReplicaLogDirs:
     ) -> None:
         code = int(ErrorCode.REPLICA_NOT_AVAILABLE)
         process.set_response("alter_replica_log_dirs", lambda to, replicas: [code] * len(replicas))
-        assert self.ask(process, 2, a={"no": [3]}) == {("no", 3): code}
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert self.ask(process, 2, a={"no": [3], "t": [9]}) == {
+            ("no", 3): unknown,
+            ("t", 9): unknown,
+        }
         assert len(process.calls("alter_replica_log_dirs")) == 2
 
     def test_alter_replica_log_dirs_without_its_owner_is_not_available_now(
