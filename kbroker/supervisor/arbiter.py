@@ -10,7 +10,9 @@ brokers lead what this one leads, while all processes serve. A second signal end
 It follows the steps of ``ipc.process_kinds``: a process stops before those it depends on, and
 the exporter is last. Each step has its share of the budget; what has not exited by then is killed.
 Io workers, whose end decides on the clean-shutdown marker, may use part of the time that is
-kept for the killed.
+kept for the killed. The controller process of a cluster has a grace of its own: killed before it
+has ended the session, it leaves a broker behind that the others count as live until the session
+expires.
 """
 
 from __future__ import annotations
@@ -92,13 +94,15 @@ class Arbiter:
         policy: RestartPolicy,
         stop_budget_s: float,
         leave_s: float = 0.0,
+        session_grace_s: float = 0.0,
         on_restart: Callable[[], None] = lambda: None,
         on_end: Callable[[Address, int], None] = lambda address, incarnation: None,
     ) -> None:
         """addresses: in start order. stop_budget_s: time for an orderly stop of all. leave_s: time
-        for a controlled shutdown before that; 0: none. on_end: called with every process that ended
-        and its incarnation, before the process table is updated; on_restart: called for each
-        restart.
+        for a controlled shutdown before that; 0: none. session_grace_s: how much longer than its
+        share the controller process may take to end its session. on_end: called with every process
+        that ended and its incarnation, before the process table is updated; on_restart: called for
+        each restart.
         """
         self.children = [Child(address, policy) for address in addresses]
         self._by_pid: dict[int, Child] = {}
@@ -106,6 +110,10 @@ class Arbiter:
         self._system = system
         self._stop_budget_s = stop_budget_s
         self._leave_s = leave_s
+        self._grace_s = {
+            ProcessKind.IO_WORKER: LOGS_GRACE_S,
+            ProcessKind.CONTROLLER: session_grace_s,
+        }
         self._on_restart = on_restart
         self._on_end = on_end
         self._stop_requested = False
@@ -310,7 +318,7 @@ class Arbiter:
             steps_left = len(STOP_ORDER) - 1 - position
             # Whatever earlier steps took, each has its reserve.
             due = max(deadline - STOP_RESERVE_S * steps_left, step_started_at + STOP_RESERVE_S)
-            self._stop_group(group, due, LOGS_GRACE_S if kind is ProcessKind.IO_WORKER else 0.0)
+            self._stop_group(group, due, self._grace_s.get(kind, 0.0))
             elapsed_ms = (self._system.now() - step_started_at) * 1000
             logger.debug("stopped %d %s in %d ms", len(group), kind.name.lower(), elapsed_ms)
         elapsed_ms = (self._system.now() - started_at) * 1000
@@ -332,7 +340,7 @@ class Arbiter:
                 self._system.kill(child.pid, signal.SIGKILL)
         # A process in an uninterruptible system call dies when that returns; its locks are held
         # until then.
-        give_up_at = self._system.now() + KILL_WAIT_S - grace_s
+        give_up_at = self._system.now() + max(KILL_WAIT_S - grace_s, STOP_RESERVE_S)
         while any(child.pid for child in group) and self._system.now() < give_up_at:
             self._system.wait_signals(0.05)
             self.reap()

@@ -39,7 +39,7 @@ from kbroker.supervisor.signals import SignalQueue
 from kbroker.supervisor.spawn import ForkingSystem
 from kbroker.types import BrokerId
 from kbroker.workers.base import ProcessContext, Worker, set_title
-from kbroker.workers.leaving import patience_s
+from kbroker.workers.leaving import patience_s, session_grace_s
 
 logger = logging.getLogger(__name__)
 
@@ -181,6 +181,7 @@ class Broker:
             ),
             stop_budget_s=self.config["shutdown.timeout.ms"] / 1000,
             leave_s=patience_s(self.config),
+            session_grace_s=session_grace_s(self.config),
             on_restart=lambda: self.counters.add(PROCESS_RESTARTS),
             on_end=self._on_end,
         )

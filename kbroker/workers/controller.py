@@ -55,6 +55,7 @@ from kbroker.workers.asking import Asking
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.cluster_metrics import ClusterMetrics
 from kbroker.workers.controller_server import SERVED, ControllerServer
+from kbroker.workers.leaving import CLOSE_MS
 from kbroker.workers.office import InOffice, Office
 from kbroker.workers.process_ends import await_end
 from kbroker.workers.store_start import has_all_directories, open_store
@@ -64,7 +65,6 @@ logger = logging.getLogger(__name__)
 
 # After its first request to a new registration, a controller takes at most this long for the rest.
 HEARING_MS = 500
-CLOSE_MS = 1000  # how long a stop waits for the store to end the session
 # BOUND: seconds that this process outlives its supervisor.
 ORPHAN_S = 10
 START_FAILURES = (StoreFailed, WrongCluster, UnsupportedFeatures, NoFreeSlot, Refusal, OSError)

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 # How often the metadata is checked between attempts.
 LOOK_MS = 100
+# How long a stop waits for the store to end the session, and what is left to do after it.
+CLOSE_MS, EXIT_MS = 1_000, 200
 
 Ask = Callable[[ControllerRequest], Coroutine[Any, Any, ControllerResponse]]
 
@@ -37,6 +39,13 @@ def patience_s(config: BrokerConfig) -> float:
     times, backoff_ms = settings(config)
     timeout_ms: int = config["controller.socket.timeout.ms"]
     return times * (timeout_ms + backoff_ms) / 1000
+
+
+def session_grace_s(config: BrokerConfig) -> float:
+    """How much longer than its share of a stop the controller process may take: 0 if it has no
+    session that others see.
+    """
+    return (CLOSE_MS + EXIT_MS) / 1000 if config.uses_zookeeper else 0.0
 
 
 def settings(config: BrokerConfig) -> tuple[int, int]:

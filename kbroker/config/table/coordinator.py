@@ -35,7 +35,9 @@ CONSUMER_GROUPS = (
     Key("offsets.load.buffer.size", INT, 5_242_880, HIGH, low=1,
         doc="Bytes read at a time when committed offsets are loaded."),
     Key("offsets.topic.replication.factor", SHORT, 3, HIGH, low=1,
-        doc="Replicas of the offsets topic. With fewer brokers it gets as many as there are."),
+        doc=
+            "Replicas of the offsets topic. A cluster with fewer brokers does not create it, and "
+            "groups wait; a broker without ZooKeeper creates one replica."),
     Key("offsets.topic.num.partitions", INT, 50, HIGH, low=1,
         doc="Partitions of the offsets topic; must not be changed once it exists."),
     Key("offsets.topic.segment.bytes", INT, 104_857_600, HIGH, low=1,
@@ -147,7 +149,9 @@ TRANSACTIONS = (
     Key("transaction.state.log.load.buffer.size", INT, 5_242_880, HIGH, low=1,
         doc="Bytes read at a time when transactions are loaded."),
     Key("transaction.state.log.replication.factor", SHORT, 3, HIGH, low=1,
-        doc="Replicas of the transaction topic. With fewer brokers it gets as many as there are."),
+        doc=
+            "Replicas of the transaction topic. A cluster with fewer brokers does not create it, "
+            "and transactions wait; a broker without ZooKeeper creates one replica."),
     Key("transaction.state.log.num.partitions", INT, 50, HIGH, low=1,
         doc="Partitions of the transaction topic; must not be changed once it exists."),
     Key("transaction.state.log.segment.bytes", INT, 104_857_600, HIGH, low=1,

@@ -73,7 +73,8 @@ KBROKER_S_OWN = (
         doc=
             "How long the processes have for a clean stop before they are killed. A third of it "
             "is for responses to what producers have sent. Io workers that are still syncing "
-            "logs get 300 ms more."),
+            "logs get 300 ms more, and a controller process that is still ending its ZooKeeper "
+            "session 1.2 s: until that session has ended, other brokers count this one as live."),
 )
 
 SECTIONS = (

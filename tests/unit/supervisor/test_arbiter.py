@@ -83,6 +83,18 @@ class FakeSystem:
         elif number == signal.SIGTERM and address not in self.stubborn:
             self.end(address, self.exit_codes.get(address, 0))
 
+    def stubborn_until(self, address: Address, ends_at: float) -> None:
+        """The process ignores SIGTERM and ends at that time, with 0."""
+        self.stubborn.add(address)
+        wait = self.wait_signals
+
+        def wait_signals(timeout_s: float) -> list[int]:
+            if address in self.alive.values() and self.time >= ends_at:
+                self.end(address, 0)
+            return wait(timeout_s)
+
+        self.wait_signals = wait_signals  # type: ignore[method-assign]
+
     def end(self, address: Address, code: int) -> None:
         pid = next(pid for pid, known in self.alive.items() if known == address)
         del self.alive[pid]
@@ -92,7 +104,9 @@ class FakeSystem:
 class Setup:
     """An arbiter on fakes, started."""
 
-    def __init__(self, stop_budget_s: float = 1.5, leave_s: float = 0.0) -> None:
+    def __init__(
+        self, stop_budget_s: float = 1.5, leave_s: float = 0.0, session_grace_s: float = 0.0
+    ) -> None:
         self.system = FakeSystem()
         self.table = ProcessTable(bytearray(region_size(len(ADDRESSES))), ADDRESSES)  # type: ignore[arg-type]
         self.ends: list[tuple[Address, int]] = []
@@ -104,6 +118,7 @@ class Setup:
             policy=RestartPolicy(0.1, 10.0, jitter=lambda low, high: 1.0),
             stop_budget_s=stop_budget_s,
             leave_s=leave_s,
+            session_grace_s=session_grace_s,
             on_restart=self.on_restart,
             on_end=lambda address, incarnation: self.ends.append((address, incarnation)),
         )
@@ -341,22 +356,39 @@ def test_shutdown_goes_from_acceptor_to_exporter(setup: Setup) -> None:
 def test_shutdown_lets_io_workers_finish_within_the_wait_for_the_killed(setup: Setup) -> None:
     """Killed in the sync before the clean shutdown marker, they would not end sooner."""
     system = setup.system
-    system.stubborn = {IO}
     ends_at = system.time + 1.55
-    wait = system.wait_signals
-
-    def wait_signals(timeout_s: float) -> list[int]:
-        if IO in system.alive.values() and system.time >= ends_at:
-            system.end(IO, 0)
-        return wait(timeout_s)
-
-    system.wait_signals = wait_signals  # type: ignore[method-assign]
+    system.stubborn_until(IO, ends_at)
 
     setup.arbiter.shutdown()
 
     assert setup.arbiter.stopped_cleanly(ProcessKind.IO_WORKER)
     assert signal.SIGKILL not in [number for _, number in system.killed]
     assert system.time <= ends_at + 0.45
+
+
+def test_shutdown_lets_the_controller_process_end_its_session_after_slow_io_workers() -> None:
+    """Killed, it would leave a broker behind that the others count as live."""
+    setup = Setup(session_grace_s=1.2)
+    system = setup.system
+    system.stubborn_until(IO, system.time + 1.6)
+    ends_at = system.time + 2.7
+    system.stubborn_until(CONTROLLER, ends_at)
+
+    setup.arbiter.shutdown()
+
+    assert (CONTROLLER, signal.SIGKILL) not in system.killed
+    assert system.time <= ends_at + 0.2
+
+
+def test_shutdown_kills_a_controller_process_that_cannot_end_its_session() -> None:
+    setup = Setup(session_grace_s=1.2)
+    setup.system.stubborn = {CONTROLLER}
+    started_at = setup.system.time
+
+    setup.arbiter.shutdown()
+
+    assert (CONTROLLER, signal.SIGKILL) in setup.system.killed
+    assert setup.system.time - started_at <= 3.0
 
 
 def test_shutdown_kills_who_does_not_leave_and_keeps_the_budget(setup: Setup) -> None:
