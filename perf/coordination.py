@@ -138,6 +138,16 @@ def commit_until_accepted(bootstrap: str, body: bytes, topic: str, timeout: floa
 # -- transactions ----------------------------------------------------------------------------------
 
 
+def transactional_id_of(topic: str, number: int) -> str:
+    """The id of the producer that writes to partition ``number``.
+
+    The last characters decide on the parity of the coordinator's partition, and so on its io
+    worker. Half of the coordinators are in the io worker of the producer's own partition, whatever
+    the topic is called; with ids that end in the number alone, it would be all of them or none.
+    """
+    return f"{topic}-{number}-{number // 2 % 2}"
+
+
 def measure_transactions(
     bootstrap: str,
     producers: int,
@@ -156,7 +166,7 @@ def measure_transactions(
     value = bytes(65 + n % 26 for n in range(record_size))
     clients = []
     for number in range(producers):
-        transactional_id = f"{topic}-{number}"
+        transactional_id = transactional_id_of(topic, number)
         await_coordinator(bootstrap, transactional_id, kind=1)
         client = Producer(
             {
