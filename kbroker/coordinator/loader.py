@@ -1,5 +1,8 @@
 """Reads the log of an internal partition into a machine: at start, and after a crash.
 
+What this broker writes there is batches of format 2. A Kafka whose log.message.format.version is
+below 0.11 has written messages of format 0 or 1, which are read as well.
+
 Damage costs no more than the damaged batch or record: it is named in one ERROR line, and loading
 continues after it. The caller runs ``load`` one step at a time, so that a long log does not block
 its process.
@@ -9,18 +12,20 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from kbroker.batch_errors import CorruptBatchError
+from kbroker.batch_errors import BatchStatus, CorruptBatchError
 from kbroker.batch_summary import HEADER_BYTES, LENGTH_AT, LENGTH_END, MAGIC, MAGIC_AT
 from kbroker.coordinator.machine import Machine
 from kbroker.coordinator.records.codec import UnknownRecordError
 from kbroker.descriptors import opening
 from kbroker.protocol.codec import DecodeError
-from kbroker.record.batch import Record, RecordBatch
+from kbroker.record.batch import DECOMPRESSED_MAX, Record, RecordBatch
 from kbroker.record.control import ABORT, COMMIT
+from kbroker.record.legacy import MESSAGE_BYTES_MIN, LegacyMessage, read_message
 from kbroker.storage.formats import LOG_SUFFIX, segment_name
 from kbroker.types import Offset
 
@@ -34,6 +39,9 @@ logger = logging.getLogger(__name__)
 CHUNK_BYTES_MIN = 4096
 # BOUND: a chunk grows to this for a larger batch; a length above it is damage.
 CHUNK_BYTES_MAX = 128 << 20
+# Where behind damage a batch or message may begin: offsets and sizes are not that large. A message
+# of format 0 or 1 has at most a codec and a timestamp type in its attributes.
+_CANDIDATE = re.compile(rb"(?s)(?=\x00\x00.{6}[\x00-\x07].{7}(?:\x02|[\x00\x01][\x00-\x0f]))")
 _LENGTH = struct.Struct(">i")
 _CONTROL = struct.Struct(">hh")
 
@@ -97,13 +105,17 @@ class Loader:
             position, count, next_offset = self._machine.replay_chunk(data, position)
             self.records += count
             self._next_offset = max(self._next_offset, Offset(next_offset))
-            if len(data) - position < HEADER_BYTES:
+            left = len(data) - position
+            if left < MESSAGE_BYTES_MIN:
                 return position
             size = _LENGTH.unpack_from(data, position + LENGTH_AT)[0] + LENGTH_END
-            if HEADER_BYTES <= size <= CHUNK_BYTES_MAX and data[position + MAGIC_AT] == MAGIC:
-                if size > len(data) - position:
+            is_batch = data[position + MAGIC_AT] == MAGIC
+            size_min = HEADER_BYTES if is_batch else MESSAGE_BYTES_MIN
+            if size_min <= size <= CHUNK_BYTES_MAX and data[position + MAGIC_AT] <= MAGIC:
+                if size > left:
                     return position
-                self._take_batch(data, position, f"{name}:{at + position}")
+                take = self._take_batch if is_batch else self._take_message
+                take(data, position, f"{name}:{at + position}")
                 position += size
                 continue
             found = self._resume(data, position + 1)
@@ -118,9 +130,7 @@ class Loader:
             batch.check()
             records = batch.records()
         except ValueError as error:
-            self.skipped += 1
-            logger.error("%s: skipping the batch at %s, after offset %d: %s",
-                         self._log.name, where, self._next_offset - 1, error)  # fmt: skip
+            self._skip(where, error)
             return
         self._next_offset = max(self._next_offset, Offset(batch.next_offset))
         header = batch.header
@@ -130,22 +140,39 @@ class Loader:
         else:
             self._replay(records, header.producer_id if batch.is_transactional else -1)
 
+    def _take_message(self, data: bytes, position: int, where: str) -> None:
+        try:
+            message = _sound_message(data, position)
+            messages = message.messages(DECOMPRESSED_MAX)
+        except ValueError as error:
+            self._skip(where, error)
+            return
+        self._next_offset = max(self._next_offset, Offset(message.offset + 1))
+        self._replay(messages, -1)
+
+    def _skip(self, where: str, error: ValueError) -> None:
+        self.skipped += 1
+        logger.error("%s: skipping the batch at %s, after offset %d: %s",
+                     self._log.name, where, self._next_offset - 1, error)  # fmt: skip
+
     def _resume(self, data: bytes, position: int) -> int:
-        """The position of the next whole and valid batch; -1 if there is none in this chunk."""
-        limit = len(data) - HEADER_BYTES
-        while position <= limit:
-            position = data.find(b"\x02", position + MAGIC_AT) - MAGIC_AT
-            if position < 0:
-                return -1
+        """The position of the next whole and valid batch or message; -1 if there is none in this
+        chunk.
+        """
+        for candidate in _CANDIDATE.finditer(data, position):
+            position = candidate.start()
             try:
-                if RecordBatch(data, position).check().base_offset >= self._next_offset:
-                    return position
+                if data[position + MAGIC_AT] == MAGIC:
+                    offset = RecordBatch(data, position).check().base_offset
+                else:
+                    offset = _sound_message(data, position).offset
             except CorruptBatchError:
-                pass  # a byte that only looks like a batch's magic
-            position += 1
+                continue  # it only looks like one
+            if offset >= self._next_offset:
+                return position
         return -1
 
-    def _replay(self, records: list[Record], producer_id: int) -> None:
+    def _replay(self, records: Iterable[Record | LegacyMessage], producer_id: int) -> None:
         for record in records:
             self.records += 1
             try:
@@ -183,3 +210,11 @@ class Loader:
         self.skipped += 1
         logger.error("%s: skipping damage at %s:%d, after offset %d: %s",
                      self._log.name, name, position, self._next_offset - 1, reason)  # fmt: skip
+
+
+def _sound_message(data: bytes, position: int) -> LegacyMessage:
+    """The message there, with the right checksum. Raises CorruptBatchError."""
+    message = read_message(data, position)
+    if not message.valid:
+        raise CorruptBatchError(BatchStatus.BAD_CRC)
+    return message

@@ -1,4 +1,5 @@
-"""A readable view of messages of formats 0 and 1, for tools; brokers and clients do not use it.
+"""A readable view of messages of formats 0 and 1, for tools, and for coordinators that load what a
+Kafka with an old ``log.message.format.version`` has written; everything hot has code of its own.
 
 A message whose attributes name a codec is a wrapper: its value is a compressed message set, with
 offsets that are absolute in format 0 and relative to the first in format 1.
@@ -23,6 +24,8 @@ _CHECKED_FROM = 16
 _TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 MAGIC_MAX = 1
+# The smallest message: of format 0, without key and value.
+MESSAGE_BYTES_MIN = _HEADER.size + 2 * _LENGTH.size
 
 
 class LegacyMessage(NamedTuple):
