@@ -129,9 +129,7 @@ async def _not_assigned(
 
     found = await in_window(map(strays_of, by_topic), READS_AT_ONCE)
     return {
-        (name, number)
-        for name, numbers in zip(by_topic, found, strict=True)
-        for number in numbers
+        (name, number) for name, numbers in zip(by_topic, found, strict=True) for number in numbers
     }
 
 
