@@ -18,6 +18,10 @@ EXIT_TERMINATED = 128 + signal.SIGTERM
 _terminated = False
 
 
+def kbroker() -> int:
+    return _run("kbroker.cli.command")
+
+
 def supervisor() -> int:
     return _run("kbroker.cli.start")
 

@@ -30,6 +30,7 @@ IMPORTED_BY = {
     "zmq": ("kbroker/ipc",),
     "kazoo": ("kbroker/metastore", "kbroker/client/legacy", "kbroker/adopt"),
     "puresasl": ("kbroker/metastore",),
+    "cryptography": ("kbroker/security",),
     "pyarrow": ("kbroker/client/arrow", "kbroker/spark"),
     "pandas": ("kbroker/spark",),
     "deltalake": ("kbroker/spark",),

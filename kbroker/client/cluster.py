@@ -253,8 +253,7 @@ class Cluster:
         response = connection.call(request, retry.step(self.request_timeout))
         if response.error_code:
             raise RejectedError(response.error_code, "metadata")
-        if response.brokers:
-            self._adopt({row.node_id: (row.host, row.port) for row in response.brokers})
+        self.adopt_brokers(response.brokers)
         found = {}
         for row in response.topics:
             if row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION and writes:
@@ -268,6 +267,11 @@ class Cluster:
         self._topics.update(found)
         self._heard_at.update(dict.fromkeys(found, time.monotonic()))
         return found
+
+    def adopt_brokers(self, rows: Iterable[Any]) -> None:
+        """The brokers of a Metadata response, unless it names none."""
+        if addresses := {row.node_id: (row.host, row.port) for row in rows}:
+            self._adopt(addresses)
 
     def _adopt(self, addresses: dict[int, tuple[str, int]]) -> None:
         for node, address in self._addresses.items():

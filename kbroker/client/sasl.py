@@ -49,14 +49,18 @@ class Plain:
 
 
 class Scram:
-    """digest: the name of the hash, as hashlib has it."""
+    """digest: the name of the hash, as hashlib has it. is_token: these are the id and the secret of
+    a delegation token.
+    """
 
-    def __init__(self, username: str, password: str, digest: str, nonce: str = "") -> None:
+    def __init__(
+        self, username: str, password: str, digest: str, nonce: str = "", is_token: bool = False
+    ) -> None:
         self._password = password.encode()
         self._digest = digest
         self._nonce = nonce or secrets.token_urlsafe(24)
         name = username.replace("=", "=3D").replace(",", "=2C")
-        self._first_bare = f"n={name},r={self._nonce}"
+        self._first_bare = f"n={name},r={self._nonce}" + (",tokenauth=true" if is_token else "")
         self._server_signature = b""
         self.done = False
 
@@ -108,11 +112,17 @@ def _fields(text: str) -> dict[str, str]:
     return {part[:1]: part[2:] for part in text.split(",") if part[1:2] == "="}
 
 
+_DIGESTS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 CLIENTS: dict[str, Callable[[str, str], Mechanism]] = {
     "PLAIN": Plain,
     "SCRAM-SHA-256": lambda username, password: Scram(username, password, "sha256"),
     "SCRAM-SHA-512": lambda username, password: Scram(username, password, "sha512"),
 }
+
+
+def token_client(mechanism: str, token_id: str, secret: str) -> Mechanism:
+    """The client of a delegation token."""
+    return Scram(token_id, secret, _DIGESTS[mechanism], is_token=True)
 
 
 def exchange(connection: Connection, mechanism: str, client: Mechanism, deadline: float) -> float:

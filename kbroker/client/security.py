@@ -19,9 +19,11 @@ from kbroker.client import sasl
 from kbroker.client.errors import AuthenticationFailed, ConnectionLost, SettingRefused, Timeout
 
 if TYPE_CHECKING:
+    from kbroker.client import oauth
     from kbroker.client.connection import Connection
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+OAUTHBEARER = "OAUTHBEARER"
 # The supported names; librdkafka's and the Java client's differ for the same config.
 _KNOWN = {
     "security.protocol",
@@ -30,6 +32,16 @@ _KNOWN = {
     "sasl.username",
     "sasl.password",
     "sasl.jaas.config",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.config",
+    "sasl.oauthbearer.extensions",
+    "sasl.oauthbearer.method",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.token.endpoint.url",
+    "https.ca.location",
     "ssl.ca.location",
     "ssl.ca.pem",
     "ssl.certificate.location",
@@ -61,7 +73,7 @@ _REFUSED = {
         "leave this setting out; the password of a key is ssl.key.password"
     ),
     "ssl.key.store": "set ssl.keystore.location with ssl.keystore.type=PEM",
-    "sasl.kerberos.service.name": "GSSAPI is not supported; use PLAIN or SCRAM",
+    "sasl.kerberos.service.name": "GSSAPI is not supported; use PLAIN, SCRAM or OAUTHBEARER",
 }
 _PEM_BLOCK = re.compile(r"(-----BEGIN [^-]+-----)([^-]*)(-----END [^-]+-----)")
 _PEM_LINE = 64
@@ -79,9 +91,17 @@ class Security:
         self.protocol = _choice(settings, "security.protocol", "PLAINTEXT", PROTOCOLS).upper()
         self.mechanism: str | None = None
         self.username = self._password = ""
+        self._is_token = False
+        self._tokens: oauth.TokenSource | None = None
         if self.protocol.startswith("SASL_"):
             self.mechanism = _mechanism(settings)
-            self.username, self._password = _credentials(settings, self.mechanism)
+            if self.mechanism == OAUTHBEARER:
+                self._tokens = _token_source(settings)
+                self.username = self._tokens.settings.client_id
+            else:
+                self.username, self._password, self._is_token = _credentials(
+                    settings, self.mechanism
+                )
         if self.uses_tls:
             _check_stores(settings)
         self._context: ssl.SSLContext | None = None
@@ -171,7 +191,13 @@ class Security:
     def authenticate(self, connection: Connection, deadline: float) -> float:
         """Run the exchange of the mechanism; its lifetime in seconds, 0 for no limit."""
         assert self.mechanism is not None
-        client = sasl.CLIENTS[self.mechanism](self.username, self._password)
+        client: sasl.Mechanism
+        if self._tokens is not None:
+            client = self._tokens.client(deadline)
+        elif self._is_token:
+            client = sasl.token_client(self.mechanism, self.username, self._password)
+        else:
+            client = sasl.CLIENTS[self.mechanism](self.username, self._password)
         return sasl.exchange(connection, self.mechanism, client, deadline)
 
 
@@ -194,13 +220,14 @@ def _flag(settings: Mapping[str, str], name: str, default: bool) -> bool:
 
 def _mechanism(settings: Mapping[str, str]) -> str:
     value = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or ""
-    if value.upper() not in sasl.CLIENTS:
-        offered = ", ".join(sasl.CLIENTS)
+    if value.upper() not in (*sasl.CLIENTS, OAUTHBEARER):
+        offered = ", ".join((*sasl.CLIENTS, OAUTHBEARER))
         raise SettingRefused("sasl.mechanism", f"{value or 'GSSAPI'} is not supported: {offered}")
     return value.upper()
 
 
-def _credentials(settings: Mapping[str, str], mechanism: str) -> tuple[str, str]:
+def _credentials(settings: Mapping[str, str], mechanism: str) -> tuple[str, str, bool]:
+    """User, password, and whether these are the id and the secret of a delegation token."""
     username, password = settings.get("sasl.username"), settings.get("sasl.password")
     jaas = settings.get("sasl.jaas.config")
     if jaas and username is None and password is None:
@@ -209,25 +236,39 @@ def _credentials(settings: Mapping[str, str], mechanism: str) -> tuple[str, str]
         raise SettingRefused(
             "sasl.username", "set sasl.username and sasl.password, or sasl.jaas.config"
         )
-    return username, password
+    return username, password, False
 
 
-def _from_jaas(text: str, mechanism: str) -> tuple[str, str]:
+def _from_jaas(text: str, mechanism: str) -> tuple[str, str, bool]:
     wanted = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
+    options = _jaas_options(text, wanted, 'username="..." password="..."')
+    is_token = options.get("tokenauth", "").lower() == "true"
+    if is_token and mechanism == "PLAIN":
+        raise SettingRefused("sasl.jaas.config", "delegation tokens (tokenauth) need SCRAM")
+    if not options.get("username") or "password" not in options:
+        raise SettingRefused("sasl.jaas.config", "username or password is missing")
+    return options["username"], options["password"], is_token
+
+
+def _token_source(settings: Mapping[str, str]) -> oauth.TokenSource:
+    from kbroker.client import oauth  # its parts of urllib take long to import
+
+    jaas = {}
+    if text := settings.get("sasl.jaas.config"):
+        jaas = _jaas_options(text, "OAuthBearerLoginModule", 'clientId="..." clientSecret="..."')
+    return oauth.TokenSource(oauth.oauth_settings(settings, jaas))
+
+
+def _jaas_options(text: str, wanted: str, example: str) -> dict[str, str]:
+    """The options of the login module ``wanted``, the only one."""
     found = _JAAS.match(text)
     if found is None or not found["module"].endswith(wanted):
-        raise SettingRefused(
-            "sasl.jaas.config", f'write: {wanted} required username="..." password="...";'
-        )
+        raise SettingRefused("sasl.jaas.config", f"write: {wanted} required {example};")
     options = {}
     for name, value in _JAAS_OPTION.findall(found["options"]):
         quoted = value[0] in "\"'"
         options[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
-    if options.get("tokenauth") == "true":
-        raise SettingRefused("sasl.jaas.config", "delegation tokens are not supported")
-    if not options.get("username") or "password" not in options:
-        raise SettingRefused("sasl.jaas.config", "username or password is missing")
-    return options["username"], options["password"]
+    return options
 
 
 def _tls_versions(settings: Mapping[str, str]) -> list[str]:

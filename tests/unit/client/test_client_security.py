@@ -71,7 +71,7 @@ def test_jaas_configuration_names_user_and_password(jaas, mechanism):
         ({"sasl.mechanism": ""}, "sasl.mechanism", "GSSAPI"),
         ({"sasl.password": None}, "sasl.username", "sasl.jaas.config"),
         ({"sasl.kerberos.service.name": "kafka"}, "sasl.kerberos.service.name", "PLAIN"),
-        ({"sasl.oauthbearer.token.endpoint.url": "x"}, "sasl.oauthbearer", "leave it out"),
+        ({"sasl.oauthbearer.assertion.file": "x"}, "sasl.oauthbearer", "leave it out"),
         ({"ssl.engine.factory.class": "x"}, "ssl.engine.factory.class", "leave it out"),
         ({"ssl.truststore.password": "x"}, "ssl.truststore.password", "export others as PEM"),
         ({"ssl.keystore.password": "x"}, "ssl.keystore.password", "export others as PEM"),

@@ -1,0 +1,147 @@
+"""What the verbs of ``kbroker`` share: arguments, errors in one line, and how output looks."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from kbroker.wording import shown
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+FORMATS = ("table", "json", "yaml")
+# YAML reads some words as something other than text.
+_PLAIN_YAML = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
+_YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+
+
+class Usage(Exception):
+    """The command was called wrongly; exit code 2."""
+
+
+class Failed(Exception):
+    """It could not do what it was told; exit code 1."""
+
+
+class Action(NamedTuple):
+    """One thing that a verb does. describe: adds its arguments."""
+
+    title: str
+    describe: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
+    epilog: str = ""
+
+    def run_with(self, said: str, given: Sequence[str]) -> None:
+        """Parse the arguments and run it. said: the words up to here. Raises Usage, Failed."""
+        parser = Parser(
+            prog=said,
+            description=self.title[:1].upper() + self.title[1:] + ".",
+            epilog=self.epilog or None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self.describe(parser)
+        self.run(parser.parse_all(given))
+
+
+class Parser(argparse.ArgumentParser):
+    """Its errors are one line, and name the nearest option."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Usage(message)
+
+    def parse_all(self, given: Sequence[str]) -> argparse.Namespace:
+        """Raises Usage; an unknown option comes before what is missing."""
+        options = {text for action in self._actions for text in action.option_strings}
+        for text in given:
+            if text == "--":
+                break
+            name = text.partition("=")[0]
+            if name.startswith("--") and name not in options:
+                raise Usage(self._unknown(name, options))
+        found, extra = self.parse_known_args(given)
+        if extra:
+            raise Usage(self._unknown(extra[0], options))
+        return found
+
+    @staticmethod
+    def _unknown(given: str, options: Iterable[str]) -> str:
+        if not given.startswith("-"):
+            return f"argument {given!r} is too much"
+        meant = nearest(given, options)
+        return f"unknown option {given}" + (f"; did you mean {meant}?" if meant else "")
+
+
+def nearest(given: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like the given one."""
+    found = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
+    return found[0] if found else None
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """``-o``."""
+    parser.add_argument(
+        "-o", "--output", choices=FORMATS, default="table", help="how to print it (table)"
+    )
+
+
+# -- output
+
+
+def printed(
+    kind: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], empty: str = ""
+) -> None:
+    """Print rows in one of ``FORMATS``.
+
+    columns: key in a row -> heading of the table. empty: the line for people if there are no rows.
+    """
+    if kind == "json":
+        print(json.dumps(list(rows), indent=2, ensure_ascii=False))
+    elif kind == "yaml":
+        print(yaml_text(rows))
+    elif not rows:
+        print(empty)
+    else:
+        print(table_text(columns, rows))
+
+
+def table_text(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Columns as wide as their content; names from elsewhere cannot move the cursor."""
+    lines = [list(columns.values())]
+    lines += [[shown(_cell(row[key])) for key in columns] for row in rows]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def yaml_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A list of mappings of scalars and lists of them."""
+    if not rows:
+        return "[]"
+    lines = []
+    for row in rows:
+        mark = "- "
+        for key, value in row.items():
+            lines.append(f"{mark}{key}: {_yaml_value(value)}")
+            mark = "  "
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_cell, value))
+    return "-" if value is None else str(value)
+
+
+def _yaml_value(value: object) -> str:
+    if isinstance(value, str) and _PLAIN_YAML.fullmatch(value):
+        if value.lower() not in _YAML_WORDS:
+            return value
+    elif isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_yaml_value, value)) + "]"
+    return json.dumps(value)  # which is YAML, too

@@ -1,0 +1,84 @@
+"""``kbroker``: one command with verbs.
+
+``VERBS`` is the one place that a verb is added to: its module in ``kbroker.cli.verbs`` has
+``ACTIONS``, each with its own arguments. Only the module of the verb that was given is imported.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from kbroker import __version__
+from kbroker.cli.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE, Action, Failed, Usage, nearest
+
+# Verb -> what it is about. Its module has the same name.
+VERBS = {
+    "acl": "who may do what: add, list and delete ACLs",
+    "certs": "create and renew certificates for a test or a small site",
+    "user": "who may log in: add, list and delete SCRAM credentials",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    said = "kbroker"
+    try:
+        if not given or given[0] in ("-h", "--help", "help"):
+            print(_help_text("kbroker", "VERB", VERBS))
+            return EXIT_OK if given else EXIT_USAGE
+        if given[0] in ("--version", "version"):
+            print(f"kbroker {__version__}")
+            return EXIT_OK
+        verb = _one_of(VERBS, given[0], "verb")
+        said = f"kbroker {verb}"
+        actions: dict[str, Action] = importlib.import_module(f"kbroker.cli.verbs.{verb}").ACTIONS
+        texts = {name: action.title for name, action in actions.items()}
+        if len(given) < 2 or given[1] in ("-h", "--help", "help"):
+            print(_help_text(said, "ACTION", texts))
+            return EXIT_OK if len(given) > 1 else EXIT_USAGE
+        name = _one_of(actions, given[1], "action")
+        said = f"kbroker {verb} {name}"
+        actions[name].run_with(said, given[2:])
+        sys.stdout.flush()
+        return EXIT_OK
+    except Usage as error:
+        print(f"{said}: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except Failed as error:
+        print(f"{said}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except BrokenPipeError:  # as of ``kbroker acl list | head``
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+
+
+def _one_of(known: Mapping[str, object], given: str, kind: str) -> str:
+    if given in known:
+        return given
+    meant = nearest(given, known)
+    instead = f"did you mean {meant!r}?" if meant else f"there are {', '.join(known)}"
+    raise Usage(f"no {kind} {given!r}: {instead}")
+
+
+def _help_text(said: str, what: str, texts: Mapping[str, str]) -> str:
+    rows = [f"  {name:<10}{text}" for name, text in texts.items()]
+    kind = what.lower()
+    return "\n".join(
+        [
+            f"usage: {said} {what} ...",
+            "",
+            *rows,
+            "",
+            f"{said} {what} --help tells about one {kind}.",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The verbs of ``kbroker``, one module each; ``kbroker.cli.command`` lists them."""
