@@ -75,11 +75,13 @@ class TopicChange(NamedTuple):
 class ImageChanges(NamedTuple):
     """Everything that one delta (or snapshot) has changed.
 
-    topics: by name. settings: dynamic settings of brokers were among it, changed or not.
+    topics: by name. settings, quotas: dynamic settings of brokers, and quotas, were among it,
+    changed or not.
     """
 
     topics: Mapping[str, TopicChange] = MappingProxyType({})
     settings: bool = False
+    quotas: bool = False
 
     def deleted(self) -> list[TopicImage]:
         """Topics as they were; one that was recreated under its name is among them."""
@@ -121,7 +123,7 @@ class ImageChanges(NamedTuple):
         for name, change in later.topics.items():
             earlier = topics.get(name)
             topics[name] = change if earlier is None else earlier.then(change)
-        return ImageChanges(topics, self.settings or later.settings)
+        return ImageChanges(topics, self.settings or later.settings, self.quotas or later.quotas)
 
 
 def _is_reassigned(change: TopicChange) -> bool:

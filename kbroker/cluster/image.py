@@ -68,6 +68,7 @@ class ClusterImage:
         self.topics_by_id: dict[bytes, TopicImage] = {}
         self.broker_config: dict[str, dict[str, str]] = {}  # "default" or a broker id
         self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
+        self.quotas: dict[str, dict[str, float]] = {}  # by entity (``metastore.entities``)
         self.features = ALL
         # Values that readers have computed from the image, cached until it changes. BOUND: each
         # reader limits its own entries.
@@ -91,6 +92,7 @@ class ClusterImage:
             self.brokers.clear()
             self.broker_config.clear()
             self.group_config.clear()
+            self.quotas.clear()
             for name in self.topics.keys() - delta["topics"].keys():
                 gone = self.topics.pop(name)
                 del self.topics_by_id[gone.topic_id]
@@ -113,6 +115,11 @@ class ClusterImage:
                 self.group_config.pop(group, None)
             else:
                 self.group_config[group] = config
+        for entity, quotas in delta.get("quotas", {}).items():
+            if quotas is None:
+                self.quotas.pop(entity, None)
+            else:
+                self.quotas[entity] = quotas
         for name, new in images.items():
             old = self.topics.pop(name, None)
             if old is not None:
@@ -122,7 +129,7 @@ class ClusterImage:
                 self.topics_by_id[new.topic_id] = new
             topics[name] = TopicChange(old, new, changed_numbers(documents[name]))
         self._note_gone(name for name, one in topics.items() if one.old and not one.new)
-        return ImageChanges(topics, settings="broker_config" in delta)
+        return ImageChanges(topics, "broker_config" in delta, "quotas" in delta)
 
     def _topic_image(self, name: str, document: dict[str, Any]) -> TopicImage:
         if "changed" not in document:

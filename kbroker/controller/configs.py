@@ -1,4 +1,4 @@
-"""The stored configs of topics, brokers and groups, as a broker knows them.
+"""The stored configs of topics, brokers, groups and other entities, as a broker knows them.
 
 Every broker has all of them, and changes them on request whether it is the controller or not. The
 controller process has one ``Configs``, which the broker and the controller in it share.
@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kbroker.metastore import paths
+from kbroker.metastore import entities, paths
 from kbroker.metastore.store import Operation
 
 Layers = Mapping[str, dict[str, str]]
 
 
 class ConfigsChanged(NamedTuple):
-    """The complete configs of topics, brokers (by id, or ``default``) and groups."""
+    """The complete configs of topics, brokers (by id, or ``default``), groups, and the entities of
+    ``metastore.entities`` by their names.
+    """
 
     topics: Layers = {}
     brokers: Layers = {}
     groups: Layers = {}
+    entities: Layers = {}
 
 
 class Configs:
@@ -33,6 +36,8 @@ class Configs:
         # "file": see the architecture page.
         self.brokers: dict[str, dict[str, str]] = {"default": {}}
         self.groups: dict[str, dict[str, str]] = {}  # of groups that have configs
+        # Of users, client ids and addresses; those of a user are credentials, too.
+        self.entities: dict[str, dict[str, str]] = {}
         self.versions: dict[str, int] = {}
 
     def topic(self, name: str) -> dict[str, str]:
@@ -41,18 +46,23 @@ class Configs:
     def known(self, path: str) -> dict[str, str]:
         """The configs of the resource whose node this is."""
         kind, name = entity_of(path)
-        of_kind = {"topics": self.topics, "brokers": self.brokers, "groups": self.groups}[kind]
-        return of_kind.get(name, {})
+        return self.of_kind(kind).get(name, {})
+
+    def of_kind(self, kind: str) -> dict[str, dict[str, str]]:
+        """The configs of a kind of resource, as ``entity_of`` names it."""
+        own = {"topics": self.topics, "brokers": self.brokers, "groups": self.groups}
+        return own.get(kind, self.entities)
 
     def enter(self, changed: ConfigsChanged) -> None:
-        """Apply changed configs. A group without configs is removed."""
+        """Apply changed configs. A group or other entity without configs is removed."""
         self.topics.update(changed.topics)
         self.brokers.update(changed.brokers)
-        for group, config in changed.groups.items():
-            if config:
-                self.groups[group] = config
-            else:
-                self.groups.pop(group, None)
+        for kept, layers in ((self.groups, changed.groups), (self.entities, changed.entities)):
+            for name, config in layers.items():
+                if config:
+                    kept[name] = config
+                else:
+                    kept.pop(name, None)
 
     def forget_topic(self, name: str) -> None:
         """Remove the configs of a deleted topic."""
@@ -74,7 +84,7 @@ class Configs:
 
     def different(self, found: Configs, paths_now: Iterable[str]) -> ConfigsChanged:
         """The configs at ``paths_now`` that differ in ``found``; updates their versions."""
-        topics, brokers, groups = {}, {}, {}
+        topics, brokers, groups, others = {}, {}, {}, {}
         for path in paths_now:
             if path in found.versions:
                 self.versions[path] = found.versions[path]
@@ -87,12 +97,16 @@ class Configs:
                 brokers[name] = found.brokers.get(name, {})
             elif kind == "groups" and self.groups.get(name, {}) != found.groups.get(name, {}):
                 groups[name] = found.groups.get(name, {})
-        return ConfigsChanged(topics, brokers, groups)
+            elif kind in entities.KINDS and self.known(path) != found.known(path):
+                others[name] = found.known(path)
+        return ConfigsChanged(topics, brokers, groups, others)
 
 
 def entity_of(path: str) -> tuple[str, str]:
-    """Entity type and name of a config node."""
+    """Entity type and name of a config node; of a ``metastore.entities`` its name there."""
     _, _, kind, name = path.split("/", 3)
+    if kind in entities.KINDS:
+        return kind, f"{kind}/{name}"
     if path.startswith(paths.GROUP_CONFIGS):
         return kind, paths.group_of_config(path)
     if path.startswith(paths.BROKER_CONFIGS) and name == paths.DEFAULT_ENTITY:

@@ -29,7 +29,11 @@ from kbroker.controller.state import (
 from kbroker.controller.topic_nodes import create_partitions, create_topic
 from kbroker.controller.topics import Assignment, NewTopic
 from kbroker.metastore import paths
+from kbroker.metastore.entities import entity_config
 from kbroker.metastore.store import ANY_VERSION, Node, Operation, Transaction
+
+# Kinds of configs that Kafka 2.7 does not have.
+UNKNOWN_TO_KAFKA = (paths.GROUP_CONFIGS, paths.IP_CONFIGS)
 
 
 class Decision(NamedTuple):
@@ -167,7 +171,7 @@ def remove(state: ClusterState, names: Iterable[str], nodes: Mapping[str, list[N
 
 
 def configure(configs: Configs, changed: ConfigsChanged, *, is_shared: bool) -> Decision:
-    """Replace the configs of topics, brokers and groups.
+    """Replace the configs of topics, brokers, groups and other entities.
 
     is_shared: notify the other brokers, and fail with NoNode if a topic no longer exists.
     """
@@ -175,6 +179,7 @@ def configure(configs: Configs, changed: ConfigsChanged, *, is_shared: bool) -> 
     documents = [(paths.topic_config(name), config) for name, config in changed.topics.items()]
     documents += [(paths.broker_config(name), config) for name, config in changed.brokers.items()]
     documents += [(paths.group_config(name), config) for name, config in changed.groups.items()]
+    documents += [(entity_config(name), config) for name, config in changed.entities.items()]
     for path, config in documents:
         version = configs.versions.get(path)
         if version is None:
@@ -183,13 +188,16 @@ def configure(configs: Configs, changed: ConfigsChanged, *, is_shared: bool) -> 
             transaction.delete(path, version)
         else:
             transaction.set(path, paths.encode_config(config), version)
-        if is_shared and not path.startswith(paths.GROUP_CONFIGS):
+        if is_shared and not path.startswith(UNKNOWN_TO_KAFKA):
             notice = paths.encode_config_change(path)
             transaction.create(paths.CONFIG_CHANGE, notice, sequential=True)
     if is_shared:
         for name in changed.topics:
             transaction.check(paths.topic(name), ANY_VERSION)
-        if changed.groups:
-            # COMPAT: Kafka 2.7 stops processing notifications at one of an unknown entity type.
-            transaction.set(paths.GROUP_CONFIGS, b"")
+        # COMPAT: Kafka 2.7 stops processing notifications at one of an unknown entity type.
+        transaction.operations += [
+            Operation("set", of_kind)
+            for of_kind in UNKNOWN_TO_KAFKA
+            if any(path.startswith(of_kind + "/") for path, _ in documents)
+        ]
     return Decision(transaction.operations, [changed])

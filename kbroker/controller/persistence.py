@@ -25,6 +25,7 @@ from kbroker.errors import InvariantError
 from kbroker.ipc.calls import IsrState
 from kbroker.ipc.pending import in_window
 from kbroker.metastore import paths
+from kbroker.metastore.entities import entity_config, parents_of
 from kbroker.metastore.json_values import as_integer
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import BadVersion, Node, NodeExists, NoNode
@@ -165,8 +166,8 @@ async def reread_configs(
     store: SettledStore, configs: Configs, changed: ConfigsChanged
 ) -> ConfigsChanged:
     """The stored configs of the resources in ``changed``; updates their versions."""
-    rows: list[dict[str, dict[str, str]]] = [{}, {}, {}]
-    path_of = (paths.topic_config, paths.broker_config, paths.group_config)
+    rows: list[dict[str, dict[str, str]]] = [{}, {}, {}, {}]
+    path_of = (paths.topic_config, paths.broker_config, paths.group_config, entity_config)
     for found, path, names in zip(rows, path_of, changed, strict=True):
         for name in names:
             found[name] = await reread_config(store, configs, path(name))
@@ -222,10 +223,19 @@ async def ensure_partition_nodes(
         partition = state.partition(key)
         if partition is None or partition.is_stored:
             continue
-        for path in (paths.topic_partitions(key[0]), paths.partition(*key)):
-            if await store.exists(path) is None:
-                with suppress(NodeExists):
-                    await store.multi().create(path).commit()
+        await _ensure_nodes(store, (paths.topic_partitions(key[0]), paths.partition(*key)))
+
+
+async def ensure_entity_nodes(store: SettledStore, names: Iterable[str]) -> None:
+    """The parents of these entities' config nodes."""
+    await _ensure_nodes(store, dict.fromkeys(p for name in names for p in parents_of(name)))
+
+
+async def _ensure_nodes(store: SettledStore, missing: Iterable[str]) -> None:
+    for path in missing:
+        if await store.exists(path) is None:
+            with suppress(NodeExists):
+                await store.multi().create(path).commit()
 
 
 async def reread_config(store: SettledStore, configs: Configs, path: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ from kbroker.cluster.control_requests import (
     StopReplica,
 )
 from kbroker.config.group_config import GROUP_KEYS
+from kbroker.config.quota_keys import CLIENT_QUOTAS, IP_QUOTAS, read_quotas
 from kbroker.config.topic_config import unusable
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.controller.configs import Configs, ConfigsChanged, entity_of
@@ -28,9 +29,9 @@ from kbroker.controller.membership import latest_controller_epoch
 from kbroker.controller.store_watch import StoreWatch
 from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.pending import Pending, TooLate, run, within
+from kbroker.ipc.pending import Pending, TooLate, in_window, run, within
 from kbroker.logcontext import RateLimit, Whole
-from kbroker.metastore import paths
+from kbroker.metastore import entities, paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import Node, NoNode, SessionState, Store, StoreError, StoreFailed
 
@@ -55,6 +56,7 @@ class Uses(Protocol):
         topics: Mapping[str, dict[str, str]] = ...,
         brokers: Mapping[str, dict[str, str]] = ...,
         groups: Mapping[str, dict[str, str]] = ...,
+        quotas: Mapping[str, dict[str, float]] = ...,
     ) -> Pending[dict[str, int]]:
         """Resolves when every process has applied them."""
 
@@ -93,6 +95,7 @@ class StoredConfigs:
     async def _begin(self) -> None:
         await self._watch.follow(paths.CONFIG_CHANGES, self._look)
         await self._watch.follow(paths.GROUP_CONFIGS, self._read_groups)
+        await self._watch.follow(paths.IP_CONFIGS, self._read_addresses)
         self._is_watching = True
         await self._read_all()
         self._is_begun = True
@@ -115,7 +118,8 @@ class StoredConfigs:
                     logger.error("ignoring a config of %s %s in the store: %s", kind, name, error)
         self.configs.enter(changed)
         self.changed(changed)
-        return self._user.set_configs(*changed)
+        quotas = {name: _quotas(name, config) for name, config in changed.entities.items()}
+        return self._user.set_configs(changed.topics, changed.brokers, changed.groups, quotas)
 
     def forget_topic(self, name: str) -> None:
         """The topic and its configs have been removed."""
@@ -136,18 +140,27 @@ class StoredConfigs:
         if self.store.is_shared:
             self._last = max(await self._notices(), default=-1)
         present = [await self._nodes_of(kind) for kind in KINDS]
+        present += [await self._nodes_of(entities.entity_config(k)) for k in entities.KINDS]
+        of_users = [f"{user}/{entities.CLIENTS}" for user in present[len(KINDS)]]
+        present += await in_window(map(self._nodes_of, of_users), READ_AT_ONCE)
         await self._read({path for nodes in present for path in nodes} | self._known())
         self._is_stale = False
 
     async def _read_groups(self) -> None:
-        known = {path for path in self._known() if path.startswith(paths.GROUP_CONFIGS)}
-        await self._read(known | set(await self._nodes_of(paths.GROUP_CONFIGS)))
+        await self._read_below(paths.GROUP_CONFIGS)
+
+    async def _read_addresses(self) -> None:
+        await self._read_below(paths.IP_CONFIGS)
+
+    async def _read_below(self, kind: str) -> None:
+        known = {path for path in self._known() if path.startswith(f"{kind}/")}
+        await self._read(known | set(await self._nodes_of(kind)))
 
     async def _nodes_of(self, kind: str) -> list[str]:
         try:
             return [f"{kind}/{name}" for name in await self.store.children(kind)]
         except NoNode:
-            return []  # a Kafka has created the nodes: it knows no configs of groups
+            return []  # a Kafka has created the nodes: not for groups, nor for each user
 
     def _known(self) -> set[str]:
         return set(self.configs.versions)
@@ -166,7 +179,8 @@ class StoredConfigs:
             except DAMAGED as error:
                 logger.error("ignoring the notification %s: %r", path, error)
                 continue
-            if of.rpartition("/")[0] in KINDS:  # nothing to do for users and clients
+            name = of.removeprefix(f"{paths.CONFIG}/")
+            if of.rpartition("/")[0] in KINDS or entities.is_entity(name):
                 changed[of] = None
         await self._read(changed)
         self._last = max((self._last, *notices))
@@ -254,12 +268,20 @@ def _enter(found: Configs, node: Node) -> None:
     config = paths.decode_config(node.data)
     kind, name = entity_of(node.path)
     found.versions[node.path] = node.stat.version
-    of_kind = {"topics": found.topics, "brokers": found.brokers, "groups": found.groups}[kind]
-    of_kind[name] = config
+    found.of_kind(kind)[name] = config
+
+
+def _quotas(name: str, config: Mapping[str, str]) -> dict[str, float]:
+    """The quotas among the configs of an entity: nothing else of them leaves this process."""
+    is_address = name.startswith(f"{entities.IPS}/")
+    quotas, errors = read_quotas(config, IP_QUOTAS if is_address else CLIENT_QUOTAS)
+    for error in errors:
+        logger.error("ignoring a quota of %s in the store: %s", name, error)
+    return quotas
 
 
 def _names(changed: ConfigsChanged) -> str:
-    kinds = zip(("topic", "broker", "group"), changed, strict=True)
+    kinds = zip(("topic", "broker", "group", "entity"), changed, strict=True)
     return ", ".join(f"{kind} {name}" for kind, configs in kinds for name in configs)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from kbroker.controller import announcements, decisions, persistence
 from kbroker.controller.active_controller import ActiveController, Completed
 from kbroker.controller.decisions import Decision
+from kbroker.controller.mutation_quotas import Asked, Mutations
 from kbroker.controller.state import Change, DeletionBegun, LogsDeleted, TopicCreated
 from kbroker.controller.store_failure import store_failure
 from kbroker.controller.topic_requests import (
@@ -80,9 +81,10 @@ class TopicAdmin:
         room: Callable[[], Room],
         sleep: Callable[[int], Pending[None]],
         has_all_directories: Callable[[], bool],
+        mutations: Callable[[Asked], Mutations] = lambda _: Mutations(),
     ) -> None:
         """room: returns this broker's room, for one request. has_all_directories: returns whether
-        all log directories are online.
+        all log directories are online. mutations: what a request may change.
         """
         self._controller = controller
         self._events = controller.events
@@ -92,6 +94,7 @@ class TopicAdmin:
         self._room = room
         self._sleep = sleep
         self._has_all_directories = has_all_directories
+        self._mutations = mutations
         self._not_created = RateLimit()
         self._waits = RateLimit(60.0)
 
@@ -99,7 +102,11 @@ class TopicAdmin:
 
     async def create_topics(self, sender: Address, asked: CreateTopics) -> list[TopicResult]:
         """Create topics, or only validate the request."""
-        results, topics, told = await self._events.put(lambda: self._create(asked))
+        mutations = Mutations() if asked.auto else self._mutations(asked)
+        return mutations.told(await self._create_topics(asked, mutations))
+
+    async def _create_topics(self, asked: CreateTopics, mutations: Mutations) -> list[TopicResult]:
+        results, topics, told = await self._events.put(lambda: self._create(asked, mutations))
         if asked.validate_only:
             return results
         if topics or asked.auto:
@@ -110,7 +117,7 @@ class TopicAdmin:
                 return [timed_out(r.name) if r.name in late else r for r in results]
         return [self._requests.existing_result(r) if asked.auto else r for r in results]
 
-    async def _create(self, asked: CreateTopics) -> Created:
+    async def _create(self, asked: CreateTopics, mutations: Mutations) -> Created:
         if asked.validate_only:
             planned = self._requests.creations(asked, self._room())
             self._say_rejected(asked, planned)
@@ -120,7 +127,7 @@ class TopicAdmin:
 
         def decide() -> Decision:
             nonlocal planned
-            planned = self._plan_creations(asked, reserved)
+            planned = self._plan_creations(asked, reserved, mutations)
             return decisions.create(self._state, planned.topics)
 
         try:
@@ -139,7 +146,9 @@ class TopicAdmin:
             logger.info("created topic %s with %s%s", new.name, size, by(asked.asked_by))
         return Created(planned.results, planned.topics, told)
 
-    def _plan_creations(self, asked: CreateTopics, reserved: dict[str, list[int]]) -> Creations:
+    def _plan_creations(
+        self, asked: CreateTopics, reserved: dict[str, list[int]], mutations: Mutations
+    ) -> Creations:
         """Plan the topics, with a reserved slot for every replica on this broker."""
         no_place: dict[str, WireError] = {}
         while True:
@@ -150,6 +159,7 @@ class TopicAdmin:
             for new in planned.topics:
                 hosted = self._requests.hosted(new.assignment)
                 try:
+                    mutations.admit(new.name, len(new.assignment))
                     room.reserve(new.name, hosted)
                     reserved[new.name] = hosted
                 except WireError as error:
@@ -181,12 +191,15 @@ class TopicAdmin:
         self, sender: Address, asked: CreatePartitions
     ) -> list[TopicResult]:
         """Add partitions to topics, or only validate the request."""
-        results, told = await self._events.put(lambda: self._enlarge_all(asked))
+        mutations = self._mutations(asked)
+        results, told = await self._events.put(lambda: self._enlarge_all(asked, mutations))
         if told and not await self._is_told(all_of(told), asked.within_ms):
-            return [r if r.error else timed_out(r.name) for r in results]
-        return results
+            results = [r if r.error else timed_out(r.name) for r in results]
+        return mutations.told(results)
 
-    async def _enlarge_all(self, asked: CreatePartitions) -> tuple[list[TopicResult], list[Told]]:
+    async def _enlarge_all(
+        self, asked: CreatePartitions, mutations: Mutations
+    ) -> tuple[list[TopicResult], list[Told]]:
         """The results, and the pending responses of brokers."""
         results: list[TopicResult] = []
         told: list[Told] = []
@@ -199,18 +212,23 @@ class TopicAdmin:
                     added = self._requests.enlargement(request, room, named[name])
                     room.plan(name, len(self._requests.hosted(added)))
                 else:
-                    told.append(await self._enlarge(request, named[name], asked.asked_by))
+                    told.append(
+                        await self._enlarge(request, named[name], asked.asked_by, mutations)
+                    )
                 results.append(TopicResult(name))
             except WireError as error:
                 results.append(failure(name, error))
         return results, told
 
-    async def _enlarge(self, request: TopicToEnlarge, duplicates: int, asked_by: str) -> Told:
+    async def _enlarge(
+        self, request: TopicToEnlarge, duplicates: int, asked_by: str, mutations: Mutations
+    ) -> Told:
         name = request.name
 
         def decide() -> Decision:
             room = self._room()
             added = self._requests.enlargement(request, room, duplicates)
+            mutations.admit(name, len(added))
             room.reserve(name, self._requests.hosted(added))
             return decisions.enlarge(self._state, name, added)
 
@@ -228,22 +246,23 @@ class TopicAdmin:
 
     async def delete_topics(self, sender: Address, asked: DeleteTopics) -> list[TopicResult]:
         """Delete topics; for a topic id the result has the topic's name."""
-        results, names = await self._events.put(lambda: self._mark_deleted(asked))
+        mutations = self._mutations(asked)
+        results, names = await self._events.put(lambda: self._mark_deleted(asked, mutations))
         if not names:
-            return results
+            return mutations.told(results)
         finished = run(self._finish_deletion(names, asked.asked_by))
         if not await self._wait(finished, asked.within_ms):
             left = {name for name in names if self._state.topic(name)}
-            return [timed_out(r.name, r.topic_id) if r.name in left else r for r in results]
-        return results
+            results = [timed_out(r.name, r.topic_id) if r.name in left else r for r in results]
+        return mutations.told(results)
 
-    async def _mark_deleted(self, asked: DeleteTopics) -> Deletions:
+    async def _mark_deleted(self, asked: DeleteTopics, mutations: Mutations) -> Deletions:
         """The results, and the names of the topics now marked for deletion."""
         planned = Deletions([], [])
 
         def decide() -> Decision:
             nonlocal planned
-            planned = self._requests.deletions(asked)
+            planned = self._within_quota(self._requests.deletions(asked), mutations)
             return decisions.begin_deletion(planned.names)
 
         try:
@@ -256,6 +275,20 @@ class TopicAdmin:
             return Deletions(results, [])
         self._controller.enter(decision.changes)
         return planned
+
+    def _within_quota(self, planned: Deletions, mutations: Mutations) -> Deletions:
+        """The deletions without those for which the client has to wait."""
+        errors: dict[str | None, WireError] = {}
+        for name in planned.names:
+            try:
+                mutations.admit(name, len(self._state.existing(name).partitions))
+            except WireError as error:
+                errors[name] = error
+        results = [
+            r if r.error or r.name not in errors else failure(r.name, errors[r.name], r.topic_id)
+            for r in planned.results
+        ]
+        return Deletions(results, [name for name in planned.names if name not in errors])
 
     def resume_deletions(self) -> None:
         """Finish deletions that an earlier controller began. Called once, after the election."""

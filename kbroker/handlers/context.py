@@ -6,10 +6,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER, OFFLINE, ONLINE
 from kbroker.cluster.image import NO_SLOT, BrokerImage, ClusterImage, Endpoint, PartitionImage
+from kbroker.config.quota_keys import MUTATION
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import (
     CREATE_TOPICS,
@@ -22,6 +23,7 @@ from kbroker.ipc.calls import (
 from kbroker.ipc.process_table import CONTROLLER, Address
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Slices
+from kbroker.protocol.api import ApiKey
 from kbroker.protocol.header import RequestHeader
 from kbroker.security.access import EVERYTHING
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
@@ -65,6 +67,13 @@ CREATION_TIMEOUT_MS = 10_000
 # BOUND: topics per call to the controller. It and all processes that learn of the topics serve
 # other requests between two calls.
 CALL_TOPICS_MAX = 200
+# The versions from which on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+STRICT_FROM: dict[int, int] = {
+    ApiKey.CREATE_TOPICS: 6,
+    ApiKey.DELETE_TOPICS: 5,
+    ApiKey.CREATE_PARTITIONS: 3,
+}
+LIMITS_CHANGES = "limits changes"  # in ``ClusterImage.derived``: whether a quota limits them
 # BOUND: bytes of the requests that other processes of the broker are serving or have queued.
 GIVEN_AWAY_BYTES_MAX = 64 << 20
 
@@ -202,17 +211,35 @@ class RequestContext:
             left_ms = max(0, until_ms - now_ms()) if first else timeout_ms
             within_ms = max(left_ms, CHANGE_MIN_MS)
             asked = request(part, within_ms)
+            self._name_client(asked)
             try:
                 some = await self.controller(operation, asked, within_ms + CALL_MARGIN_MS)
             except WireError as error:
                 if not results:
                     raise
+                self._throttle(results)
                 rest = chain.from_iterable(topics[first:])
                 return results + [
                     TopicResult(topic.name, int(error.code), error.message) for topic in rest
                 ]
             results += some
+        self._throttle(results)
         return results
+
+    def _name_client(self, asked: Any) -> None:
+        """Name the client of a change, if it may be limited."""
+        if LIMITS_CHANGES not in self.image.derived:
+            quotas = self.image.quotas.values()
+            self.image.derived[LIMITS_CHANGES] = any(MUTATION in own for own in quotas)
+        if self.image.derived[LIMITS_CHANGES] and self.api_key in STRICT_FROM:
+            asked.client_id = self.client_id or ""
+            asked.strict_quota = self.api_version >= STRICT_FROM[self.api_key]
+
+    def _throttle(self, results: Iterable[TopicResult]) -> None:
+        """Mute the client's connection after changes that exceed its quota."""
+        throttle_ms = max((result.throttle_ms for result in results), default=0)
+        if throttle_ms:
+            self.process.loop.mute(self.connection, now_ms() + throttle_ms)
 
     async def create_automatically(self, names: Iterable[str]) -> list[TopicResult]:
         """Auto-create topics through the controller; one result for each."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.context import RequestContext, now_ms
 from kbroker.handlers.registry import HANDLERS, Handle, Handler, announced, served_range
 from kbroker.handlers.support.requirements import NOTHING, check
 from kbroker.ipc.rpc import Pending
@@ -38,6 +38,17 @@ for _name in sorted(os.listdir(os.path.dirname(__file__))):
 # A response with its header; None: close the connection.
 Response = bytes | None
 
+# Requests that only other brokers send, to which no quota applies; as ``net_loop.is_of_broker``.
+OF_BROKERS = frozenset(
+    (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.ALTER_PARTITION,
+    )
+)
 THROTTLE_FIELD = "throttle_time_ms"
 _INT32 = struct.Struct(">i")
 # Shorter requests are decoded in one go.
@@ -142,6 +153,10 @@ async def respond(ctx: RequestContext, handler: Handler, request: Message | byte
 
 async def encode(ctx: RequestContext, response: Message | bytes) -> bytes:
     """The response's header and body."""
+    limits = ctx.process.loop.limits
+    if limits.on and ctx.api_key not in OF_BROKERS:
+        spent_ns = ctx.connection.turn.take_spent()
+        limits.charge_handler(ctx.connection, spent_ns, now_ms())
     throttle_ms = ctx.connection.throttle_time_ms
     if throttle_ms:
         response = throttled(ctx, response, throttle_ms)

@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 Configs = Mapping[str, dict[str, str]]
 NO_CONFIGS: Configs = {}
+NO_QUOTAS: Mapping[str, dict[str, float]] = {}
 
 
 class Processes(Protocol):
@@ -298,17 +299,23 @@ class Hosting:
         topics: Configs = NO_CONFIGS,
         brokers: Configs = NO_CONFIGS,
         groups: Configs = NO_CONFIGS,
+        quotas: Mapping[str, dict[str, float]] = NO_QUOTAS,
     ) -> Pending[dict[str, int]]:
         """Apply these configs; resolves when every process uses them.
 
         topics: may include topics without a replica here. brokers: by id, ``default``, or ``file``
-        (see the architecture page). groups: one without configs is removed.
+        (see the architecture page). groups, quotas: one without any is removed.
         """
         set_or_forget(self.image.topic_config, topics)
         self.image.broker_config.update(brokers)
         set_or_forget(self.image.group_config, groups)
         present = [name for name in topics if self.has_topic(name)]
-        return self._publish(Changes(topics=present, settings=bool(brokers), groups=list(groups)))
+        # The same node has a user's credentials: they may be all that has changed.
+        changed = [n for n, found in quotas.items() if found != self.image.quotas.get(n, {})]
+        set_or_forget(self.image.quotas, quotas)
+        return self._publish(
+            Changes(topics=present, settings=bool(brokers), groups=list(groups), quotas=changed)
+        )
 
     # -- the next incarnation ----------------------------------------------------------------
 

@@ -45,6 +45,7 @@ class Changes(NamedTuple):
     brokers: Collection[int] | None = None
     groups: Collection[str] = ()
     features: bool = False
+    quotas: Collection[str] = ()
 
 
 def combined(changes: Sequence[Changes]) -> Changes:
@@ -60,6 +61,7 @@ def combined(changes: Sequence[Changes]) -> Changes:
         _union(brokers) if brokers else None,
         _union(one.groups for one in changes),
         any(one.features for one in changes),
+        _union(one.quotas for one in changes),
     )
 
 
@@ -98,6 +100,8 @@ class HostImage:
         self.topic_config: dict[str, dict[str, str]] = {}
         self.broker_config: dict[str, dict[str, str]] = {"default": {}}
         self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
+        # By entity (``metastore.entities``), of those that have some.
+        self.quotas: dict[str, dict[str, float]] = {}
         self.features = features
         # What every process has of each topic: io workers, and others.
         self._shapes: dict[bool, dict[str, Shape]] = {True: {}, False: {}}
@@ -128,11 +132,13 @@ class HostImage:
             "broker_config": self.broker_config,
             "group_config": self.group_config,
             "features": self._features(),
+            "quotas": {} if for_io_worker else self.quotas,
         }
 
     def delta(self, changes: Changes, for_io_worker: bool) -> ImageDocument | None:
         """The current state of what has changed; None if nothing has for these processes. A deleted
-        topic is null, and so is a group without configs.
+        topic is null, and so is a group or an entity without
+        configs.
 
         Every process must get it that gets deltas: the next one says no more than what is new.
         """
@@ -154,6 +160,8 @@ class HostImage:
             delta["group_config"] = of_groups
         if changes.features:
             delta["features"] = self._features()
+        if changes.quotas and not for_io_worker:
+            delta["quotas"] = {name: self.quotas.get(name) for name in changes.quotas}
         if changes.brokers is not None:
             delta["controller_id"] = self.metadata.controller_id
             delta["brokers"] = self._brokers(changes.brokers)
@@ -242,9 +250,7 @@ def _union(some: Iterable[Iterable[T]]) -> dict[T, None]:
     return dict.fromkeys(chain.from_iterable(some))
 
 
-def set_or_forget(
-    configs: dict[str, dict[str, str]], changed: Mapping[str, dict[str, str]]
-) -> None:
+def set_or_forget(configs: dict[str, dict[str, T]], changed: Mapping[str, dict[str, T]]) -> None:
     """Set the configs of a resource, or remove it if there are none."""
     for name, config in changed.items():
         if config:

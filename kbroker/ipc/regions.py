@@ -11,7 +11,7 @@ import fcntl
 import mmap
 import os
 
-from kbroker._ext.shared import replication_quota, session_times
+from kbroker._ext.shared import quota_table, replication_quota, session_times
 from kbroker.ipc import process_table
 
 # Absent from the fcntl module of Python 3.11; values of <linux/fcntl.h>.
@@ -54,6 +54,7 @@ class SharedRegions:
 
     __slots__ = (
         "arenas",
+        "client_quotas",
         "counters",
         "failed_log_dirs",
         "follower_sessions",
@@ -87,6 +88,7 @@ class SharedRegions:
         self.replication_quotas = create_region(
             "kbroker-replication-quotas", replication_quota.region_size(quota_samples)
         )
+        self.client_quotas = create_region("kbroker-client-quotas", quota_table.region_size())
         # A byte for each log directory, not 0 if it was left out at the start, or a write or sync
         # in it has failed.
         self.failed_log_dirs = create_region("kbroker-log-dirs", log_dir_count)

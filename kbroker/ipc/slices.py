@@ -30,18 +30,25 @@ PATIENCE = 250
 class Turn:
     """A task that takes turns. is_gone: its client has disconnected."""
 
-    __slots__ = ("_before_ns", "_last_ns", "_ns", "is_gone")
+    __slots__ = ("_before_ns", "_last_ns", "_ns", "_spent_ns", "is_gone")
 
     def __init__(self) -> None:
         # The run times of its last two coroutines, and of the current one.
         self._before_ns = self._last_ns = self._ns = 0
+        self._spent_ns = 0
         self.is_gone = False
 
     def went_on(self, ns: int, is_over: bool) -> None:
         """Note that its coroutine ran for this long, perhaps to its end."""
         self._ns += ns
+        self._spent_ns += ns
         if is_over:
             self._before_ns, self._last_ns, self._ns = self._last_ns, self._ns, 0
+
+    def take_spent(self) -> int:
+        """The run time since the last call."""
+        spent_ns, self._spent_ns = self._spent_ns, 0
+        return spent_ns
 
     def takes(self) -> int:
         """Its expected run time, a slice at most. One slow run may have been another process's

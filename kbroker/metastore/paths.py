@@ -39,6 +39,7 @@ CONFIG = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+IP_CONFIGS = "/config/ips"  # Kafka 2.7 has none; see ``entities``
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE = "/config/changes/config_change_"  # with a number after it
 ADMIN = "/admin"

@@ -153,6 +153,7 @@ class Broker:
         context.failed_log_dirs = self.regions.failed_log_dirs
         context.follower_sessions = self.regions.follower_sessions
         context.replication_quotas = self.regions.replication_quotas
+        context.client_quotas = self.regions.client_quotas
         context.listeners = self.listeners
         context.metrics_socket = self.metrics_socket
         context.handoffs = self._handoffs

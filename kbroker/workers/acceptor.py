@@ -14,6 +14,8 @@ import socket
 import threading
 from typing import Any, ClassVar
 
+from kbroker.cluster.client_quotas import address_rates
+from kbroker.config.quota_keys import CONNECTION
 from kbroker.errors import NO_ROOM_TO_ACCEPT, WireError
 from kbroker.ipc import calls, fdpass
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, READY, STATE, Address, ProcessKind
@@ -53,6 +55,7 @@ class AcceptorWorker(Worker):
         self._waiting: tuple[socket.socket, int, str] | None = None  # accepted, not yet taken
         self._warnings = RateLimit()
         self._broker_config: dict[str, dict[str, str]] = {}
+        self._quotas: dict[str, dict[str, float]] = {}
         self._accepting = False
         self._counting = 0  # network processes that are asked for the connections they have
 
@@ -263,16 +266,31 @@ class AcceptorWorker(Worker):
         return calls.ImageTaken({})
 
     def _apply(self, image: calls.ImageDocument) -> None:
-        """Take the dynamic broker settings out of a cluster image or delta.
+        """Take the dynamic broker settings, and the quotas of addresses, out of a cluster image or
+        delta.
 
         The rest is of no interest here.
         """
+        self._take_quotas(image)
         changed = image.get("broker_config")
         if not changed:
             return
         self._broker_config.update(changed)
         self.follow_settings(self._broker_config)
         self._configure_limits()
+
+    def _take_quotas(self, image: calls.ImageDocument) -> None:
+        changed = image.get("quotas")
+        if changed is None:
+            return
+        if image.get("snapshot"):
+            self._quotas.clear()
+        for entity, quotas in changed.items():
+            if CONNECTION in (quotas or {}):
+                self._quotas[entity] = quotas
+            else:
+                self._quotas.pop(entity, None)
+        self._limits.set_quotas(address_rates(self._quotas, CONNECTION))
 
     def _configure_limits(self) -> None:
         before = self._limits.named

@@ -62,6 +62,7 @@ class ProcessContext:
         "arenas",
         "broker_id",
         "clean_start",
+        "client_quotas",
         "cluster_id",
         "config",
         "config_path",
@@ -98,6 +99,7 @@ class ProcessContext:
     failed_log_dirs: mmap.mmap  # by index in log.dirs; written by io workers
     follower_sessions: mmap.mmap  # a SessionTimes; written by network processes
     replication_quotas: mmap.mmap  # see ReplicationQuota
+    client_quotas: mmap.mmap  # a QuotaTable
     listeners: list[tuple[Listener, socket.socket]]  # bound and listening; used by the acceptor
     metrics_socket: socket.socket | None  # bound and listening; used by the exporter
     handoffs: list[tuple[socket.socket, socket.socket]]  # (acceptor end, network end), by index

@@ -24,8 +24,10 @@ from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.configs import ConfigsChanged
 from kbroker.controller.duties import Duties
+from kbroker.controller.entity_admin import EntityAdmin
 from kbroker.controller.events import EventQueue
 from kbroker.controller.membership import AddressTaken, Registration
+from kbroker.controller.mutation_quotas import MutationQuotas
 from kbroker.controller.producer_ids import ProducerIdBlocks
 from kbroker.controller.replica_admin import ReplicaAdmin
 from kbroker.controller.state import ClusterState
@@ -138,6 +140,7 @@ class ControllerWorker(Worker):
             self.config,
             context.runtime_dir,
         )
+        self._make_quotas()
         self.stored_configs.changed = self._configs_changed
         self._serve()
         if self.store.fd is not None:
@@ -182,6 +185,15 @@ class ControllerWorker(Worker):
             is_shared=self.store.is_shared,
         )
 
+    def _make_quotas(self) -> None:
+        self.entities = EntityAdmin(self.stored_configs)
+        samples = self.config["controller.quota.window.num"]
+        self.mutations = MutationQuotas(
+            lambda: self.hosting.image.quotas,
+            samples * self.config["controller.quota.window.size.seconds"],
+            now_ms,
+        )
+
     def _configs_changed(self, changed: ConfigsChanged) -> None:
         self.configs.changed(changed)
         if self.office.present is not None:
@@ -218,6 +230,7 @@ class ControllerWorker(Worker):
         serve(calls.UPDATE_FEATURES, served(lambda office: office.duties.features.serve))
         serve(calls.ALTER_CONFIGS, self.configs.alter_configs)
         serve(calls.INCREMENTAL_ALTER_CONFIGS, self.configs.incremental_alter_configs)
+        serve(calls.ALTER_QUOTAS, self.entities.alter_quotas)
         serve(calls.ALLOCATE_PRODUCER_IDS, self.allocate_producer_ids)
         stored_offsets = StoredOffsets(self.own_events, self.own_store)
         serve(calls.COMMIT_STORED_OFFSETS, stored_offsets.commit)
@@ -284,6 +297,7 @@ class ControllerWorker(Worker):
             lambda: Room(self.slots, self.hosting.replicas),
             self.rpc.sleep,
             lambda: has_all_directories(context),
+            self.mutations.of,
         )
         duties = Duties(
             controller,

@@ -17,6 +17,7 @@ from kbroker._ext.network.produce_path import ProducePath
 from kbroker._ext.shared.arena import Arena
 from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.partition_table import PartitionTable, region_size
+from kbroker._ext.shared.quota_table import QuotaTable
 from kbroker._ext.sockets.requests import RequestTable
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
@@ -51,6 +52,7 @@ class Harness:
         log_dirs: list[str] | None = None,
         small_bytes: int = 0,
         open_files: int = 1000,
+        quotas: QuotaTable | None = None,
     ) -> None:
         self.dispatched: list[tuple[int, bytes]] = []
         self.on_dispatch = lambda connection, token, frame: self.dispatched.append((token, frame))
@@ -70,6 +72,7 @@ class Harness:
             ProducePath(self.arena, self.fetch.registry, requests, 1),
             self.fetch,
             lambda connection, token, frame: self.on_dispatch(connection, token, frame),
+            quotas,
         )
         self.ours, self.worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.ours.setblocking(False)

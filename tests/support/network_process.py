@@ -176,7 +176,12 @@ class NetworkProcess:
         self.given_away_bytes = 0
         self.accesses = AccessTable(AllowAll())
         self.lightened: list[Any] = []
-        self.loop = SimpleNamespace(lighten=self.lightened.append)
+        self.muted_ms: list[int] = []
+        self.loop = SimpleNamespace(
+            lighten=self.lightened.append,
+            limits=SimpleNamespace(on=False),
+            mute=lambda _, until_ms: self.muted_ms.append(until_ms),
+        )
         self.coordinators = FakeLink()
         self._started_with = self.config = BrokerConfig(
             {k.replace("_", "."): v for k, v in settings.items()}

@@ -1,12 +1,14 @@
 from collections.abc import Callable
 
 from kbroker._ext.fetch.fetch_engine import EpochQuestion, FetchEngine
+from kbroker._ext.network.client_limits import ClientLimits
 from kbroker._ext.network.connection import Connection
 from kbroker._ext.network.connection_loop import ConnectionLoop
 from kbroker._ext.network.express_path import ExpressPath
 from kbroker._ext.network.produce_path import ProducePath
 from kbroker._ext.shared.arena import Arena
 from kbroker._ext.shared.lane import Lane
+from kbroker._ext.shared.quota_table import QuotaTable
 from kbroker._ext.sockets.requests import RequestTable
 
 class NetLoop(ConnectionLoop):
@@ -23,6 +25,8 @@ class NetLoop(ConnectionLoop):
     @property
     def express(self) -> ExpressPath: ...
     @property
+    def limits(self) -> ClientLimits: ...
+    @property
     def lane_drops(self) -> int: ...
     def __init__(
         self,
@@ -33,8 +37,10 @@ class NetLoop(ConnectionLoop):
         produce: ProducePath,
         fetch: FetchEngine,
         dispatch: Callable[[Connection, int, bytes], None],
+        quotas: QuotaTable | None = ...,
     ) -> None: ...
     def take_request_counts(self) -> list[tuple[int, int]]: ...
+    def forget_quotas(self, on: bool) -> None: ...
     def add_lane(self, lane: Lane) -> None: ...
     def hurry_followers(self, brokers: frozenset[int]) -> None: ...
     def put_epoch_ends(

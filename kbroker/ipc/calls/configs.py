@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import NoneType
+from typing import NamedTuple
+
 from kbroker.config.dynamic import AlterOp
 from kbroker.ipc.calls.base import CONTROLLER, NOBODY, Setting
 from kbroker.ipc.calls.topics import CreatePartitions, CreateTopics, DeleteTopics
@@ -37,8 +40,27 @@ class IncrementalAlterConfigs(Document):
     asked_by: str = NOBODY
 
 
+class EntityChange(NamedTuple):
+    """What changes of the configs of an entity (``metastore.entities``). None removes a config."""
+
+    entity: str
+    configs: list[Setting]
+
+
+class AlterQuotas(Document):
+    changes: list[EntityChange]
+    asked_by: str = NOBODY
+
+
 # Changes requested by clients and authorized; ``asked_by`` is the principal.
-OfClient = CreateTopics | CreatePartitions | DeleteTopics | AlterConfigs | IncrementalAlterConfigs
+OfClient = (
+    CreateTopics
+    | CreatePartitions
+    | DeleteTopics
+    | AlterConfigs
+    | IncrementalAlterConfigs
+    | AlterQuotas
+)
 
 
 class ConfigResult(Document):
@@ -51,3 +73,5 @@ ALTER_CONFIGS = Operation("alter_configs", AlterConfigs, list[ConfigResult], (CO
 INCREMENTAL_ALTER_CONFIGS = Operation(
     "incremental_alter_configs", IncrementalAlterConfigs, list[ConfigResult], (CONTROLLER,)
 )
+# All of them, or an error. The reply is sent when every process of the broker has the new quotas.
+ALTER_QUOTAS = Operation("alter_quotas", AlterQuotas, NoneType, (CONTROLLER,))

@@ -37,6 +37,7 @@ class ImageDocument(TypedDict):
     broker_config: NotRequired[dict[str, dict[str, str]]]
     group_config: NotRequired[dict[str, Any]]
     features: NotRequired[FeaturesDocument]
+    quotas: NotRequired[dict[str, Any]]
 
 
 class ImageChange(Document):

@@ -28,7 +28,8 @@ class TopicToCreate(Document):
 
 class CreateTopics(Document):
     """within_ms: the call returns after this time at the latest, while the change continues. auto:
-    only the names count, and an existing topic is a success.
+    only the names count, and an existing topic is a success. client_id, strict_quota: for the quota
+    of changes (``controller.mutation_quotas``), None if none can apply; here and below.
     """
 
     topics: list[TopicToCreate]
@@ -36,6 +37,8 @@ class CreateTopics(Document):
     within_ms: int = CHANGE_MS
     auto: bool = False
     asked_by: str = NOBODY
+    client_id: str | None = None
+    strict_quota: bool = False
 
 
 class TopicToEnlarge(Document):
@@ -53,6 +56,8 @@ class CreatePartitions(Document):
     validate_only: bool = False
     within_ms: int = CHANGE_MS
     asked_by: str = NOBODY
+    client_id: str | None = None
+    strict_quota: bool = False
 
 
 class TopicToDelete(Document):
@@ -66,10 +71,15 @@ class DeleteTopics(Document):
     topics: list[TopicToDelete]
     within_ms: int = CHANGE_MS
     asked_by: str = NOBODY
+    client_id: str | None = None
+    strict_quota: bool = False
 
 
 class TopicResult(Document):
-    """The result for one topic; ``topic_id`` and later fields are set for some successes only."""
+    """The result for one topic; ``topic_id`` and later fields are set for some successes only.
+
+    throttle_ms: of the first result, for how long the client must wait.
+    """
 
     name: str | None
     error: int = 0
@@ -77,6 +87,7 @@ class TopicResult(Document):
     topic_id: bytes | None = None
     partitions: int = -1
     replication_factor: int = -1
+    throttle_ms: int = 0
 
 
 # The result has an entry for each topic, in order.

@@ -19,7 +19,7 @@ class TokenBucket:
 
     __slots__ = ("_at_ms", "_tokens", "rate")
 
-    def __init__(self, rate: int, now_ms: int) -> None:
+    def __init__(self, rate: float, now_ms: int) -> None:
         self.rate = rate
         self._tokens = float(rate)
         self._at_ms = now_ms
@@ -64,6 +64,7 @@ class ConnectionLimits:
         self.named: dict[str, int] = {}  # exceptions by host name
         self._addresses: Mapping[str, list[str]] = {}  # of these hosts
         self._host_rate = UNLIMITED_RATE
+        self._quotas: Mapping[str | None, float] = {}
 
     def configure(self, config: Any) -> None:
         """Take the limits of a BrokerConfig; open connections stay."""
@@ -76,6 +77,12 @@ class ConnectionLimits:
                 self._listener_rates[position] = TokenBucket(rate, self._now_ms)
         if self._host_rate != config["max.connection.creation.rate.per.ip"]:
             self._host_rate = config["max.connection.creation.rate.per.ip"]
+            self._host_rates.clear()
+
+    def set_quotas(self, quotas: Mapping[str | None, float]) -> None:
+        """Take the quotas of addresses (KIP-612), in connections a second; None: of all others."""
+        if quotas != self._quotas:
+            self._quotas = quotas
             self._host_rates.clear()
 
     def _note_exceptions(self, overrides: Mapping[str, int]) -> None:
@@ -118,19 +125,25 @@ class ConnectionLimits:
         limit = self._exceptions.get(host, self._max_per_host)
         if self._by_host.get(host, 0) >= limit:
             return f"{limit} connections from one address (max.connections.per.ip)"
-        if not host.startswith(_LOOPBACK) and not self._take_host_token(host, now_ms):
+        quota = self._quotas.get(host, self._quotas.get(None))
+        if quota is not None:
+            if not self._take_host_token(host, quota, now_ms):
+                return f"{quota:g} new connections a second from its address (its quota)"
+        elif not host.startswith(_LOOPBACK) and not self._take_host_token(
+            host, self._host_rate, now_ms
+        ):
             return (
                 f"{self._host_rate} new connections a second from one address "
                 "(max.connection.creation.rate.per.ip)"
             )
         return None
 
-    def _take_host_token(self, host: str, now_ms: int) -> bool:
+    def _take_host_token(self, host: str, rate: float, now_ms: int) -> bool:
         bucket = self._host_rates.pop(host, None)  # back to the end: the first is the idlest
         if bucket is None:
             if len(self._host_rates) >= RATES_MAX:
                 del self._host_rates[next(iter(self._host_rates))]
-            bucket = TokenBucket(self._host_rate, now_ms)
+            bucket = TokenBucket(rate, now_ms)
         self._host_rates[host] = bucket
         return bucket.take(now_ms)
 

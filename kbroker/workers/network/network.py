@@ -21,6 +21,7 @@ from kbroker._ext.network.produce_path import ProducePath
 from kbroker._ext.shared.arena import Arena
 from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.partition_table import PartitionTable
+from kbroker._ext.shared.quota_table import QuotaTable
 from kbroker._ext.shared.replication_quota import LEADER, ReplicationQuota
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker._ext.sockets.requests import RequestTable
@@ -61,6 +62,7 @@ from kbroker.security.access import AccessTable
 from kbroker.security.authorizer import AllowAll
 from kbroker.security.principal import ANONYMOUS
 from kbroker.workers.base import Worker, now_ms, raise_failure
+from kbroker.workers.network.client_usages import ClientUsages
 from kbroker.workers.network.coordinator_link import CoordinatorLink
 from kbroker.workers.network.epoch_ends import EpochEnds
 from kbroker.workers.network.leader_hints import LeaderHints
@@ -114,8 +116,20 @@ class NetworkWorker(Worker):
         )
         self.produce = ProducePath(arena, self.fetch.registry, requests, len(self.io_workers))
         self.loop = NetLoop(
-            arena, requests, frame_max, self.on_close, self.produce, self.fetch, self.dispatch
+            arena,
+            requests,
+            frame_max,
+            self.on_close,
+            self.produce,
+            self.fetch,
+            self.dispatch,
+            QuotaTable(
+                context.client_quotas,
+                config["quota.window.num"],
+                config["quota.window.size.seconds"] * 1000,
+            ),
         )
+        self.usages = ClientUsages(self.loop, config)
         self.listeners = [listener.name for listener, *_ in context.listeners]
         self.fetch.encoder.find_leaders = self.produce.find_leaders = self.find_leaders
         self.selector: RackAwareSelector | None = None
@@ -193,6 +207,8 @@ class NetworkWorker(Worker):
             self.configure_loop()
             for name, topic in self.image.topics.items():
                 self.put_topic(name, topic)  # each may inherit the changed config
+        if changes.quotas:
+            self.usages.follow(self.image.quotas)
         followers = followers_of_new_leader(changes, self.context.broker_id)
         if followers:
             self.loop.hurry_followers(followers)

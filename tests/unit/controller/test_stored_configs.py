@@ -44,7 +44,7 @@ class Host:
     """A broker that gets its configs from the ensemble, and applies them."""
 
     def __init__(self, cluster: Cluster, number: int, runtime_dir: str) -> None:
-        self.used: tuple[dict[str, Any], dict[str, Any], dict[str, Any]] = ({}, {}, {})
+        self.used: tuple[dict[str, Any], ...] = ({}, {}, {}, {})
         self.topics: dict[str, Any] = {}  # changes it got, with the configs at that time
         self.store = cluster.ensemble.connect()
         self.stored = StoredConfigs(
@@ -65,8 +65,9 @@ class Host:
         topics: Mapping[str, Any] = {},
         brokers: Mapping[str, Any] = {},
         groups: Mapping[str, Any] = {},
+        quotas: Mapping[str, Any] = {},
     ) -> Pending[dict[str, int]]:
-        for used, changed in zip(self.used, (topics, brokers, groups), strict=True):
+        for used, changed in zip(self.used, (topics, brokers, groups, quotas), strict=True):
             used.update(changed)
         return resolved({})
 

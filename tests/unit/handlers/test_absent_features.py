@@ -24,36 +24,6 @@ def request(key: ApiKey, **fields: Any) -> Any:
     return request_class(key)(**fields)
 
 
-@pytest.mark.parametrize("version", [0, 1])
-def test_there_are_no_client_quotas(process: NetworkProcess, version: int) -> None:
-    cls = request_class(ApiKey.DESCRIBE_CLIENT_QUOTAS)
-    for entity in ("user", "client-id", "ip"):
-        asked = cls(components=[cls.ComponentData(entity_type=entity, match_type=2, match=None)])
-        answer = process.ask(asked, version)
-        assert (answer.error_code, answer.entries) == (0, [])
-    asked = cls(components=[cls.ComponentData(entity_type="topic", match_type=2, match=None)])
-    answer = process.ask(asked, version)
-    assert (answer.error_code, answer.entries) == (UNSUPPORTED, None)
-
-
-def test_quota_that_is_set_is_rejected_and_one_that_is_removed_is_not_there(
-    process: NetworkProcess,
-) -> None:
-    cls = request_class(ApiKey.ALTER_CLIENT_QUOTAS)
-
-    def entry(remove: bool) -> Any:
-        return cls.EntryData(
-            entity=[cls.EntityData(entity_type="user", entity_name="u")],
-            ops=[cls.OpData(key="producer_byte_rate", value=1.0, remove=remove)],
-        )
-
-    answer = process.ask(cls(entries=[entry(False), entry(True)]), 1)
-    assert [e.error_code for e in answer.entries] == [UNSUPPORTED, 0]
-    assert "quotas" in answer.entries[0].error_message
-    assert answer.entries[1].error_message is None
-    assert [e.entity[0].entity_name for e in answer.entries] == ["u", "u"]
-
-
 def test_nobody_has_scram_credentials(process: NetworkProcess) -> None:
     cls = request_class(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
     assert process.ask(cls(users=None), 0).results == []

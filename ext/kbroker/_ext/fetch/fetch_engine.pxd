@@ -13,6 +13,7 @@ from kbroker._ext.fetch.old_replies cimport OldReplies
 from kbroker._ext.fetch.standing_waits cimport StandingWaits
 from kbroker._ext.fetch.topic_registry cimport TopicRegistry
 from kbroker._ext.shared.partition_table cimport PartitionTable
+from kbroker._ext.shared.quota_table cimport Limit, QuotaTable
 from kbroker._ext.sockets.verdicts cimport Verdicts
 
 
@@ -33,6 +34,8 @@ cdef class FetchEngine:
     cdef FetchRequest request
     cdef Verdicts access             # of the client of the request at hand
     cdef uint8_t listener            # index of the one that it uses
+    cdef QuotaTable quotas           # None: there are none
+    cdef Limit limit                 # the quota of the client of the request at hand
     cdef list idle_sessions
     cdef int64_t now_ms
     cdef int32_t bytes_max
@@ -77,6 +80,7 @@ cdef class FetchEngine:
     cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error)
     cdef FetchSession take_session(self)
     cdef int put_session(self, FetchSession session) except -1
+    cdef int64_t over_quota_ms(self, FetchTerms* terms) noexcept
     cdef FetchReply finish(self, FetchSession session, FetchTerms* terms)
     cdef int rouse(self, int32_t slot) except -1
     cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms, int32_t undecided) except *

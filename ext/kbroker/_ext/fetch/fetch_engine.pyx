@@ -38,6 +38,9 @@ cdef enum:
     IDLE_SESSIONS = 64           # BOUND: emptied sessions kept for the next full request
     FILE_IDLE_MS = 30000         # below the default file.delete.delay.ms: disk space returns when a segment goes
     RESPONSE_BYTES_MAX = 0x40000000
+    # What counts for the quota of a client besides records: about as many bytes as a response and a partition of it take.
+    RESPONSE_OVERHEAD = 20
+    PARTITION_OVERHEAD = 42
 
 
 cdef inline Waiters waits_for(ParkedFetch waiting) noexcept:
@@ -146,6 +149,12 @@ cdef class FetchEngine:
             terms.isolation = FETCH_LOG_END
         self.follower_session = 0 if request.replica_id >= 0 else NONE
         terms.bytes_max = min(max(request.bytes_max, 0), self.bytes_max)
+        terms.limit = self.limit
+        if terms.replica_id >= 0:
+            terms.limit.key = 0
+        elif terms.limit.key:
+            # As in Kafka: a response that is larger than the quota at its fullest would not be sent.
+            terms.bytes_max = <int32_t>min(<int64_t>terms.bytes_max, self.quotas.burst_amount(&terms.limit))
         terms.bytes_min = min(max(request.bytes_min, 0), terms.bytes_max)
         terms.session_epoch = 0
         if version >= 7 and request.session_epoch != 0 and request.session_epoch != -1:
@@ -235,11 +244,36 @@ cdef class FetchEngine:
 
     # ---- responses ---------------------------------------------------------------------------------------------------
 
+    cdef int64_t over_quota_ms(self, FetchTerms* terms) noexcept:
+        """Count ``results``, unless they exceed the client's quota: then how long it has to wait for them (KIP-219).
+
+        A client that has nothing to wait for gets a batch that is larger than its quota: it would not be smaller later.
+        """
+        cdef int64_t size = RESPONSE_OVERHEAD
+        cdef int64_t before_us, throttle_ms
+        cdef int32_t number
+        for number in range(self.reader.result_count):
+            size += PARTITION_OVERHEAD + self.reader.results[number].response.size
+        before_us = self.quotas.ahead_us(&terms.limit, self.now_ms)
+        self.quotas.record(&terms.limit, size, self.now_ms)
+        throttle_ms = self.quotas.excess_ms(&terms.limit, self.now_ms)
+        if throttle_ms > 0 and before_us > 0:
+            self.quotas.take_back(&terms.limit, size, self.now_ms)
+            return throttle_ms
+        return 0
+
     cdef FetchReply finish(self, FetchSession session, FetchTerms* terms):
         """Encode ``results`` and end the request; the session records the content of the response."""
         cdef FetchReply reply
         cdef FetchPartition* entry
         cdef int32_t number
+        cdef int64_t throttle_ms = self.over_quota_ms(terms) if terms.limit.key else 0
+        if throttle_ms > 0:
+            self.reader.drop_results()
+            reply = self.encoder.encode(session, terms, 0, session.session_id)
+            reply.throttle_ms = <int32_t>throttle_ms
+            self.put_session(session)
+            return reply
         try:
             if terms.kind == FETCH_INCREMENTAL:
                 self.encoder.select_news(session)
@@ -254,6 +288,7 @@ cdef class FetchEngine:
                 self.old_replies.convert(session, terms)
             reply = self.encoder.encode(session, terms, 0, session.session_id)
             if terms.replica_id >= 0:
+                reply.throttle_ms = -1
                 self.follower_bytes += reply.total_size
                 self.reader.count_throttled(session)
             if session.standing is not None:

@@ -2,6 +2,7 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._ext.fetch.fetch_sessions cimport FetchSession
+from kbroker._ext.shared.quota_table cimport Limit
 
 
 cdef enum FetchKind:
@@ -33,6 +34,7 @@ cdef struct FetchTerms:
     uint8_t listener         # index of the one that the client uses
     int32_t replica_id       # of the broker that fetches, from 0 on
     FetchKind kind
+    Limit limit              # the quota of the client
 
 
 # One slot that a parked request waits for; the nodes of a slot and those of a request are chained.

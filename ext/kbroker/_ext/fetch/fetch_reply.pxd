@@ -59,6 +59,7 @@ cdef class FetchReply:
     cdef readonly int64_t total_size   # everything to send, the 4-byte length included
     cdef readonly uint64_t token       # as given to FetchEngine.handle()
     cdef FetchReply next_completed     # used by FetchEngine only
+    cdef int32_t throttle_ms           # for how long to mute the connection for its quota; -1: none applies
     cdef ReplyPool pool
     cdef FileCache cache
     cdef int16_t version

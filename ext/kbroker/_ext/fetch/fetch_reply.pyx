@@ -49,6 +49,7 @@ cdef class ReplyPool:
         reply.chunk_count = 0
         reply.chunk_start = 0
         reply.total_size = 0
+        reply.throttle_ms = 0
         return reply
 
 

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker._ext.shared.arena cimport Arena, Block
+from kbroker._ext.sockets.client_usage cimport ClientUsage
 from kbroker._ext.sockets.requests cimport Request
 from kbroker._ext.sockets.transport cimport Transport
 from kbroker._ext.sockets.verdicts cimport Verdicts
@@ -70,6 +71,7 @@ cdef class Connection:
     cdef int64_t starved_since_ms      # when it began to wait for arena memory, -1 when it does not
     cdef int64_t blocked_since_ms      # when the peer stopped reading, -1 when it reads
     cdef int32_t follower_session      # fetch session of a follower that lasts as long as the connection, 0: none
+    cdef ClientUsage usage             # of its client's quotas (client_limits); None: not looked up yet
     cdef readonly int64_t muted_until_ms   # no request is read before then; 0: not muted
 
     cdef FrameStatus next_frame(self, const uint8_t* base, int64_t frame_max, const uint8_t** frame, int32_t* size) noexcept nogil

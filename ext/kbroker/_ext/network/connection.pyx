@@ -55,6 +55,7 @@ cdef class Connection:
     def identify(self, Verdicts access not None):
         """Its client has authenticated. Requests in progress continue with the former principal."""
         self.access = access
+        self.usage = None
 
     cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1:
         """Remember the client id; the bytes may be anything, not just a request."""

@@ -277,7 +277,10 @@ cdef class ConnectionLoop:
         while not c.closed:
             if c.exclusive or c.request_count >= IN_FLIGHT_MAX or c.held_back or self._draining:
                 return 0
-            if c.ending_since_ms >= 0 or c.muted_until_ms:
+            if c.ending_since_ms >= 0:
+                return 0
+            if c.muted_until_ms:
+                c.drop_empty_block(self._arena)  # others need it meanwhile
                 return 0
             if begun and monotonic_ns() >= until:
                 self.continue_later(c)

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._ext.fetch.fetch_engine cimport FetchEngine
 from kbroker._ext.fetch.fetch_reply cimport FetchReply
+from kbroker._ext.network.client_limits cimport ClientLimits
 from kbroker._ext.network.responses cimport Responses
 from kbroker._ext.network.connection cimport Connection
 from kbroker._ext.sockets.requests cimport Request, RequestTable
@@ -12,6 +13,7 @@ cdef class FetchRequests:
     cdef FetchEngine engine
     cdef RequestTable requests
     cdef Responses responses
+    cdef ClientLimits limits
     cdef uint64_t starved_seen         # engine.reader.starved_total when files were freed last
     cdef int start(self, Connection c, Request* request, const uint8_t* frame, int32_t size, int64_t now_ms) except -1
     cdef int finish(self, Request* request, FetchReply reply, int64_t now_ms) except -1

@@ -21,10 +21,15 @@ from kbroker._ext.network.connection import CloseConnection
 cdef class FetchRequests:
     """Created by the loop of the network process."""
 
-    def __cinit__(self, FetchEngine engine not None, RequestTable requests not None, Responses responses not None):
+    def __cinit__(
+        self, FetchEngine engine not None, RequestTable requests not None, Responses responses not None,
+        ClientLimits limits not None,
+    ):
         self.engine = engine
         self.requests = requests
         self.responses = responses
+        self.limits = limits
+        engine.quotas = limits.table
 
     cdef int start(self, Connection c, Request* request, const uint8_t* frame, int32_t size, int64_t now_ms) except -1:
         cdef:
@@ -38,6 +43,10 @@ cdef class FetchRequests:
             raise CloseConnection("a malformed Fetch request: bad header tags")
         self.engine.access = c.access
         self.engine.listener = <uint8_t>c.listener
+        self.engine.limit.key = 0
+        if self.limits.on and c.usage is not None and c.usage.fetch.key:
+            self.limits.table.locate(&c.usage.fetch, now_ms)
+            self.engine.limit = c.usage.fetch
         try:
             reply = self.engine.handle(
                 r.pos, r.end - r.pos, request.api_version, request.correlation_id, token_of(request), now_ms
@@ -55,8 +64,12 @@ cdef class FetchRequests:
         return self.drain(now_ms)
 
     cdef int finish(self, Request* request, FetchReply reply, int64_t now_ms) except -1:
-        cdef int32_t throttle_ms = (<Connection>request.connection).throttle_ms(now_ms)
+        cdef Connection c = <Connection>request.connection
+        cdef int32_t throttle_ms
         cdef int copied
+        if self.limits.on and reply.throttle_ms >= 0:
+            self.limits.throttle(c, reply.throttle_ms, now_ms)
+        throttle_ms = c.throttle_ms(now_ms)
         if throttle_ms:
             reply.set_throttle(throttle_ms)
         copied = copy_small(request, reply)

@@ -3,6 +3,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._ext.base.api_keys cimport API_WIDTH
 from kbroker._ext.fetch.fetch_engine cimport FetchEngine
+from kbroker._ext.network.client_limits cimport ClientLimits
 from kbroker._ext.network.connection cimport Connection
 from kbroker._ext.network.connection_loop cimport ConnectionLoop
 from kbroker._ext.network.express_path cimport ExpressPath
@@ -19,6 +20,7 @@ cdef class NetLoop(ConnectionLoop):
     cdef readonly FetchEngine fetch
     cdef FetchRequests _fetches
     cdef readonly ExpressPath express
+    cdef readonly ClientLimits limits
     # on_rejected(connection, token, frame, error code, text): a coordinator's error for a request forwarded undecoded.
     cdef public object on_rejected
     # on_epoch_questions(): fetch.take_epoch_questions() has some.
@@ -28,6 +30,7 @@ cdef class NetLoop(ConnectionLoop):
     cdef public object on_response
     cdef int64_t _api_requests[API_WIDTH]
 
+    cdef int handle_request(self, Connection c, const uint8_t* frame, int32_t size) except -1
     cdef int read_lane(self, Lane lane) except -1
     cdef int check_phase(self, Connection c, const uint8_t* frame, int32_t size) except -1
     cdef int take_responses(self, int worker, const uint8_t* body, Py_ssize_t size) except -1

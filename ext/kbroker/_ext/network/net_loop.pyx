@@ -9,12 +9,18 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from kbroker._ext.base.api_keys cimport (
+    API_ALTER_PARTITION,
     API_API_VERSIONS,
+    API_CONTROLLED_SHUTDOWN,
     API_FETCH,
+    API_LEADER_AND_ISR,
     API_PRODUCE,
     API_SASL_AUTHENTICATE,
     API_SASL_HANDSHAKE,
+    API_STOP_REPLICA,
+    API_UPDATE_METADATA,
     API_WIDTH,
+    API_WRITE_TXN_MARKERS,
     FETCH_FIRST,
     FETCH_LAST,
     PRODUCE_FIRST,
@@ -49,10 +55,12 @@ from kbroker._ext.shared.descriptors cimport (
     Envelope,
     ProduceResult,
 )
+from kbroker._ext.shared.quota_table cimport QuotaTable
 from kbroker._ext.sockets.requests cimport REQUEST_WAITING, reserve_response, token_of
 
 from kbroker._ext.network.connection import CloseConnection
 from kbroker._ext.network.produce_path import ProduceDecodeError
+from kbroker._ext.shared.quota_table import region_size
 
 cdef enum:
     HEADER_BYTES_MIN = 8
@@ -83,6 +91,18 @@ cdef Py_ssize_t load_part_size(const uint8_t* data, Py_ssize_t left) except -1:
     return size
 
 
+cdef bint is_of_broker(int16_t api_key) noexcept nogil:
+    """Whether only other brokers send such requests; as in Kafka, no quota applies to them."""
+    return (
+        api_key == API_LEADER_AND_ISR
+        or api_key == API_STOP_REPLICA
+        or api_key == API_UPDATE_METADATA
+        or api_key == API_CONTROLLED_SHUTDOWN
+        or api_key == API_WRITE_TXN_MARKERS
+        or api_key == API_ALTER_PARTITION
+    )
+
+
 cdef const char* ADMIN_CLIENT = "__admin_client"
 
 
@@ -90,18 +110,21 @@ cdef class NetLoop(ConnectionLoop):
     """The loop of one network process.
 
     dispatch(connection, token, frame): called for every request that is not served here; ``answer`` takes the response.
-    on_close: see ConnectionLoop.
+    on_close: see ConnectionLoop. quotas: what clients have used of theirs, in all processes of the broker.
     """
 
     def __cinit__(
         self, Arena arena, RequestTable requests, int64_t frame_max, on_close, ProducePath produce, FetchEngine fetch,
-        dispatch,
+        dispatch, QuotaTable quotas=None,
     ):
+        if quotas is None:  # nobody else counts
+            quotas = QuotaTable(bytearray(region_size(1)), 1, 1000)
+        self.limits = ClientLimits(quotas, self._muted, self._memory)
         self._lanes = []
         self.produce = produce
         self.express = ExpressPath(produce.topics, requests, produce.worker_count)
         self.fetch = fetch
-        self._fetches = FetchRequests(fetch, requests, self._responses)
+        self._fetches = FetchRequests(fetch, requests, self._responses, self.limits)
         self._dispatch = dispatch
 
     @property
@@ -118,6 +141,11 @@ cdef class NetLoop(ConnectionLoop):
                 counts.append((i, self._api_requests[i]))
                 self._api_requests[i] = 0
         return counts
+
+    def forget_quotas(self, bint on):
+        """The quotas have changed. on: whether there are any."""
+        self.limits.on = on
+        self.limits.forget(self._connections.values())
 
     # -- lanes ---
 
@@ -174,6 +202,8 @@ cdef class NetLoop(ConnectionLoop):
             elif request != NULL and request.connection != NULL and request.state == REQUEST_WAITING:
                 text = body + at + PART_SIZE_BYTES + sizeof(ResponseHead)
                 if head.error == 0 and head.total == part - PART_SIZE_BYTES - sizeof(ResponseHead):
+                    if self.limits.on:
+                        self.limits.throttle(<Connection>request.connection, 0, self.now_ms)
                     throttle_ms = (<Connection>request.connection).throttle_ms(self.now_ms)
                     self.express.take_response(request, text, head.total, throttle_ms)
                     self._responses.ready(request)
@@ -200,6 +230,21 @@ cdef class NetLoop(ConnectionLoop):
     # -- requests ---
 
     cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1:
+        cdef int64_t began
+        if not self.limits.on or c.phase != PHASE_SERVING:
+            return self.handle_request(c, frame, size)
+        self.limits.identify(c, frame, size)
+        if not c.usage.request.key:
+            return self.handle_request(c, frame, size)
+        began = monotonic_ns()
+        self.handle_request(c, frame, size)
+        if not is_of_broker(load_i16(frame)) and not (
+            load_i16(frame) == API_FETCH and self.fetch.follower_session >= 0
+        ):
+            self.limits.charge_time(c, monotonic_ns() - began, self.now_ms)
+        return 0
+
+    cdef int handle_request(self, Connection c, const uint8_t* frame, int32_t size) except -1:
         cdef int16_t api_key, version
         cdef Request* request
         if c.phase != PHASE_SERVING:
@@ -252,6 +297,7 @@ cdef class NetLoop(ConnectionLoop):
             Reader r = make_reader(frame + 8, size - 8)
             const uint8_t* client_id = NULL
             int32_t client_id_size = 0
+            int64_t body_size
             Request* request
         if read_string(&r, &client_id, &client_id_size) != READ_OK:
             raise CloseConnection("a malformed Produce request: bad client id")
@@ -262,6 +308,7 @@ cdef class NetLoop(ConnectionLoop):
             client_id_size == ADMIN_CLIENT_SIZE and memcmp(client_id, ADMIN_CLIENT, ADMIN_CLIENT_SIZE) == 0
         )
         self.produce.access = c.access
+        body_size = r.end - r.pos
         request = self._requests.acquire()
         request.connection = <void*>c
         request.api_key = API_PRODUCE
@@ -277,6 +324,8 @@ cdef class NetLoop(ConnectionLoop):
             request.parts_left = 0  # none of it has been sent to an io worker
             raise CloseConnection(f"a malformed Produce request: {reason}") from None
         request.silent = request.acks == 0
+        if self.limits.on and c.usage is not None:
+            self.limits.charge_produce(c, body_size, self.now_ms)
         if request.parts_left == 0:
             self.finish_produce(request)
         return 0

@@ -146,3 +146,31 @@ def test_bucket_of_rate_0_never_gives() -> None:
 
     assert not bucket.take(10**9)
     assert bucket.wait_ms(10**9) > 0
+
+
+def test_quota_of_an_address_wins_over_the_rate_of_all_addresses() -> None:
+    made = limits(max_connection_creation_rate_per_ip=1)
+    made.set_quotas({HOST: 3.0})
+    assert [made.rejection(0, HOST, 0) is None for _ in range(4)] == [True] * 3 + [False]
+    assert "its quota" in (made.rejection(0, HOST, 0) or "")
+    assert made.rejection(0, HOST, 1000) is None
+    assert [made.rejection(0, OTHER, 0) is None for _ in range(2)] == [True, False]
+
+
+def test_default_quota_is_for_all_other_addresses_and_loopback_too() -> None:
+    made = limits()
+    made.set_quotas({HOST: 2.0, None: 1.0})
+    assert [made.rejection(0, HOST, 0) is None for _ in range(3)] == [True, True, False]
+    for host in (OTHER, "127.0.0.1"):
+        assert [made.rejection(0, host, 0) is None for _ in range(2)] == [True, False]
+
+
+def test_quota_of_addresses_is_removed() -> None:
+    made = limits()
+    made.set_quotas({None: 1.0})
+    made.rejection(0, HOST, 0)
+    assert made.rejection(0, HOST, 0) is not None
+    made.set_quotas({None: 1.0})
+    assert made.rejection(0, HOST, 0) is not None, "the same quotas again change nothing"
+    made.set_quotas({})
+    assert made.rejection(0, HOST, 0) is None
