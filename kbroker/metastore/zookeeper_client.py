@@ -28,14 +28,22 @@ logger = logging.getLogger(__name__)
 SENSITIVE_PATHS = ("/config/users", paths.BROKER_CONFIGS, "/delegation_token/tokens")
 RETRY_S, RETRY_MAX_S = 0.1, 1.0
 READ_BYTES = 65_536
+# How long the first request of a connection, which opens the session, may go without a response;
+# doubled after each connection on which none came. A server that is starting may never send one,
+# although it responds on the next connection at once; kazoo would wait for the session timeout.
+FIRST_RESPONSE_S = 2.0
 
 
 class BufferedSocket:
     """A socket with a read buffer: kazoo reads each length and each response separately, and polls
     the socket before each read unless ``pending`` returns a count.
+
+    response_s: how long to wait for the first byte. ``has_answered``: whether it has come.
     """
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, response_s: float) -> None:
+        self.response_s = response_s
+        self.has_answered = False
         self._socket = connected
         self._read = b""
         self._at = 0
@@ -43,6 +51,7 @@ class BufferedSocket:
     def recv(self, size: int) -> bytes:
         if self._at == len(self._read):
             self._read, self._at = self._socket.recv(READ_BYTES), 0
+            self.has_answered = True
         part = self._read[self._at : self._at + size]
         self._at += len(part)
         return part
@@ -62,6 +71,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         self._tls = tls
         self._hosts = hosts
+        self._last: BufferedSocket | None = None
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float = 10, **_: Any
@@ -72,13 +82,17 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         connected = socket.create_connection(address, timeout / self._hosts)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is None:
-                return BufferedSocket(connected)
-            context = self._tls.context()
-            return BufferedSocket(context.wrap_socket(connected, server_hostname=hostname))
+            if self._tls is not None:
+                context = self._tls.context()
+                connected = context.wrap_socket(connected, server_hostname=hostname)
         except BaseException:
             connected.close()
             raise
+        last, response_s = self._last, FIRST_RESPONSE_S
+        if last is not None and not last.has_answered:
+            response_s = min(2 * last.response_s, timeout)
+        self._last = BufferedSocket(connected, response_s)
+        return self._last
 
     def select(
         self,
@@ -87,7 +101,12 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         _: Sequence[Any],
         timeout: float | None = None,
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Like ``select.select``, for any file descriptor."""
+        """Like ``select.select``, for any file descriptor; but a first response is not waited for
+        longer than its socket says.
+        """
+        for reader in readers:
+            if isinstance(reader, BufferedSocket) and not reader.has_answered:
+                timeout = reader.response_s if timeout is None else min(timeout, reader.response_s)
         # Data that has already been read or decrypted does not make the socket readable.
         ready = [s for s in readers if hasattr(s, "pending") and s.pending()]
         if ready:

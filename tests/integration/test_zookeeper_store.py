@@ -105,6 +105,22 @@ def test_node_that_holds_nothing_is_created_as_by_kafka(
     assert other.get(paths.PRODUCER_ID_BLOCK)[0] is None
 
 
+def test_server_that_leaves_a_connection_without_response_is_asked_on_another(
+    server: ZooKeeperServer, tmp_path: Path
+) -> None:
+    """A starting server does that once in a while, and kazoo waits for the session timeout."""
+    with Cable(server.port) as cable:
+        bench = ZooKeeperBench(cable.address, tmp_path, zookeeper_session_timeout_ms="3600000")
+        session_id = bench.store.session_id
+        cut(bench, cable)
+        cable.silent = 1
+        cable.mend()
+        bench.until(lambda: bench.states[-1] == CONNECTED)
+        assert cable.silent == 0
+        assert bench.store.session_id == session_id
+        bench.close()
+
+
 def test_session_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
     with ZooKeeperServer(tmp_path / "server", {"tickTime": "3000"}) as server:
         bench = ZooKeeperBench(server.connect, tmp_path, zookeeper_session_timeout_ms="60000")

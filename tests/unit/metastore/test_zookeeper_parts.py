@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import select
+import socket
 from pathlib import Path
 
 import pytest
 
 from kbroker.metastore.session_file import FILE_NAME, SessionFile
 from kbroker.metastore.store import CHANGED, CHILDREN, CREATED, DELETED, NodeStat
+from kbroker.metastore.zookeeper_client import FIRST_RESPONSE_S, Handler
 from kbroker.metastore.zookeeper_connection import Reports, Result
 from kbroker.metastore.zookeeper_watches import WatchedNode
 
@@ -74,3 +76,23 @@ def test_damaged_session_file_means_a_new_session(tmp_path: Path, text: str) -> 
     file.write((8, b"\x03"))
     assert file.read() == (8, b"\x03")
     assert SessionFile(str(tmp_path), "another").read() is None
+
+
+def test_each_connection_without_response_gives_the_next_one_twice_the_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        handler = Handler(None, hosts=1)
+
+        def connect() -> float:
+            connection = handler.create_connection(server.getsockname(), timeout=5.0)
+            far, _ = server.accept()
+            with far:
+                if answers:
+                    far.sendall(b"x")
+                    assert connection.recv(1) == b"x"
+            connection.close()
+            return connection.response_s
+
+        answers = False
+        assert [connect() for _ in range(3)] == [FIRST_RESPONSE_S, 2 * FIRST_RESPONSE_S, 5.0]
+        answers = True
+        assert [connect() for _ in range(2)] == [5.0, FIRST_RESPONSE_S]
