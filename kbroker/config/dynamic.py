@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kbroker.config.broker_keys import BROKER_NAMES
 from kbroker.config.group_config import GROUP_KEYS, validate_group
-from kbroker.config.key import LIST, PER_BROKER, READ_ONLY, Key, split_list
+from kbroker.config.key import CLASS, LIST, PER_BROKER, READ_ONLY, Key, split_list
 from kbroker.config.loader import BrokerConfig, Source
 from kbroker.config.topic_config import TopicConfig, unknown_name, validate_topic
 from kbroker.config.topic_keys import TOPIC_KEYS
@@ -201,6 +201,13 @@ def _check_dynamic(name: str, text: str | None, per_broker: bool) -> None:
         raise ConfigError(name, shown, allowed)
     if key.dynamic == PER_BROKER and not per_broker:
         raise ConfigError(name, shown, "a change for one broker, not for all")
+    # Whoever may alter configs may not thereby name code, or have something fetched.
+    if key.type == CLASS and text:
+        raise ConfigError(
+            name, shown, "no class while the broker runs; set it in the file and restart"
+        )
+    if name.endswith(".location") and text and "://" in text:
+        raise ConfigError(name, shown, "the path of a file")
 
 
 def _check_layer(changed: Mapping[str, str], config: BrokerConfig, per_broker: bool) -> None:

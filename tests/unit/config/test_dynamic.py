@@ -150,6 +150,24 @@ def test_secret_is_refused_and_not_repeated(name):
     assert "hunter2" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("principal.builder.class", "os.system"),
+        ("listener.name.x.ssl.engine.factory.class", "os.system"),
+        ("ssl.keystore.location", "http://elsewhere/key.pem"),
+        ("listener.name.x.ssl.truststore.location", "file:///etc/passwd"),
+    ],
+)
+def test_code_and_url_cannot_be_named_while_the_broker_runs(name, value):
+    with pytest.raises(ConfigError):
+        alter_broker({}, [op(SET, name, value)], BROKER, per_broker=True)
+    with pytest.raises(ConfigError):
+        replace_broker({name: value}, BROKER, per_broker=True)
+
+    assert alter_broker({name: value}, [op(DELETE, name)], BROKER, per_broker=True) == {}
+
+
 def test_setting_that_became_read_only_can_be_deleted():
     assert alter_broker({"log.dirs": "/d"}, [op(DELETE, "log.dirs")], BROKER, per_broker=True) == {}
 
