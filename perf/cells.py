@@ -168,6 +168,7 @@ def measure_consume(broker: Broker, parameters: dict[str, Any], size: Size) -> F
         options = consumer_perf.parse_arguments(
             ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--messages", str(expected)]
         )
+        options.settings |= parameters.get("consumer", {})
         time.sleep(SETTLE_S)
         before = broker.cpu_seconds()
         found = consumer_perf.run(options)

@@ -190,10 +190,15 @@ def with_peers(row: str, texts: Iterable[str]) -> str:
     return f"{row:<{VERDICT_END}}" + "".join(f"{text:>12}" for text in found)
 
 
-def report(options: argparse.Namespace, size: Size, results: dict[str, Any]) -> dict[str, Any]:
-    """The content of the result file."""
+def report(
+    options: argparse.Namespace,
+    size: Size,
+    results: dict[str, Any],
+    known: Sequence[Cell] | None = None,
+) -> dict[str, Any]:
+    """The content of the result file. known: all cells, if not those of the comparison."""
     cells = {}
-    for cell in CELLS:
+    for cell in CELLS if known is None else known:
         if cell.name not in results:
             continue
         medians: dict[str, Any] = {}

@@ -1,0 +1,241 @@
+/* A client that costs little, for measuring brokers over TLS 1.3.
+
+   tls_load load    HOST PORT CA SECONDS WARMUP COUNT PREFIX_FILE FRAME_FILE...
+     COUNT sockets with one request in flight each; the n-th sends the n-th frame again and again (they are cycled).
+     Each answer must have PREFIX_FILE's bytes after its correlation id up to the partition, and the error code 0.
+   tls_load connect HOST PORT CA SECONDS WARMUP COUNT PREFIX_FILE FRAME_FILE
+     COUNT threads: connect, full handshake, one request and its answer, close.
+
+   Prints "warm" when measuring begins, "done" when it ends, then one line: requests or connections, seconds, and of
+   ``load`` the latencies p50 and p99 in us. Any answer that is wrong ends it with 1.  */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FRAME_BYTES = 1 << 16, EVENTS = 64, LATENCY_BUCKETS = 1 << 16, NAME_BYTES = 256 };
+
+struct text {
+    char data[FRAME_BYTES];
+    size_t bytes;
+};
+
+struct connection {
+    int fd;
+    SSL *ssl;
+    const struct text *frame;
+    size_t have;
+    double sent_at;
+    char in[FRAME_BYTES];
+};
+
+static SSL_CTX *context;
+static struct sockaddr_in address;
+static struct text prefix;
+static struct text *frames;
+static int frame_count;
+static atomic_long counted;
+static atomic_int measuring, ended;
+/* Of one us each; the last one has all that are longer.  */
+static uint32_t latencies[LATENCY_BUCKETS];
+
+static void fail(const char *what) {
+    fprintf(stderr, "tls_load: %s: %s\n", what, errno ? strerror(errno) : "wrong");
+    ERR_print_errors_fp(stderr);
+    exit(1);
+}
+
+static double now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
+}
+
+static void read_file(const char *path, struct text *into) {
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        fail(path);
+    into->bytes = fread(into->data, 1, FRAME_BYTES, file);
+    fclose(file);
+}
+
+static int connected(SSL **ssl) {
+    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
+        fail("connect");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    *ssl = SSL_new(context);
+    if (*ssl == NULL || SSL_set_fd(*ssl, fd) != 1 || SSL_connect(*ssl) != 1)
+        fail("TLS handshake");
+    return fd;
+}
+
+/* Whether the answer in ``in`` is whole; ends the program if it is wrong.  */
+static int answered(const char *in, size_t have) {
+    uint32_t size;
+    if (have < 4)
+        return 0;
+    memcpy(&size, in, 4);
+    size = be32toh(size);
+    if (size < 6 || size > FRAME_BYTES - 4)
+        fail("the length of an answer");
+    if (have < size + 4)
+        return 0;
+    if (have > size + 4)
+        fail("more than one answer");
+    if (size < 4 + prefix.bytes + 2 || memcmp(in + 8, prefix.data, prefix.bytes) != 0)
+        fail("an answer");
+    if (in[8 + prefix.bytes] != 0 || in[9 + prefix.bytes] != 0)
+        fail("an error code");
+    return 1;
+}
+
+static void ask(struct connection *c) {
+    c->have = 0;
+    c->sent_at = now();
+    /* A request fits into the socket's buffer, as no other is in flight.  */
+    if (SSL_write(c->ssl, c->frame->data, (int)c->frame->bytes) != (int)c->frame->bytes)
+        fail("SSL_write");
+}
+
+static void on_readable(struct connection *c) {
+    for (;;) {
+        int got = SSL_read(c->ssl, c->in + c->have, (int)(FRAME_BYTES - c->have));
+        if (got <= 0) {
+            int why = SSL_get_error(c->ssl, got);
+            if (why == SSL_ERROR_WANT_READ)
+                return;
+            fail("SSL_read");
+        }
+        c->have += (size_t)got;
+        if (answered(c->in, c->have)) {
+            if (atomic_load_explicit(&measuring, memory_order_relaxed)) {
+                double us = (now() - c->sent_at) * 1e6;
+                latencies[us < LATENCY_BUCKETS - 1 ? (uint32_t)us : LATENCY_BUCKETS - 1]++;
+                atomic_fetch_add_explicit(&counted, 1, memory_order_relaxed);
+            }
+            ask(c);
+        }
+    }
+}
+
+static void *load(void *count) {
+    int poll = epoll_create1(0), sockets = *(int *)count;
+    struct connection *all = calloc((size_t)sockets, sizeof *all);
+    if (all == NULL || poll < 0)
+        fail("memory");
+    for (int n = 0; n < sockets; n++) {
+        struct connection *c = &all[n];
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+        c->frame = &frames[n % frame_count];
+        c->fd = connected(&c->ssl);
+        fcntl(c->fd, F_SETFL, O_NONBLOCK);
+        if (epoll_ctl(poll, EPOLL_CTL_ADD, c->fd, &event) != 0)
+            fail("epoll_ctl");
+        ask(c);
+    }
+    while (!atomic_load(&ended)) {
+        struct epoll_event events[EVENTS];
+        int found = epoll_wait(poll, events, EVENTS, 100);
+        for (int n = 0; n < found; n++)
+            on_readable(events[n].data.ptr);
+    }
+    return NULL;
+}
+
+static void *reconnect(void *nothing) {
+    char in[FRAME_BYTES];
+    (void)nothing;
+    while (!atomic_load(&ended)) {
+        SSL *ssl;
+        size_t have = 0;
+        int fd = connected(&ssl);
+        if (SSL_write(ssl, frames->data, (int)frames->bytes) != (int)frames->bytes)
+            fail("SSL_write");
+        while (!answered(in, have)) {
+            int got = SSL_read(ssl, in + have, (int)(sizeof in - have));
+            if (got <= 0)
+                fail("SSL_read");
+            have += (size_t)got;
+        }
+        SSL_shutdown(ssl);
+        SSL_free(ssl);
+        close(fd);
+        if (atomic_load(&measuring))
+            atomic_fetch_add(&counted, 1);
+    }
+    return NULL;
+}
+
+static double percentile(double part) {
+    uint64_t total = 0, seen = 0;
+    for (int n = 0; n < LATENCY_BUCKETS; n++)
+        total += latencies[n];
+    for (int n = 0; n < LATENCY_BUCKETS; n++) {
+        seen += latencies[n];
+        if (total > 0 && (double)seen >= part * (double)total)
+            return n + 0.5;
+    }
+    return 0;
+}
+
+static void wait_s(double seconds) {
+    struct timespec pause = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&pause, NULL);
+}
+
+int main(int count, char **words) {
+    if (count < 10) {
+        fprintf(stderr, "see the head of tls_load.c\n");
+        return 2;
+    }
+    int is_load = strcmp(words[1], "load") == 0, number = atoi(words[7]);
+    address.sin_family = AF_INET;
+    address.sin_port = htons((uint16_t)atoi(words[3]));
+    inet_pton(AF_INET, words[2], &address.sin_addr);
+    context = SSL_CTX_new(TLS_client_method());
+    if (context == NULL || SSL_CTX_load_verify_locations(context, words[4], NULL) != 1)
+        fail(words[4]);
+    SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+    read_file(words[8], &prefix);
+    frame_count = count - 9;
+    frames = calloc((size_t)frame_count, sizeof *frames);
+    for (int n = 0; n < frame_count; n++)
+        read_file(words[9 + n], &frames[n]);
+    int workers = is_load ? 1 : number;
+    pthread_t *threads = calloc((size_t)workers, sizeof *threads);
+    for (int n = 0; n < workers; n++)
+        if (pthread_create(&threads[n], NULL, is_load ? load : reconnect, &number) != 0)
+            fail("a thread");
+    wait_s(atof(words[6]));
+    puts("warm");
+    fflush(stdout);
+    atomic_store(&measuring, 1);
+    double began = now();
+    wait_s(atof(words[5]));
+    atomic_store(&measuring, 0);
+    double seconds = now() - began;
+    puts("done");
+    fflush(stdout);
+    long total = atomic_load(&counted);
+    atomic_store(&ended, 1);
+    for (int n = 0; n < workers; n++)
+        pthread_join(threads[n], NULL);
+    printf("%ld %.6f %.1f %.1f\n", total, seconds, percentile(0.5), percentile(0.99));
+    return 0;
+}

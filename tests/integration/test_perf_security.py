@@ -1,0 +1,108 @@
+"""The TLS clients of the benchmarks, at toy size, against a server of a few lines."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support.secured import Site
+
+pytest.importorskip("confluent_kafka")
+
+from perf import secure_clients, security
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        not shutil.which("cc") or not Path("/usr/include/openssl/ssl.h").exists(),
+        reason="a C compiler or OpenSSL's headers are not installed",
+    ),
+]
+
+
+class Answering:
+    """A TLS server that answers each frame with a prefix and an error code."""
+
+    def __init__(self, site: Site, prefix: bytes, code: int) -> None:
+        self._answer = prefix + struct.pack(">h", code)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(site.store)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = ("127.0.0.1", int(self.listener.getsockname()[1]))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                plain, _ = self.listener.accept()
+                threading.Thread(target=self._serve, args=(plain,), daemon=True).start()
+
+    def _serve(self, plain: socket.socket) -> None:
+        with suppress(OSError, struct.error), plain:
+            secured = self._context.wrap_socket(plain, server_side=True)
+            stream = secured.makefile("rb")
+            while head := stream.read(12):
+                size, _, _, number = struct.unpack(">ihhi", head)
+                stream.read(size - 8)
+                body = struct.pack(">i", number) + self._answer
+                secured.sendall(struct.pack(">i", len(body)) + body)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    yield Site(tmp_path_factory.mktemp("site"))
+
+
+def run(site: Site, server: Answering, prefix: bytes, connects: bool) -> dict[str, float]:
+    marks: list[int] = []
+    frames = [secure_clients.api_versions_frame()]
+    found = secure_clients.tls_load(
+        server.address,
+        site.ca_file,
+        frames,
+        prefix,
+        2,
+        0.2,
+        0.1,
+        lambda: marks.append(0),
+        connects=connects,
+    )
+    assert len(marks) == 2
+    return found
+
+
+@pytest.mark.parametrize("connects", [False, True])
+def test_answered_requests_and_connections_are_counted(site: Site, connects: bool) -> None:
+    server = Answering(site, b"prefix", 0)
+
+    found = run(site, server, b"prefix", connects)
+
+    assert found["count"] > 0
+    assert found["seconds"] >= 0.2
+    assert connects or 0 < found["p50_us"] <= found["p99_us"]
+    server.listener.close()
+
+
+@pytest.mark.parametrize(("prefix", "code"), [(b"prefix", 7), (b"other!", 0)])
+@pytest.mark.parametrize("connects", [False, True])
+def test_wrong_answer_ends_the_run(site: Site, connects: bool, prefix: bytes, code: int) -> None:
+    server = Answering(site, prefix, code)
+
+    with pytest.raises(RuntimeError, match="tls_load: an"):
+        run(site, server, b"prefix", connects)
+    server.listener.close()
+
+
+def test_cells_are_those_of_the_table() -> None:
+    chosen = security.parse_arguments(["--cells", "tls_one16,scram_connect", "--quick"])
+
+    assert (chosen.cells, chosen.runs) == (["tls_one16", "scram_connect"], 1)
+    with pytest.raises(SystemExit):
+        security.parse_arguments(["--cells", "tls_none"])
