@@ -83,16 +83,6 @@ def test_clients_that_share_a_quota_are_kept_to_it_together(clients: int, size: 
     assert sent / 300 == pytest.approx(100_000, rel=0.05)
 
 
-def test_what_is_taken_back_was_not_used() -> None:
-    quota = Quota(table_of(), 1, 100.0)
-    quota.add(700, T)
-    quota.add(800, T + 5)
-    quota.take_back(800, T + 5)
-    assert quota.ahead_ms(T + 5) == 6995
-    quota.take_back(10_000, T + 5)
-    assert quota.ahead_ms(T + 5) == 0, "never less than nothing"
-
-
 def test_equal_keys_share_a_cell_and_others_do_not() -> None:
     table = table_of()
     mine, also_mine, other = Quota(table, 5, 100.0), Quota(table, 5, 100.0), Quota(table, 6, 100.0)

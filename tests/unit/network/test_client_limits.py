@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.security.principal import Principal
+from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit
 
@@ -73,6 +76,10 @@ class Limited(Harness):
         self.turn()
         [(_, response)] = answers(received(client), VERSION)
         return int(response.throttle_time_ms)
+
+
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def fetch_by(client_id: str, replica_id: int = -1) -> bytes:
@@ -229,6 +236,41 @@ def test_fetch_beyond_the_quota_mutes_its_connection() -> None:
     assert told[0] == 0
     assert told[1] > HOURS_MS
     assert limited.muted()
+
+
+def test_clients_that_fetch_beyond_a_quota_wait_in_turn() -> None:
+    """Each waits for those before it; else all would come back at once, and all but one in vain."""
+    limited = Limited(fetch=100.0)  # an empty response with a partition counts 62 bytes
+    told = []
+    for _ in range(6):
+        client = limited.connect()
+        client.send(fetch_by("c"))
+        limited.turn()
+        told.append(throttle_of_fetch(client))
+    assert told[0] == 0
+    steps = [later - earlier for earlier, later in pairwise(told[2:])]
+    assert all(500 < step <= 620 for step in steps), told
+
+
+def test_fetch_that_has_waited_is_not_counted_again() -> None:
+    limited = Limited(fetch=100.0)
+    for _ in range(2):
+        client = limited.connect()
+        client.send(fetch_by("c"))
+        limited.turn()
+        told = throttle_of_fetch(client)
+    assert told > 0
+    usage = Quota(limited.loop.limits.table, hash(("fetch", b"c")), 100.0)
+    ahead_ms = usage.ahead_ms(monotonic_ms())
+    client.send(fetch_by("c"))
+
+    def served() -> bool:
+        limited.turn()
+        return not limited.muted()
+
+    wait_until(served, 60)
+    assert throttle_of_fetch(client) == 0
+    assert usage.ahead_ms(monotonic_ms()) <= ahead_ms
 
 
 def test_followers_have_no_quota() -> None:

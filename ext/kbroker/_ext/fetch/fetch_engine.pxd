@@ -35,7 +35,8 @@ cdef class FetchEngine:
     cdef Verdicts access             # of the client of the request at hand
     cdef uint8_t listener            # index of the one that it uses
     cdef QuotaTable quotas           # None: there are none
-    cdef Limit limit                 # the quota of the client of the request at hand
+    cdef Limit limit                 # the quota of the client of the request at hand, and for how many bytes
+    cdef int64_t prepaid             # it has waited already
     cdef list idle_sessions
     cdef int64_t now_ms
     cdef int32_t bytes_max

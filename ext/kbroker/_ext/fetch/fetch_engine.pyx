@@ -150,6 +150,7 @@ cdef class FetchEngine:
         self.follower_session = 0 if request.replica_id >= 0 else NONE
         terms.bytes_max = min(max(request.bytes_max, 0), self.bytes_max)
         terms.limit = self.limit
+        terms.prepaid = self.prepaid
         if terms.replica_id >= 0:
             terms.limit.key = 0
         elif terms.limit.key:
@@ -247,7 +248,9 @@ cdef class FetchEngine:
     cdef int64_t over_quota_ms(self, FetchTerms* terms) noexcept:
         """Count ``results``, unless they exceed the client's quota: then how long it has to wait for them (KIP-219).
 
-        A client that has nothing to wait for gets a batch that is larger than its quota: it would not be smaller later.
+        What it waits for is counted at once, and paid by its next request on the connection: so clients that share a
+        quota wait in turn, and do not all come back at the same time. A client that has nothing to wait for gets a
+        batch that is larger than its quota: it would not be smaller later.
         """
         cdef int64_t size = RESPONSE_OVERHEAD
         cdef int64_t before_us, throttle_ms
@@ -255,10 +258,13 @@ cdef class FetchEngine:
         for number in range(self.reader.result_count):
             size += PARTITION_OVERHEAD + self.reader.results[number].response.size
         before_us = self.quotas.ahead_us(&terms.limit, self.now_ms)
-        self.quotas.record(&terms.limit, size, self.now_ms)
+        self.quotas.record(&terms.limit, size - terms.prepaid, self.now_ms)
+        if terms.prepaid > 0:
+            terms.prepaid = max(terms.prepaid - size, <int64_t>0)
+            return 0
         throttle_ms = self.quotas.excess_ms(&terms.limit, self.now_ms)
         if throttle_ms > 0 and before_us > 0:
-            self.quotas.take_back(&terms.limit, size, self.now_ms)
+            terms.prepaid = size
             return throttle_ms
         return 0
 
@@ -272,6 +278,7 @@ cdef class FetchEngine:
             self.reader.drop_results()
             reply = self.encoder.encode(session, terms, 0, session.session_id)
             reply.throttle_ms = <int32_t>throttle_ms
+            reply.prepaid = terms.prepaid
             self.put_session(session)
             return reply
         try:
@@ -287,6 +294,7 @@ cdef class FetchEngine:
             if terms.version < FIRST_OF_FORMAT_2:
                 self.old_replies.convert(session, terms)
             reply = self.encoder.encode(session, terms, 0, session.session_id)
+            reply.prepaid = terms.prepaid
             if terms.replica_id >= 0:
                 reply.throttle_ms = -1
                 self.follower_bytes += reply.total_size

@@ -35,6 +35,7 @@ cdef struct FetchTerms:
     int32_t replica_id       # of the broker that fetches, from 0 on
     FetchKind kind
     Limit limit              # the quota of the client
+    int64_t prepaid          # bytes for which it has waited already
 
 
 # One slot that a parked request waits for; the nodes of a slot and those of a request are chained.

@@ -60,6 +60,7 @@ cdef class FetchReply:
     cdef readonly uint64_t token       # as given to FetchEngine.handle()
     cdef FetchReply next_completed     # used by FetchEngine only
     cdef int32_t throttle_ms           # for how long to mute the connection for its quota; -1: none applies
+    cdef int64_t prepaid               # bytes for which its client has waited, or will have after the throttle time
     cdef ReplyPool pool
     cdef FileCache cache
     cdef int16_t version

@@ -50,6 +50,7 @@ cdef class ReplyPool:
         reply.chunk_start = 0
         reply.total_size = 0
         reply.throttle_ms = 0
+        reply.prepaid = 0
         return reply
 
 

@@ -30,6 +30,7 @@ cdef class ClientLimits:
         if c.usage is None or len(c.usage.client_id) != length or memcmp(
             <const char*>c.usage.client_id, client_id, <size_t>length
         ) != 0:
+            c.fetch_prepaid = 0
             c.usage = self.find(c.access, (<const char*>client_id)[:length])
         return 0
 

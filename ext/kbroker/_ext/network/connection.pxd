@@ -72,6 +72,7 @@ cdef class Connection:
     cdef int64_t blocked_since_ms      # when the peer stopped reading, -1 when it reads
     cdef int32_t follower_session      # fetch session of a follower that lasts as long as the connection, 0: none
     cdef ClientUsage usage             # of its client's quotas (client_limits); None: not looked up yet
+    cdef int64_t fetch_prepaid         # bytes of a Fetch for which it has been muted already
     cdef readonly int64_t muted_until_ms   # no request is read before then; 0: not muted
 
     cdef FrameStatus next_frame(self, const uint8_t* base, int64_t frame_max, const uint8_t** frame, int32_t* size) noexcept nogil

@@ -56,6 +56,7 @@ cdef class Connection:
         """Its client has authenticated. Requests in progress continue with the former principal."""
         self.access = access
         self.usage = None
+        self.fetch_prepaid = 0
 
     cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1:
         """Remember the client id; the bytes may be anything, not just a request."""

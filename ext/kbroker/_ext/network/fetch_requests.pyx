@@ -47,6 +47,7 @@ cdef class FetchRequests:
         if self.limits.on and c.usage is not None and c.usage.fetch.key:
             self.limits.table.locate(&c.usage.fetch, now_ms)
             self.engine.limit = c.usage.fetch
+            self.engine.prepaid = c.fetch_prepaid
         try:
             reply = self.engine.handle(
                 r.pos, r.end - r.pos, request.api_version, request.correlation_id, token_of(request), now_ms
@@ -69,6 +70,7 @@ cdef class FetchRequests:
         cdef int copied
         if self.limits.on and reply.throttle_ms >= 0:
             self.limits.throttle(c, reply.throttle_ms, now_ms)
+            c.fetch_prepaid = reply.prepaid
         throttle_ms = c.throttle_ms(now_ms)
         if throttle_ms:
             reply.set_throttle(throttle_ms)

@@ -19,9 +19,8 @@ cdef class QuotaTable:
     cdef readonly int64_t burst_ms
     # Find the cell of a limit, if it was not found in this period.
     cdef void locate(self, Limit* limit, int64_t now_ms) noexcept nogil
-    # Count what its client uses; take back what it does not use after all.
+    # Count what its client uses.
     cdef void record(self, Limit* limit, int64_t amount, int64_t now_ms) noexcept nogil
-    cdef void take_back(self, Limit* limit, int64_t amount, int64_t now_ms) noexcept nogil
     # How long its client has to wait until it is within the quota, in ms; 0 if it is.
     cdef int64_t excess_ms(self, Limit* limit, int64_t now_ms) noexcept nogil
     # How long at the rate of its quota what it has used takes, from now on, in us; 0: everything is paid.
@@ -29,7 +28,6 @@ cdef class QuotaTable:
     # The most units that are within the quota of a client that has used none.
     cdef int64_t burst_amount(self, const Limit* limit) noexcept nogil
     cdef uint64_t* find(self, uint64_t key, int64_t now_us) noexcept nogil
-    cdef void change(self, Limit* limit, double amount, int64_t now_ms) noexcept nogil
 
 
 cdef class Quota:

@@ -91,28 +91,20 @@ cdef class QuotaTable:
     cdef int64_t burst_amount(self, const Limit* limit) noexcept nogil:
         return <int64_t>min(max(limit.rate * <double>self.burst_ms / 1000, 1.0), <double>0x7FFFFFFF)
 
-    cdef void change(self, Limit* limit, double amount, int64_t now_ms) noexcept nogil:
-        """Move the time of its cell; amount may be negative."""
+    cdef void record(self, Limit* limit, int64_t amount, int64_t now_ms) noexcept nogil:
         cdef int64_t now_us = now_ms * 1000
-        cdef double most = <double>limit.ahead_us_max
-        cdef int64_t cost_us = <int64_t>min(max(amount * 1e6 / limit.rate, -most), most)
         cdef uint64_t before
-        cdef int64_t due_us
+        cdef int64_t cost_us, due_us
+        if amount <= 0:
+            return
+        cost_us = <int64_t>min(<double>amount * 1e6 / limit.rate, <double>limit.ahead_us_max)
         self.locate(limit, now_ms)
         while True:
             before = kb_load_u64(&limit.cell[1])
             due_us = min(max(<int64_t>before, now_us) + cost_us, now_us + limit.ahead_us_max)
             # Atomic, since other processes count too; the time guards no other memory.
-            if kb_replace_u64(&limit.cell[1], before, <uint64_t>max(due_us, <int64_t>0)):
+            if kb_replace_u64(&limit.cell[1], before, <uint64_t>due_us):
                 return
-
-    cdef void record(self, Limit* limit, int64_t amount, int64_t now_ms) noexcept nogil:
-        if amount > 0:
-            self.change(limit, <double>amount, now_ms)
-
-    cdef void take_back(self, Limit* limit, int64_t amount, int64_t now_ms) noexcept nogil:
-        """Undo a ``record`` of this moment."""
-        self.change(limit, -<double>amount, now_ms)
 
 
 cdef class Quota:
@@ -130,9 +122,6 @@ cdef class Quota:
 
     def add(self, int64_t amount, int64_t now_ms) -> None:
         self.table.record(&self.limit, amount, now_ms)
-
-    def take_back(self, int64_t amount, int64_t now_ms) -> None:
-        self.table.take_back(&self.limit, amount, now_ms)
 
     def throttle_ms(self, int64_t now_ms) -> int:
         """How long its clients have to wait until they are within the quota, 0 if they are."""

@@ -1,0 +1,197 @@
+"""Whether clients are kept to a quota that they share: bytes over 30 s, at 1, 10 and 100 clients.
+
+    python perf/quota.py                          produce and fetch, against a broker of its own
+    python perf/quota.py --clients 10 --seconds 5 --rate 4000000
+
+The clients are sockets that send their next request as soon as they have the response to the last
+one; they do not obey throttle times, so it is the broker that keeps them to the quota. Measured
+after they have used up what a client may use at once. ``--cost`` compares the CPU time of
+one-record requests without a quota, with one of another client, and with one of their own that is
+not reached.
+"""
+
+import argparse
+import json
+import selectors
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from kbroker.client.connection import Connection
+from kbroker.protocol.api import ApiKey, request_class
+from perf.brokers import KbrokerBroker
+from perf.frames import fetch_frame, produce_frame, random_values, record_batch
+from perf.raw_client import RawClient, parse_address
+from perf.topics import create_topic, fresh_name
+
+CLIENTS = (1, 10, 100)
+BAR = 0.05
+BATCH_VALUES, VALUE_BYTES = 20, 1000
+FETCH_BYTES = 100_000
+DEADLINE_S = 30.0
+NETWORK_PROCESSES = 4
+BURST_S = 10  # a client may use what it gets in this time at once
+COST_S, COST_SOCKETS = 3.0, 8
+# The client id of perf/frames: taken from a frame, behind its key, version and correlation id.
+CLIENT_ID_AT = 4 + 8
+
+
+@dataclass(slots=True)
+class Client:
+    """One socket. received: of the present response, length included."""
+
+    socket: socket.socket
+    frame: bytes
+    need: int = 4
+    received: bytearray = field(default_factory=bytearray)
+
+
+def client_id_in(frame: bytes) -> str:
+    (size,) = struct.unpack_from(">h", frame, CLIENT_ID_AT)
+    return frame[CLIENT_ID_AT + 2 : CLIENT_ID_AT + 2 + size].decode()
+
+
+def set_quota(bootstrap: str, client_id: str, key: str, rate: float | None) -> None:
+    cls = request_class(ApiKey.ALTER_CLIENT_QUOTAS)
+    entity = [cls.EntityData(entity_type="client-id", entity_name=client_id)]
+    op = cls.OpData(key=key, value=rate or 0.0, remove=rate is None)
+    deadline = time.monotonic() + DEADLINE_S
+    connection = Connection(*parse_address(bootstrap), client_id="quota-admin", deadline=deadline)
+    asked = cls(entries=[cls.EntryData(entity=entity, ops=[op])])
+    (outcome,) = connection.call(asked, deadline).entries
+    connection.close()
+    if outcome.error_code:
+        raise RuntimeError(f"{key} of {client_id}: {outcome.error_message}")
+
+
+class Load:
+    """Clients that always have one request in flight."""
+
+    def __init__(self, address: tuple[str, int], frame: bytes, count: int) -> None:
+        self._selector = selectors.DefaultSelector()
+        self.used = 0  # bytes of requests with a response, or of responses
+        self.responses = 0
+        self._counts_requests = frame[4:6] == struct.pack(">h", ApiKey.PRODUCE)
+        for _ in range(count):
+            client = Client(socket.create_connection(address), frame)
+            self._selector.register(client.socket, selectors.EVENT_READ, client)
+            client.socket.sendall(frame)
+
+    def run(self, until: float) -> None:
+        while (left := until - time.monotonic()) > 0:
+            for key, _ in self._selector.select(left):
+                self._read(key.data)
+
+    def _read(self, client: Client) -> None:
+        data = client.socket.recv(1 << 20)
+        if not data:
+            raise RuntimeError("the broker closed a connection")
+        client.received += data
+        if client.need == 4 and len(client.received) >= 4:
+            client.need = 4 + struct.unpack_from(">i", client.received)[0]
+        if client.need == 4 or len(client.received) < client.need:
+            return
+        self.responses += 1
+        self.used += len(client.frame) - 4 if self._counts_requests else client.need
+        client.need, client.received = 4, bytearray()
+        client.socket.sendall(client.frame)
+
+    def close(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            key.data.socket.close()
+        self._selector.close()
+
+
+def kept(bootstrap: str, key: str, count: int, rate: int, seconds: float) -> dict[str, float]:
+    """What clients that share a quota use of it, as a multiple."""
+    topic = fresh_name("quota")
+    ((_, address),) = create_topic(bootstrap, topic, 1).items()
+    batch = record_batch(random_values(BATCH_VALUES, VALUE_BYTES, 1))
+    frame = produce_frame(9, topic, 0, batch, acks=1)
+    if key == "consumer_byte_rate":
+        with RawClient(address) as filler:
+            for _ in range(2 * FETCH_BYTES // len(batch)):
+                filler.call(frame)
+        frame = fetch_frame(topic, 0, 0, FETCH_BYTES)
+    set_quota(bootstrap, client_id_in(frame), key, rate)
+    load = Load(address, frame, count)
+    # At full speed at first, then at the quota.
+    warm_until = time.monotonic() + DEADLINE_S
+    while load.used < 1.1 * BURST_S * rate and time.monotonic() < warm_until:
+        load.run(time.monotonic() + 0.1)
+    load.run(time.monotonic() + 1)
+    used, responses, began = load.used, load.responses, time.monotonic()
+    load.run(began + seconds)
+    took = time.monotonic() - began
+    figures = {
+        "share": (load.used - used) / took / rate,
+        "responses": load.responses - responses,
+    }
+    load.close()
+    set_quota(bootstrap, client_id_in(frame), key, None)
+    return figures
+
+
+def cost(broker: KbrokerBroker, runs: int) -> dict[str, float]:
+    """CPU us of the broker for a one-record Produce, by the quotas there are."""
+    topic = fresh_name("quota")
+    ((_, leader),) = create_topic(broker.bootstrap, topic, 1).items()
+    frame = produce_frame(9, topic, 0, record_batch([b"x" * 100]), acks=1)
+    own = client_id_in(frame)
+    kinds = {"none": (), "of another": (("other", 1e15),), "own": ((own, 1e15),)}
+    found: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for kind in [*kinds] + [*kinds] * runs:  # the first turn warms up
+        for client_id, rate in kinds[kind]:
+            set_quota(broker.bootstrap, client_id, "producer_byte_rate", rate)
+        load = Load(leader, frame, COST_SOCKETS)
+        load.run(time.monotonic() + 0.3)
+        responses, before = load.responses, broker.cpu_seconds()
+        load.run(time.monotonic() + COST_S)
+        spent = broker.cpu_seconds() - before
+        found[kind].append(spent / (load.responses - responses) * 1e6)
+        load.close()
+        for client_id, _ in kinds[kind]:
+            set_quota(broker.bootstrap, client_id, "producer_byte_rate", None)
+    return {kind: round(median(times[1:]), 2) for kind, times in found.items()}
+
+
+def rows(options: argparse.Namespace, bootstrap: str) -> Iterator[dict[str, object]]:
+    for key in ("producer_byte_rate", "consumer_byte_rate"):
+        for count in options.clients:
+            figures = kept(bootstrap, key, count, options.rate, options.seconds)
+            is_kept = abs(figures["share"] - 1) <= BAR
+            yield {"quota": key, "clients": count, **figures, "kept": is_kept}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--clients", type=int, nargs="+", default=list(CLIENTS))
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--rate", type=int, default=5_000_000, help="bytes a second")
+    parser.add_argument("--place", type=Path, default=None, help="where the broker keeps its data")
+    parser.add_argument("--cost", type=int, default=0, metavar="RUNS", help="measure CPU instead")
+    options = parser.parse_args()
+    settings = {
+        "num.network.threads": str(NETWORK_PROCESSES),
+        "max.connection.creation.rate": "5000",
+    }
+    with KbrokerBroker(options.place, settings) as broker:
+        if options.cost:
+            print(json.dumps(cost(broker, options.cost)))
+            return 0
+        all_kept = True
+        for row in rows(options, broker.bootstrap):
+            print(json.dumps(row), flush=True)
+            all_kept = all_kept and bool(row["kept"])
+    return 0 if all_kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
