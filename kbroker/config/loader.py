@@ -74,6 +74,9 @@ _OPEN = (
 _REFUSED = {
     "authorizer.class.name": _OPEN,
     "super.users": _OPEN,
+    "client.quota.callback.class": "no value: kbroker loads no Java classes, and without this one "
+    "clients would have other quotas. Remove this line; users and client ids have those that are "
+    "set for them",
 }
 
 

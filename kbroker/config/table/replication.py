@@ -91,13 +91,17 @@ REPLICATION = (
 )
 
 QUOTAS = (
-    Key("quota.producer.default", LONG, LONG_MAX, HIGH, low=1, status=LATER,
-        doc="Bytes per second a producer may send by default."),
-    Key("quota.consumer.default", LONG, LONG_MAX, HIGH, low=1, status=LATER,
-        doc="Bytes per second a consumer may read by default."),
-    Key("quota.window.num", INT, 11, LOW, low=1, status=LATER,
-        doc="Samples kept for client quotas."),
-    Key("quota.window.size.seconds", INT, 1, LOW, low=1, status=LATER,
+    Key("quota.producer.default", LONG, LONG_MAX, HIGH, low=1,
+        doc=
+            "Bytes per second that the producers of one client id may send if no other quota "
+            "applies to them."),
+    Key("quota.consumer.default", LONG, LONG_MAX, HIGH, low=1,
+        doc=
+            "Bytes per second that the consumers of one client id may read if no other quota "
+            "applies to them."),
+    Key("quota.window.num", INT, 11, LOW, low=1,
+        doc="Samples of client quotas: a client may use at once what it gets in all but one."),
+    Key("quota.window.size.seconds", INT, 1, LOW, low=1,
         doc="Length of one sample for client quotas."),
     Key("replication.quota.window.num", INT, 11, LOW, low=1,
         doc="Samples kept for replication quotas, at most 100."),
@@ -107,12 +111,16 @@ QUOTAS = (
         doc="Samples kept for the quota on moves between directories."),
     Key("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, LOW, low=1, status=UNUSED,
         doc="Length of one sample for the quota on moves between directories."),
-    Key("controller.quota.window.num", INT, 11, LOW, low=1, status=LATER,
-        doc="Samples kept for the quota on topic changes."),
-    Key("controller.quota.window.size.seconds", INT, 1, LOW, low=1, status=LATER,
-        doc="Length of one sample for the quota on topic changes."),
+    Key("controller.quota.window.num", INT, 11, LOW, low=1,
+        doc=
+            "Samples for the quota of changes to topics: a client may save up what it gets in "
+            "them."),
+    Key("controller.quota.window.size.seconds", INT, 1, LOW, low=1,
+        doc="Length of one sample for the quota of changes to topics."),
     Key("client.quota.callback.class", CLASS, None, LOW, status=UNUSED,
-        doc="Java class that decides on quotas. Java classes are never loaded."),
+        doc=
+            "Java class that decides on quotas. Java classes are never loaded, so a start with "
+            "one is refused."),
     Key("leader.replication.throttled.rate", LONG, LONG_MAX, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
         doc="Bytes per second that the broker sends to followers of throttled replicas. While it "
             "has sent more, followers that are not in sync get no records of these."),
