@@ -31,6 +31,7 @@ IMPORTED_BY = {
     "kazoo": ("kbroker/metastore", "kbroker/client/legacy", "kbroker/adopt"),
     "puresasl": ("kbroker/metastore",),
     "cryptography": ("kbroker/security",),
+    "jwt": ("kbroker/security/sasl",),
     "pyarrow": ("kbroker/client/arrow", "kbroker/spark"),
     "pandas": ("kbroker/spark",),
     "deltalake": ("kbroker/spark",),

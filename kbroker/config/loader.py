@@ -371,7 +371,7 @@ def _hint(name: str) -> str:
 
 
 # A listener meant to be encrypted or authenticated must not be opened without.
-_UNSERVED = {"SSL": "TLS is", "SASL": "SASL is"}
+_UNSERVED = {"SSL": "TLS is"}
 
 
 def _refuse_unserved(config: BrokerConfig) -> None:

@@ -10,10 +10,13 @@ import struct
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from kbroker._ext.network.connection import TOKENS
 from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, now_ms
 from kbroker.handlers.registry import HANDLERS, Handle, Handler, announced, served_range
+from kbroker.handlers.sasl import handle_token
+from kbroker.handlers.support.peer import peer as peer
 from kbroker.handlers.support.requirements import NOTHING, check
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Turn
@@ -68,6 +71,8 @@ class Dispatcher:
         Resolves to the response, header included and without its length, or to None: the
         connection must be closed, for its ``close_reason``. Never resolves to an error.
         """
+        if connection.phase == TOKENS:
+            return self._serve_token(connection, frame)
         try:
             header = decode_request_header(frame)
         except DecodeError as error:
@@ -90,12 +95,22 @@ class Dispatcher:
         self, connection: Connection, header: RequestHeader, frame: bytes, handler: Handler
     ) -> Pending[Response]:
         """Decode the request and run its handler when it is the connection's turn."""
+        ctx = self._context(connection, header, frame)
+        return self._worker.slices.start(connection.turn, serve(ctx, handler))
+
+    def _serve_token(self, connection: Connection, token: bytes) -> Pending[Response]:
+        """The same for a token without a header, as it follows SaslHandshake 0."""
+        header = RequestHeader(ApiKey.SASL_AUTHENTICATE, 0, 0, None, 0)
+        ctx = self._context(connection, header, token)
+        return self._worker.slices.start(connection.turn, serve_token(ctx))
+
+    def _context(
+        self, connection: Connection, header: RequestHeader, frame: bytes
+    ) -> RequestContext:
         worker = self._worker
-        turn = connection.turn
-        if turn is None:
-            turn = connection.turn = Turn()
-        ctx = RequestContext(worker, connection, header, frame, worker.config, self._producer_ids)
-        return worker.slices.start(turn, serve(ctx, handler))
+        if connection.turn is None:
+            connection.turn = Turn()
+        return RequestContext(worker, connection, header, frame, worker.config, self._producer_ids)
 
     def tick(self, now_ms: int) -> None:
         """Called every TICK_MS; handlers have no timers of their own."""
@@ -127,6 +142,15 @@ async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
         ctx.connection.close_reason = str(error)
         return None
     return await respond(ctx, handler, request)
+
+
+async def serve_token(ctx: RequestContext) -> bytes | None:
+    """Its response is a token, too."""
+    try:
+        return await handle_token(ctx, ctx.frame)
+    except Exception:
+        logger.exception("closing the connection of %s: a token failed", peer(ctx.connection))
+    return None
 
 
 async def respond(ctx: RequestContext, handler: Handler, request: Message | bytes) -> bytes | None:
@@ -223,12 +247,3 @@ def title(key: int) -> str:
     """The API's name as the protocol guide writes it."""
     known = find(key)
     return f"API key {key}" if known is None else known.name.title().replace("_", "")
-
-
-def peer(connection: Connection) -> str:
-    """The client, for a log line: address and client id."""
-    address = f"{connection.peer_host}:{connection.peer_port}"
-    client_id = connection.client_id
-    if client_id is None:
-        return address
-    return f"{address} (client id {client_id.decode('utf-8', 'replace')!r})"

@@ -22,6 +22,7 @@ from kbroker.clock import CONFIRMED_MS
 from kbroker.config.key import LONG_MAX
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
+from kbroker.handlers.support.sasl_listener import check_sasl
 from kbroker.heap import freeze_for_children
 from kbroker.ipc import fdpass
 from kbroker.ipc.calls import make_readers
@@ -63,6 +64,7 @@ class Broker:
         missing_begin_empty: bool = False,
     ) -> None:
         """Raises ConfigError for faults of the configuration that only this machine shows."""
+        check_sasl(config)
         self.config = config
         self._config_path = config_path
         self._overrides = dict(overrides)

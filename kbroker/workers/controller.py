@@ -30,6 +30,7 @@ from kbroker.controller.membership import AddressTaken, Registration
 from kbroker.controller.mutation_quotas import MutationQuotas
 from kbroker.controller.producer_ids import ProducerIdBlocks
 from kbroker.controller.replica_admin import ReplicaAdmin
+from kbroker.controller.scram_users import ScramUsers
 from kbroker.controller.state import ClusterState
 from kbroker.controller.stored_configs import ConfiguredHosting, StoredConfigs
 from kbroker.controller.stored_features import StoredFeatures, UnsupportedFeatures
@@ -232,6 +233,7 @@ class ControllerWorker(Worker):
         serve(calls.INCREMENTAL_ALTER_CONFIGS, self.configs.incremental_alter_configs)
         serve(calls.ALTER_QUOTAS, self.entities.alter_quotas)
         serve(calls.ALLOCATE_PRODUCER_IDS, self.allocate_producer_ids)
+        serve(calls.FIND_CREDENTIAL, ScramUsers(self.own_store).find)
         stored_offsets = StoredOffsets(self.own_events, self.own_store)
         serve(calls.COMMIT_STORED_OFFSETS, stored_offsets.commit)
         serve(calls.FETCH_STORED_OFFSETS, stored_offsets.fetch)

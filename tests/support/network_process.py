@@ -12,6 +12,7 @@ from typing import Any
 from support.call_documents import arguments, completed
 from support.control_process import serve_control
 
+from kbroker._ext.network.connection import SERVING
 from kbroker._ext.shared.partition_table import (
     FOLLOWER,
     LEADER,
@@ -226,6 +227,8 @@ class NetworkProcess:
             turn=None,
             throttle_time_ms=0,
             access=self.accesses.of(ANONYMOUS, "198.51.100.4"),
+            phase=SERVING,
+            login=None,
         )
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
 

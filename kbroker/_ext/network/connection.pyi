@@ -4,7 +4,10 @@ from kbroker._ext.sockets.verdicts import Verdicts
 
 HANDSHAKE: int
 AUTHENTICATING: int
+TOKENS: int
+FAILED: int
 SERVING: int
+SESSION: int
 
 class Connection:
     @property
@@ -26,7 +29,10 @@ class Connection:
     local_address: tuple[str, int]
     turn: Any
     phase: int
+    login: Any
+    session_end_ms: int
     close_reason: str | None
     def identify(self, access: Verdicts) -> None: ...
+    def authenticate_again(self, phase: int) -> None: ...
 
-def rejection_reason(length: int, frame_max: int) -> str: ...
+def rejection_reason(length: int, frame_max: int, is_known: bool = ...) -> str: ...

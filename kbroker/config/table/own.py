@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from kbroker.config.key import BOOLEAN, CLUSTER_WIDE, HIGH, INT, LONG, LOW, MEDIUM, STRING, Key
+from kbroker.config.key import (
+    BOOLEAN,
+    CLUSTER_WIDE,
+    HIGH,
+    INT,
+    LIST,
+    LONG,
+    LOW,
+    MEDIUM,
+    STRING,
+    Key,
+)
 
 # fmt: off
 KBROKER_S_OWN = (
@@ -17,9 +28,14 @@ KBROKER_S_OWN = (
             'file in the first data directory.'),
     Key("java.security.auth.login.config", STRING, None, MEDIUM,
         doc=
-            "JAAS file whose section Client has the credentials for ZooKeeper: a "
-            "DigestLoginModule with username and password. Kafka takes this as an option of "
-            "Java; other logins are not supported. Needs the package pure-sasl."),
+            "JAAS file. Its section Client has the credentials for ZooKeeper: a "
+            "DigestLoginModule with username and password, which needs the package pure-sasl. Its "
+            "section KafkaServer, or LISTENER.KafkaServer in lower case, has what "
+            "sasl.jaas.config would, where that is unset. Kafka takes this as an option of Java."),
+    Key("sasl.oauthbearer.allowed.urls", LIST, (), MEDIUM,
+        doc=
+            "The URLs that sasl.oauthbearer.jwks.endpoint.url may have. Kafka 4.0 takes this as an "
+            "option of Java."),
     Key("runtime.dir", STRING, None, LOW,
         doc=
             "Directory for the sockets between the processes, private to the broker's user: a "

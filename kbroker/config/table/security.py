@@ -89,19 +89,29 @@ TLS = (
 )
 
 SASL = (
-    Key("sasl.enabled.mechanisms", LIST, ("GSSAPI",), MEDIUM, dynamic=PER_BROKER, status=LATER,
-        doc="SASL mechanisms offered."),
+    Key("sasl.enabled.mechanisms", LIST, ("GSSAPI",), MEDIUM,
+        doc=
+            "SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and "
+            "OAUTHBEARER are built; a listener with any other is refused.",
+        deviation="needs a restart to change"),
     Key("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", MEDIUM, dynamic=PER_BROKER,
         status=LATER,
         doc="SASL mechanism used between brokers."),
     Key("sasl.mechanism.controller.protocol", STRING, "GSSAPI", HIGH, status=LATER,
         doc="SASL mechanism used with controllers."),
-    Key("sasl.jaas.config", PASSWORD, None, MEDIUM, dynamic=PER_BROKER, status=LATER,
-        doc="Credentials in Kafka's login syntax. Only the text is read; no class is loaded."),
-    Key("sasl.server.max.receive.size", INT, 524_288, MEDIUM, status=LATER,
-        doc="Largest authentication message accepted."),
-    Key("sasl.server.callback.handler.class", CLASS, None, MEDIUM, status=UNUSED,
-        doc="Java class for the server side of SASL. Java classes are never loaded."),
+    Key("sasl.jaas.config", PASSWORD, None, MEDIUM, dynamic=PER_BROKER,
+        doc=
+            "Credentials in Kafka's login syntax. For PLAIN, user_NAME=\"PASSWORD\" lets a user "
+            "log in. Only the text is read; no class is loaded."),
+    Key("sasl.server.max.receive.size", INT, 524_288, MEDIUM,
+        doc="Maximum size of a request before its client has authenticated."),
+    Key("sasl.server.callback.handler.class", CLASS, None, MEDIUM,
+        doc=
+            "For PLAIN: what checks passwords, a Python function of user and password that returns "
+            "a bool, or a class of such, as package.module.name. For OAUTHBEARER: Kafka's "
+            "OAuthBearerUnsecuredValidatorCallbackHandler accepts tokens that nobody has signed. "
+            "Java classes are never loaded.",
+        deviation="Python instead of Java; unset, OAUTHBEARER accepts signed tokens only"),
     Key("sasl.client.callback.handler.class", CLASS, None, MEDIUM, status=UNUSED,
         doc="Java class for the client side of SASL. Java classes are never loaded."),
     Key("sasl.login.class", CLASS, None, MEDIUM, status=UNUSED,
@@ -141,25 +151,27 @@ SASL = (
         doc="Initial backoff after a failed token request."),
     Key("sasl.login.retry.backoff.max.ms", LONG, 10_000, LOW, status=LATER,
         doc="Maximum backoff after failed token requests."),
-    Key("sasl.oauthbearer.scope.claim.name", STRING, "scope", LOW, status=LATER,
+    Key("sasl.oauthbearer.scope.claim.name", STRING, "scope", LOW,
         doc="Claim of a token that holds its scope."),
-    Key("sasl.oauthbearer.sub.claim.name", STRING, "sub", LOW, status=LATER,
+    Key("sasl.oauthbearer.sub.claim.name", STRING, "sub", LOW,
         doc="Claim of a token that holds its subject."),
     Key("sasl.oauthbearer.token.endpoint.url", STRING, None, MEDIUM, status=LATER,
         doc="Where tokens are fetched for other brokers."),
-    Key("sasl.oauthbearer.jwks.endpoint.url", STRING, None, MEDIUM, status=LATER,
-        doc="Where the keys that sign tokens are fetched."),
-    Key("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, LOW, status=LATER,
+    Key("sasl.oauthbearer.jwks.endpoint.url", STRING, None, MEDIUM,
+        doc=
+            "Where the keys that sign tokens are: a URL with https, http or file, which must be in "
+            "sasl.oauthbearer.allowed.urls."),
+    Key("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, LOW,
         doc="How often these keys are refreshed."),
-    Key("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, LOW, status=LATER,
+    Key("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, LOW,
         doc="Initial backoff after these keys could not be fetched."),
-    Key("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10_000, LOW, status=LATER,
+    Key("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10_000, LOW,
         doc="Maximum backoff after these keys could not be fetched."),
-    Key("sasl.oauthbearer.clock.skew.seconds", INT, 30, LOW, status=LATER,
+    Key("sasl.oauthbearer.clock.skew.seconds", INT, 30, LOW,
         doc="Clock skew allowed when a token's times are checked."),
-    Key("sasl.oauthbearer.expected.audience", LIST, None, LOW, status=LATER,
+    Key("sasl.oauthbearer.expected.audience", LIST, None, LOW,
         doc="Audiences a token must name one of."),
-    Key("sasl.oauthbearer.expected.issuer", STRING, None, LOW, status=LATER,
+    Key("sasl.oauthbearer.expected.issuer", STRING, None, LOW,
         doc="Issuer a token must come from."),
 )
 

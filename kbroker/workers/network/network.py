@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kbroker._ext.fetch.fetch_engine import FetchEngine
-from kbroker._ext.network.connection import Connection
+from kbroker._ext.network.connection import HANDSHAKE, SERVING, Connection
 from kbroker._ext.network.net_loop import NetLoop
 from kbroker._ext.network.produce_path import ProducePath
 from kbroker._ext.shared.arena import Arena
@@ -29,8 +29,10 @@ from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.key import LONG_MAX
 from kbroker.config.topic_keys import TOPIC_KEYS
-from kbroker.errors import ErrorCode, WireError
+from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher, peer
+from kbroker.handlers.sasl import Login
+from kbroker.handlers.support.sasl_listener import SaslListener, sasl_listener
 from kbroker.ipc import calls
 from kbroker.ipc.fdpass import host_of, receive_connections, send_closed, send_mark
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
@@ -62,6 +64,7 @@ from kbroker.security.access import AccessTable
 from kbroker.security.authorizer import AllowAll
 from kbroker.security.principal import ANONYMOUS
 from kbroker.workers.base import Worker, now_ms, raise_failure
+from kbroker.workers.network.beside import Beside
 from kbroker.workers.network.client_usages import ClientUsages
 from kbroker.workers.network.coordinator_link import CoordinatorLink
 from kbroker.workers.network.epoch_ends import EpochEnds
@@ -130,7 +133,10 @@ class NetworkWorker(Worker):
             ),
         )
         self.usages = ClientUsages(self.loop, config)
+        self.loop.unknown_frame_max = min(frame_max, config["sasl.server.max.receive.size"])
         self.listeners = [listener.name for listener, *_ in context.listeners]
+        self.sasl_listeners: dict[int, SaslListener] = {}  # by index, those with SASL
+        self.failed_logins = RateLimit()
         self.fetch.encoder.find_leaders = self.produce.find_leaders = self.find_leaders
         self.selector: RackAwareSelector | None = None
         if config["replica.selector.class"]:
@@ -163,6 +169,8 @@ class NetworkWorker(Worker):
         self.lane_is_full = False
         self.counters = self.open_counters()
         self.totals = Totals(self.counters, self.metric_rows())
+        self.beside = Beside()
+        self.loop.add_reader(self.beside.fd, self.beside.take)
         self.handoff = self.context.handoffs[self.address.index][1]
         self.closed_peers: list[str] = []
         self.closing_lines = RateLimit()
@@ -221,8 +229,23 @@ class NetworkWorker(Worker):
             config["connection.request.timeout.ms"],
             config["connection.write.timeout.ms"],
         )
+        self.follow_sasl()
         self.quota.rate = config["leader.replication.throttled.rate"]
         self.fetch.reader.quota = None if self.quota.rate == LONG_MAX else self.quota
+
+    def follow_sasl(self) -> None:
+        """Take what clients may authenticate with from the configs. The configs at the start have
+        been checked; if later ones cannot be obeyed, those of before stay in force.
+        """
+        for index, (listener, *_) in enumerate(self.context.listeners):
+            if not listener.uses_sasl:
+                continue
+            try:
+                self.sasl_listeners[index] = sasl_listener(self.config, listener.name)
+            except ConfigError as error:
+                if index not in self.sasl_listeners:
+                    raise
+                logger.error("listener %s stays as it is: %s", listener.name, error)
 
     def put_topic(self, name: str, topic: TopicImage) -> None:
         slots = [partition.slot for partition in topic.partitions]
@@ -285,7 +308,10 @@ class NetworkWorker(Worker):
                 peer_host,
                 peer[1],
                 self.accesses.of(ANONYMOUS, peer_host),
+                HANDSHAKE if listener_index in self.sasl_listeners else SERVING,
             )
+            if listener_index in self.sasl_listeners:
+                connection.login = Login()
             connection.local_address = (host_of(local), local[1])
         self.publish_count()
 

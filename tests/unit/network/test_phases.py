@@ -7,7 +7,14 @@ import struct
 import pytest
 from support.net_loop_harness import Harness, framed, produce, received, serving
 
-from kbroker._ext.network.connection import AUTHENTICATING, HANDSHAKE, SERVING
+from kbroker._ext.network.connection import (
+    AUTHENTICATING,
+    FAILED,
+    HANDSHAKE,
+    SERVING,
+    SESSION,
+    TOKENS,
+)
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.header import encode_request_header
 
@@ -26,6 +33,7 @@ def request(key: ApiKey, version: int = 0) -> bytes:
 ALLOWED = {
     HANDSHAKE: {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE},
     AUTHENTICATING: {ApiKey.SASL_AUTHENTICATE},
+    FAILED: set(),
 }
 
 
@@ -91,21 +99,32 @@ def test_phase_before_authentication_starts_one_request_after_the_other(harness)
     assert harness.closed == ["a request (API key 0) before authentication was complete"]
 
 
-@pytest.mark.parametrize("token", [b"", b"\0u\0p", b"1234567"])
-def test_phase_authenticating_a_short_frame_is_a_token_and_no_bad_length(harness, token):
-    """The tokens of SaslHandshake 0 have no request header, and PLAIN's may have four bytes. No
-    listener supports it yet, so they close the connection here, but not as a malformed frame.
+@pytest.mark.parametrize("token", [b"", b"\0u\0p", b"1234567", b"\0\0\0\0longer than a header"])
+def test_phase_tokens_dispatches_each_frame_as_it_is_and_responds_without_a_header(harness, token):
+    """The tokens of SaslHandshake 0 have no request header, and PLAIN's may have four bytes. One
+    that looks like a Produce request is not taken for one.
     """
-    client = harness.connect(AUTHENTICATING)
+    serving(harness)
+    client = harness.connect(TOKENS)
 
     client.send(framed(token))
     harness.turn()
 
-    reason = f"{len(token)} bytes that are not a request, before authentication was complete"
-    assert harness.closed == [reason]
+    assert [frame for _, frame in harness.dispatched] == [token]
+    assert received(client) == framed(b"\0\0\0\2")
+    assert harness.closed == []
 
 
-@pytest.mark.parametrize("phase", [HANDSHAKE, SERVING])
+def test_phase_tokens_takes_one_token_after_the_other(harness):
+    client = harness.connect(TOKENS)
+
+    client.send(framed(b"one") + framed(b"two"))
+    harness.turn()
+
+    assert [frame for _, frame in harness.dispatched] == [b"one"]
+
+
+@pytest.mark.parametrize("phase", [HANDSHAKE, AUTHENTICATING, SERVING, SESSION])
 def test_phase_others_reject_a_frame_shorter_than_any_header(harness, phase):
     client = harness.connect(phase)
 
@@ -113,6 +132,99 @@ def test_phase_others_reject_a_frame_shorter_than_any_header(harness, phase):
     harness.turn()
 
     assert harness.closed == ["a request of 7 bytes, shorter than any header"]
+
+
+@pytest.mark.parametrize("phase", [HANDSHAKE, AUTHENTICATING, TOKENS])
+def test_phase_before_authentication_limits_a_frame(harness, phase):
+    """CVE-2022-34917: a client that has not authenticated could make a broker allocate 100 MB."""
+    harness.loop.unknown_frame_max = 1000
+    client = harness.connect(phase)
+
+    client.send(struct.pack(">i", 1001))
+    harness.turn()
+
+    setting = "sasl.server.max.receive.size, before authentication"
+    assert harness.closed == [f"a request of 1001 bytes, more than {setting} (1000)"]
+
+
+@pytest.mark.parametrize("phase", [SERVING, SESSION])
+def test_phase_serving_has_the_limit_of_all_requests(harness, phase):
+    harness.loop.unknown_frame_max = 1000
+    client = harness.connect(phase)
+
+    client.send(struct.pack(">i", 1001))
+    harness.turn()
+
+    assert harness.closed == []
+
+
+@pytest.mark.parametrize("key", ApiKey, ids=lambda key: key.name)
+def test_phase_session_that_has_ended_takes_only_what_renews_it(harness, key):
+    """KIP-368: a client that does not authenticate again is disconnected at its next request."""
+    client = harness.connect(SESSION)
+    harness.connection.session_end_ms = 1
+
+    client.send(request(key, version=1))
+    harness.turn()
+
+    if key in {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}:
+        assert len(harness.dispatched) == 1
+        assert harness.closed == []
+    else:
+        assert harness.dispatched == []
+        assert harness.descriptors() == []
+        (reason,) = harness.closed
+        assert reason.startswith("its session has ended")
+
+
+def test_phase_session_serves_until_it_ends_and_pipelines(harness):
+    client = harness.connect(SESSION)
+    harness.connection.session_end_ms = 1 << 60
+
+    client.send(produce(7, correlation_id=1) + produce(7, correlation_id=2))
+    harness.turn()
+
+    assert len(harness.descriptors()) == 2
+    assert harness.closed == []
+
+
+@pytest.mark.parametrize("phase", [HANDSHAKE, AUTHENTICATING, TOKENS])
+def test_phase_before_authentication_does_not_last_for_ever(harness, phase):
+    """Also for a client that sends something now and then."""
+    client = harness.connect(phase)
+    if phase == HANDSHAKE:
+        serving(harness)
+        client.send(request(ApiKey.API_VERSIONS))
+        harness.turn()
+    harness.loop.set_timeouts(60_000, 30_000, 60_000, 60_000)
+    harness.loop.sweep()
+    assert harness.closed == []
+
+    harness.loop.set_timeouts(60_000, -1, 60_000, 60_000)
+    harness.loop.sweep()
+
+    assert harness.closed == ["no authentication within -1 ms"]
+
+
+def test_connection_that_ends_sends_the_response_and_reads_no_more(harness):
+    """As after a failed authentication: the client gets to know why, and nothing else."""
+    client = harness.connect(AUTHENTICATING)
+    client.send(request(ApiKey.SASL_AUTHENTICATE) * 2)
+    harness.turn()
+    ((token, _),) = harness.dispatched
+
+    harness.loop.end(harness.connection)
+    harness.turn()
+    assert received(client) == b""
+    harness.loop.respond(token, b"\0\0\0\7")
+    harness.turn()
+
+    assert client.recv(100) == framed(b"\0\0\0\7")
+    assert client.recv(100) == b"", "the broker has closed its side"
+    client.close()
+    harness.turn()
+    assert len(harness.dispatched) == 1
+    assert harness.closed == [None]
 
 
 def test_phase_authenticating_rejects_a_negative_length(harness):

@@ -1,5 +1,5 @@
 # One client connection of a network process: its receive buffer in the arena and its queue of requests.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kbroker._ext.shared.arena cimport Arena, Block
 from kbroker._ext.sockets.client_usage cimport ClientUsage
@@ -11,7 +11,11 @@ from kbroker._ext.sockets.verdicts cimport Verdicts
 cdef enum Phase:
     PHASE_HANDSHAKE = 0        # the client has to choose an authentication mechanism
     PHASE_AUTHENTICATING = 1   # the mechanism's tokens are exchanged
-    PHASE_SERVING = 2          # any request is served
+    PHASE_TOKENS = 2           # the same after SaslHandshake 0: each frame is a token
+    PHASE_FAILED = 3           # no request is served any more
+    # From here on the client is known, and any request is served.
+    PHASE_SERVING = 4
+    PHASE_SESSION = 5          # until session_end_ms; then it has to authenticate again (KIP-368)
 
 
 cdef enum FrameStatus:
@@ -38,6 +42,9 @@ cdef class Connection:
     cdef public object local_address
     cdef public object turn            # of its handlers (ipc/slices.Turn), None before the first
     cdef public uint8_t phase          # a Phase; what it may send (net_loop.check_phase)
+    cdef public object login           # of a client that authenticates by SASL, else None
+    cdef public int64_t session_end_ms     # in PHASE_SESSION
+    cdef int64_t unknown_since_ms      # since when its client is to authenticate, in the phases for that
     cdef readonly Verdicts access      # the client's principal and what it may do; never None
     cdef public object close_reason    # set by a handler that cannot respond to a request, else None
     cdef Block* block
@@ -80,6 +87,7 @@ cdef class Connection:
         self, Arena arena, int64_t frame_max, bint from_large, int64_t most, int64_t* received
     ) noexcept nogil
     cdef bint make_room(self, Arena arena, int64_t frame_max, bint from_large) noexcept nogil
+    cdef int check_phase(self, int16_t api_key, int64_t now_ms) except -1
     cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1
     cdef void drained(self) noexcept nogil
     cdef int32_t throttle_ms(self, int64_t now_ms) noexcept nogil

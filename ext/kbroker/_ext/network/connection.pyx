@@ -7,6 +7,7 @@ has room for several.
 """
 from libc.string cimport memcpy, memmove
 
+from kbroker._ext.base.api_keys cimport API_API_VERSIONS, API_SASL_AUTHENTICATE, API_SASL_HANDSHAKE
 from kbroker._ext.base.socket_api cimport monotonic_ns
 from kbroker._ext.base.wire cimport load_i16, load_i32
 from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED, Transport
@@ -18,12 +19,13 @@ cdef enum:
     # Above this size, a receive stops at the expected end of a frame, so that the next frame starts in a block of its own
     # and need not be moved.
     EXACT_FROM = 4096
-    HEADER_BYTES_MIN = 8         # of a request; tokens in phase AUTHENTICATING may be shorter
+    HEADER_BYTES_MIN = 8         # of a request; tokens without a header may be shorter
     CLIENT_ID_AT = 8             # in every request header, its length first
     CLIENT_ID_BYTES_MAX = 128    # BOUND: of it are kept
 
 # The phases by name, for Python.
-HANDSHAKE, AUTHENTICATING, SERVING = PHASE_HANDSHAKE, PHASE_AUTHENTICATING, PHASE_SERVING
+HANDSHAKE, AUTHENTICATING, TOKENS, FAILED = PHASE_HANDSHAKE, PHASE_AUTHENTICATING, PHASE_TOKENS, PHASE_FAILED
+SERVING, SESSION = PHASE_SERVING, PHASE_SESSION
 
 
 class CloseConnection(Exception):
@@ -42,6 +44,7 @@ cdef class Connection:
         self.peer_host = peer_host
         self.peer_port = peer_port
         self.phase = PHASE_SERVING
+        self.unknown_since_ms = now_ms
         self.access = access
         self.writable = True
         self.readable = True
@@ -57,6 +60,29 @@ cdef class Connection:
         self.access = access
         self.usage = None
         self.fetch_prepaid = 0
+
+    def authenticate_again(self, uint8_t phase):
+        """Enter a phase of authentication; its client has as much time as that of a new connection."""
+        self.phase = phase
+        self.unknown_since_ms = monotonic_ns() // 1000000
+
+    cdef int check_phase(self, int16_t api_key, int64_t now_ms) except -1:
+        """Check that its client may send this before it has authenticated, or after its session has ended; as in Kafka,
+        anything else closes the connection.
+        """
+        if self.phase == PHASE_SESSION:
+            if now_ms < self.session_end_ms:
+                return 0
+            if api_key in (API_SASL_HANDSHAKE, API_SASL_AUTHENTICATE, API_API_VERSIONS):
+                return 0
+            raise CloseConnection(f"its session has ended, and it sent a request (API key {api_key}) instead of "
+                                  "authenticating again")
+        if self.phase == PHASE_AUTHENTICATING:
+            if api_key == API_SASL_AUTHENTICATE:
+                return 0
+        elif self.phase == PHASE_HANDSHAKE and (api_key == API_SASL_HANDSHAKE or api_key == API_API_VERSIONS):
+            return 0
+        raise CloseConnection(f"a request (API key {api_key}) before authentication was complete")
 
     cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1:
         """Remember the client id; the bytes may be anything, not just a request."""
@@ -75,7 +101,7 @@ cdef class Connection:
         if self.block == NULL or have < 4:
             return FRAME_PARTIAL
         length = load_i32(base + self.block.offset + self.start)
-        if length < (0 if self.phase == PHASE_AUTHENTICATING else HEADER_BYTES_MIN) or length > frame_max:
+        if length < (0 if self.phase == PHASE_TOKENS else HEADER_BYTES_MIN) or length > frame_max:
             return FRAME_BAD_LENGTH
         if have < <int64_t>length + 4:
             return FRAME_PARTIAL
@@ -206,7 +232,7 @@ cdef class Connection:
         return request
 
 
-def rejection_reason(int length, int64_t frame_max) -> str:
+def rejection_reason(int length, int64_t frame_max, bint is_known=True) -> str:
     """Why a frame with this length prefix is rejected; names the protocol if it is recognised."""
     prefix = length.to_bytes(4, "big", signed=True)
     if prefix in (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI "):
@@ -217,4 +243,5 @@ def rejection_reason(int length, int64_t frame_max) -> str:
         return f"a negative request length ({length})"
     if length < HEADER_BYTES_MIN:
         return f"a request of {length} bytes, shorter than any header"
-    return f"a request of {length} bytes, more than socket.request.max.bytes ({frame_max})"
+    setting = "socket.request.max.bytes" if is_known else "sasl.server.max.receive.size, before authentication"
+    return f"a request of {length} bytes, more than {setting} ({frame_max})"

@@ -21,6 +21,7 @@ cdef class ConnectionLoop:
     cdef RequestTable _requests
     cdef object _on_close
     cdef int64_t _frame_max
+    cdef public int64_t unknown_frame_max  # of clients that have not authenticated
     cdef int64_t now_ms
     cdef public int64_t slice_ns_max  # how much of a turn a connection may use at most
     cdef int64_t _slice_ns             # how much of the current turn

@@ -98,7 +98,7 @@ cdef class ConnectionLoop:
         self._receive_bytes = RECEIVE_BYTES_ALONE
         self._arena = arena
         self._requests = requests
-        self._frame_max = frame_max
+        self._frame_max = self.unknown_frame_max = frame_max
         self._on_close = on_close
 
     # -- requests: implemented by NetLoop ---
@@ -270,6 +270,8 @@ cdef class ConnectionLoop:
         cdef:
             const uint8_t* frame = NULL
             int32_t size = 0
+            # No request changes the phase while this runs: before it is served, they run alone.
+            int64_t frame_max = self._frame_max if c.phase >= PHASE_SERVING else self.unknown_frame_max
             int64_t received, until = monotonic_ns() + self._slice_ns
             bint begun = False
             FrameStatus status
@@ -285,9 +287,9 @@ cdef class ConnectionLoop:
             if begun and monotonic_ns() >= until:
                 self.continue_later(c)
                 break
-            status = c.next_frame(self._arena.base, self._frame_max, &frame, &size)
+            status = c.next_frame(self._arena.base, frame_max, &frame, &size)
             if status == FRAME_READY:
-                if c.request_count > 0 and (c.phase != PHASE_SERVING or not self.may_pipeline(frame)):
+                if c.request_count > 0 and (c.phase < PHASE_SERVING or not self.may_pipeline(frame)):
                     return 0  # runs alone: continued by flush
                 if self.is_heavy(frame, size) and not self._heavy.begin(c, size):
                     return 0  # continued when another one completes
@@ -303,15 +305,14 @@ cdef class ConnectionLoop:
                 begun = True
                 continue
             if status == FRAME_BAD_LENGTH:
-                raise CloseConnection(
-                    rejection_reason(load_i32(self._arena.base + c.block.offset + c.start), self._frame_max)
-                )
+                size = load_i32(self._arena.base + c.block.offset + c.start)
+                raise CloseConnection(rejection_reason(size, frame_max, c.phase >= PHASE_SERVING))
             c.drop_empty_block(self._arena)
             if not c.readable:
                 break
             received = 0
             got = c.receive(
-                self._arena, self._frame_max, self._memory.may_use_large(c), self._receive_bytes, &received
+                self._arena, frame_max, self._memory.may_use_large(c), self._receive_bytes, &received
             )
             if c.starved_since_ms >= 0 and got != RECEIVE_STARVED:
                 c.starved_since_ms = -1
@@ -513,6 +514,10 @@ cdef class ConnectionLoop:
             self.rejected_total += 1
         return self.call_out(self._on_close, (c, reason))
 
+    def end(self, Connection c not None):
+        """Start no further request from it, and close it when those in progress have been responded to."""
+        self.end_connection(c)
+
     def close(self, Connection c, reason):
         """Close a connection from a handler."""
         self.close_connection(c, reason)
@@ -540,6 +545,8 @@ cdef class ConnectionLoop:
                 self.close_connection(c, f"a peer that read nothing for {self._write_ms} ms")
             elif c.muted_until_ms:
                 continue
+            elif c.phase < PHASE_SERVING and now - c.unknown_since_ms > self._first_request_ms:
+                self.close_connection(c, f"no authentication within {self._first_request_ms} ms")
             elif not c.had_request and now - c.last_active_ms > self._first_request_ms:
                 self.close_connection(c, f"no request within {self._first_request_ms} ms")
             elif c.first == NULL and self._idle_ms > 0 and now - c.last_active_ms > self._idle_ms:

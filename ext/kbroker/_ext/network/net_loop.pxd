@@ -32,7 +32,7 @@ cdef class NetLoop(ConnectionLoop):
 
     cdef int handle_request(self, Connection c, const uint8_t* frame, int32_t size) except -1
     cdef int read_lane(self, Lane lane) except -1
-    cdef int check_phase(self, Connection c, const uint8_t* frame, int32_t size) except -1
+    cdef int start_token(self, Connection c, const uint8_t* frame, int32_t size) except -1
     cdef int take_responses(self, int worker, const uint8_t* body, Py_ssize_t size) except -1
     cdef int reject_express(self, Request* request, int error_code, object text) except -1
     cdef int start_produce(

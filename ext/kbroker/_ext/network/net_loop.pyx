@@ -10,13 +10,11 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker._ext.base.api_keys cimport (
     API_ALTER_PARTITION,
-    API_API_VERSIONS,
     API_CONTROLLED_SHUTDOWN,
     API_FETCH,
     API_LEADER_AND_ISR,
     API_PRODUCE,
     API_SASL_AUTHENTICATE,
-    API_SASL_HANDSHAKE,
     API_STOP_REPLICA,
     API_UPDATE_METADATA,
     API_WIDTH,
@@ -44,7 +42,7 @@ from kbroker._ext.base.wire cimport (
     skip_tagged_fields,
     store_i32,
 )
-from kbroker._ext.network.connection cimport PHASE_AUTHENTICATING, PHASE_SERVING
+from kbroker._ext.network.connection cimport PHASE_SERVING, PHASE_TOKENS
 from kbroker._ext.network.express_path cimport express_token, is_express
 from kbroker._ext.shared.descriptors cimport (
     MSG_RESPONSE,
@@ -63,7 +61,6 @@ from kbroker._ext.network.produce_path import ProduceDecodeError
 from kbroker._ext.shared.quota_table import region_size
 
 cdef enum:
-    HEADER_BYTES_MIN = 8
     ADMIN_CLIENT_SIZE = 14
 
     # As handlers.support.coordinated.TIMEOUT_MS.
@@ -248,7 +245,9 @@ cdef class NetLoop(ConnectionLoop):
         cdef int16_t api_key, version
         cdef Request* request
         if c.phase != PHASE_SERVING:
-            self.check_phase(c, frame, size)
+            if c.phase == PHASE_TOKENS:
+                return self.start_token(c, frame, size)
+            c.check_phase(load_i16(frame), self.now_ms)
         api_key = load_i16(frame)
         version = load_i16(frame + 2)
         self._api_requests[api_key if 0 <= api_key < API_WIDTH else API_WIDTH - 1] += 1
@@ -269,18 +268,16 @@ cdef class NetLoop(ConnectionLoop):
             return 0
         return self.call_out(self._dispatch, (c, token_of(request), (<const char*>frame)[:size]))
 
-    cdef int check_phase(self, Connection c, const uint8_t* frame, int32_t size) except -1:
-        """Check that a connection may send this before it is authenticated; as in Kafka, anything else closes it."""
-        cdef int16_t api_key
-        if size < HEADER_BYTES_MIN:
-            raise CloseConnection(f"{size} bytes that are not a request, before authentication was complete")
-        api_key = load_i16(frame)
-        if c.phase == PHASE_AUTHENTICATING:
-            if api_key == API_SASL_AUTHENTICATE:
-                return 0
-        elif api_key == API_SASL_HANDSHAKE or api_key == API_API_VERSIONS:
-            return 0
-        raise CloseConnection(f"a request (API key {api_key}) before authentication was complete")
+    cdef int start_token(self, Connection c, const uint8_t* frame, int32_t size) except -1:
+        """Dispatch a token without a header, as it follows SaslHandshake 0. Its response has none either."""
+        cdef Request* request = self._requests.acquire()
+        request.connection = <void*>c
+        request.api_key = API_SASL_AUTHENTICATE
+        request.started_ns = monotonic_ns()
+        self._api_requests[API_SASL_AUTHENTICATE] += 1
+        c.push(request)
+        c.exclusive = True
+        return self.call_out(self._dispatch, (c, token_of(request), (<const char*>frame)[:size]))
 
     cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil:
         return load_i16(frame) == API_PRODUCE and PRODUCE_FIRST <= load_i16(frame + 2) <= PRODUCE_LAST

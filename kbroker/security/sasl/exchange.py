@@ -1,0 +1,75 @@
+"""What the steps of an authentication exchange are, whatever the mechanism.
+
+A mechanism takes the client's token and says what happens next. What it does not have itself (a
+stored credential, the result of slow work), it asks for with a step, and continues with the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+
+class Failed(Exception):
+    """The client is not authenticated.
+
+    told: a text for the client that says nothing about any user; "" for the one that Kafka has for
+    whatever was wrong. The text of the exception is for the debug log.
+    """
+
+    def __init__(self, detail: str, told: str = "", user: str = "") -> None:
+        super().__init__(detail)
+        self.told = told
+        self.user = user  # as whom the client wanted to log in, if it has said so
+
+
+class Unavailable(Exception):
+    """Nobody can say whether the credentials are right: the client may try again."""
+
+
+class Challenge(NamedTuple):
+    """Send this token; the client answers with its next one."""
+
+    token: bytes
+
+
+class Lookup(NamedTuple):
+    """Continue with the stored credential of this user, or of this delegation token; else None."""
+
+    name: str
+    mechanism: str
+    is_token: bool
+
+
+class Work(NamedTuple):
+    """Continue with the result of this function, which may take seconds: not in a loop."""
+
+    run: Callable[[], Any]
+
+
+class Authenticated(NamedTuple):
+    """The exchange is over: send the last token.
+
+    expires_ms: when the credential itself ends, in ms since 1970. is_token: the client has logged
+    in with a delegation token.
+    """
+
+    token: bytes
+    user: str
+    expires_ms: int | None = None
+    is_token: bool = False
+
+
+Step = Challenge | Lookup | Work | Authenticated
+
+
+class Mechanism(Protocol):
+    """One exchange with one client."""
+
+    def evaluate(self, token: bytes) -> Step:
+        """Take a token of the client. Raises Failed."""
+        ...
+
+    def resume(self, answer: Any) -> Step:
+        """Continue after Lookup or Work. Raises Failed."""
+        ...

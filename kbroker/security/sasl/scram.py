@@ -1,0 +1,201 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), and the credentials in Kafka's form.
+
+A user without a credential gets a salt that is always the same for its name, and fails where a
+wrong password does. Channel binding is not offered: no client of Kafka has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from typing import NamedTuple
+
+from kbroker.security.sasl.exchange import Authenticated, Challenge, Failed, Lookup, Step
+from kbroker.security.sasl.plain import OTHER_ID
+
+# Mechanisms by name: the hash, and their number in requests.
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+NUMBERS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+ITERATIONS_MIN = 4096
+ITERATIONS_MAX = 16384
+# BOUND: characters of a user's name, which is part of a path in the store.
+USER_NAME_MAX = 1024
+# Made before the processes are forked, so all of a broker give an unknown user the same salt.
+_DISGUISE = secrets.token_bytes(32)
+_SALT_CHARS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SALT_SIZE = 26  # as those of Kafka's tools
+
+_FIRST = re.compile(
+    r"(?P<gs2>[ny],(?:a=(?P<authorization_id>[^,]+))?,)"
+    r"(?P<bare>n=(?P<name>[^,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
+    r"(?P<extensions>(?:,[A-Za-z]+=[^,]+)*))",
+    re.DOTALL,
+)
+_FINAL = re.compile(
+    r"(?P<without_proof>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
+    r"(?:,[A-Za-z]+=[^,]+)*),p=(?P<proof>[A-Za-z0-9+/=]+)",
+    re.DOTALL,
+)
+_STORED_FIELDS = {"salt", "stored_key", "server_key", "iterations"}
+
+
+class Credential(NamedTuple):
+    """What the broker keeps of a password: enough to check it, too little to log in with."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+def from_password(
+    mechanism: str, password: str, iterations: int, salt: bytes | None = None
+) -> Credential:
+    """Takes milliseconds."""
+    salt = new_salt() if salt is None else salt
+    salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
+    return from_salted(mechanism, salted, salt, iterations)
+
+
+def from_salted(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Credential:
+    """The credential of a salted password, as clients send it."""
+    digest = HASHES[mechanism]
+    client_key = hmac.digest(salted, b"Client Key", digest)
+    stored_key = hashlib.new(digest, client_key).digest()
+    return Credential(salt, stored_key, hmac.digest(salted, b"Server Key", digest), iterations)
+
+
+def new_salt() -> bytes:
+    return "".join(secrets.choice(_SALT_CHARS) for _ in range(_SALT_SIZE)).encode()
+
+
+def to_text(credential: Credential) -> str:
+    """The config value of a user, as Kafka writes it."""
+    salt, stored_key, server_key = (b64encode(part).decode() for part in credential[:3])
+    return (
+        f"salt={salt},stored_key={stored_key},server_key={server_key},"
+        f"iterations={credential.iterations}"
+    )
+
+
+def from_text(text: str) -> Credential:
+    """The credential in a config value. Raises ValueError, which does not quote it."""
+    fields = dict(part.partition("=")[::2] for part in text.split(","))
+    if fields.keys() != _STORED_FIELDS:
+        raise ValueError("it has not the fields of a SCRAM credential")
+    digits = fields["iterations"]
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
+        raise ValueError("the iterations of a SCRAM credential are no number")
+    try:
+        salt, stored_key, server_key = (
+            b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
+        )
+    except Base64Error:
+        raise ValueError("a SCRAM credential is not in Base64") from None
+    return Credential(salt, stored_key, server_key, int(digits))
+
+
+class Scram:
+    """An exchange. nonce: the server's part of it, for tests."""
+
+    def __init__(self, mechanism: str, nonce: str = "") -> None:
+        self._mechanism = mechanism
+        self._digest = HASHES[mechanism]
+        self._own_nonce = nonce or secrets.token_urlsafe(24)
+        self._user = self._name = self._authorization_id = self._gs2 = self._bare = ""
+        self._nonce = self._server_first = ""
+        self._is_token = False
+        self._is_known = False
+        self._expires_ms: int | None = None
+        self._credential: Credential | None = None
+
+    def evaluate(self, token: bytes) -> Step:
+        try:
+            text = token.decode()
+        except UnicodeDecodeError:
+            raise self._failed("the token is not UTF-8") from None
+        return self._first(text) if not self._bare else self._final(text)
+
+    def _first(self, text: str) -> Step:
+        found = _FIRST.fullmatch(text)
+        if found is None:
+            raise self._failed("the client's first message is malformed")
+        self._name = self._user = self._unescaped(found["name"])
+        self._authorization_id = self._unescaped(found["authorization_id"] or "")
+        self._gs2, self._bare, self._nonce = found["gs2"], found["bare"], found["nonce"]
+        parts = found["extensions"].split(",")[1:]
+        extensions = dict(part.partition("=")[::2] for part in parts)
+        if "m" in extensions:
+            raise self._failed("a mandatory extension, and there is none")
+        self._is_token = extensions.get("tokenauth", "").lower() == "true"
+        return Lookup(self._name, self._mechanism, self._is_token)
+
+    def _unescaped(self, name: str) -> str:
+        if re.search("=(?!2C|3D)", name):
+            raise self._failed("a name with '=' that is not escaped")
+        return name.replace("=2C", ",").replace("=3D", "=")
+
+    def resume(self, answer: StoredCredential | None) -> Step:
+        """answer: what was found for ``Lookup``."""
+        if answer is not None:
+            self._is_known = True
+            self._user, self._expires_ms = answer.user, answer.expires_ms
+            self._credential = answer.credential
+        else:
+            self._credential = disguise(self._mechanism, self._name)
+        credential = self._credential
+        if self._authorization_id not in ("", self._name):
+            raise Failed("another authorization id", OTHER_ID, self._name)
+        if credential.iterations < ITERATIONS_MIN:
+            raise self._failed(f"the stored credential has {credential.iterations} iterations")
+        self._nonce += self._own_nonce
+        salt = b64encode(credential.salt).decode()
+        self._server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
+        return Challenge(self._server_first.encode())
+
+    def _final(self, text: str) -> Step:
+        found, credential = _FINAL.fullmatch(text), self._credential
+        if found is None or credential is None:
+            raise self._failed("the client's final message is malformed")
+        if not hmac.compare_digest(found["nonce"], self._nonce):
+            raise self._failed("the nonce is another one")
+        if found["binding"] != b64encode(self._gs2.encode()).decode():
+            raise self._failed("the channel binding is another one")
+        signed = f"{self._bare},{self._server_first},{found['without_proof']}".encode()
+        try:
+            proof = b64decode(found["proof"], validate=True)
+        except Base64Error:
+            raise self._failed("the proof is not in Base64") from None
+        signature = hmac.digest(credential.stored_key, signed, self._digest)
+        if len(proof) != len(signature):
+            raise self._failed("the proof has another length")
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        stored_key = hashlib.new(self._digest, client_key).digest()
+        server_signature = hmac.digest(credential.server_key, signed, self._digest)
+        if not hmac.compare_digest(stored_key, credential.stored_key) or not self._is_known:
+            raise self._failed("wrong user or password")
+        verifier = b"v=" + b64encode(server_signature)
+        return Authenticated(verifier, self._user, self._expires_ms, self._is_token)
+
+    def _failed(self, detail: str) -> Failed:
+        return Failed(detail, user=self._name)
+
+
+class StoredCredential(NamedTuple):
+    """What is stored for a user, or for a delegation token: then its owner, and when it ends."""
+
+    user: str
+    credential: Credential
+    expires_ms: int | None = None
+
+
+def disguise(mechanism: str, name: str) -> Credential:
+    """What a user without a credential is shown. No password fits it."""
+    seed = hmac.digest(_DISGUISE, f"{mechanism} {name}".encode(), "sha512")
+    salt = "".join(_SALT_CHARS[byte % len(_SALT_CHARS)] for byte in seed[:_SALT_SIZE]).encode()
+    size = hashlib.new(HASHES[mechanism]).digest_size
+    return Credential(salt, seed[:size], seed[:size], ITERATIONS_MIN)
