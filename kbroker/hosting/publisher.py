@@ -151,13 +151,13 @@ class Publisher:
     async def _tell(
         self, addresses: list[Address], delta: calls.ImageDocument, errors: Errors
     ) -> None:
-        """Send an image to processes and wait; adds the codes of partitions not served."""
-        change = calls.ImageChange(delta)
-        told = []
-        for address in addresses:
-            timeout_ms = None if address.kind == ProcessKind.IO_WORKER else OTHER_TIMEOUT_MS
-            told.append((address, self._rpc.call(address, calls.IMAGE, change, timeout_ms)))
-        for address, call in told:
+        """Send an image to processes, which are io workers or others, and wait; adds the codes of
+        partitions not served.
+        """
+        opens_logs = any(address.kind == ProcessKind.IO_WORKER for address in addresses)
+        timeout_ms = None if opens_logs else OTHER_TIMEOUT_MS
+        told = self._rpc.call_each(addresses, calls.IMAGE, calls.ImageChange(delta), timeout_ms)
+        for address, call in zip(addresses, told, strict=True):
             try:
                 taken = await call
             except WireError as error:

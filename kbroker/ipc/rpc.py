@@ -12,7 +12,7 @@ import json
 import logging
 import types
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
@@ -78,9 +78,26 @@ class Rpc:
 
         timeout_ms: where the usual one of the operation is not right.
         """
+        return self._call(to, operation, documents.encode(request), timeout_ms)
+
+    def call_each(
+        self,
+        to: Iterable[Address],
+        operation: Operation[Q, A],
+        request: Q,
+        timeout_ms: int | None = None,
+    ) -> list[Pending[A]]:
+        """The same call to several processes; the request may be large."""
+        arguments = documents.encode(request)
+        return [self._call(one, operation, arguments, timeout_ms) for one in to]
+
+    def _call(
+        self, to: Address, operation: Operation[Any, A], arguments: str, timeout_ms: int | None
+    ) -> Pending[A]:
+        """arguments: the request as JSON."""
         pending: Pending[A] = Pending()
         number = next(self._ids)
-        body = documents.encode({"id": number, "op": operation.name, "args": request}).encode()
+        body = f'{{"id":{number},"op":"{operation.name}","args":{arguments}}}'.encode()
         incarnation = self._mailbox.send(to, MSG_CALL, body)
         if not incarnation:
             pending.resolve(error=unavailable(to))

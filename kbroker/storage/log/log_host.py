@@ -32,6 +32,9 @@ class LogHost(Protocol):
     def on_start_offset(self, log: PartitionLog) -> None:
         """The log start offset was raised and should be checkpointed soon."""
 
+    def on_epoch(self, log: PartitionLog) -> None:
+        """A leader epoch has begun and should be written soon."""
+
     def before_cut(self, log: PartitionLog, end: Offset) -> None:
         """Finish flushes under way; write a recovery point that is lowered to ``end`` to disk.
 

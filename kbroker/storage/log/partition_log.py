@@ -187,17 +187,15 @@ class PartitionLog:
         return self._may_be_gapless
 
     def take_role(self, role: int, leader_epoch: int, partition_epoch: int) -> None:
-        """Take a new role; a leader's epoch begins at the log end.
-
-        The slot says so at once. Raises OSError.
-        """
+        """Take a new role, which the slot shows at once; a leader's epoch begins at the log end."""
         if role == LEADER:
             self._lead(leader_epoch)
             self._show_epochs()
         self._table.set_role(self.slot, role, leader_epoch, partition_epoch)
 
     def _lead(self, leader_epoch: int) -> None:
-        self.epochs.assign(leader_epoch, self.log_end_offset)
+        if self.epochs.assign(leader_epoch, self.log_end_offset, write=False):
+            self._host.on_epoch(self)
         self.appender.set_leader_epoch(leader_epoch)
 
     def _show_epochs(self) -> None:
@@ -327,11 +325,14 @@ class PartitionLog:
         return None
 
     def keep_epochs(self) -> None:
-        """Write the epochs after a follower's append has changed them. Raises StorageError."""
-        try:
-            self.epochs.write()
-        except OSError as error:
-            raise self.fail(error) from error
+        """A follower's append has changed the epochs. Raises StorageError."""
+        if self.epochs.is_forgotten:  # which recovery would not find out
+            try:
+                self.epochs.write()
+            except OSError as error:
+                raise self.fail(error) from error
+        else:
+            self._host.on_epoch(self)
         self._show_epochs()
 
     def expect_gaps(self) -> str | None:

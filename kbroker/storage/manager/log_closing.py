@@ -27,6 +27,7 @@ def close_logs(logs: OpenLogs, dirs: LogDirs, *, clean: bool) -> None:
     jobs: dict[int, FlushJob] = {}
     for log in entries if clean else ():
         try:
+            log.epochs.write_if_behind()
             job = log.sync.seal()
         except OSError as error:
             _not_closed(dirs, log, error)

@@ -28,6 +28,7 @@ from kbroker.storage.files import blames_disk, disk_bytes, is_of_partition
 from kbroker.storage.formats import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.manager.checkpoint_writer import CheckpointWriter
+from kbroker.storage.manager.epoch_writes import EpochWrites
 from kbroker.storage.manager.flusher import Flusher
 from kbroker.storage.manager.log_check import RATE_KEY, LogCheck
 from kbroker.storage.manager.log_closing import close_logs
@@ -69,9 +70,8 @@ class LogManager:
         placement_lock: str | None = None,
         keeps_topic_ids: bool = True,
     ) -> None:
-        """failed_flags: a byte for each directory, shared by all io workers of this run, dead ones
-        included. progress: called periodically during a long recovery, as a sign of life.
-        placement_lock: a file to lock while choosing a directory. keeps_topic_ids: see LogDir.
+        """failed_flags: by directory, of all io workers of this run. progress: called in a long
+        recovery. placement_lock: a file, locked to choose a directory. keeps_topic_ids: see LogDir.
         """
         self.config = config
         self.worker_count = worker_count
@@ -112,6 +112,7 @@ class LogManager:
             on_shortage=self.on_shortage,
         )
         self._deletions = DelayedDeletions(self._background)
+        self._epochs = EpochWrites(clock.monotonic_ms, self._epochs_not_written)
         self._sweep = Sweep(clock, self._open.by_slot, self._not_swept)
         self.check = LogCheck(
             self._open.by_slot,
@@ -278,6 +279,7 @@ class LogManager:
         self._follow_failures()
         self._flusher.start_due()
         self._deletions.start_due(monotonic)
+        self._epochs.write_due()
         self.check.turn()
         self._sweep.begin_if_due(self._schedule, self.config)
         self._changed_slots += self._sweep.do_slice(self.config)
@@ -328,7 +330,12 @@ class LogManager:
 
     def checkpoint(self, names: Collection[str] = CHECKPOINTS) -> None:
         """Write checkpoints that have something new in the background, one run at a time."""
+        if RECOVERY_POINT_CHECKPOINT in names:
+            self._epochs.write_all()
         self._checkpoints.write(names)
+
+    def _epochs_not_written(self, log: PartitionLog, error: OSError) -> None:
+        self.fail_log_dir(log.log_dir, error)
 
     def close(self, clean: bool = True) -> bool:
         """Close every log; True if all is on disk.
@@ -372,10 +379,14 @@ class LogManager:
     def on_start_offset(self, log: PartitionLog) -> None:
         self._checkpoints.start_was_raised = True
 
+    def on_epoch(self, log: PartitionLog) -> None:
+        self._epochs.add(log)
+
     def before_cut(self, log: PartitionLog, end: Offset) -> None:
         # A flush or a checkpoint in progress may still contain removed partitions.
         self._background.wait()
         if end < log.recovery_point:
+            log.epochs.write_if_behind()
             self.dirs.at(log.log_dir).lower_recovery_point(log.key, end)
             self._checkpoints.forget(RECOVERY_POINT_CHECKPOINT)
 

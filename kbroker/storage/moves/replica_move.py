@@ -255,6 +255,10 @@ class ReplicaMove:
         log is where it was. The old directory is the caller's to remove.
         """
         log = self.log
+        try:
+            log.epochs.write_if_behind()
+        except OSError as error:
+            raise SourceError(str(error)) from error
         active = log.segments.active.base_offset
         for suffix, data in zip(
             (INDEX_SUFFIX, TIME_INDEX_SUFFIX), log.segments.files.index_entries(), strict=True

@@ -22,12 +22,16 @@ logger = logging.getLogger(__name__)
 class LeaderEpochs:
     """The epochs of one log, kept in memory and in the partition's directory."""
 
-    __slots__ = ("_entries", "_path")
+    __slots__ = ("_entries", "_path", "is_behind", "is_forgotten")
 
     def __init__(self, directory: str) -> None:
         """Raises OSError. An invalid file is ignored with a warning: epochs return with appends."""
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
         self._entries: list[tuple[int, Offset]] = []
+        # Whether an epoch has begun that is not in the file.
+        self.is_behind = False
+        # Whether the file has epochs that are to be forgotten.
+        self.is_forgotten = False
         data = read_if_present(self._path)
         if data is None:
             return
@@ -58,7 +62,7 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: Offset, *, write: bool = True) -> bool:
         """``epoch`` begins at ``start_offset``, unless it or a later one is known; True if it was
-        new.
+        new. Without ``write``, the caller has it written later.
         """
         if epoch < 0 or (self._entries and self._entries[-1][0] >= epoch):
             return False
@@ -66,6 +70,7 @@ class LeaderEpochs:
         while self._entries and self._entries[-1][1] >= start_offset:
             self._entries.pop()
         self._entries.append((epoch, start_offset))
+        self.is_behind = True
         if write:
             self.write()
         return True
@@ -106,6 +111,7 @@ class LeaderEpochs:
     def forget(self) -> None:
         """Forget all. The file is not written."""
         self._entries = []
+        self.is_behind = self.is_forgotten = True
 
     def settle(
         self,
@@ -132,6 +138,7 @@ class LeaderEpochs:
             self.assign(leader_epoch, end_offset, write=False)
         self._forget_start(log_start_offset)
         self._write_if_news(before)
+        self.is_behind = False
 
     def _drop_above(self, leader_epoch: int) -> None:
         kept = [entry for entry in self._entries if entry[0] <= leader_epoch]
@@ -161,10 +168,16 @@ class LeaderEpochs:
         if epochs != known or now[1:] != before[1:] or now[:1] < before[:1]:
             self.write()
 
+    def write_if_behind(self) -> None:
+        """Write the file unless it has every epoch that has begun. Raises OSError."""
+        if self.is_behind:
+            self.write()
+
     def write(self, *, sync: bool = False) -> None:
         """Rewrite the file. When the disk is full or descriptors ran out, the change stays in
         memory and the next one retries. Raises OSError.
         """
+        self.is_behind = self.is_forgotten = False
         try:
             replace_file(self._path, format_epochs(self._entries), sync=sync)
         except OSError as error:

@@ -247,9 +247,7 @@ class HostedPartitions:
         try:
             found.take_role(partition.role, partition.leader_epoch, partition.partition_epoch)
             self._set_commit_rule(slot, found, partition)
-        except (OSError, StorageError) as error:
-            if isinstance(error, OSError):
-                found.fail(error)
+        except StorageError:
             self._process.on_storage_failure(slot)
             return
         self._loop.touch(found.appender)

@@ -54,6 +54,9 @@ class FakeRpc:
         self.open.append((to, delta, Pending()))
         return self.open[-1][2]
 
+    def call_each(self, to, operation, request, timeout_ms=None):
+        return [self.call(one, operation, request, timeout_ms) for one in to]
+
     def sleep(self, delay_ms):
         self.sleeping.append(Pending())
         return self.sleeping[-1]

@@ -260,6 +260,7 @@ def test_epochs_of_the_batches_become_those_of_the_log(follower, store):
     take_all(follower, at(4, 5) + at(5, 7), 7)
 
     assert follower.epochs.entries == [(2, 0), (5, 2), (7, 5)]
+    store.manager.checkpoint()
     assert "\n5 2\n" in store.path("leader-epoch-checkpoint").read_text()
 
 
@@ -289,16 +290,17 @@ def test_batches_without_an_epoch_come_before_all_that_have_one(follower):
     assert take(follower, at(2, -1)).fault is Fault.EPOCH_BACK
 
 
-def test_epoch_file_that_cannot_be_written_takes_the_directory_offline(follower, monkeypatch):
+def test_epochs_that_cannot_be_forgotten_on_disk_take_the_directory_offline(follower, monkeypatch):
     def failing(*_: Any, **__: Any) -> None:
         raise OSError(5, "broken")
 
+    take_all(follower, at(0, 3), 3)
     monkeypatch.setattr(type(follower.epochs), "write", failing)
 
     with pytest.raises(StorageError):
-        append_fetched(follower, at(0, 3), 3, NOW_MS)
+        append_fetched(follower, old(1), 3, NOW_MS)
 
-    assert take(follower, at(1, 3), 3).fault is Fault.CLOSED
+    assert take(follower, at(2, 3), 3).fault is Fault.CLOSED
 
 
 # ---- producers and transactions ----
@@ -393,6 +395,8 @@ def test_epochs_begin_again_behind_messages_of_an_old_format(follower, store):
     take_all(follower, at(0, 5), 5)
     take_all(follower, old(1) + at(2, 5) + old(3) + at(4, 6), 6)
     assert follower.epochs.entries == [(6, 4)]
+    assert LeaderEpochs(follower.path).entries == [], "recovery would not find out"
+    store.manager.checkpoint()
     assert LeaderEpochs(follower.path).entries == [(6, 4)]
 
 

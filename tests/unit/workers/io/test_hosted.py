@@ -228,17 +228,26 @@ def test_log_is_opened_with_the_high_watermark_that_its_role_gives_it(
     assert worker.store.slot(0)["log_end"][0] == 5
 
 
-def test_disk_that_fails_at_a_change_of_epoch_takes_the_directory_offline(
+def test_disk_that_fails_at_a_change_of_role_takes_the_directory_offline(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise OSError(5, "gone")
 
-    monkeypatch.setattr(worker.log().epochs.__class__, "write", broken)
-    worker.tell(leader_epoch=6)
+    monkeypatch.setattr(type(worker.log().segments), "locate", broken)
+    worker.tell(leader_epoch=6, replicas=[ME, ME + 1])
 
     assert worker.failed == [0]
-    assert worker.slot()[1] == 0, "clients are not told of an epoch that did not begin"
+    assert worker.log().failure is not None
+
+
+def test_epoch_is_shown_to_clients_before_it_is_on_disk(worker: Worker) -> None:
+    """Whoever comes to lead many partitions answers before it writes a file for each."""
+    append(worker.log(), batch())
+    worker.tell(leader_epoch=6)
+
+    assert worker.slot()[1] == 6
+    assert "\n6 1\n" not in worker.store.path("leader-epoch-checkpoint").read_text()
 
 
 # ---- logs are deleted by order -----------------------------------------------------------------
