@@ -53,6 +53,11 @@ INVALID_REQUESTS = _row(
     COUNTER,
     "Connections closed because they sent an invalid request.",
 )
+THROTTLED = _row(
+    "kbroker_throttled_responses_total",
+    COUNTER,
+    "Responses that told a client to wait because it had exceeded a quota of bytes or time.",
+)
 
 # -- connections
 CONNECTIONS_OPEN = _row("kbroker_connections", GAUGE, "Open client connections.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,6 +91,13 @@ def fetch(connection: Connection, max_bytes: int = RECORDS) -> tuple[int, int]:
     return int(response.throttle_time_ms), size
 
 
+def throttled_responses(broker: Broker) -> int:
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics") as page:
+        text = page.read().decode()
+    found = re.findall(r"^kbroker_throttled_responses_total\{[^}]*\} (\d+)", text, re.MULTILINE)
+    return sum(map(int, found))
+
+
 def used_up(connection: Connection, count: int) -> list[int]:
     """The throttle times of so many Produce requests."""
     return [produce(connection) for _ in range(count)]
@@ -107,6 +116,7 @@ def test_producer_over_its_quota_is_told_to_wait_and_is_muted(broker: Broker) ->
     ask(connection, METADATA(topics=[]))
     assert time.monotonic() - began >= told / 1000 - 0.1
     connection.close()
+    wait_until(lambda: throttled_responses(broker) > 0, WAIT_S, "the metric counts it")
 
 
 def test_clients_of_one_id_share_a_quota_over_all_processes(broker: Broker) -> None:

@@ -54,6 +54,7 @@ from kbroker.metrics.catalog import (
     REQUEST_BYTES,
     REQUESTS,
     RESPONSE_BYTES,
+    THROTTLED,
     Metric,
 )
 from kbroker.metrics.slots import Totals
@@ -401,6 +402,7 @@ class NetworkWorker(Worker):
             (REQUEST_BYTES, lambda: loop.bytes_received),
             (RESPONSE_BYTES, lambda: loop.bytes_sent),
             (INVALID_REQUESTS, lambda: loop.rejected_total),
+            (THROTTLED, lambda: loop.limits.throttled),
             (CONNECTIONS_OPEN, lambda: loop.connection_count),
             (CONNECTIONS_CLOSED, lambda: loop.closed_total),
             (ARENA_USED, lambda: arena.allocated),
