@@ -25,7 +25,7 @@ TOPIC = "topic"
 BROKEN = {int(ErrorCode.UNSUPPORTED_VERSION), int(ErrorCode.UNKNOWN_SERVER_ERROR)}
 # Announced because tools request it, but not supported: a change is rejected as in a Kafka without
 # it.
-NOT_BUILT = {ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS}
+NOT_BUILT = {ApiKey.ALTER_USER_SCRAM_CREDENTIALS}
 VALUES: dict[str, Any] = {
     "name": TOPIC,
     "topic": TOPIC,
