@@ -1,61 +1,129 @@
-"""SCRAM credentials of users, which the store has where Kafka's brokers have them.
+"""SCRAM credentials of users, among the configs of their entities in the store.
 
-They are configs of a user, each named like its mechanism. Whoever writes one (this broker, another
-one, a tool through ZooKeeper), the next login has it. No other process keeps any.
+As Kafka keeps them: a config named like the mechanism. Whoever writes it (a request here, another
+broker, a tool through ZooKeeper), the next login has it. No other process keeps any.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Protocol
 
-from kbroker.controller.store_failure import store_failure
-from kbroker.ipc.calls import FindCredential, FoundCredential
+from kbroker.controller.configs import Configs
+from kbroker.controller.entity_admin import EntityChanges
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import (
+    AlterScram,
+    DescribeScram,
+    FindCredential,
+    FoundCredential,
+    ScramChange,
+    ScramInfo,
+    UserInfo,
+    UserResult,
+)
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import RateLimit
-from kbroker.metastore import paths
-from kbroker.metastore.settled import Fenced, SettledStore
-from kbroker.metastore.store import NoNode, StoreError, StoreFailed
-from kbroker.security.sasl.scram import Credential, from_text
+from kbroker.metastore.entities import USER, USERS, entity, parse_entity
+from kbroker.security.sasl.scram import NUMBERS, Credential, from_salted, from_text, to_text
 
 logger = logging.getLogger(__name__)
 
-DAMAGED = (ValueError, KeyError, TypeError)
+MISSING = "Attempt to delete a user credential that does not exist"
+
+
+class Stored(Protocol):
+    """What this needs of ``StoredConfigs``."""
+
+    @property
+    def configs(self) -> Configs: ...
+
+
+class Admin(Protocol):
+    """What this needs of ``EntityAdmin``."""
+
+    async def alter(self, changes: EntityChanges, asked_by: str) -> None: ...
 
 
 class ScramUsers:
-    """What a broker knows of the credentials: it reads them when they are needed."""
+    """A broker's operations on the credentials, whoever is the controller."""
 
-    def __init__(self, store: SettledStore) -> None:
-        self._store = store
+    def __init__(self, stored: Stored, admin: Admin) -> None:
+        self._stored = stored
+        self._admin = admin
         self._damages = RateLimit()
 
-    async def find(self, sender: Address, asked: FindCredential) -> FoundCredential:
-        """The credential that a login needs."""
-        found = None if asked.is_token else await self._credential(asked.name, asked.mechanism)
-        if found is None:
-            return FoundCredential(asked.name, asked.mechanism)
-        return FoundCredential(asked.name, asked.mechanism, asked.name, *found)
-
-    async def _credential(self, user: str, mechanism: str) -> Credential | None:
+    def credential(self, user: str, mechanism: str) -> Credential | None:
         """What the store has; one that cannot be read counts as none."""
-        if not user:
+        text = self._configs_of(user).get(mechanism)
+        if text is None:
             return None
-        path = user_config(user)
         try:
-            text = paths.decode_config((await self._store.get(path)).data).get(mechanism)
-            return None if text is None else from_text(text)
-        except NoNode:
+            return from_text(text)
+        except ValueError as error:
+            if self._damages.due(user):
+                logger.error(
+                    "ignoring the credential for %s of user %r: %s", mechanism, user, error
+                )
             return None
-        except DAMAGED:
-            if self._damages.due(path):
-                logger.error("ignoring the credentials in %s, which are malformed", path)
-            return None
-        except (StoreFailed, StoreError, Fenced) as error:
-            raise store_failure(error) from error
 
+    def _configs_of(self, user: str) -> Mapping[str, str]:
+        if not user:
+            return {}
+        return self._stored.configs.entities.get(entity(user=user).path, {})
 
-def user_config(user: str) -> str:
-    """The config node of a user: its name is URL-encoded as by Kafka's Sanitizer."""
-    from urllib.parse import quote  # costs every start some milliseconds
+    async def alter(self, sender: Address, asked: AlterScram) -> list[UserResult]:
+        """Set and delete credentials: each user's as a whole or not at all."""
+        by_user: dict[str, list[ScramChange]] = {}
+        for change in asked.changes:
+            by_user.setdefault(change.user, []).append(change)
+        results = []
+        for user, changes in by_user.items():
+            try:
+                await self._alter(user, changes, asked.asked_by)
+                results.append(UserResult(user, 0, None))
+            except WireError as error:
+                results.append(UserResult(user, int(error.code), error.message))
+        return results
 
-    return f"{paths.CONFIG}/users/{quote(user, safe='').replace('~', '%7E')}"
+    async def _alter(self, user: str, changes: list[ScramChange], asked_by: str) -> None:
+        present, configs = self._configs_of(user), dict[str, str | None]()
+        for change in changes:
+            name = NUMBERS[change.mechanism]
+            if change.iterations:
+                configs[name] = to_text(
+                    from_salted(name, change.salted_password, change.salt, change.iterations)
+                )
+            elif name not in present:
+                raise WireError(ErrorCode.RESOURCE_NOT_FOUND, MISSING)
+            else:
+                configs[name] = None
+        await self._admin.alter({entity(user=user).path: configs}, asked_by)
+
+    def describe(self, sender: Address, asked: DescribeScram) -> list[UserInfo]:
+        """Which credentials users have; None: all users that have any."""
+        users = self._users() if asked.users is None else asked.users
+        described = [UserInfo(user, self._infos(user)) for user in users]
+        return described if asked.users is not None else [one for one in described if one.infos]
+
+    def _users(self) -> list[str]:
+        paths = [path for path in self._stored.configs.entities if path.startswith(f"{USERS}/")]
+        found = [entity for entity in map(parse_entity, paths) if len(entity.names) == 1]
+        names = [one.name_of(USER) for one in found]
+        return sorted(name for name in names if name is not None)
+
+    def _infos(self, user: str) -> list[ScramInfo]:
+        infos = []
+        for number, mechanism in NUMBERS.items():
+            credential = self.credential(user, mechanism)
+            if credential is not None:
+                infos.append(ScramInfo(number, credential.iterations))
+        return infos
+
+    def find(self, sender: Address, asked: FindCredential) -> FoundCredential:
+        """The credential that a login needs."""
+        credential = None if asked.is_token else self.credential(asked.name, asked.mechanism)
+        if credential is None:
+            return FoundCredential(asked.name, asked.mechanism)
+        return FoundCredential(asked.name, asked.mechanism, asked.name, *credential)

@@ -1,17 +1,20 @@
 """DescribeUserScramCredentials (50) and AlterUserScramCredentials (51): version 0.
 
-Users cannot log in with SCRAM yet, so no user has credentials.
+COMPAT: errors and their texts are those of Kafka's brokers with ZooKeeper. Each user is changed as
+a whole or not at all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.requirements import on_cluster
+from kbroker.ipc.calls import ALTER_SCRAM, DESCRIBE_SCRAM, AlterScram, DescribeScram, ScramChange
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -22,6 +25,15 @@ from kbroker.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
 )
 from kbroker.security.operations import AclOperation
+from kbroker.security.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN, NUMBERS, USER_NAME_MAX
+
+# BOUND: users per call, so that a large request does not block the controller process.
+CALL_USERS_MAX = 100
+NO_NAME = "Username must not be empty"
+LONG_NAME = f"Username must not have more than {USER_NAME_MAX} characters"
+
+
+# -- describe
 
 
 @api(
@@ -32,22 +44,52 @@ from kbroker.security.operations import AclOperation
 async def handle_describe_user_scram_credentials(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """No user has credentials; named users are not found."""
+    """The mechanisms of the named users; of all that have any, without names."""
     named = Counter(user.name for user in request.users or ())
-    cls = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+    if not named:
+        found = await ctx.controller(DESCRIBE_SCRAM, DescribeScram(None))
+        return DescribeUserScramCredentialsResponse(results=[described(*row) for row in found])
+    errors = {name: error_of(name, count) for name, count in named.items()}
+    asked = [name for name, error in errors.items() if error is None]
+    infos: dict[str, Any] = {}
+    for first in range(0, len(asked), CALL_USERS_MAX):
+        part = DescribeScram(asked[first : first + CALL_USERS_MAX])
+        found = await ctx.controller(DESCRIBE_SCRAM, part)
+        infos |= {row.user: row.infos for row in found}
     results = []
-    for name, count in named.items():
-        error = WireError(
-            ErrorCode.RESOURCE_NOT_FOUND,
-            f"Attempt to describe a user credential that does not exist: {name}",
-        )
-        if count > 1:
-            error = WireError(
-                ErrorCode.DUPLICATE_RESOURCE,
-                f"The user {name} appears more than once in the request.",
-            )
-        results.append(cls(user=name, error_code=int(error.code), error_message=error.message))
+    for name, error in errors.items():
+        if error is None and not infos[name]:
+            text = f"Attempt to describe a user credential that does not exist: {name}"
+            error = WireError(ErrorCode.RESOURCE_NOT_FOUND, text)
+        results.append(described(name, infos.get(name, ()), error))
     return DescribeUserScramCredentialsResponse(results=results)
+
+
+def error_of(name: str, count: int) -> WireError | None:
+    if not name:
+        return WireError(ErrorCode.RESOURCE_NOT_FOUND, NO_NAME)
+    if count > 1:
+        text = (
+            f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        )
+        return WireError(ErrorCode.DUPLICATE_RESOURCE, text)
+    if len(name) > USER_NAME_MAX:
+        return WireError(ErrorCode.RESOURCE_NOT_FOUND, LONG_NAME)
+    return None
+
+
+def described(user: str, infos: Iterable[Any], error: WireError | None = None) -> Any:
+    cls = DescribeUserScramCredentialsResponse
+    rows = [cls.CredentialInfo(mechanism=number, iterations=count) for number, count in infos]
+    return cls.DescribeUserScramCredentialsResult(
+        user=user,
+        error_code=int(error.code) if error else 0,
+        error_message=error.message if error else None,
+        credential_infos=rows,
+    )
+
+
+# -- alter
 
 
 def alter_failed(
@@ -67,21 +109,74 @@ def alter_failed(
 async def handle_alter_user_scram_credentials(
     ctx: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """A deletion finds no credential; setting one is rejected."""
-    missing = WireError(
-        ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
-    )
-    unsupported = WireError(
-        ErrorCode.UNSUPPORTED_VERSION, "This broker does not support SCRAM credentials yet."
-    )
-    errors = dict.fromkeys((entry.name for entry in request.deletions), missing)
-    errors |= dict.fromkeys((entry.name for entry in request.upsertions), unsupported)
-    return AlterUserScramCredentialsResponse(
-        results=[rejected(user, error) for user, error in errors.items()]
-    )
+    """Set and delete credentials through the controller process."""
+    errors = rejections(request)
+    changes: dict[str, list[ScramChange]] = {}
+    for gone in request.deletions:
+        changes.setdefault(gone.name, []).append(
+            ScramChange(gone.name, gone.mechanism, 0, b"", b"")
+        )
+    for new in request.upsertions:
+        changes.setdefault(new.name, []).append(
+            ScramChange(
+                new.name, new.mechanism, new.iterations, bytes(new.salt), bytes(new.salted_password)
+            )
+        )
+    accepted = [rows for user, rows in changes.items() if user not in errors]
+    results = {user: rejected(user, error) for user, error in errors.items()}
+    for first in range(0, len(accepted), CALL_USERS_MAX):
+        part = [row for rows in accepted[first : first + CALL_USERS_MAX] for row in rows]
+        try:
+            done = await ctx.controller(ALTER_SCRAM, AlterScram(part))
+            results |= {user: result(user, code, text) for user, code, text in done}
+        except WireError as error:
+            # Users of earlier parts have been changed: only the others have failed.
+            results |= {row.user: rejected(row.user, error.bare()) for row in part}
+    return AlterUserScramCredentialsResponse(results=[results[user] for user in changes])
+
+
+def rejections(request: AlterUserScramCredentialsRequest) -> dict[str, WireError]:
+    """The users whose changes cannot be made, whatever is stored."""
+    errors: dict[str, WireError] = {}
+    for entry in request.deletions:
+        if not entry.name:
+            errors[entry.name] = unacceptable(NO_NAME)
+        elif entry.mechanism not in NUMBERS:
+            errors[entry.name] = unknown()
+    for entry in request.upsertions:
+        if not entry.name:
+            errors[entry.name] = unacceptable(NO_NAME)
+        elif entry.mechanism not in NUMBERS:
+            errors[entry.name] = unknown()
+        elif entry.iterations < ITERATIONS_MIN:
+            errors[entry.name] = unacceptable("Too few iterations")
+        elif entry.iterations > ITERATIONS_MAX:
+            errors[entry.name] = unacceptable("Too many iterations")
+        elif len(entry.name) > USER_NAME_MAX:
+            errors[entry.name] = unacceptable(LONG_NAME)
+    pairs = [(entry.name, entry.mechanism) for entry in [*request.deletions, *request.upsertions]]
+    for (name, _), count in Counter(pairs).items():
+        if count > 1 and name not in errors:
+            errors[name] = WireError(
+                ErrorCode.DUPLICATE_RESOURCE,
+                "A user credential cannot be altered twice in the same request",
+            )
+    return errors
+
+
+def unacceptable(text: str) -> WireError:
+    return WireError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
+
+
+def unknown() -> WireError:
+    return WireError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 
 
 def rejected(user: str, error: WireError) -> Any:
+    return result(user, int(error.code), error.message)
+
+
+def result(user: str, code: int, message: str | None) -> Any:
     return AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult(
-        user=user, error_code=int(error.code), error_message=error.message
+        user=user, error_code=code, error_message=message
     )

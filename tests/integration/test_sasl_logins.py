@@ -18,7 +18,13 @@ import confluent_kafka
 import kafka
 import kafka.errors
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from fault.wire_client import WireClient, batch_of
 from kafka import KafkaProducer
 
@@ -61,7 +67,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
 def broker(keys: tuple[Any, Path]) -> Iterator[Broker]:
     url = keys[1].as_uri()
     settings = BASE | {
-        "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER,SCRAM-SHA-256,SCRAM-SHA-512",
         "sasl.oauthbearer.jwks.endpoint.url": url,
         "sasl.oauthbearer.allowed.urls": url,
         "sasl.oauthbearer.expected.audience": "kafka",
@@ -177,6 +183,51 @@ def test_aiokafka_logs_in_and_is_told_of_a_wrong_password(broker: Broker) -> Non
     assert asyncio.run(send(PASSWORD)) == 0
     with pytest.raises(aiokafka.errors.KafkaConnectionError):
         asyncio.run(send("wrong"))
+
+
+# -- SCRAM
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_user_is_created_logs_in_and_is_deleted(broker: Broker, mechanism: str) -> None:
+    user, password = f"dave {mechanism}", "pässword"  # kafka-python escapes no comma
+    admin = AdminClient(librdkafka(broker))
+    info = ScramCredentialInfo(getattr(ScramMechanism, mechanism.replace("-", "_")), 4096)
+    created = UserScramCredentialUpsertion(user, info, password.encode())
+    for done in admin.alter_user_scram_credentials([created]).values():
+        done.result(20)
+    settings = {"sasl_mechanisms": mechanism, "sasl_username": user}
+    assert (
+        AdminClient(librdkafka(broker, sasl_password=password, **settings))
+        .list_topics(timeout=20)
+        .brokers
+    )
+    own = {"sasl_mechanism": mechanism, "sasl_username": user}
+    with own_cluster(broker, sasl_password=password, **own) as cluster:
+        assert isinstance(cluster.topics(), dict)
+    producer = KafkaProducer(
+        bootstrap_servers=f"127.0.0.1:{broker.port}",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_plain_username=user,
+        sasl_plain_password=password,
+    )
+    try:
+        assert producer.send(f"by-{mechanism}", b"x").get(timeout=20).offset == 0
+    finally:
+        producer.close(timeout=5)
+
+    deleted = UserScramCredentialDeletion(user, info.mechanism)
+    for done in admin.alter_user_scram_credentials([deleted]).values():
+        done.result(20)
+    for who, secret in ((user, password), (user, "wrong"), ("nobody", password)):
+        with (
+            pytest.raises(AuthenticationFailed, match="due to invalid credentials"),
+            own_cluster(
+                broker, sasl_mechanism=mechanism, sasl_username=who, sasl_password=secret
+            ) as cluster,
+        ):
+            cluster.topics()
 
 
 # -- OAUTHBEARER

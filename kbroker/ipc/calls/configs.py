@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kbroker.config.dynamic import AlterOp
 from kbroker.ipc.calls.base import CONTROLLER, NOBODY, Setting
+from kbroker.ipc.calls.credentials import AlterScram
 from kbroker.ipc.calls.topics import CreatePartitions, CreateTopics, DeleteTopics
 from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
@@ -60,6 +61,7 @@ OfClient = (
     | AlterConfigs
     | IncrementalAlterConfigs
     | AlterQuotas
+    | AlterScram
 )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kbroker.ipc.calls.base import CONTROLLER
+from typing import NamedTuple
+
+from kbroker.ipc.calls.base import CONTROLLER, NOBODY
 from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 
@@ -28,4 +30,46 @@ class FoundCredential(Document):
     expires_ms: int | None = None
 
 
+class ScramChange(NamedTuple):
+    """mechanism: its number in requests. iterations: 0 deletes the credential."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+
+class AlterScram(Document):
+    changes: list[ScramChange]
+    asked_by: str = NOBODY
+
+
+class UserResult(NamedTuple):
+    user: str
+    error: int
+    message: str | None
+
+
+class DescribeScram(Document):
+    """users: None for all that have credentials."""
+
+    users: list[str] | None
+
+
+class ScramInfo(NamedTuple):
+    mechanism: int
+    iterations: int
+
+
+class UserInfo(NamedTuple):
+    """infos: empty if the user has no credential."""
+
+    user: str
+    infos: list[ScramInfo]
+
+
 FIND_CREDENTIAL = Operation("find_credential", FindCredential, FoundCredential, (CONTROLLER,))
+# Returns a result for each user, once.
+ALTER_SCRAM = Operation("alter_scram", AlterScram, list[UserResult], (CONTROLLER,))
+DESCRIBE_SCRAM = Operation("describe_scram", DescribeScram, list[UserInfo], (CONTROLLER,))

@@ -24,29 +24,6 @@ def request(key: ApiKey, **fields: Any) -> Any:
     return request_class(key)(**fields)
 
 
-def test_nobody_has_scram_credentials(process: NetworkProcess) -> None:
-    cls = request_class(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
-    assert process.ask(cls(users=None), 0).results == []
-    users = [cls.UserName(name=name) for name in ("a", "b", "b")]
-    results = process.ask(cls(users=users), 0).results
-    assert [(r.user, r.error_code) for r in results] == [
-        ("a", ErrorCode.RESOURCE_NOT_FOUND),
-        ("b", ErrorCode.DUPLICATE_RESOURCE),
-    ]
-
-
-def test_scram_credentials_are_not_set(process: NetworkProcess) -> None:
-    cls = request_class(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
-    asked = cls(
-        deletions=[cls.ScramCredentialDeletion(name="a", mechanism=1)],
-        upsertions=[cls.ScramCredentialUpsertion(name="b", mechanism=1, iterations=4096)],
-    )
-    assert [(r.user, r.error_code) for r in process.ask(asked, 0).results] == [
-        ("a", ErrorCode.RESOURCE_NOT_FOUND),
-        ("b", UNSUPPORTED),
-    ]
-
-
 @pytest.mark.parametrize(
     "key",
     [
