@@ -34,6 +34,7 @@ from kbroker.controller.state import (
 from kbroker.controller.store_failure import store_failure
 from kbroker.controller.told import Told
 from kbroker.controller.write_decided import write_decided
+from kbroker.errors import ErrorCode
 from kbroker.ipc.pending import Pending
 from kbroker.metastore.settled import Fenced, SettledStore
 
@@ -149,6 +150,8 @@ class ActiveController:
         def completed(number: int, outcome: Pending[ControlResponse]) -> None:
             response = ControlResponse() if outcome.error is not None else outcome.value
             responses[number] = Completed(*sent[number], response)
+            if outcome.error is None:
+                self._note_deleted(responses[number])
             if isinstance(sent[number].request, LeaderAndIsr):
                 self.heard(responses[number])
             if outcome.error is not None:
@@ -163,6 +166,13 @@ class ActiveController:
         if not sent:
             done.resolve([])
         return done
+
+    def _note_deleted(self, completed: Completed) -> None:
+        """A broker has handled StopReplica; one whose registration has ended may not have."""
+        broker_id, request, response = completed
+        if isinstance(request, StopReplica) and response.error is ErrorCode.NONE:
+            deleted = (row.key for row in request.partitions if row.delete)
+            self.state.confirm_removed(broker_id, deleted)
 
     def all_told(self) -> Pending[None]:
         """Resolves when brokers have responded to all requests about topics sent so far."""

@@ -78,9 +78,13 @@ class Batch:
     def lead(
         self, key: PartitionKey, to: Iterable[int] | None = None, *, is_new: bool = False
     ) -> None:
-        """LeaderAndIsr to ``to``, by default the replicas, then UpdateMetadata to all brokers."""
+        """LeaderAndIsr to ``to``, by default the replicas, then UpdateMetadata to all brokers.
+
+        Nothing for a topic that is being deleted: a broker that has deleted its log already would
+        take the replica as a new one, and keep it.
+        """
         partition = self._state.partition(key)
-        if partition is None or not partition.is_stored:
+        if partition is None or not partition.is_stored or self._state.existing(key[0]).deleting:
             return
         for broker_id in partition.replicas if to is None else to:
             told = self._leaders.setdefault(broker_id, {})
@@ -91,7 +95,9 @@ class Batch:
         """Tell the broker again what it leads and follows; its response says what it cannot."""
         told = self._leaders.setdefault(broker_id, {})
         for key in keys:
-            told.setdefault(key, False)
+            topic = self._state.topic(key[0])
+            if topic is not None and not topic.deleting:
+                told.setdefault(key, False)
 
     def refresh(self, keys: Iterable[PartitionKey]) -> None:
         """UpdateMetadata for these partitions to all brokers."""
@@ -121,8 +127,9 @@ class Batch:
         They get all metadata before they lead anything: a coordinator takes a partition that is
         in no metadata for a deleted one.
 
-        LeaderAndIsr includes topics that are being deleted, so that their replicas find the logs
-        to delete.
+        LeaderAndIsr to new brokers includes topics that are being deleted, so that their replicas
+        find the logs to delete. A broker that registers again gets StopReplica once more for
+        replicas that were moved away: its last registration may have ended before it heard of that.
         """
         requests: list[Request] = []
         state = self._state
@@ -136,6 +143,8 @@ class Batch:
             for key in state.keys_on([broker_id]):
                 if not state.existing(key[0]).stopped:
                     told.setdefault(key, False)
+            for key in state.removed.get(broker_id, ()):
+                self.stop(broker_id, key, EPOCH_DURING_DELETE, delete=True)
         for broker_id, partitions in self._leaders.items():
             requests += self._leader_and_isr(broker_id, partitions)
         if self._known:

@@ -170,6 +170,9 @@ class ClusterState:
         self.shutting_down: set[int] = set()
         # Replicas in failed log directories, by broker.
         self.offline_replicas: dict[int, set[PartitionKey]] = {}
+        # Replicas that were moved away from these brokers, which have not confirmed the deletion of
+        # the logs. BOUND: by the partitions moved away from brokers that are not live.
+        self.removed: dict[int, set[PartitionKey]] = {}
         self.configs = configs or Configs()
         self._topics: dict[str, TopicState] = {}
         self._names_by_id: dict[bytes, str] = {}
@@ -183,17 +186,23 @@ class ClusterState:
         match change:
             case TopicCreated(topic, config):
                 self.add_topic(topic)
+                self._assigned(topic.name, dict(enumerate(topic.partitions)))
                 self.configs.topics[topic.name] = config
             case TopicEnlarged(name, partitions, document_version):
-                self._topics[name].partitions.extend(partitions)
-                self._topics[name].document_version = document_version
+                topic = self._topics[name]
+                self._assigned(name, dict(enumerate(partitions, len(topic.partitions))))
+                topic.partitions.extend(partitions)
+                topic.document_version = document_version
             case PartitionsChanged(name, changed):
                 for number, partition in changed.items():
                     self._topics[name].partitions[number] = partition
             case Reassigned(name, reassigned, document_version, rest):
                 topic = self._topics[name]
                 for number, partition in reassigned.items():
+                    for broker_id in topic.partitions[number].replicas:
+                        self.removed.setdefault(broker_id, set()).add((name, number))
                     topic.partitions[number] = partition
+                self._assigned(name, reassigned)
                 topic.document_version, topic.rest = document_version, rest
             case DeletionBegun(name):
                 self.mark_deleting([name])
@@ -204,6 +213,21 @@ class ClusterState:
                 self.configs.forget_topic(name)
             case ConfigsChanged():
                 self.configs.enter(change)
+
+    def _assigned(self, name: str, partitions: Mapping[int, PartitionState]) -> None:
+        """These have replicas that must not be deleted as those that were there before."""
+        for number, partition in partitions.items():
+            for broker_id in partition.replicas:
+                self.confirm_removed(broker_id, [(name, number)])
+
+    def confirm_removed(self, broker_id: int, keys: Iterable[PartitionKey]) -> None:
+        """The broker has no logs of these any more, or has them by a later assignment."""
+        left = self.removed.get(broker_id)
+        if left is None:
+            return
+        left.difference_update(keys)
+        if not left:
+            del self.removed[broker_id]
 
     # -- topics ------------------------------------------------------------------------------
 

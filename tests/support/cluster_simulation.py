@@ -194,13 +194,17 @@ async def write_isr(cluster: SimulatedCluster) -> None:
 
 
 async def leave(cluster: SimulatedCluster, broker: Broker) -> None:
-    """A broker shuts down, and is started again."""
+    """A broker shuts down, and is started again.
+
+    It does so even if its controller process has been restarted meanwhile: whoever stops a broker
+    waits for the supervisor.
+    """
     assert broker.duties is not None
     leaving = cluster.random.choice(cluster.brokers)
     try:
         await broker.duties.shutdowns.shut_down(leaving.number, leaving.hosting.broker_epoch)
     finally:
-        if cluster.brokers[leaving.number] is leaving:
+        if cluster.brokers[leaving.number].slots is leaving.slots:  # it is the same run
             cluster.restart(leaving.number)
 
 

@@ -208,6 +208,7 @@ class Broker:
         self.is_told = True
         if self.found is None:
             self.journal.begin()
+        self.published.clear()  # io workers drop what the image lacks
         for for_io_worker in (True, False):
             document = self.hosting.image.snapshot(for_io_worker)
             self.images[for_io_worker].apply(document)

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from support.controlled import Controlled
 
-from kbroker.cluster.control_requests import ControlRequest, ControlResponse
+from kbroker.cluster.control_requests import (
+    EPOCH_DURING_DELETE,
+    ControlRequest,
+    ControlResponse,
+    LeaderAndIsr,
+    StopReplica,
+)
 from kbroker.controller import leader_balance
 from kbroker.controller.isr_requests import WantedIsr
 from kbroker.controller.leader_balance import FIRST_CHECK_MS, imbalanced
@@ -200,6 +206,55 @@ def test_topic_that_is_deleted_is_reassigned_no_longer(cluster: Controlled) -> N
     assert not cluster.duties.reassigning.is_any
     assert asked_by_node(cluster) is None
     assert alter(cluster, p1=[2]) == {1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_state_of_a_topic_that_is_deleted_is_told_to_nobody(cluster: Controlled) -> None:
+    """A broker that has deleted its log already would take the replica as a new one."""
+    ask_by_node(cluster, {KEY: [2, 1]})
+    cluster.apply(Operation("create", paths.delete_topic("t")))
+    cluster.settle()
+    cluster.forget()
+    leader, leader_epoch, _ = cluster.stored()
+    data = paths.encode_partition_state(leader, leader_epoch, [leader], 5)
+    cluster.apply(Operation("set", paths.partition_state("t", 0), data))
+    cluster.settle()
+    known = cluster.state.partition(KEY)
+    assert known is not None and known.isr == [leader]
+    assert [cluster.told(broker_id, LeaderAndIsr) for broker_id in range(4)] == [[], [], [], []]
+
+
+def test_replica_removed_while_its_broker_was_away_is_deleted_when_it_returns(
+    cluster: Controlled,
+) -> None:
+    """Its session has ended, not its process: it still has the log open, and maybe leads."""
+    stale = ControlResponse(ErrorCode.STALE_BROKER_EPOCH)
+    cluster.answers = lambda broker_id, _: stale if broker_id == 1 else ControlResponse()
+    alter(cluster, p0=[0])
+    cluster.answers = lambda *_: ControlResponse()
+    cluster.forget()
+    for _ in range(2):
+        cluster.leave(1)
+        cluster.register(1)
+        cluster.settle()
+        # Once it has responded, it is not asked again.
+        assert cluster.stopped(1) == [(KEY, True)]
+    assert not cluster.state.removed
+    (request,) = cluster.told(1, StopReplica)
+    assert request.sender.broker_epoch < cluster.state.brokers[1].epoch
+    assert request.partitions[0].leader_epoch == EPOCH_DURING_DELETE
+
+
+def test_replica_that_is_assigned_again_is_not_deleted(cluster: Controlled) -> None:
+    stale = ControlResponse(ErrorCode.STALE_BROKER_EPOCH)
+    cluster.answers = lambda broker_id, _: stale if broker_id == 1 else ControlResponse()
+    alter(cluster, p0=[0])
+    alter(cluster, p0=[0, 1])
+    cluster.forget()
+    cluster.leave(1)
+    cluster.register(1)
+    cluster.settle()
+    assert KEY in cluster.leaders(1)
+    assert cluster.stopped(1) == []
 
 
 def test_change_of_another_client_in_between_is_kept(cluster: Controlled) -> None:
