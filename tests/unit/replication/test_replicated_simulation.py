@@ -18,17 +18,6 @@ SEEDS = int(os.environ.get("KBROKER_REPLICATION_SEEDS", "2000"))
 SEEDS_AT_ONCE = 100
 
 
-# Of the simulation: a controller process without a journal had published an image without replicas,
-# and the next process was expected to know what io workers had before that.
-FOUND_DEFECTS = (26818,)
-
-
-@pytest.mark.parametrize("seed", FOUND_DEFECTS)
-def test_defect_stays_mended(seed: int) -> None:
-    print(repeat_command("replicas", seed))
-    assert run_replicas(seed)
-
-
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_ONCE))
 def test_what_was_acknowledged_is_kept(first: int) -> None:
     acknowledged = 0
