@@ -89,6 +89,18 @@ EXAMS = {
                                      "test_cluster_feature_tool.py", "test_cluster_tools.py")],
         (1, 1, 1),
     ),
+    "security": Exam(
+        "S1 to S13: hostile bytes, guessed passwords, floods, names, secrets (docs/testing.md)",
+        ["tests/wire/test_codec_hostile.py", "tests/wire/test_fetch_hostile.py",
+         "tests/wire/test_record_bombs.py", "tests/property/test_handlers_hostile.py"]
+        + ["tests/integration/test_hostile_" + name for name in (
+            "batches.py", "connections.py", "frames.py", "names.py")]
+        + ["tests/unit/handlers/test_authorization.py",
+           "tests/unit/network/test_hot_authorization.py"]
+        + [FAULT + name for name in ("test_security_flood.py", "test_security_settings.py",
+                                     "test_no_descriptors.py", "test_cross_talk.py")],
+        (1, 20, 400),
+    ),
     "E10": Exam(
         "compaction against a model, with kills at every step",
         [FAULT + "test_compaction_exam.py", FAULT + "test_compaction_kills.py",
