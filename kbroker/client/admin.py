@@ -54,7 +54,9 @@ MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 CLUSTER_NAME = "kafka-cluster"
 # Kafka accepts 4096 to 16384.
 ITERATIONS = 8192
-_SALT_BYTES = 24
+# Salts look like those of Kafka's own clients: another form would tell users that exist from the
+# ones that a broker makes up a salt for.
+_SALT_CHARS, _SALT_ALPHABET = 26, "0123456789abcdefghijklmnopqrstuvwxyz"
 _DIGESTS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
@@ -122,7 +124,7 @@ def set_password(
     row = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
     rows = []
     for mechanism in mechanisms:
-        salt = secrets.token_bytes(_SALT_BYTES)
+        salt = "".join(secrets.choice(_SALT_ALPHABET) for _ in range(_SALT_CHARS)).encode()
         salted = hashlib.pbkdf2_hmac(_DIGESTS[mechanism], password.encode(), salt, iterations)
         rows.append(
             row(
