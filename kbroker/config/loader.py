@@ -370,17 +370,8 @@ def _hint(name: str) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-# A listener meant to be encrypted or authenticated must not be opened without.
-_UNSERVED = {"SSL": "TLS is"}
-
-
 def _refuse_unserved(config: BrokerConfig) -> None:
     """Raise ConfigError for a listener whose security protocol is not served yet."""
-    for listener in config.listeners:
-        for part, subject in _UNSERVED.items():
-            if part in listener.security_protocol.split("_"):
-                allowed = f"listeners without {part}: {subject} not supported yet"
-                raise ConfigError("listeners", str(listener), allowed)
     if config.uses_zookeeper:
         for name in (config.inter_broker_listener, config.control_listener):
             protocol = _listeners.protocol_map(config._values).get(name, name)

@@ -52,6 +52,7 @@ from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.properties import read_properties
 from kbroker.security.principal import by
+from kbroker.security.tls.listeners import TlsListeners
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +99,9 @@ class ConfigAdmin:
         broker_id: int,
         started_with: BrokerConfig,
         runtime_dir: str,
+        tls: TlsListeners,
     ) -> None:
-        """Start from the stored configs and the file as it was last read."""
+        """Start from the stored configs and the file as it was last read. tls: this process's."""
         self._stored = stored
         self._topics = topics
         self._broker_id = broker_id
@@ -107,6 +109,7 @@ class ConfigAdmin:
         self._events = stored.events
         self._started_with = started_with
         self._file_layer_path = os.path.join(runtime_dir, FILE_LAYER_NAME)
+        self._tls = tls
         self.config = started_with
         if os.path.exists(self._file_layer_path):
             with open(self._file_layer_path, encoding="utf-8") as file:
@@ -121,6 +124,7 @@ class ConfigAdmin:
     def _refresh(self) -> None:
         layers = self._configs.brokers
         self.config = effective_config(self._started_with, layers, self._broker_id)
+        self._tls.follow(self.config.of_listener)
 
     def validate_topic(self, settings: Mapping[str, str]) -> None:
         """Raises ConfigError if a topic must not have these configs."""
@@ -232,13 +236,24 @@ class ConfigAdmin:
                         ErrorCode.INVALID_REQUEST, "A request may contain each resource only once."
                     )
                 kind, name = self._target(*key)
-                changes[kind, name] = plan(resource, kind, name)
+                planned = plan(resource, kind, name)
+                if kind == BROKER:
+                    self._check_tls(name, planned)
+                changes[kind, name] = planned
                 results.append(ConfigResult())
             except ConfigError as error:
                 results.append(failure(WireError(code_of(error, key[0]), error.client_text)))
             except WireError as error:
                 results.append(failure(error))
         return results, changes
+
+    def _check_tls(self, name: str, planned: dict[str, str]) -> None:
+        """Raises ConfigError if a listener cannot have these configs, such as a store that does
+        not load.
+        """
+        layers = {**self._configs.brokers, name: planned}
+        config = effective_config(self._started_with, layers, self._broker_id)
+        self._tls.check(config.of_listener)
 
     def _target(self, kind: int, name: str) -> tuple[int, str]:
         if kind == TOPIC:

@@ -34,7 +34,7 @@ from kbroker.metrics.catalog import PROCESS_RESTARTS
 from kbroker.supervisor.arbiter import Arbiter
 from kbroker.supervisor.child import RestartPolicy
 from kbroker.supervisor.data_dirs import DataDirs
-from kbroker.supervisor.listening import bind_listeners, bind_metrics, shown_address
+from kbroker.supervisor.listening import bind_listeners, bind_metrics, load_tls, shown_address
 from kbroker.supervisor.runtime_dir import RuntimeDir
 from kbroker.supervisor.signals import SignalQueue
 from kbroker.supervisor.spawn import ForkingSystem
@@ -87,6 +87,7 @@ class Broker:
 
     def _share(self) -> None:
         config = self.config
+        self.tls = load_tls(config)
         self.listeners = bind_listeners(config)
         self.metrics_socket = bind_metrics(config)
         table_addresses = [*self.addresses, SUPERVISOR]
@@ -160,6 +161,7 @@ class Broker:
         context.metrics_socket = self.metrics_socket
         context.handoffs = self._handoffs
         context.lanes = self._lanes
+        context.tls = self.tls
         # Only the first incarnation finds the logs as the last run left them; but a controller
         # reads logs only if there is no metadata yet, and no io worker has opened one then.
         clean = self.data_dirs.clean_start

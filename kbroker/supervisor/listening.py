@@ -12,6 +12,7 @@ from typing import Any
 
 from kbroker.config.loader import BrokerConfig, Listener
 from kbroker.errors import ConfigError
+from kbroker.security.tls.listeners import TlsListeners
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,18 @@ def bind_listeners(config: BrokerConfig) -> list[tuple[Listener, socket.socket]]
         sock.listen(config["socket.listen.backlog.size"])
         bound.append((listener._replace(port=sock.getsockname()[1]), sock))
     return bound
+
+
+def load_tls(config: BrokerConfig) -> TlsListeners:
+    """The TLS contexts of the listeners that use it. Raises ConfigError."""
+    tls = TlsListeners()
+    served = [(each.name, each.uses_sasl) for each in config.listeners if each.uses_tls]
+    tls.load(served, config.of_listener)
+    for each in tls.by_name.values():
+        warning = each.advice()
+        if warning is not None:
+            logger.warning("%s", warning)
+    return tls
 
 
 def bind_metrics(config: BrokerConfig) -> socket.socket | None:

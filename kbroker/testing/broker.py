@@ -259,6 +259,12 @@ class Broker:
         return int(self.bootstrap.split(",")[0].rpartition(":")[2])
 
     @property
+    def listeners(self) -> dict[str, str]:
+        """``host:port`` for clients on this machine, by listener name."""
+        found: dict[str, str] = self._status["listeners"]
+        return dict(found)
+
+    @property
     def metrics_url(self) -> str:
         """``http://host:port``; below it are ``/health`` and ``/metrics``."""
         return f"http://{self._status['metrics']}"

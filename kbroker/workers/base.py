@@ -35,6 +35,7 @@ from kbroker.ipc.process_table import (
 )
 from kbroker.ipc.rpc import Pending, Rpc
 from kbroker.metrics.slots import Counters
+from kbroker.security.tls.listeners import TlsListeners
 from kbroker.types import BrokerId
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class ProcessContext:
         "processes",
         "replication_quotas",
         "runtime_dir",
+        "tls",
         "trusts_clock",
     )
 
@@ -105,6 +107,7 @@ class ProcessContext:
     handoffs: list[tuple[socket.socket, socket.socket]]  # (acceptor end, network end), by index
     lanes: list[list[tuple[socket.socket, socket.socket]]]  # [network][io] -> (network end, io end)
     clean_start: dict[str, bool]  # log directory -> it was shut down cleanly
+    tls: TlsListeners  # of the listeners that use it, as they were at the start of the broker
     trusts_clock: bool  # the wall clock went on from where the last run left it
 
 

@@ -134,14 +134,7 @@ class ControllerWorker(Worker):
         if found is not None:
             self.asking.go_on_from(found)
         self._metrics = ClusterMetrics(self.open_counters(), self.office, self.store.is_shared)
-        self.configs = ConfigAdmin(
-            self.stored_configs,
-            self.hosting.metadata,
-            context.broker_id,
-            self.config,
-            context.runtime_dir,
-        )
-        self._make_quotas()
+        self._make_configs()
         self.stored_configs.changed = self._configs_changed
         self._serve()
         if self.store.fd is not None:
@@ -186,7 +179,15 @@ class ControllerWorker(Worker):
             is_shared=self.store.is_shared,
         )
 
-    def _make_quotas(self) -> None:
+    def _make_configs(self) -> None:
+        self.configs = ConfigAdmin(
+            self.stored_configs,
+            self.hosting.metadata,
+            self.context.broker_id,
+            self.config,
+            self.context.runtime_dir,
+            self.context.tls,
+        )
         self.entities = EntityAdmin(self.stored_configs)
         samples = self.config["controller.quota.window.num"]
         self.mutations = MutationQuotas(

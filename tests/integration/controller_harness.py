@@ -23,6 +23,7 @@ from kbroker.ipc.process_table import CONTROLLER, READY, STATE, Address, Process
 from kbroker.ipc.regions import create_region
 from kbroker.ipc.rpc import Pending, Rpc
 from kbroker.metrics.slots import region_size as counters_size
+from kbroker.security.tls.listeners import TlsListeners
 from kbroker.supervisor.spawn import child_main
 from kbroker.workers.base import ProcessContext, now_ms
 from kbroker.workers.controller import ControllerWorker
@@ -106,6 +107,7 @@ class ControllerHarness:
         context.partition_table = create_region("test-slots", partition_table.region_size(slots))
         context.counters = create_region("test-counters", counters_size(len(addresses)))
         context.listeners = []
+        context.tls = TlsListeners()
         self.order: list[tuple[Address, dict[str, Any]]] = []
         self.pid = 0
         self.peers: dict[Address, Peer] = {}

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from kbroker._ext.network.connection import Connection
 from kbroker._ext.shared.arena import Arena
 from kbroker._ext.sockets.requests import RequestTable
+from kbroker._ext.sockets.transport import Transport
 from kbroker._ext.sockets.verdicts import Verdicts
 
 class ConnectionLoop:
@@ -38,6 +39,15 @@ class ConnectionLoop:
     def add_connection(
         self,
         fd: int,
+        listener: int,
+        peer_host: str,
+        peer_port: int,
+        access: Verdicts,
+        phase: int = ...,
+    ) -> Connection: ...
+    def add_transport(
+        self,
+        transport: Transport,
         listener: int,
         peer_host: str,
         peer_port: int,

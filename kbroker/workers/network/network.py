@@ -25,6 +25,8 @@ from kbroker._ext.shared.quota_table import QuotaTable
 from kbroker._ext.shared.replication_quota import LEADER, ReplicationQuota
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker._ext.sockets.requests import RequestTable
+from kbroker._ext.sockets.tls_transport import TlsTransport
+from kbroker._ext.sockets.transport import Transport
 from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.key import LONG_MAX
@@ -63,12 +65,13 @@ from kbroker.replication.read_replicas import RackAwareSelector
 from kbroker.replication.throttles import LEADER_REPLICAS, throttled_partitions
 from kbroker.security.access import AccessTable
 from kbroker.security.authorizer import AllowAll
-from kbroker.security.principal import ANONYMOUS
+from kbroker.security.principal import ANONYMOUS, Principal
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.network.beside import Beside
 from kbroker.workers.network.client_usages import ClientUsages
 from kbroker.workers.network.coordinator_link import CoordinatorLink
 from kbroker.workers.network.epoch_ends import EpochEnds
+from kbroker.workers.network.handshakes import Arrival, Handshakes
 from kbroker.workers.network.leader_hints import LeaderHints
 
 logger = logging.getLogger(__name__)
@@ -139,6 +142,12 @@ class NetworkWorker(Worker):
         self.sasl_listeners: dict[int, SaslListener] = {}  # by index, those with SASL
         self.failed_logins = RateLimit()
         self.fetch.encoder.find_leaders = self.produce.find_leaders = self.find_leaders
+        self.tls = context.tls
+        self.tls.tick(now_ms())  # files may be newer than the broker's start
+        self.handshakes: Handshakes | None = None
+        if self.tls.by_name:
+            self.handshakes = Handshakes(now_ms)
+            self.loop.add_reader(self.handshakes.fd, self.take_handshakes)
         self.selector: RackAwareSelector | None = None
         if config["replica.selector.class"]:
             self.selector = RackAwareSelector(context.broker_id, self.listeners)
@@ -214,6 +223,7 @@ class NetworkWorker(Worker):
         if changes.settings:
             self.follow_settings(self.image.broker_config)
             self.configure_loop()
+            self.tls.follow(self.config.of_listener)
             for name, topic in self.image.topics.items():
                 self.put_topic(name, topic)  # each may inherit the changed config
         if changes.quotas:
@@ -231,6 +241,8 @@ class NetworkWorker(Worker):
             config["connection.write.timeout.ms"],
         )
         self.follow_sasl()
+        if self.handshakes is not None:
+            self.handshakes.timeout_ms = config["connection.first.request.timeout.ms"]
         self.quota.rate = config["leader.replication.throttled.rate"]
         self.fetch.reader.quota = None if self.quota.rate == LONG_MAX else self.quota
 
@@ -297,24 +309,51 @@ class NetworkWorker(Worker):
             try:
                 connection_socket.setblocking(False)
                 self.set_options(connection_socket)
-                peer = connection_socket.getpeername()
+                port = connection_socket.getpeername()[1]
                 local = connection_socket.getsockname()
             except OSError:  # gone before it was looked at
                 self.closed_peers.append(peer_host)
                 connection_socket.close()
                 continue
-            connection = self.loop.add_connection(
-                connection_socket.detach(),
-                listener_index,
-                peer_host,
-                peer[1],
-                self.accesses.of(ANONYMOUS, peer_host),
-                HANDSHAKE if listener_index in self.sasl_listeners else SERVING,
-            )
-            if listener_index in self.sasl_listeners:
-                connection.login = Login()
-            connection.local_address = (host_of(local), local[1])
+            arrival = Arrival(listener_index, peer_host, port, (host_of(local), local[1]))
+            tls = self.tls.by_name.get(self.listeners[listener_index])
+            if tls is not None and self.handshakes is not None:
+                self.handshakes.start(connection_socket, arrival, tls)
+            else:
+                self.admit(Transport(connection_socket.detach()), arrival, ANONYMOUS)
         self.publish_count()
+
+    def take_handshakes(self) -> None:
+        """Serve the clients whose TLS handshake is done."""
+        assert self.handshakes is not None
+        for result in self.handshakes.results():
+            connected, reason = result.connected, result.reason
+            if connected is not None and result.principal is not None:
+                transport = TlsTransport(connected.fileno(), connected)
+                self.admit(transport, result.arrival, result.principal)
+                continue
+            arrival = result.arrival
+            self.closed_peers.append(arrival.host)
+            if reason:
+                self.note_closing(arrival.host, f"{arrival.host}:{arrival.port}", reason)
+        self.publish_count()
+
+    def admit(self, transport: Transport, arrival: Arrival, principal: Principal) -> None:
+        """Serve a connection. principal: that of its certificate, if it has shown one; with SASL,
+        it is nobody until it has logged in.
+        """
+        uses_sasl = arrival.listener in self.sasl_listeners
+        connection = self.loop.add_transport(
+            transport,
+            arrival.listener,
+            arrival.host,
+            arrival.port,
+            self.accesses.of(ANONYMOUS if uses_sasl else principal, arrival.host),
+            HANDSHAKE if uses_sasl else SERVING,
+        )
+        if uses_sasl:
+            connection.login = Login()
+        connection.local_address = arrival.local
 
     def serve_connections(self, sender: Address, _: calls.Nothing) -> calls.OpenConnections:
         """A new acceptor asks for the present connections.
@@ -324,7 +363,11 @@ class NetworkWorker(Worker):
         self.take_connections()
         if not send_closed(self.handoff, self.closed_peers) or not send_mark(self.handoff):
             return calls.OpenConnections(None)
-        return calls.OpenConnections(self.loop.peer_hosts())
+        hosts = self.loop.peer_hosts()
+        if self.handshakes is not None:
+            for host, count in self.handshakes.hosts().items():
+                hosts[host] = hosts.get(host, 0) + count
+        return calls.OpenConnections(hosts)
 
     def set_options(self, connection: socket.socket) -> None:
         """Buffer sizes only when configured: the system's own tuning serves large fetches
@@ -344,20 +387,28 @@ class NetworkWorker(Worker):
         host = connection.peer_host
         if connection.turn is not None:
             connection.turn.is_gone = True
-        times = 0 if reason is None else self.closing_lines.due((host, kind_of(reason)))
+        if reason is not None:
+            self.note_closing(host, peer(connection), reason)
+        self.closed_peers.append(host)
+
+    def note_closing(self, host: str, client: str, reason: str) -> None:
+        """Log why this side closed a connection."""
+        times = self.closing_lines.due((host, kind_of(reason)))
         if times > 1:
             logger.warning(
                 "closed the connection of %s: %s (%d times from that address)",
-                peer(connection),
+                client,
                 reason,
                 times,
             )
         elif times:
-            logger.warning("closed the connection of %s: %s", peer(connection), reason)
-        self.closed_peers.append(host)
+            logger.warning("closed the connection of %s: %s", client, reason)
 
     def publish_count(self) -> None:
-        self.processes.set(self.address, CONNECTIONS, self.loop.connection_count)
+        count = self.loop.connection_count
+        if self.handshakes is not None:
+            count += self.handshakes.count
+        self.processes.set(self.address, CONNECTIONS, count)
 
     # -- requests that are not hot --
 
@@ -429,6 +480,7 @@ class NetworkWorker(Worker):
         self.dispatcher.tick(now)
         self.coordinators.tick(now)
         self.loop.relieve(now)
+        self.tls.tick(now)
         self.totals.publish()
         self.report_damages()
         for api_key, count in self.loop.take_request_counts():
@@ -449,6 +501,8 @@ class NetworkWorker(Worker):
 
     def shutdown(self) -> None:
         self.loop.stop_reading()
+        if self.handshakes is not None:
+            self.handshakes.close()
         give_up_at = now_ms() + self.config["shutdown.timeout.ms"] // DRAIN_SHARE
         while self.loop.produces_in_flight() and now_ms() < give_up_at:
             self.wait(10)

@@ -194,7 +194,7 @@ def test_later_setting_warns_only_when_not_default():
 
 
 def test_warning_hides_a_password():
-    _, warnings = load_text("log.dirs=/d\nssl.key.password=hunter2")
+    _, warnings = load_text("log.dirs=/d\npassword.encoder.secret=hunter2")
 
     assert len(warnings) == 1
     assert "hunter2" not in warnings[0]
@@ -458,9 +458,16 @@ def test_listeners_that_cannot_work_are_refused(text):
         load_text(text)
 
 
-def test_listener_for_tls_is_refused_rather_than_opened_in_the_clear():
+def test_listener_for_tls_is_opened_for_clients_but_not_for_brokers():
+    text = "listeners=PLAINTEXT://:9092,SASL_SSL://:9093\n"
+    config, _ = load_text(text)
+    assert [(each.uses_tls, each.uses_sasl) for each in config.listeners] == [
+        (False, False),
+        (True, True),
+    ]
+    between = "zookeeper.connect=z:2181\ninter.broker.listener.name=SASL_SSL\n"
     with pytest.raises(ConfigError, match="not supported"):
-        load_text("listeners=SASL_SSL://:9093")
+        load_text(text + between)
 
 
 @pytest.mark.parametrize(

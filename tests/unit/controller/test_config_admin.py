@@ -28,6 +28,7 @@ from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import SessionCallback, SessionState, Store
+from kbroker.security.tls.listeners import TlsListeners
 
 pytestmark = pytest.mark.unit
 
@@ -55,7 +56,7 @@ def admin_of(runtime_dir: Any, store: Store | None = None) -> ConfigAdmin:
     unused: Any = Unused()
     used: Store = store or unused
     stored = StoredConfigs(used, SettledStore(used), unused, lambda _: Pending(), lambda: 0)
-    return ConfigAdmin(stored, unused, 0, BrokerConfig({}), str(runtime_dir))
+    return ConfigAdmin(stored, unused, 0, BrokerConfig({}), str(runtime_dir), TlsListeners())
 
 
 @pytest.mark.parametrize("operation", ["alter_configs", "incremental_alter_configs"])

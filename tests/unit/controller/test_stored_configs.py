@@ -33,6 +33,7 @@ from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
 from kbroker.metastore.store import Operation
+from kbroker.security.tls.listeners import TlsListeners
 
 pytestmark = pytest.mark.unit
 
@@ -55,7 +56,9 @@ class Host:
             lambda: cluster.ensemble.now_ms + cluster.wall_ahead_ms,
         )
         self.hosting = ConfiguredHosting(self, self.stored, cluster.ensemble.sleep)
-        self.admin = ConfigAdmin(self.stored, self, number, BrokerConfig({}), runtime_dir)
+        self.admin = ConfigAdmin(
+            self.stored, self, number, BrokerConfig({}), runtime_dir, TlsListeners()
+        )
         self.stored.changed = self.admin.changed
         self.started = self.stored.start()
         self.controller_epoch = 0  # the latest that it has heard of

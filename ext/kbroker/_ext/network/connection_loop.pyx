@@ -150,9 +150,17 @@ cdef class ConnectionLoop:
         self, int fd, int listener, peer_host, peer_port, Verdicts access not None, uint8_t phase=PHASE_SERVING
     ):
         """Take over a connected, non-blocking socket; the loop closes it. access, phase: the initial ones."""
+        return self.add_transport(Transport(fd), listener, peer_host, peer_port, access, phase)
+
+    def add_transport(
+        self, Transport transport not None, int listener, peer_host, peer_port, Verdicts access not None,
+        uint8_t phase=PHASE_SERVING,
+    ):
+        """The same for a socket with a transport of its own, such as an encrypted one."""
         cdef epoll_event event
+        cdef int fd = transport.fd
         cdef int64_t now_ms = monotonic_ns() // 1000000
-        cdef Connection c = Connection(Transport(fd), listener, peer_host, peer_port, access, now_ms)
+        cdef Connection c = Connection(transport, listener, peer_host, peer_port, access, now_ms)
         c.phase = phase
         event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
         event.data.fd = fd

@@ -13,7 +13,7 @@ cdef enum:
 
 cdef class Transport:
     cdef readonly int fd               # for epoll, and the connection's key
-    # Whether a short receive means that the socket is empty. It does not if records are decrypted one at a time.
+    # Whether a short receive means that the socket is empty; encrypted, it is so only after some of them.
     cdef readonly bint short_is_empty
     cdef ssize_t receive(self, void* into, size_t size) noexcept nogil
     cdef ssize_t send(self, const void* data, size_t size, bint more) noexcept nogil

@@ -4,6 +4,7 @@ An encrypted connection has a subclass, which keeps the contract: no call blocks
 number of bytes transferred or one of the TRANSPORT codes. Calls interrupted by a signal are repeated here. All methods
 are cdef methods, so they cost nothing beyond the system call.
 """
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
 from posix.types cimport off_t
 from posix.unistd cimport close as close_fd
@@ -27,7 +28,7 @@ cdef extern from "<sys/sendfile.h>" nogil:
 cdef class Transport:
     """Takes ownership of a connected, non-blocking socket."""
 
-    def __cinit__(self, int fd):
+    def __cinit__(self, int fd, *rest):
         self.fd = fd
         self.short_is_empty = True
 
@@ -88,3 +89,44 @@ cdef class Transport:
 
     cdef void close(self) noexcept nogil:
         close_fd(self.fd)
+
+
+BLOCKED, FAILED, CUT = TRANSPORT_BLOCKED, TRANSPORT_FAILED, TRANSPORT_CUT
+
+cdef enum:
+    PARTS_MAX = 64
+
+
+cdef class TransportCalls:
+    """The calls of a transport from Python, for tests."""
+    cdef Transport transport
+
+    def __cinit__(self, Transport transport not None):
+        self.transport = transport
+
+    def receive(self, Py_ssize_t size):
+        cdef bytes into = PyBytes_FromStringAndSize(NULL, size)
+        cdef ssize_t n = self.transport.receive(PyBytes_AS_STRING(into), <size_t>size)
+        return n if n < 0 else into[:n]
+
+    def send(self, bytes data not None, bint more=False):
+        return self.transport.send(PyBytes_AS_STRING(data), <size_t>len(data), more)
+
+    def send_all(self, parts):
+        cdef iovec vectors[PARTS_MAX]
+        cdef list kept = list(parts)
+        cdef int i
+        assert len(kept) <= PARTS_MAX
+        for i in range(len(kept)):
+            vectors[i].iov_base = PyBytes_AS_STRING(kept[i])
+            vectors[i].iov_len = <size_t>len(kept[i])
+        return self.transport.send_all(vectors, len(kept))
+
+    def send_file(self, int file, position, size):
+        return self.transport.send_file(file, position, size)
+
+    def end_sending(self):
+        self.transport.end_sending()
+
+    def close(self):
+        self.transport.close()

@@ -1,0 +1,79 @@
+"""Two ends of a TLS connection over a socket pair, and their transports."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+from typing import NamedTuple
+
+from kbroker._ext.sockets.tls_transport import TlsTransport
+from kbroker._ext.sockets.transport import TransportCalls
+from kbroker.security import certificates
+
+
+class Site(NamedTuple):
+    """An authority with the contexts of a server and of a client that trust it."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+def make_site(place: Path) -> Site:
+    authority = certificates.create_authority("test CA")
+    key = place / "server.pem"
+    key.write_bytes(authority.issue("server", hosts=["localhost"], server=True).pem)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(key)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.load_verify_locations(cadata=authority.certificate.decode())
+    return Site(server, client)
+
+
+class Pair(NamedTuple):
+    """A transport and the peer's blocking-or-not SSLSocket."""
+
+    ours: TransportCalls
+    transport: TlsTransport
+    theirs: ssl.SSLSocket
+
+
+def connect(site: Site, *, buffer_bytes: int | None = None, client_side: bool = False) -> Pair:
+    """Shake hands. client_side: whether the transport is the client's."""
+    left, right = socket.socketpair()
+    for end in (left, right):
+        end.setblocking(False)
+        if buffer_bytes is not None:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+    ours = site.server if not client_side else site.client
+    theirs = site.client if not client_side else site.server
+    ends = [
+        ours.wrap_socket(left, server_side=not client_side, do_handshake_on_connect=False,
+                         server_hostname="localhost" if client_side else None),
+        theirs.wrap_socket(right, server_side=client_side, do_handshake_on_connect=False,
+                           server_hostname=None if client_side else "localhost"),
+    ]  # fmt: skip
+    waiting = list(ends)
+    while waiting:
+        for end in list(waiting):
+            try:
+                end.do_handshake()
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                continue
+            waiting.remove(end)
+    transport = TlsTransport(ends[0].fileno(), ends[0])
+    return Pair(TransportCalls(transport), transport, ends[1])
+
+
+def drain(end: ssl.SSLSocket, most: int = 1 << 30) -> bytes:
+    """All that has arrived."""
+    found = bytearray()
+    while len(found) < most:
+        try:
+            data = end.recv(65536)
+        except ssl.SSLWantReadError:
+            break
+        if not data:
+            break
+        found += data
+    return bytes(found)

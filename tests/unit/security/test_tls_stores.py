@@ -1,0 +1,341 @@
+"""Key and trust stores, and the contexts that listeners make of them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import ssl
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from kbroker.config.loader import load_properties
+from kbroker.errors import ConfigError
+from kbroker.security.certificates import Authority, Issued, create_authority
+from kbroker.security.tls.contexts import server_context
+from kbroker.security.tls.listeners import FILES_MS, ListenerTls, TlsListeners
+
+pytestmark = pytest.mark.unit
+
+PASSWORD = "store-secret"
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return create_authority("test CA")
+
+
+@pytest.fixture(scope="module")
+def issued(authority: Authority) -> Issued:
+    return authority.issue("broker", hosts=["localhost"], server=True)
+
+
+def configs(**settings: Any) -> Any:
+    pairs = [("listeners", "SSL://127.0.0.1:0")]
+    pairs += [(name.replace("_", "."), str(value)) for name, value in settings.items()]
+    return load_properties(pairs)[0].of_listener("SSL")
+
+
+def pem(path: Path, **more: Any) -> Any:
+    return configs(ssl_keystore_type="PEM", ssl_keystore_location=path, **more)
+
+
+def shake(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
+    """The certificate that the client sees."""
+    left, right = socket.socketpair()
+    ends = []
+    for end, used, options in (
+        (left, server, {"server_side": True}),
+        (right, client, {"server_hostname": "localhost"}),
+    ):
+        end.setblocking(False)
+        ends.append(used.wrap_socket(end, do_handshake_on_connect=False, **options))
+    waiting = list(ends)
+    while waiting:
+        for each in list(waiting):
+            try:
+                each.do_handshake()
+                waiting.remove(each)
+            except ssl.SSLWantReadError:
+                continue
+    found = ends[1].getpeercert()
+    for each in ends:
+        each.close()
+    assert found is not None
+    return found
+
+
+def trusting(authority: Authority) -> ssl.SSLContext:
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.load_verify_locations(cadata=authority.certificate.decode())
+    return client
+
+
+def jks(password: str, *entries: bytes) -> bytes:
+    """A store as Java's keytool writes it."""
+    body = struct.pack(">III", 0xFEEDFEED, 2, len(entries)) + b"".join(entries)
+    secret = password.encode("utf-16-be")
+    return body + hashlib.sha1(secret + b"Mighty Aphrodite" + body).digest()
+
+
+def sized(form: str, data: bytes) -> bytes:
+    return struct.pack(form, len(data)) + data
+
+
+def der(tag: int, content: bytes) -> bytes:
+    return bytes([tag, 0x83]) + len(content).to_bytes(3, "big") + content
+
+
+def jks_certificate(pem_text: bytes) -> bytes:
+    content = ssl.PEM_cert_to_DER_cert(pem_text.decode())
+    return sized(">H", b"X.509") + sized(">I", content)
+
+
+def jks_key(issued: Issued, password: str) -> bytes:
+    loaded = serialization.load_pem_private_key(issued.key, None)
+    plain = loaded.private_bytes(
+        serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    secret, salt = password.encode("utf-16-be"), os.urandom(20)
+    block, mask = salt, b""
+    while len(mask) < len(plain):
+        block = hashlib.sha1(secret + block).digest()
+        mask += block
+    hidden = bytes(a ^ b for a, b in zip(plain, mask, strict=False))
+    protected = salt + hidden + hashlib.sha1(secret + plain).digest()
+    algorithm = bytes.fromhex("300e060a2b060104012a021101010500")
+    encrypted = der(0x30, algorithm + der(0x04, protected))
+    head = struct.pack(">I", 1) + sized(">H", b"broker") + struct.pack(">Q", 0)
+    return (
+        head + sized(">I", encrypted) + struct.pack(">I", 1) + jks_certificate(issued.certificate)
+    )
+
+
+def pkcs12_of(issued: Issued) -> bytes:
+    key: Any = serialization.load_pem_private_key(issued.key, None)
+    leaf, *others = x509.load_pem_x509_certificates(issued.chain)
+    encryption = serialization.BestAvailableEncryption(PASSWORD.encode())
+    return pkcs12.serialize_key_and_certificates(b"broker", key, leaf, others, encryption)
+
+
+# -- kinds of stores
+
+
+@pytest.mark.parametrize("kind", ["PEM", "PKCS12", "JKS", "inline", "encrypted"])
+def test_key_stores_of_each_kind_serve_their_certificate(
+    authority: Authority, issued: Issued, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "store"
+    if kind == "PEM":
+        path.write_bytes(issued.pem)
+        used = pem(path)
+    elif kind == "inline":
+        used = configs(
+            ssl_keystore_type="PEM",
+            ssl_keystore_key=issued.key.decode().replace("\n", " "),
+            ssl_keystore_certificate_chain=issued.chain.decode().replace("\n", " "),
+        )
+    elif kind == "encrypted":
+        key = serialization.load_pem_private_key(issued.key, None).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"key-secret"),
+        )
+        path.write_bytes(key + issued.chain)
+        used = pem(path, ssl_key_password="key-secret")
+    else:
+        content = (
+            pkcs12_of(issued) if kind == "PKCS12" else jks(PASSWORD, jks_key(issued, PASSWORD))
+        )
+        path.write_bytes(content)
+        used = configs(ssl_keystore_location=path, ssl_keystore_password=PASSWORD)
+
+    served = server_context(used)
+
+    assert shake(served.context, trusting(authority))["subject"] == ((("commonName", "broker"),),)
+    assert served.certificate.subject == "CN=broker"
+
+
+@pytest.mark.parametrize("kind", ["PEM", "JKS"])
+def test_trust_stores_of_each_kind_accept_their_clients_only(
+    authority: Authority, issued: Issued, tmp_path: Path, kind: str
+) -> None:
+    key, trust = tmp_path / "key.pem", tmp_path / "trust"
+    key.write_bytes(issued.pem)
+    if kind == "PEM":
+        trust.write_bytes(authority.certificate)
+        more = {"ssl_truststore_type": "PEM"}
+    else:
+        head = struct.pack(">I", 2) + sized(">H", b"ca") + struct.pack(">Q", 0)
+        trust.write_bytes(jks(PASSWORD, head + jks_certificate(authority.certificate)))
+        more = {"ssl_truststore_password": PASSWORD}
+    used = pem(key, ssl_truststore_location=trust, ssl_client_auth="required", **more)
+    server = server_context(used).context
+
+    for signer, accepted in ((authority, True), (create_authority("another CA"), False)):
+        client = trusting(authority)
+        own = tmp_path / "client.pem"
+        own.write_bytes(signer.issue("alice").pem)
+        client.load_cert_chain(own)
+        if accepted:
+            shake(server, client)
+        else:
+            with pytest.raises(ssl.SSLError):
+                shake(server, client)
+    with pytest.raises(ssl.SSLError):
+        shake(server, trusting(authority))
+
+
+# -- what does not load
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "told"),
+    [
+        (b"", {}, "an empty file"),
+        (b"nothing", {}, "one private key in PEM, found 0"),
+        (b"nothing", {"ssl_keystore_type": "JKS"}, "password of the key store"),
+        (
+            b"nothing",
+            {"ssl_keystore_type": "JKS", "ssl_keystore_password": "p"},
+            "a store of type JKS or PKCS12",
+        ),
+        (
+            b"\x30\x82\xff\xff" + b"x" * 50,
+            {"ssl_keystore_type": "PKCS12", "ssl_keystore_password": "p"},
+            "a store that loads",
+        ),
+        (
+            b"\xfe\xed\xfe\xed" + b"x" * 50,
+            {"ssl_keystore_type": "JKS", "ssl_keystore_password": "p"},
+            "damaged, or its password is wrong",
+        ),
+        (b"\xce\xce\xce\xce", {"ssl_keystore_type": "JKS", "ssl_keystore_password": "p"}, "JCEKS"),
+        (b"nothing", {"ssl_keystore_type": "BKS"}, "JKS, PKCS12, PEM"),
+    ],
+)
+def test_key_store_that_does_not_load_is_refused_with_the_reason(
+    tmp_path: Path, content: bytes, more: dict[str, str], told: str
+) -> None:
+    path = tmp_path / "store"
+    path.write_bytes(content)
+    settings = {"ssl_keystore_type": "PEM", "ssl_keystore_location": path, **more}
+    with pytest.raises(ConfigError, match=told):
+        server_context(configs(**settings))
+
+
+def test_every_cut_of_a_java_store_is_refused(issued: Issued, tmp_path: Path) -> None:
+    whole, path = jks(PASSWORD, jks_key(issued, PASSWORD)), tmp_path / "store"
+    for size in range(5, len(whole), 13):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ConfigError):
+            server_context(configs(ssl_keystore_location=path, ssl_keystore_password=PASSWORD))
+
+
+def test_key_of_another_certificate_and_a_missing_file(
+    authority: Authority, issued: Issued, tmp_path: Path
+) -> None:
+    path = tmp_path / "store.pem"
+    path.write_bytes(authority.issue("broker").key + issued.chain)
+    with pytest.raises(ConfigError, match="not that of the first certificate"):
+        server_context(pem(path))
+    with pytest.raises(ConfigError, match="No such file"):
+        server_context(pem(tmp_path / "missing"))
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(ConfigError, match="an empty file"):
+        server_context(pem(tmp_path / "fifo"))
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"ssl_client_auth": "required"}, "a trust store, as ssl.client.auth is required"),
+        ({"ssl_enabled_protocols": "TLSv1.1,TLSv1.2"}, "older versions are not secure"),
+        ({"ssl_cipher_suites": "ALL"}, "cipher suites that OpenSSL has, unlike ALL"),
+        ({"ssl_principal_mapping_rules": "RULE:(/x/"}, "rules that can be used"),
+    ],
+)
+def test_configs_that_cannot_be_obeyed_are_refused(
+    issued: Issued, tmp_path: Path, more: dict[str, str], told: str
+) -> None:
+    path = tmp_path / "store.pem"
+    path.write_bytes(issued.pem)
+    with pytest.raises(ConfigError, match=told):
+        server_context(pem(path, **more))
+
+
+def test_versions_and_suites_are_those_of_the_configs(issued: Issued, tmp_path: Path) -> None:
+    path = tmp_path / "store.pem"
+    path.write_bytes(issued.pem)
+    suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+    made = server_context(pem(path, ssl_cipher_suites=suite)).context
+    assert made.maximum_version == ssl.TLSVersion.TLSv1_2
+    names = [each["name"] for each in made.get_ciphers() if each["protocol"] != "TLSv1.3"]
+    assert names == ["ECDHE-ECDSA-AES128-GCM-SHA256"]
+    made = server_context(pem(path, ssl_enabled_protocols="TLSv1.3")).context
+    assert made.minimum_version == ssl.TLSVersion.TLSv1_3
+
+
+def test_broker_wide_client_auth_does_not_count_with_sasl(issued: Issued, tmp_path: Path) -> None:
+    """As in Kafka: only the listener's own config does."""
+    path = tmp_path / "store.pem"
+    path.write_bytes(issued.pem)
+    made = server_context(pem(path, ssl_client_auth="required"), uses_sasl=True)
+    assert made.context.verify_mode == ssl.CERT_NONE
+
+
+# -- replacement
+
+
+def test_replaced_file_is_taken_unless_it_is_of_another_name(
+    authority: Authority, issued: Issued, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store.pem"
+    path.write_bytes(issued.pem)
+    listeners = TlsListeners()
+    listeners.load([("SSL", False)], lambda _: pem(path))
+    tls = listeners.by_name["SSL"]
+    first, now = tls.context, FILES_MS
+
+    def replace(content: bytes) -> None:
+        nonlocal now
+        other = tmp_path / "new"
+        other.write_bytes(content)
+        os.replace(other, path)
+        listeners.tick(now)
+        now += FILES_MS
+
+    listeners.tick(0)
+    assert tls.context is first
+    replace(authority.issue("broker", hosts=["localhost"], server=True).pem)
+    second = tls.context
+    assert second is not first
+    replace(authority.issue("another", hosts=["localhost"], server=True).pem)
+    assert tls.context is second
+    assert "a certificate of CN=broker, not CN=another" in caplog.text
+    replace(authority.issue("broker", hosts=["elsewhere"], server=True).pem)
+    assert tls.context is second
+    replace(b"half a fi")
+    assert tls.context is second
+    assert "one private key in PEM, found 0" in caplog.text
+    replace(authority.issue("broker", hosts=["localhost", "more"], server=True).pem)
+    assert tls.context is not second
+
+
+def test_changed_configs_are_taken_only_if_they_load(issued: Issued, tmp_path: Path) -> None:
+    path = tmp_path / "store.pem"
+    path.write_bytes(issued.pem)
+    tls = ListenerTls("SSL", pem(path))
+    first = tls.context
+    with pytest.raises(ConfigError, match="No such file"):
+        tls.check(pem(tmp_path / "missing"))
+    tls.check(pem(path))
+    assert tls.context is first
+    tls.follow(pem(path, ssl_enabled_protocols="TLSv1.3"))
+    assert tls.context.minimum_version == ssl.TLSVersion.TLSv1_3
