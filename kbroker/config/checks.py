@@ -170,6 +170,10 @@ def advice(config: BrokerConfig) -> list[str]:
             f"log.dirs is not set; data goes to {config['log.dir']}, which many systems clear at "
             "boot"
         )
+    if config["super.users"] and not config["authorizer.class.name"]:
+        warnings.append(
+            "super.users has no effect without authorizer.class.name: everybody may do everything"
+        )
     if not config["log.cleaner.enable"]:
         # Kafka 0.8 shipped sample files with this value, before offsets were kept in a topic.
         warnings.append(

@@ -65,15 +65,8 @@ _INSTEAD = {
     "controller.quorum.bootstrap.servers": "kbroker has no KRaft",
     "controller.listener.names": "these listeners are not opened",
 }
-# Configs that must not be ignored, or the broker would be open to everybody, or not part of its
-# cluster. Until they are supported, a start with one of them is refused.
-_OPEN = (
-    "no value: authorization is not supported yet, so every client that can connect may do "
-    "everything. If that is acceptable, remove this line"
-)
+# Configs that must not be ignored. Until they are supported, a start with one of them is refused.
 _REFUSED = {
-    "authorizer.class.name": _OPEN,
-    "super.users": _OPEN,
     "client.quota.callback.class": "no value: kbroker loads no Java classes, and without this one "
     "clients would have other quotas. Remove this line; users and client ids have those that are "
     "set for them",
@@ -323,9 +316,6 @@ def load_properties(
                     static.pop(synonym, None)
             static[known] = text
     config = BrokerConfig(static)
-    for name, allowed in _REFUSED.items():
-        if config[name]:
-            raise ConfigError(name, config[name], allowed)
     _refuse_unserved(config)
     for name in static:
         _warn_without_effect(config, name, warnings)

@@ -51,11 +51,13 @@ from kbroker.logcontext import Whole
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.properties import read_properties
+from kbroker.security.policies import ConfigRequest, Policies
 from kbroker.security.principal import by
 from kbroker.security.tls.listeners import TlsListeners
 
 logger = logging.getLogger(__name__)
 
+NO_POLICIES = Policies()
 KEYS: dict[int, Mapping[str, Key]] = {TOPIC: TOPIC_KEYS, BROKER: BROKER_NAMES, GROUP: GROUP_KEYS}
 FILE_LAYER_NAME = "file-settings.json"
 
@@ -100,6 +102,7 @@ class ConfigAdmin:
         started_with: BrokerConfig,
         runtime_dir: str,
         tls: TlsListeners,
+        policies: Policies = NO_POLICIES,
     ) -> None:
         """Start from the stored configs and the file as it was last read. tls: this process's."""
         self._stored = stored
@@ -108,6 +111,7 @@ class ConfigAdmin:
         self._configs = stored.configs
         self._events = stored.events
         self._started_with = started_with
+        self._policies = policies
         self._file_layer_path = os.path.join(runtime_dir, FILE_LAYER_NAME)
         self._tls = tls
         self.config = started_with
@@ -239,6 +243,7 @@ class ConfigAdmin:
                 planned = plan(resource, kind, name)
                 if kind == BROKER:
                     self._check_tls(name, planned)
+                self._policies.check_configs(policy_request(resource))
                 changes[kind, name] = planned
                 results.append(ConfigResult())
             except ConfigError as error:
@@ -366,6 +371,17 @@ def by_kind(changes: Changes) -> ConfigsChanged:
             for wanted in (TOPIC, BROKER, GROUP)
         )
     )
+
+
+def policy_request(resource: ResourceSettings | ResourceChanges) -> ConfigRequest:
+    """What a request sets, as a policy sees it."""
+    configs = {
+        config.name: config.value
+        for config in resource.configs
+        if config.value is not None
+        and not (isinstance(config, dynamic.AlterOp) and config.operation == dynamic.DELETE)
+    }
+    return ConfigRequest(NAMES[resource.type], resource.name, configs)
 
 
 def private(path: str, flags: int) -> int:

@@ -30,6 +30,7 @@ from kbroker.ipc.calls import (
     TopicToDelete,
     TopicToEnlarge,
 )
+from kbroker.security.policies import Policies, TopicRequest
 
 # The configs that an internal topic is created with.
 INTERNAL_PREFIXES = {
@@ -37,6 +38,7 @@ INTERNAL_PREFIXES = {
     TRANSACTIONS_TOPIC: "transaction.state.log",
 }
 NONE_REJECTED: Mapping[str, WireError] = {}
+NO_POLICIES = Policies()
 
 
 class Room(Protocol):
@@ -77,12 +79,14 @@ class TopicRequests:
         is_cordoned: Callable[[], bool],
         *,
         is_shared: bool = False,
+        policies: Policies = NO_POLICIES,
     ) -> None:
         self._state = state
         self._setting = setting
         self._validate_config = validate_config
         self._is_cordoned = is_cordoned
         self._is_shared = is_shared
+        self._policies = policies
 
     # -- creation ----------------------------------------------------------------------------
 
@@ -99,7 +103,7 @@ class TopicRequests:
                     request = self._automatic(request.name)
                 if request.name in no_place:
                     raise no_place[request.name]
-                new = self._plan(request, room, named[request.name], by_metric)
+                new = self._plan(request, room, named[request.name], by_metric, asked.auto)
                 by_metric[metric_name(new.name)] = new.name
                 planned.topics.append(new)
                 planned.results.append(created_result(new))
@@ -145,7 +149,12 @@ class TopicRequests:
         return min(wanted, available)
 
     def _plan(
-        self, request: TopicToCreate, room: Room, duplicates: int, earlier: Mapping[str, str]
+        self,
+        request: TopicToCreate,
+        room: Room,
+        duplicates: int,
+        earlier: Mapping[str, str],
+        asked_auto: bool,
     ) -> NewTopic:
         name = request.name
         if duplicates > 1:
@@ -167,6 +176,8 @@ class TopicRequests:
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic '{name}' collides with '{other}' in the same request.",
             )
+        if not (asked_auto and name in INTERNAL_PREFIXES):
+            self._policies.check_topic(policy_request(request, new))
         room.plan(name, len(self.hosted(new.assignment)))
         return new
 
@@ -263,3 +274,12 @@ def timed_out(name: str | None, topic_id: bytes | None = None) -> TopicResult:
     """REQUEST_TIMED_OUT: the change will be completed, but not within the client's timeout."""
     text = "The change did not finish in time; it continues."
     return failure(name, WireError(ErrorCode.REQUEST_TIMED_OUT, text), topic_id)
+
+
+def policy_request(request: TopicToCreate, new: NewTopic) -> TopicRequest:
+    """The topic as a policy sees it."""
+    configs = {setting.name: setting.value for setting in request.configs}
+    if request.assignments:
+        return TopicRequest(new.name, None, None, dict(new.assignment), configs)
+    factor = len(next(iter(new.assignment.values())))
+    return TopicRequest(new.name, len(new.assignment), factor, None, configs)

@@ -23,7 +23,7 @@ from kbroker.ipc.calls import (
 from kbroker.ipc.process_table import CONTROLLER, Address
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Slices
-from kbroker.protocol.api import ApiKey
+from kbroker.protocol.api import ApiKey, title
 from kbroker.protocol.header import RequestHeader
 from kbroker.security.access import EVERYTHING
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
@@ -160,17 +160,37 @@ class RequestContext:
 
     # -- what its sender may do --------------------------------------------------------------
 
-    def allowed(self, operation: AclOperation, kind: Kind, names: Iterable[str]) -> Container[str]:
-        """The resources for which the client is authorized."""
-        return self.access.allowed(operation, kind, names)
+    def allowed(
+        self,
+        operation: AclOperation,
+        kind: Kind,
+        names: Iterable[str],
+        *,
+        is_filter: bool = False,
+    ) -> Container[str]:
+        """The resources for which the client is authorized.
 
-    def allows(self, operation: AclOperation, kind: Kind, name: str = CLUSTER_NAME) -> bool:
+        is_filter: it did not name them, or something else may authorize it: no denial is logged.
+        """
+        access = self.access
+        if access.everything:
+            return EVERYTHING
+        return access.allowed(operation, kind, names, title(self.api_key), is_filter=is_filter)
+
+    def allows(
+        self,
+        operation: AclOperation,
+        kind: Kind,
+        name: str = CLUSTER_NAME,
+        *,
+        is_filter: bool = False,
+    ) -> bool:
         """Like ``allowed``, for one resource."""
-        return self.access.allows(operation, kind, name)
+        return name in self.allowed(operation, kind, (name,), is_filter=is_filter)
 
     def creatable(self, topics: Iterable[str]) -> Container[str]:
         """The topics that the client may create: all, with Create on the cluster."""
-        if self.allows(AclOperation.CREATE, Kind.CLUSTER):
+        if self.allows(AclOperation.CREATE, Kind.CLUSTER, is_filter=True):
             return EVERYTHING
         return self.allowed(AclOperation.CREATE, Kind.TOPIC, topics)
 

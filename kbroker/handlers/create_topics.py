@@ -70,7 +70,8 @@ async def handle_create_topics(
     )
     # A topic named twice has the same result twice; the response has it once.
     by_name |= {str(result.name): result for result in results}
-    describable = ctx.allowed(AclOperation.DESCRIBE_CONFIGS, Kind.TOPIC, by_name)
+    operation = AclOperation.DESCRIBE_CONFIGS
+    describable = ctx.allowed(operation, Kind.TOPIC, by_name, is_filter=True)
     configs = {topic.name: topic.configs for topic in request.topics}
     alike: dict[Any, list[Any]] = {}
     return CreateTopicsResponse(

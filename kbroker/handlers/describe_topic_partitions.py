@@ -49,7 +49,7 @@ async def handle_describe_topic_partitions(
     room = max(1, min(request.response_partition_limit, limit))
     named = {topic.name for topic in request.topics}
     names = sorted(named or ctx.image.topics)
-    describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, names)
+    describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, names, is_filter=not named)
     response = DescribeTopicPartitionsResponse()
     async for name in ctx.each(names):
         if cursor is not None and name < cursor.topic_name:

@@ -21,7 +21,7 @@ from kbroker.handlers.support.requirements import NOTHING, check
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Turn
 from kbroker.protocol import codec
-from kbroker.protocol.api import ApiKey, find, request_class, response_class
+from kbroker.protocol.api import ApiKey, request_class, response_class, title
 from kbroker.protocol.codec import DecodeError, EncodeError
 from kbroker.protocol.header import RequestHeader, decode_request_header, encode_response_header
 from kbroker.protocol.message import Message
@@ -156,7 +156,8 @@ async def serve_token(ctx: RequestContext) -> bytes | None:
 async def respond(ctx: RequestContext, handler: Handler, request: Message | bytes) -> bytes | None:
     """Run the handler; an exception becomes an error response."""
     try:
-        check(ctx.access, handler.authorize, request)
+        if not ctx.access.everything:
+            check(ctx.access, handler.authorize, request, title(handler.key))
         response = await handler.handle(ctx, request)
         return None if response is None else await encode(ctx, response)
     except WireError as raised:
@@ -241,9 +242,3 @@ def resolved(value: Response) -> Pending[Response]:
     pending: Pending[Response] = Pending()
     pending.resolve(value)
     return pending
-
-
-def title(key: int) -> str:
-    """The API's name as the protocol guide writes it."""
-    known = find(key)
-    return f"API key {key}" if known is None else known.name.title().replace("_", "")

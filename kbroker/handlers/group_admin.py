@@ -213,8 +213,8 @@ async def handle_list_groups(ctx: RequestContext, request: ListGroupsRequest) ->
     if unfiltered is not None:
         is_listed = group_filter(request)
         response.groups = [g for g in response.groups if is_listed(g.group_state, g.group_type)]
-    if not ctx.allows(AclOperation.DESCRIBE, Kind.CLUSTER):
+    if not ctx.allows(AclOperation.DESCRIBE, Kind.CLUSTER, is_filter=True):
         ids = [g.group_id for g in response.groups]
-        describable = ctx.allowed(AclOperation.DESCRIBE, Kind.GROUP, ids)
+        describable = ctx.allowed(AclOperation.DESCRIBE, Kind.GROUP, ids, is_filter=True)
         response.groups = [g for g in response.groups if g.group_id in describable]
     return response

@@ -49,8 +49,7 @@ async def handle_init_producer_id(ctx: RequestContext, request: InitProducerIdRe
     if request.transactional_id is not None:
         return await forward(ctx, TRANSACTIONS_TOPIC, request.transactional_id)
     # Permission to write to any topic includes idempotent writes.
-    if not ctx.allows(AclOperation.IDEMPOTENT_WRITE, Kind.CLUSTER) and not ctx.access.allows_any(
-        AclOperation.WRITE, Kind.TOPIC
-    ):
-        raise WireError(Kind.CLUSTER.error)
+    if not ctx.access.allows_any(AclOperation.WRITE, Kind.TOPIC):
+        if not ctx.allows(AclOperation.IDEMPOTENT_WRITE, Kind.CLUSTER):
+            raise WireError(Kind.CLUSTER.error)
     return InitProducerIdResponse(producer_id=await ctx.producer_ids.take(), producer_epoch=0)

@@ -71,7 +71,7 @@ async def handle_metadata(
     if are_all or request.topics:
         require_topics(image)
     if are_all:
-        shown = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, image.topics)
+        shown = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, image.topics, is_filter=True)
         found = list(image.topics.values())
         if shown is not EVERYTHING:
             found = [topic for topic in found if topic.name in shown]

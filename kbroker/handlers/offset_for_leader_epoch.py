@@ -56,7 +56,7 @@ async def handle_offset_for_leader_epoch(
     """Read every partition's slot, or ask its owner; the calls run in parallel."""
     owners = OwnerCalls(ctx, OFFSET_FOR_LEADER_EPOCH)
     describable: Container[str] = EVERYTHING
-    if not ctx.allows(AclOperation.CLUSTER_ACTION, Kind.CLUSTER):
+    if not ctx.allows(AclOperation.CLUSTER_ACTION, Kind.CLUSTER, is_filter=True):
         names = [topic.topic for topic in request.topics]
         describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, names)
     started = [

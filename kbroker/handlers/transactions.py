@@ -187,7 +187,8 @@ async def handle_list_transactions(
             t for t in response.transaction_states if is_listed(t.transaction_state, t.producer_id)
         ]
     ids = [t.transactional_id for t in response.transaction_states]
-    describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TRANSACTIONAL_ID, ids)
+    kind = Kind.TRANSACTIONAL_ID
+    describable = ctx.allowed(AclOperation.DESCRIBE, kind, ids, is_filter=True)
     response.transaction_states = [
         t for t in response.transaction_states if t.transactional_id in describable
     ]

@@ -57,7 +57,7 @@ async def handle_write_txn_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
     """Write the markers through the owners of the partitions."""
-    if not ctx.allows(AclOperation.ALTER, Kind.CLUSTER):
+    if not ctx.allows(AclOperation.ALTER, Kind.CLUSTER, is_filter=True):
         if not ctx.allows(AclOperation.CLUSTER_ACTION, Kind.CLUSTER):
             raise WireError(Kind.CLUSTER.error)
     from kbroker.coordinator.transaction.markers import MarkerWriter, over  # rare

@@ -32,6 +32,7 @@ from kbroker.hosting.offline_replicas import OfflineReplicas
 from kbroker.hosting.replicas import HostedReplicas, Replica, Slots
 from kbroker.ipc.calls import IsrState, StoppedReplica
 from kbroker.ipc.pending import Pending, run
+from kbroker.security.acls import Entry, Resource
 from kbroker.types import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -316,6 +317,18 @@ class Hosting:
         return self._publish(
             Changes(topics=present, settings=bool(brokers), groups=list(groups), quotas=changed)
         )
+
+    def set_acls(self, acls: Mapping[Resource, Collection[Entry]]) -> Pending[dict[str, int]]:
+        """Apply the ACLs of these resources; resolves when every process uses them."""
+        known = self.image.acls
+        if known is None:
+            known = self.image.acls = {}
+        for resource, entries in acls.items():
+            if entries:
+                known[resource] = entries
+            else:
+                known.pop(resource, None)
+        return self._publish(Changes(acls=list(acls)))
 
     # -- the next incarnation ----------------------------------------------------------------
 

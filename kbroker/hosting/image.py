@@ -23,6 +23,7 @@ from kbroker.hosting.metadata import Metadata
 from kbroker.hosting.replicas import HostedReplicas, Replica
 from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.ipc.calls import FeaturesDocument, ImageDocument
+from kbroker.security.acls import Entry, Resource, to_document
 from kbroker.types import BrokerId
 
 Document = dict[str, Any]
@@ -46,6 +47,7 @@ class Changes(NamedTuple):
     groups: Collection[str] = ()
     features: bool = False
     quotas: Collection[str] = ()
+    acls: Collection[Resource] = ()
 
 
 def combined(changes: Sequence[Changes]) -> Changes:
@@ -62,6 +64,7 @@ def combined(changes: Sequence[Changes]) -> Changes:
         _union(one.groups for one in changes),
         any(one.features for one in changes),
         _union(one.quotas for one in changes),
+        _union(one.acls for one in changes),
     )
 
 
@@ -103,6 +106,8 @@ class HostImage:
         # By entity (``metastore.entities``), of those that have some.
         self.quotas: dict[str, dict[str, float]] = {}
         self.features = features
+        # By resource. None: the authorizer, if there is one, has no use for them.
+        self.acls: dict[Resource, Collection[Entry]] | None = None
         # What every process has of each topic: io workers, and others.
         self._shapes: dict[bool, dict[str, Shape]] = {True: {}, False: {}}
 
@@ -122,7 +127,7 @@ class HostImage:
         shapes = {name: view.shape for name, view in views.items() if view is not None}
         # Where others have another one, the next delta has the whole topic.
         self._shapes[for_io_worker] = dict(self._shapes[for_io_worker].items() & shapes.items())
-        return {
+        snapshot: ImageDocument = {
             "snapshot": True,
             "version": self.version,
             "cluster_id": self.cluster_id,
@@ -134,6 +139,9 @@ class HostImage:
             "features": self._features(),
             "quotas": {} if for_io_worker else self.quotas,
         }
+        if self.acls is not None and not for_io_worker:
+            snapshot["acls"] = [to_document(*acls) for acls in self.acls.items()]
+        return snapshot
 
     def delta(self, changes: Changes, for_io_worker: bool) -> ImageDocument | None:
         """The current state of what has changed; None if nothing has for these processes. A deleted
@@ -162,6 +170,9 @@ class HostImage:
             delta["features"] = self._features()
         if changes.quotas and not for_io_worker:
             delta["quotas"] = {name: self.quotas.get(name) for name in changes.quotas}
+        if changes.acls and not for_io_worker:
+            acls = self.acls or {}
+            delta["acls"] = [to_document(one, acls.get(one, ())) for one in changes.acls]
         if changes.brokers is not None:
             delta["controller_id"] = self.metadata.controller_id
             delta["brokers"] = self._brokers(changes.brokers)

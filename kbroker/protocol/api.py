@@ -134,6 +134,12 @@ def find(key: int) -> ApiKey | None:
     return _BY_KEY.get(key)
 
 
+def title(key: int) -> str:
+    """The API's name as the protocol guide writes it."""
+    known = find(key)
+    return f"API key {key}" if known is None else known.name.title().replace("_", "")
+
+
 def request_class(key: int) -> type[Message]:
     """Return the class of the API's request, imported on first use. KeyError if unknown."""
     return _classes.get((key, "Request")) or _import_class(key, "Request")

@@ -10,16 +10,17 @@ from collections.abc import Container, Iterable
 from weakref import WeakValueDictionary
 
 from kbroker._ext.sockets.verdicts import Verdicts
+from kbroker.security.audit import Audit
 from kbroker.security.authorizer import Authorizer
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind, mask
 from kbroker.security.principal import Principal
 
-# In the order of Question in verdicts.pxd.
+# In the order of Question in verdicts.pxd, with the requests that ask.
 QUESTIONS = (
-    (AclOperation.READ, Kind.TOPIC),
-    (AclOperation.WRITE, Kind.TOPIC),
-    (AclOperation.WRITE, Kind.TRANSACTIONAL_ID),
-    (AclOperation.CLUSTER_ACTION, Kind.CLUSTER),
+    (AclOperation.READ, Kind.TOPIC, "Fetch"),
+    (AclOperation.WRITE, Kind.TOPIC, "Produce"),
+    (AclOperation.WRITE, Kind.TRANSACTIONAL_ID, "Produce"),
+    (AclOperation.CLUSTER_ACTION, Kind.CLUSTER, "Fetch"),
 )
 
 
@@ -36,9 +37,12 @@ EVERYTHING = Everything()
 class Access(Verdicts):
     """The permissions of a principal from an address. Made by an ``AccessTable``."""
 
-    def __init__(self, principal: Principal, host: str, authorizer: Authorizer) -> None:
+    def __init__(
+        self, principal: Principal, host: str, authorizer: Authorizer, audit: Audit
+    ) -> None:
         self.principal = principal
         self.host = host
+        self._audit = audit
         self.follow(authorizer)
 
     def follow(self, authorizer: Authorizer) -> None:
@@ -47,17 +51,41 @@ class Access(Verdicts):
         everything = authorizer.allows_everything(self.principal, self.host)
         self.set_verdicts(self.principal.to_wire(), everything)
 
-    def allowed(self, operation: AclOperation, kind: Kind, names: Iterable[str]) -> Container[str]:
-        """The resources for which the principal is authorized."""
+    def allowed(
+        self,
+        operation: AclOperation,
+        kind: Kind,
+        names: Iterable[str],
+        request: str = "",
+        *,
+        is_filter: bool = False,
+    ) -> Container[str]:
+        """The resources for which the principal is authorized.
+
+        request: the API, for the log. is_filter: what is denied is hidden, and no denial.
+        """
         if self.everything:
             return EVERYTHING
         asked = list(dict.fromkeys(names))
-        verdicts = self._authorizer.authorize(self.principal, self.host, operation, kind, asked)
-        return {name for name, verdict in zip(asked, verdicts, strict=True) if verdict}
+        who, host = self.principal, self.host
+        verdicts = self._authorizer.authorize(who, host, operation, kind, asked)
+        allowed = {name for name, verdict in zip(asked, verdicts, strict=True) if verdict}
+        self._audit.verdicts(
+            who, host, operation, kind, asked, allowed, request, is_filter=is_filter
+        )
+        return allowed
 
-    def allows(self, operation: AclOperation, kind: Kind, name: str = CLUSTER_NAME) -> bool:
+    def allows(
+        self,
+        operation: AclOperation,
+        kind: Kind,
+        name: str = CLUSTER_NAME,
+        request: str = "",
+        *,
+        is_filter: bool = False,
+    ) -> bool:
         """Whether it is authorized for one resource."""
-        return name in self.allowed(operation, kind, (name,))
+        return name in self.allowed(operation, kind, (name,), request, is_filter=is_filter)
 
     def allows_any(self, operation: AclOperation, kind: Kind) -> bool:
         """Whether it is authorized for any resource of a kind."""
@@ -69,7 +97,9 @@ class Access(Verdicts):
         """The bits of all authorized operations on a resource (KIP-430)."""
         if self.everything:
             return kind.all_operations
-        return mask(each for each in kind.operations if self.allows(each, kind, name))
+        return mask(
+            each for each in kind.operations if self.allows(each, kind, name, is_filter=True)
+        )
 
     @property
     def cache_key(self) -> object:
@@ -78,8 +108,9 @@ class Access(Verdicts):
 
     def ask(self, question: int, name: bytes) -> bool:
         """Called by the hot paths for verdicts that they do not have yet."""
+        operation, kind, request = QUESTIONS[question]
         try:
-            return self.allows(*QUESTIONS[question], name.decode())
+            return self.allows(operation, kind, name.decode(), request)
         except UnicodeDecodeError:
             return False  # no resource has such a name
 
@@ -89,12 +120,14 @@ class AccessTable:
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
+        self._audit = Audit()
         self._kept: WeakValueDictionary[tuple[Principal, str], Access] = WeakValueDictionary()
 
     def of(self, principal: Principal, host: str) -> Access:
         known = self._kept.get((principal, host))
         if known is None:
-            known = self._kept[principal, host] = Access(principal, host, self._authorizer)
+            known = Access(principal, host, self._authorizer, self._audit)
+            self._kept[principal, host] = known
         return known
 
     def follow(self, authorizer: Authorizer) -> None:

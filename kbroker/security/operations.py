@@ -9,8 +9,10 @@ from kbroker.errors import ErrorCode
 
 
 class AclOperation(IntEnum):
-    """Operations that ACLs allow or deny."""
+    """Operations that ACLs allow or deny. ANY stands in filters, ALL in ACLs."""
 
+    ANY = 1
+    ALL = 2
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -21,6 +23,9 @@ class AclOperation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
 
 
 class Kind(IntEnum):
@@ -30,6 +35,8 @@ class Kind(IntEnum):
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
 
     @property
     def error(self) -> ErrorCode:
@@ -54,6 +61,9 @@ _ERRORS = {
     Kind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     Kind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     Kind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Kind.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    # Of the owner of a token, and asked about nowhere else.
+    Kind.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 _O = AclOperation
 _OPERATIONS = {
@@ -63,6 +73,8 @@ _OPERATIONS = {
     Kind.CLUSTER: (_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS,
                    _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE),
     Kind.TRANSACTIONAL_ID: (_O.DESCRIBE, _O.WRITE),
+    Kind.DELEGATION_TOKEN: (_O.DESCRIBE,),
+    Kind.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
 }  # fmt: skip
 
 

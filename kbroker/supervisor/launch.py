@@ -39,6 +39,7 @@ from kbroker.supervisor.runtime_dir import RuntimeDir
 from kbroker.supervisor.signals import SignalQueue
 from kbroker.supervisor.spawn import ForkingSystem
 from kbroker.types import BrokerId
+from kbroker.workers import plugged
 from kbroker.workers.base import ProcessContext, Worker, set_title
 from kbroker.workers.leaving import patience_s, session_grace_s
 
@@ -68,6 +69,8 @@ class Broker:
         self.config = config
         self._config_path = config_path
         self._overrides = dict(overrides)
+        plugged.check(config)
+        self._properties = plugged.properties(config, config_path, overrides)
         counts = {kind: row.count(config) for kind, row in rows.items()}
         self.workers: dict[ProcessKind, type[Worker]] = {
             kind: rows[kind].load() for kind, count in counts.items() if count
@@ -146,6 +149,7 @@ class Broker:
         context.config = self.config
         context.config_path = self._config_path
         context.overrides = self._overrides
+        context.properties = self._properties
         context.broker_id = BrokerId(self.data_dirs.broker_id)
         context.cluster_id = self.data_dirs.cluster_id
         context.runtime_dir = self.runtime.path

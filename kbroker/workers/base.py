@@ -79,6 +79,7 @@ class ProcessContext:
         "parent_pid",
         "partition_table",
         "processes",
+        "properties",
         "replication_quotas",
         "runtime_dir",
         "tls",
@@ -95,6 +96,7 @@ class ProcessContext:
     cluster_id: str
     runtime_dir: str
     processes: ProcessTable
+    properties: dict[str, str]  # of the file and overrides, for plug-ins; else perhaps empty
     partition_table: mmap.mmap
     arenas: list[mmap.mmap]  # one a network process, by index
     counters: mmap.mmap

@@ -32,13 +32,14 @@ from kbroker.controller.producer_ids import ProducerIdBlocks
 from kbroker.controller.replica_admin import ReplicaAdmin
 from kbroker.controller.scram_users import ScramUsers
 from kbroker.controller.state import ClusterState
+from kbroker.controller.stored_acls import Acls, BadAcls
 from kbroker.controller.stored_configs import ConfiguredHosting, StoredConfigs
 from kbroker.controller.stored_features import StoredFeatures, UnsupportedFeatures
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.controller.topic_creation import TopicCreation, is_led
 from kbroker.controller.topic_requests import TopicRequests
-from kbroker.errors import EXIT_CANNOT_START, EXIT_CRASH
+from kbroker.errors import EXIT_BAD_CONFIG, EXIT_CANNOT_START, EXIT_CRASH
 from kbroker.hosting.control_server import ELEMENTS_PARTITIONS, ControlServer
 from kbroker.hosting.hosting import Hosting
 from kbroker.hosting.journal import Journal, JournalFile, Remembered
@@ -60,6 +61,7 @@ from kbroker.workers.cluster_metrics import ClusterMetrics
 from kbroker.workers.controller_server import SERVED, ControllerServer
 from kbroker.workers.leaving import CLOSE_MS
 from kbroker.workers.office import InOffice, Office
+from kbroker.workers.plugged import make_policies, uses_acls
 from kbroker.workers.process_ends import await_end
 from kbroker.workers.store_start import has_all_directories, open_store
 from kbroker.workers.strays import set_strays_aside
@@ -178,6 +180,7 @@ class ControllerWorker(Worker):
             self.sleep,
             is_shared=self.store.is_shared,
         )
+        self._make_rules()
 
     def _make_configs(self) -> None:
         self.configs = ConfigAdmin(
@@ -187,6 +190,7 @@ class ControllerWorker(Worker):
             self.config,
             self.context.runtime_dir,
             self.context.tls,
+            self.policies,
         )
         self.entities = EntityAdmin(self.stored_configs)
         samples = self.config["controller.quota.window.num"]
@@ -196,6 +200,16 @@ class ControllerWorker(Worker):
             now_ms,
         )
 
+    def _make_rules(self) -> None:
+        """What says who may do what, and what nobody may."""
+        self.acls: Acls | None = None
+        if uses_acls(self.config):
+            self.acls = Acls(
+                self.store, self.own_store, self.hosting, self.rpc.sleep, wall_ms,
+                refuses_damage=self.context.incarnation == 1,
+            )  # fmt: skip
+        self.policies = make_policies(self.config, self.context.properties)
+
     def _configs_changed(self, changed: ConfigsChanged) -> None:
         self.configs.changed(changed)
         if self.office.present is not None:
@@ -203,6 +217,15 @@ class ControllerWorker(Worker):
 
     def _settings_read(self, outcome: Pending[None]) -> None:
         """Logs are opened with their settings: there is no office, and no image, before them."""
+        if outcome.error is not None:
+            self.failed(outcome.error)
+        elif self.acls is None:
+            self.features.start().then(self._features_read)
+        else:
+            self.acls.start().then(self._acls_read)
+
+    def _acls_read(self, outcome: Pending[None]) -> None:
+        """Without them, nobody but super users would be allowed anything."""
         if outcome.error is not None:
             self.failed(outcome.error)
         else:
@@ -233,6 +256,9 @@ class ControllerWorker(Worker):
         serve(calls.ALTER_CONFIGS, self.configs.alter_configs)
         serve(calls.INCREMENTAL_ALTER_CONFIGS, self.configs.incremental_alter_configs)
         serve(calls.ALTER_QUOTAS, self.entities.alter_quotas)
+        if self.acls is not None:
+            serve(calls.CREATE_ACLS, self.acls.create)
+            serve(calls.DELETE_ACLS, self.acls.delete)
         serve(calls.ALLOCATE_PRODUCER_IDS, self.allocate_producer_ids)
         users = ScramUsers(self.stored_configs, self.entities)
         serve(calls.FIND_CREDENTIAL, users.find)
@@ -278,6 +304,7 @@ class ControllerWorker(Worker):
             configs.validate_topic,
             lambda: configs.config.is_cordoned,
             is_shared=self.store.is_shared,
+            policies=self.policies,
         )
 
     def is_led(self, topic: str) -> bool:
@@ -381,6 +408,10 @@ class ControllerWorker(Worker):
     def failed(self, error: BaseException) -> None:
         if not self._is_set_up:
             self._failure = error
+            return
+        if isinstance(error, BadAcls):
+            logger.error("the broker cannot start: %s", error)
+            self.exit_code, self.stopping = EXIT_BAD_CONFIG, True
             return
         if isinstance(error, (WrongCluster, AddressTaken, UnsupportedFeatures)):
             logger.error("this broker cannot join the cluster: %s", error)

@@ -35,6 +35,7 @@ from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.header import decode_response_header, encode_request_header
 from kbroker.protocol.message import Message
 from kbroker.security.access import AccessTable
+from kbroker.security.acl_index import AclIndex
 from kbroker.security.authorizer import AllowAll, Authorizer
 from kbroker.security.principal import ANONYMOUS, Principal
 
@@ -176,6 +177,7 @@ class NetworkProcess:
         self.slices: Slices = PromptSlices()
         self.given_away_bytes = 0
         self.accesses = AccessTable(AllowAll())
+        self.acls: AclIndex | None = None
         self.lightened: list[Any] = []
         self.muted_ms: list[int] = []
         self.loop = SimpleNamespace(

@@ -62,6 +62,11 @@ def _is_protocol_map(text: str) -> bool:
     return True
 
 
+def _are_principals(text: str) -> bool:
+    parts = [part.strip().partition(":") for part in text.split(";") if part.strip()]
+    return all(kind and name for kind, _, name in parts)
+
+
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 IO_BY_CORES = Computed("by cores", io_processes_by_cores)
@@ -73,6 +78,7 @@ KAFKA_VERSION = Check(
 )
 WITH_CLASSIC = Check("a list that includes classic", lambda names: "classic" in names)
 PROTOCOL_MAP = Check("NAME:PROTOCOL pairs separated by commas", _is_protocol_map)
+PRINCIPALS = Check("principals as type:name separated by semicolons", _are_principals)
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 REPLICA_SELECTOR = Check(
     f"empty or {RACK_AWARE_SELECTOR}", lambda name: name in ("", RACK_AWARE_SELECTOR)

@@ -20,15 +20,18 @@ from kbroker.config.key import (
     UNUSED,
     Key,
 )
+from kbroker.config.table.rules import PRINCIPALS
 
 # fmt: off
 AUTHORIZATION = (
-    Key("authorizer.class.name", STRING, "", LOW, status=LATER,
-        doc="Authorizer, by the name of Kafka's class. Known names select a built-in one; Java "
-            "classes are never loaded."),
-    Key("super.users", STRING, "", MEDIUM, status=LATER,
-        doc="Principals that may do everything, separated by semicolons."),
-    Key("allow.everyone.if.no.acl.found", BOOLEAN, False, MEDIUM, status=LATER,
+    Key("authorizer.class.name", STRING, "", LOW,
+        doc="Authorizer. Empty: everybody may do everything. Kafka's AclAuthorizer, "
+            "SimpleAclAuthorizer and StandardAuthorizer, by their full names, select kbroker's, "
+            "which decides by the ACLs in the metadata store. Any other name is that of a Python "
+            "class, as package.module.Class; Java classes are never loaded."),
+    Key("super.users", STRING, "", MEDIUM, check=PRINCIPALS,
+        doc="Principals that may do everything, such as User:admin, separated by semicolons."),
+    Key("allow.everyone.if.no.acl.found", BOOLEAN, False, MEDIUM,
         doc="Whether everyone may access a resource without ACLs."),
     Key("principal.builder.class", CLASS, None, MEDIUM, dynamic=PER_BROKER, status=LATER,
         doc="Java class that turns a connection into a principal. Java classes are never loaded."),

@@ -144,10 +144,12 @@ TOPICS = (
         doc="Replicas that must be in sync for a write with acks=all to be accepted."),
     Key("delete.topic.enable", BOOLEAN, True, HIGH,
         doc="Whether topics may be deleted."),
-    Key("create.topic.policy.class.name", CLASS, None, LOW, status=UNUSED,
-        doc="Java class that may reject a new topic. Java classes are never loaded."),
-    Key("alter.config.policy.class.name", CLASS, None, LOW, status=UNUSED,
-        doc="Java class that may reject a configuration change. Java classes are never loaded."),
+    Key("create.topic.policy.class.name", CLASS, None, LOW,
+        doc="Python class that may reject a new topic, as package.module.Class. Java classes are "
+            "never loaded."),
+    Key("alter.config.policy.class.name", CLASS, None, LOW,
+        doc="Python class that may reject a configuration change, as package.module.Class. Java "
+            "classes are never loaded."),
 )
 
 SECTIONS = (

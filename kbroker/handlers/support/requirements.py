@@ -55,14 +55,17 @@ def each(operation: AclOperation, kind: Kind) -> Requirement:
     return Requirement(operation, kind)
 
 
-def check(access: Access, requirements: Requirements, request: Any) -> None:
-    """Raises WireError, with the kind's own code, for a request that the client may not make."""
+def check(access: Access, requirements: Requirements, request: Any, title: str = "") -> None:
+    """Raises WireError, with the kind's own code, for a request that the client may not make.
+
+    title: the API, for the log.
+    """
     if access.everything:
         return
     for operation, kind, names_of in requirements:
         if names_of is None:
             continue
         names = list(names_of(request))
-        allowed = access.allowed(operation, kind, names)
+        allowed = access.allowed(operation, kind, names, title)
         if not all(name in allowed for name in names):
             raise WireError(kind.error)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbroker.ipc.calls.acls import *  # noqa: F403
 from kbroker.ipc.calls.base import *  # noqa: F403
 from kbroker.ipc.calls.compaction import *  # noqa: F403
 from kbroker.ipc.calls.configs import *  # noqa: F403

@@ -6,6 +6,7 @@ from types import NoneType
 from typing import NamedTuple
 
 from kbroker.config.dynamic import AlterOp
+from kbroker.ipc.calls.acls import CreateAcls, DeleteAcls
 from kbroker.ipc.calls.base import CONTROLLER, NOBODY, Setting
 from kbroker.ipc.calls.credentials import AlterScram
 from kbroker.ipc.calls.topics import CreatePartitions, CreateTopics, DeleteTopics
@@ -62,6 +63,8 @@ OfClient = (
     | IncrementalAlterConfigs
     | AlterQuotas
     | AlterScram
+    | CreateAcls
+    | DeleteAcls
 )
 
 

@@ -38,6 +38,7 @@ class ImageDocument(TypedDict):
     group_config: NotRequired[dict[str, Any]]
     features: NotRequired[FeaturesDocument]
     quotas: NotRequired[dict[str, Any]]
+    acls: NotRequired[list[Any]]  # see ``security.acls``; only if the authorizer has them
 
 
 class ImageChange(Document):

@@ -72,11 +72,10 @@ def test_access_to_the_cluster_is_to_its_one_resource() -> None:
 
 @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
 def test_access_operations_are_those_that_are_allowed(kind: Kind) -> None:
-    access = AccessTable(Rules(lambda operation, *_: operation is AclOperation.DESCRIBE)).of(
-        ALICE, HOST
-    )
+    first = kind.operations[0]
+    access = AccessTable(Rules(lambda operation, *_: operation is first)).of(ALICE, HOST)
 
-    assert access.operations(kind, "x") == 1 << AclOperation.DESCRIBE
+    assert access.operations(kind, "x") == 1 << first
 
 
 def test_access_follows_the_authorizer_of_its_table() -> None:

@@ -1,0 +1,59 @@
+"""The authorizer and the policies that the configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kbroker.config.loader import BrokerConfig
+from kbroker.properties import read_properties
+from kbroker.security import acl_authorizer, custom_authorizer, policies
+from kbroker.security.acl_authorizer import AclAuthorizer
+from kbroker.security.acl_index import AclIndex
+from kbroker.security.authorizer import AllowAll, Authorizer
+from kbroker.security.policies import Policies
+
+
+def check(config: BrokerConfig) -> None:
+    """ConfigError for a class that cannot be loaded. Before the fork: all processes import it."""
+    name = config["authorizer.class.name"]
+    if name and not uses_acls(config):
+        custom_authorizer.check(name)
+    policies.check(_policy_names(config))
+
+
+def properties(
+    config: BrokerConfig, path: str | None, overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """All properties, for classes of others; read only if there are any."""
+    names = (config["authorizer.class.name"], *_policy_names(config).values())
+    if path is None or not any(names):
+        return dict(overrides)
+    return dict(read_properties(path)) | dict(overrides)
+
+
+def uses_acls(config: BrokerConfig) -> bool:
+    """Whether the authorizer decides by the ACLs of the metadata store."""
+    return config["authorizer.class.name"] in acl_authorizer.CLASS_NAMES
+
+
+def make_authorizer(config: BrokerConfig, given: Mapping[str, str]) -> Authorizer:
+    """given: what ``properties`` returned. ConfigError."""
+    name = config["authorizer.class.name"]
+    if not name:
+        return AllowAll()
+    if not uses_acls(config):
+        return custom_authorizer.make(name, given)
+    return AclAuthorizer(
+        AclIndex(),
+        acl_authorizer.super_users(config["super.users"]),
+        allows_if_none=config["allow.everyone.if.no.acl.found"],
+    )
+
+
+def make_policies(config: BrokerConfig, given: Mapping[str, str]) -> Policies:
+    """given: what ``properties`` returned. ConfigError."""
+    return policies.make(_policy_names(config), given)
+
+
+def _policy_names(config: BrokerConfig) -> dict[str, str | None]:
+    return {setting: config[setting] for setting in policies.SETTINGS}
