@@ -133,6 +133,9 @@ class Handshakes:
 
     def start(self, sock: socket.socket, arrival: Arrival, tls: ListenerTls) -> None:
         """Shake hands on a connected, non-blocking socket, which is this object's from now on."""
+        if self._stopping:
+            sock.close()
+            return
         self._hosts[arrival.host] = self._hosts.get(arrival.host, 0) + 1
         self._new.append(_Waiting(sock, arrival, tls, self._now_ms() + self.timeout_ms))
         os.eventfd_write(self._wake, 1)

@@ -207,3 +207,11 @@ def test_close_ends_the_handshakes_that_are_there(tmp_path: Path) -> None:
     assert served.hosts() == {ARRIVAL.host: 3}
     served.close()
     assert [each.recv(1) for each in waiting] == [b""] * 3
+
+
+def test_connection_that_arrives_during_the_shutdown_is_closed(tmp_path: Path) -> None:
+    """The acceptor may have handed it over before."""
+    served, site = Handshakes(now_ms), Site(tmp_path)
+    served.close()
+    assert arrive(served, site).recv(1) == b""
+    assert served.count == 0
