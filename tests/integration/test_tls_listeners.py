@@ -240,6 +240,29 @@ def test_principal_is_the_name_in_the_clients_certificate(broker: Broker, site: 
     assert "settings of topic of-alice: retention.ms for User:alice@site" in broker.log_text
 
 
+def test_certificate_is_what_acls_are_about(site: Site) -> None:
+    """Alice may produce; a client on the listener without certificates is nobody."""
+    settings = {
+        "listeners": f"PLAINTEXT://{HOST}:0,SSL://{HOST}:0,MUTUAL://{HOST}:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": site.broker,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": site.trust,
+        "listener.name.mutual.ssl.client.auth": "required",
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:CN=alice",
+    }
+    with Broker(settings) as guarded:
+        told: list[Any] = []
+        for listener, more in (("MUTUAL", mutual(site, site.alice)), ("SSL", {})):
+            producer = confluent_kafka.Producer(librdkafka(guarded, site, listener, **more))
+            producer.produce("guarded", b"x", on_delivery=lambda error, _: told.append(error))
+            assert producer.flush(20) == 0
+        assert told[0] is None
+        assert told[1].code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
 # -- who is refused
 
 
