@@ -107,7 +107,7 @@ class Scram:
         self._digest = HASHES[mechanism]
         self._own_nonce = nonce or secrets.token_urlsafe(24)
         self._user = self._name = self._authorization_id = self._gs2 = self._bare = ""
-        self._nonce = self._server_first = ""
+        self._client_nonce = self._nonce = self._server_first = ""
         self._is_token = False
         self._is_known = False
         self._expires_ms: int | None = None
@@ -126,7 +126,7 @@ class Scram:
             raise self._failed("the client's first message is malformed")
         self._name = self._user = self._unescaped(found["name"])
         self._authorization_id = self._unescaped(found["authorization_id"] or "")
-        self._gs2, self._bare, self._nonce = found["gs2"], found["bare"], found["nonce"]
+        self._gs2, self._bare, self._client_nonce = found["gs2"], found["bare"], found["nonce"]
         parts = found["extensions"].split(",")[1:]
         extensions = dict(part.partition("=")[::2] for part in parts)
         if "m" in extensions:
@@ -152,7 +152,7 @@ class Scram:
             raise Failed("another authorization id", OTHER_ID, self._name)
         if credential.iterations < ITERATIONS_MIN:
             raise self._failed(f"the stored credential has {credential.iterations} iterations")
-        self._nonce += self._own_nonce
+        self._nonce = self._client_nonce + self._own_nonce
         salt = b64encode(credential.salt).decode()
         self._server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
         return Challenge(self._server_first.encode())
@@ -161,7 +161,9 @@ class Scram:
         found, credential = _FINAL.fullmatch(text), self._credential
         if found is None or credential is None:
             raise self._failed("the client's final message is malformed")
-        if not hmac.compare_digest(found["nonce"], self._nonce):
+        # COMPAT: librdkafka before 2.6.1 puts its own nonce before the whole once more. Kafka 3.9
+        # lets it, 4.0 does not; the proof covers what was sent either way.
+        if found["nonce"] not in (self._nonce, self._client_nonce + self._nonce):
             raise self._failed("the nonce is another one")
         if found["binding"] != b64encode(self._gs2.encode()).decode():
             raise self._failed("the channel binding is another one")

@@ -44,6 +44,16 @@ def begun(first: bytes = CLIENT_FIRST, stored: StoredCredential | None = STORED)
     return exchange
 
 
+def signed_final(before: str, without_proof: str) -> bytes:
+    """The final message of a client that knows the password."""
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", SALT, 4096)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    stored_key = hashlib.sha256(client_key).digest()
+    signature = hmac.digest(stored_key, f"{before},{without_proof}".encode(), "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+
 def test_vector_of_the_rfc():
     exchange = Scram("SCRAM-SHA-256", SERVER_NONCE)
 
@@ -224,21 +234,32 @@ def test_authorization_id_must_be_the_user(authorization_id, fails):
         assert caught.value.told == OTHER_ID
 
 
+@pytest.mark.parametrize(
+    ("nonce", "passes"),
+    [("abcserver", True), ("abcabcserver", True), ("xyzabcserver", False), ("abcabc", False)],
+)
+def test_client_may_put_its_own_nonce_first_once_more(nonce, passes):
+    """librdkafka before 2.6.1 does, such as that of Debian 12; what it sends is signed."""
+    exchange = Scram("SCRAM-SHA-256", "server")
+    exchange.evaluate(b"n,,n=user,r=abc")
+    challenge = exchange.resume(STORED).token.decode()
+    final = signed_final(f"n=user,r=abc,{challenge}", f"c=biws,r={nonce}")
+
+    if passes:
+        assert isinstance(exchange.evaluate(final), Authenticated)
+    else:
+        with pytest.raises(Failed):
+            exchange.evaluate(final)
+
+
 def test_client_that_would_bind_channels_binds_what_it_said():
     """gs2 flag y: the binding is that of the header that the client has sent."""
     exchange = Scram("SCRAM-SHA-256", "server")
     exchange.evaluate(b"y,,n=user,r=abc")
     challenge = exchange.resume(STORED).token.decode()
-    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", SALT, 4096)
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    stored_key = hashlib.sha256(client_key).digest()
 
     def final(binding: str) -> bytes:
-        without = f"c={binding},r=abcserver"
-        signed = f"n=user,r=abc,{challenge},{without}".encode()
-        signature = hmac.digest(stored_key, signed, "sha256")
-        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-        return f"{without},p={base64.b64encode(proof).decode()}".encode()
+        return signed_final(f"n=user,r=abc,{challenge}", f"c={binding},r=abcserver")
 
     with pytest.raises(Failed):
         exchange.evaluate(final("biws"))
