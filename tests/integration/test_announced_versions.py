@@ -23,9 +23,6 @@ TOPIC = "topic"
 # Errors that no announced version may return: that it does not exist, or that the broker has
 # failed.
 BROKEN = {int(ErrorCode.UNSUPPORTED_VERSION), int(ErrorCode.UNKNOWN_SERVER_ERROR)}
-# Announced because tools request it, but not supported: a change is rejected as in a Kafka without
-# it.
-NOT_BUILT = {ApiKey.ALTER_USER_SCRAM_CREDENTIALS}
 VALUES: dict[str, Any] = {
     "name": TOPIC,
     "topic": TOPIC,
@@ -100,7 +97,7 @@ def test_announced_versions_are_served(broker: Broker) -> None:
     for key, versions in speaker.announced.items():
         for version in versions:
             found = speaker.ask(key, version) & BROKEN
-            assert found == ({35} if key in NOT_BUILT else set()), (key.name, version)
+            assert found == set(), (key.name, version)
 
     assert len(speaker.announced) > 40
     log = broker.log_text
