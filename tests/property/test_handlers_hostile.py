@@ -89,6 +89,13 @@ def busy_process(random: Random) -> NetworkProcess:
             operation,
             lambda to, resources, **args: [{"error": 0, "message": None}] * len(resources),
         )
+    process.set_response(
+        "alter_scram",
+        lambda to, changes, **args: [
+            [user, 0, None] for user in dict.fromkeys(user for user, *_ in changes)
+        ],
+    )
+    process.set_response("describe_scram", lambda to, users: [[user, []] for user in users or ()])
     found = {"offset": 3, "timestamp": 5, "leader_epoch": 0}
     process.set_each_response("list_offsets", lambda to, *args: found)
     process.set_each_response(

@@ -184,7 +184,7 @@ def test_end_of_the_stream_with_and_without_a_farewell(site: Site) -> None:
     pair = connect(site)
     drain(pair.theirs)
     pair.theirs.close()
-    assert pair.ours.receive(100) == b""
+    assert pair.ours.receive(100) in (b"", FAILED)  # reset, if the peer has not read everything
 
 
 def test_our_end_is_a_farewell_and_the_peers_bytes_are_discarded_raw(site: Site) -> None:
