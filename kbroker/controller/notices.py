@@ -18,14 +18,14 @@ KEPT_MS = 15 * 60 * 1000
 
 
 class Notices:
-    """The notifications below one node. wall_ms: wall clock, to compare with creation times."""
+    """The notifications of one kind. prefix: their path up to the number. wall_ms: wall clock, to
+    compare with creation times.
+    """
 
-    def __init__(
-        self, store: SettledStore, parent: str, prefix: str, wall_ms: Callable[[], int]
-    ) -> None:
-        self.parent = parent
+    def __init__(self, store: SettledStore, prefix: str, wall_ms: Callable[[], int]) -> None:
+        self.parent = prefix.rpartition("/")[0]
         self._store = store
-        self._prefix = f"{parent}/{prefix}"
+        self._prefix = prefix
         self._wall_ms = wall_ms
         self._last = -1  # sequence number of the last one that was taken
         self._odd: set[str] = set()

@@ -104,7 +104,7 @@ class Acls:
         self._sleep = sleep
         self._watch = StoreWatch(settled, self._events, sleep)
         self._notices = [
-            Notices(settled, parent, acl_nodes.CHANGE, wall_ms)
+            Notices(settled, f"{parent}/{acl_nodes.CHANGE}", wall_ms)
             for parent in acl_nodes.CHANGES.values()
         ]
         self._known: dict[Resource, Known] = {}

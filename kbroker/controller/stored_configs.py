@@ -26,6 +26,7 @@ from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.controller.configs import Configs, ConfigsChanged, entity_of
 from kbroker.controller.events import EventQueue
 from kbroker.controller.membership import latest_controller_epoch
+from kbroker.controller.notices import Notices
 from kbroker.controller.store_watch import StoreWatch
 from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.errors import ErrorCode, WireError
@@ -37,8 +38,6 @@ from kbroker.metastore.store import Node, NoNode, SessionState, Store, StoreErro
 
 logger = logging.getLogger(__name__)
 
-# As in Kafka. A broker whose connection was lost for longer reads all configs anyway.
-NOTICE_KEPT_MS = 15 * 60 * 1000
 # How long a control request waits for the configs of its topics.
 READ_MS = 2_000
 # How often the epoch of a controller is looked up that nobody else knows.
@@ -80,11 +79,9 @@ class StoredConfigs:
         self.changed: Callable[[ConfigsChanged], None] = lambda _: None
         self._user = user
         self._sleep = sleep
-        self._wall_ms = wall_ms
+        self._notices = Notices(settled, paths.CONFIG_CHANGE, wall_ms)
         self._watch = StoreWatch(settled, self.events, sleep)
         self._is_stale = True
-        self._odd: set[str] = set()
-        self._last = -1  # sequence number of the last notification that was processed
         self._is_watching = self._is_begun = False
         store.watch_session(self._on_session)
 
@@ -97,7 +94,7 @@ class StoredConfigs:
         await self._watch.follow(paths.GROUP_CONFIGS, self._read_groups)
         await self._watch.follow(paths.IP_CONFIGS, self._read_addresses)
         self._is_watching = True
-        await self._read_all()
+        await self._look()
         self._is_begun = True
 
     def _on_session(self, state: SessionState) -> None:
@@ -130,21 +127,22 @@ class StoredConfigs:
     # -- what others have changed --
 
     async def _look(self) -> None:
-        if self._is_stale:
-            await self._read_all()
-        else:
-            await self._take_notices()
+        is_stale, self._is_stale = self._is_stale, False
+        try:
+            await (self._read_all() if is_stale else self._take_notices())
+        except BaseException:
+            self._is_stale = True  # a notification is taken once
+            raise
 
     async def _read_all(self) -> None:
         """Read all configs; earlier notifications are then obsolete."""
         if self.store.is_shared:
-            self._last = max(await self._notices(), default=-1)
+            await self._notices.skip()
         present = [await self._nodes_of(kind) for kind in KINDS]
         present += [await self._nodes_of(entities.entity_config(k)) for k in entities.KINDS]
         of_users = [f"{user}/{entities.CLIENTS}" for user in present[len(KINDS)]]
         present += await in_window(map(self._nodes_of, of_users), READ_AT_ONCE)
         await self._read({path for nodes in present for path in nodes} | self._known())
-        self._is_stale = False
 
     async def _read_groups(self) -> None:
         await self._read_below(paths.GROUP_CONFIGS)
@@ -166,53 +164,17 @@ class StoredConfigs:
         return set(self.configs.versions)
 
     async def _take_notices(self) -> None:
-        notices = await self._notices()
         changed: dict[str, None] = {}
-        for number, name in notices.items():
-            if number <= self._last:
-                continue
-            path = f"{paths.CONFIG_CHANGES}/{name}"
+        for notice in await self._notices.take():
             try:
-                of = paths.decode_config_change((await self.store.get(path)).data)
-            except NoNode:
-                continue
+                of = paths.decode_config_change(notice.data)
             except DAMAGED as error:
-                logger.error("ignoring the notification %s: %r", path, error)
+                logger.error("ignoring the notification %s: %r", notice.path, error)
                 continue
             name = of.removeprefix(f"{paths.CONFIG}/")
             if of.rpartition("/")[0] in KINDS or entities.is_entity(name):
                 changed[of] = None
         await self._read(changed)
-        self._last = max((self._last, *notices))
-        await self._remove_old(notices.values())
-
-    async def _notices(self) -> dict[int, str]:
-        """The notifications by their numbers, the oldest first. The log names any other node."""
-        found, odd = {}, set()
-        for name in await self.store.children(paths.CONFIG_CHANGES):
-            number = paths.sequence_of(f"{paths.CONFIG_CHANGES}/{name}", paths.CONFIG_CHANGE)
-            if number is None:
-                odd.add(name)
-            else:
-                found[number] = name
-        for name in sorted(odd - self._odd):
-            logger.error("ignoring %s/%s, which is no notification", paths.CONFIG_CHANGES, name)
-        self._odd = odd
-        return dict(sorted(found.items()))
-
-    async def _remove_old(self, names: Iterable[str]) -> None:
-        """Remove expired notifications. names: the oldest first."""
-        for name in names:
-            path = f"{paths.CONFIG_CHANGES}/{name}"
-            stat = await self.store.exists(path)
-            if stat is None:
-                continue
-            if self._wall_ms() - stat.created_ms <= NOTICE_KEPT_MS:
-                return
-            try:
-                await self.store.multi().delete(path).commit()
-            except NoNode:
-                continue
 
     def complete(self, topics: Iterable[str]) -> Pending[None]:
         """Read the configs of those topics of which no config node is known.

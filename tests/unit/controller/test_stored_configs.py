@@ -20,8 +20,8 @@ from kbroker.config.dynamic import SET, AlterOp
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.controller.config_admin import ConfigAdmin
+from kbroker.controller.notices import KEPT_MS
 from kbroker.controller.stored_configs import (
-    NOTICE_KEPT_MS,
     ConfiguredHosting,
     StoredConfigs,
 )
@@ -275,7 +275,7 @@ def test_old_notices_are_removed_and_young_ones_kept(cluster: Cluster) -> None:
     cluster.alter(0, TOPIC, "u", "retention.ms", "2")
     cluster.settle()
     assert len(cluster.notices()) == 2
-    cluster.wall_ahead_ms = NOTICE_KEPT_MS - 30_000
+    cluster.wall_ahead_ms = KEPT_MS - 30_000
     cluster.alter(0, TOPIC, "u", "retention.ms", "3")
     cluster.settle()
     assert [json.loads(notice)["entity_path"] for notice in cluster.notices()] == ["topics/u"] * 2
