@@ -20,9 +20,10 @@ from perf import secure_clients, security
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.skipif(not shutil.which("cc"), reason="a C compiler is not installed"),
     pytest.mark.skipif(
-        not shutil.which("cc") or not Path("/usr/include/openssl/ssl.h").exists(),
-        reason="a C compiler or OpenSSL's headers are not installed",
+        not Path("/usr/include/openssl/ssl.h").exists(),
+        reason="OpenSSL's headers are not installed",
     ),
 ]
 

@@ -14,6 +14,7 @@ PACKAGES = {
     r"\bPostgreSQL\b": "postgresql",
     r"\bmkfs\.ext4\b": "e2fsprogs",
     r"\bopenssl\b": "openssl",
+    r"\bOpenSSL's headers\b": "libssl-dev",
     r"\b(ss|ip is not installed)\b": "iproute2",
     r"\bnft\b": "nftables",
     r"\bsystemd-tmpfiles\b": "systemd",
