@@ -17,7 +17,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -41,6 +41,7 @@ BURST_S = 10  # a client may use what it gets in this time at once
 COST_S, COST_SOCKETS = 3.0, 8
 # The client id of perf/frames: taken from a frame, behind its key, version and correlation id.
 CLIENT_ID_AT = 4 + 8
+PRODUCE_KEY = struct.pack(">h", ApiKey.PRODUCE)
 
 
 @dataclass(slots=True)
@@ -51,6 +52,10 @@ class Client:
     frame: bytes
     need: int = 4
     received: bytearray = field(default_factory=bytearray)
+
+
+def connected(address: tuple[str, int], frame: bytes, count: int) -> list[Client]:
+    return [Client(socket.create_connection(address), frame) for _ in range(count)]
 
 
 def client_id_in(frame: bytes) -> str:
@@ -74,15 +79,13 @@ def set_quota(bootstrap: str, client_id: str, key: str, rate: float | None) -> N
 class Load:
     """Clients that always have one request in flight."""
 
-    def __init__(self, address: tuple[str, int], frame: bytes, count: int) -> None:
+    def __init__(self, clients: Iterable[Client]) -> None:
         self._selector = selectors.DefaultSelector()
         self.used = 0  # bytes of requests with a response, or of responses
         self.responses = 0
-        self._counts_requests = frame[4:6] == struct.pack(">h", ApiKey.PRODUCE)
-        for _ in range(count):
-            client = Client(socket.create_connection(address), frame)
+        for client in clients:
             self._selector.register(client.socket, selectors.EVENT_READ, client)
-            client.socket.sendall(frame)
+            client.socket.sendall(client.frame)
 
     def run(self, until: float) -> None:
         while (left := until - time.monotonic()) > 0:
@@ -99,7 +102,8 @@ class Load:
         if client.need == 4 or len(client.received) < client.need:
             return
         self.responses += 1
-        self.used += len(client.frame) - 4 if self._counts_requests else client.need
+        is_produce = client.frame[4:6] == PRODUCE_KEY
+        self.used += len(client.frame) - 4 if is_produce else client.need
         client.need, client.received = 4, bytearray()
         client.socket.sendall(client.frame)
 
@@ -121,7 +125,7 @@ def kept(bootstrap: str, key: str, count: int, rate: int, seconds: float) -> dic
                 filler.call(frame)
         frame = fetch_frame(topic, 0, 0, FETCH_BYTES)
     set_quota(bootstrap, client_id_in(frame), key, rate)
-    load = Load(address, frame, count)
+    load = Load(connected(address, frame, count))
     # At full speed at first, then at the quota.
     warm_until = time.monotonic() + DEADLINE_S
     while load.used < 1.1 * BURST_S * rate and time.monotonic() < warm_until:
@@ -150,7 +154,7 @@ def cost(broker: KbrokerBroker, runs: int) -> dict[str, float]:
     for kind in [*kinds] + [*kinds] * runs:  # the first turn warms up
         for client_id, rate in kinds[kind]:
             set_quota(broker.bootstrap, client_id, "producer_byte_rate", rate)
-        load = Load(leader, frame, COST_SOCKETS)
+        load = Load(connected(leader, frame, COST_SOCKETS))
         load.run(time.monotonic() + 0.3)
         responses, before = load.responses, broker.cpu_seconds()
         load.run(time.monotonic() + COST_S)

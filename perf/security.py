@@ -157,7 +157,9 @@ def measure_tls_requests(broker: Broker, parameters: dict[str, Any], size: Size)
 
 
 def measure_handshakes(broker: Broker, parameters: dict[str, Any], size: Size) -> Figures:
-    """Connections with a full handshake and one ApiVersions request, by tls_load.c."""
+    """Connections with a full handshake and one ApiVersions request, by tls_load.c, which leaves
+    out what only clients compute.
+    """
     secured, marks = listeners_of(broker), []
     found = secure_clients.tls_load(
         ("127.0.0.1", secured.tls_port),

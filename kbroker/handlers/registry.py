@@ -7,6 +7,7 @@ response, its encoding, or None to have the connection closed without one.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import cache
 from typing import Any, NamedTuple
 
 from kbroker.errors import WireError
@@ -70,6 +71,7 @@ def api(
         HANDLERS[key] = Handler(
             key, *versions, handle, fail or fail_at_top, requirements, undecoded
         )
+        announced.cache_clear()
         return handle
 
     return enter
@@ -84,12 +86,13 @@ def fail_at_top(ctx: Any, request: Message | bytes, error: WireError) -> Message
     return cls(**values)
 
 
-def announced() -> list[tuple[int, int, int]]:
+@cache
+def announced() -> tuple[tuple[int, int, int], ...]:
     """(key, first version, last version) of everything this broker serves, in order of key."""
     ranges = {int(key): versions for key, versions in HOT_RANGES.items()}
     for key, handler in HANDLERS.items():
         ranges.setdefault(key, (handler.first_version, handler.last_version))
-    return [(key, first, last) for key, (first, last) in sorted(ranges.items())]
+    return tuple((key, first, last) for key, (first, last) in sorted(ranges.items()))
 
 
 def served_range(key: int) -> tuple[int, int] | None:

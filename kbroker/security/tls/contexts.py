@@ -59,6 +59,7 @@ def server_context(configs: Configs, uses_sasl: bool = False) -> Served:
         text = f"a trust store, as {configs.name_of(CLIENT_AUTH)} is {client_auth}"
         raise refused(configs, "ssl.truststore.location", text, shown="")
     context.verify_mode = _VERIFY[client_auth]
+    context.num_tickets = 1  # a resumed session brings the next; OpenSSL makes two
     return Served(context, certificate, mapping)
 
 
