@@ -263,6 +263,25 @@ def test_certificate_is_what_acls_are_about(site: Site) -> None:
         assert told[1].code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+@pytest.mark.parametrize("listener", ["SSL", "MUTUAL"])
+def test_session_is_resumed(broker: Broker, site: Site, version: str, listener: str) -> None:
+    used = context(site, site.alice if listener == "MUTUAL" else None)
+    used.minimum_version = used.maximum_version = ssl.TLSVersion[version]
+    host, _, port = address(broker, listener).rpartition(":")
+    session, resumed = None, []
+    for _ in range(3):
+        with (
+            socket.create_connection((host, int(port)), timeout=20) as plain,
+            used.wrap_socket(plain, server_hostname=host, session=session) as secured,
+        ):
+            secured.sendall(API_VERSIONS)
+            assert secured.recv(4096)[4:8] == b"\0\0\0\x01"  # and before that, a ticket
+            session = secured.session
+            resumed.append(secured.session_reused)
+    assert resumed == [False, True, True]
+
+
 # -- who is refused
 
 
