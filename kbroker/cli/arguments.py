@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from kbroker.wording import shown
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 FORMATS = ("table", "json", "yaml")
+T = TypeVar("T")
 # YAML reads some words as something other than text.
 _PLAIN_YAML = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
 _YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
@@ -77,15 +79,50 @@ class Parser(argparse.ArgumentParser):
 
 def nearest(given: str, known: Iterable[str]) -> str | None:
     """The known word that is most like the given one."""
+    import difflib  # only errors need it
+
     found = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
     return found[0] if found else None
+
+
+def agreed(what: Iterable[str], question: str) -> bool:
+    """Ask on the terminal, after naming what is meant; anything but y or yes is a no."""
+    for line in what:
+        print(shown(line), file=sys.stderr)
+    print(f"{question} (y/n) ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def from_environment(option: str, parse: Callable[[str], T], default: T) -> T:
+    """The default of an option: the variable ``KBROKER_<OPTION>``, if it is set and not empty.
+
+    parse: raises ArgumentTypeError for a wrong value. Raises Usage.
+    """
+    name = "KBROKER_" + option.strip("-").replace("-", "_").upper()
+    text = os.environ.get(name, "")
+    if not text:
+        return default
+    try:
+        return parse(text)
+    except argparse.ArgumentTypeError as error:
+        raise Usage(f"environment variable {name}: {error}") from None
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
     """``-o``."""
     parser.add_argument(
-        "-o", "--output", choices=FORMATS, default="table", help="how to print it (table)"
+        "-o",
+        "--output",
+        choices=FORMATS,
+        default=from_environment("--output", _format, "table"),
+        help="how to print it: table, json or yaml (KBROKER_OUTPUT, or table)",
     )
+
+
+def _format(text: str) -> str:
+    if text not in FORMATS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(FORMATS)}")
+    return text
 
 
 # -- output
@@ -98,10 +135,8 @@ def printed(
 
     columns: key in a row -> heading of the table. empty: the line for people if there are no rows.
     """
-    if kind == "json":
-        print(json.dumps(list(rows), indent=2, ensure_ascii=False))
-    elif kind == "yaml":
-        print(yaml_text(rows))
+    if kind != "table":
+        printed_document(kind, list(rows))
     elif not rows:
         print(empty)
     else:
@@ -119,17 +154,47 @@ def table_text(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) ->
     )
 
 
-def yaml_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A list of mappings of scalars and lists of them."""
-    if not rows:
-        return "[]"
-    lines = []
-    for row in rows:
-        mark = "- "
-        for key, value in row.items():
-            lines.append(f"{mark}{key}: {_yaml_value(value)}")
-            mark = "  "
-    return "\n".join(lines)
+def printed_document(kind: str, document: object) -> None:
+    """Print nested lists and mappings as JSON or YAML."""
+    print(
+        json.dumps(document, indent=2, ensure_ascii=False)
+        if kind == "json"
+        else yaml_text(document)
+    )
+
+
+def yaml_text(document: object) -> str:
+    """Nested lists and mappings of scalars."""
+    return "\n".join(_yaml_lines(document))
+
+
+def _yaml_lines(document: object) -> list[str]:
+    """Lists of scalars are in one line, everything else has a line for each item."""
+    if isinstance(document, Mapping) and document:
+        lines = []
+        for key, value in document.items():
+            name = _yaml_value(key)
+            if _is_nested(value):
+                lines.append(f"{name}:")
+                lines += [f"  {line}" for line in _yaml_lines(value)]
+            else:
+                lines.append(f"{name}: {_yaml_value(value)}")
+        return lines
+    if isinstance(document, list | tuple) and _is_nested(document):
+        lines = []
+        for item in document:
+            first, *others = _yaml_lines(item)
+            lines += [f"- {first}", *(f"  {line}" for line in others)]
+        return lines
+    return [_yaml_value(document)]
+
+
+def _is_nested(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return bool(value)
+    return isinstance(value, list | tuple) and any(
+        isinstance(item, Mapping | list | tuple) for item in value
+    )
 
 
 def _cell(value: object) -> str:
@@ -144,4 +209,6 @@ def _yaml_value(value: object) -> str:
             return value
     elif isinstance(value, list | tuple):
         return "[" + ", ".join(map(_yaml_value, value)) + "]"
+    elif isinstance(value, Mapping):
+        return "{}"
     return json.dumps(value)  # which is YAML, too

@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kbroker.cli.arguments import Failed, Usage
+from kbroker.cli.arguments import Failed, Usage, from_environment
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster
 
 BOOTSTRAP = "localhost:9092"
 TIMEOUT_S = 10.0
+OWN_SETTINGS = frozenset(
+    {"bootstrap.servers", "client.id", "request.timeout.ms", "default.api.timeout.ms"}
+)
+# How alike a setting must be for being a slip of the pen: ssl.key.location and ssl.ca.location are
+# not.
+_NEAR = 0.9
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
     """The arguments that say which cluster, and how to log in there."""
     parser.add_argument(
+        "-b",
         "--bootstrap-server",
+        default=from_environment("--bootstrap-server", str, ""),
         metavar="HOST:PORT[,...]",
-        help=f"brokers to connect to (bootstrap.servers of --command-config, or {BOOTSTRAP})",
+        help="brokers to connect to (KBROKER_BOOTSTRAP_SERVER, or bootstrap.servers of "
+        f"--command-config, or {BOOTSTRAP})",
     )
     parser.add_argument(
         "--command-config",
+        default=from_environment("--command-config", str, ""),
         metavar="FILE",
-        help="a properties file with settings of a client, such as security.protocol",
+        help="a properties file with settings of a client, such as security.protocol "
+        "(KBROKER_COMMAND_CONFIG, or ~/.config/kbroker/client.properties if there is one)",
     )
     parser.add_argument(
         "--timeout",
         type=_seconds,
-        default=TIMEOUT_S,
+        default=from_environment("--timeout", _seconds, TIMEOUT_S),
         metavar="SECONDS",
-        help=f"how long to wait for the brokers ({TIMEOUT_S:g})",
+        help=f"how long to wait for the brokers (KBROKER_TIMEOUT, or {TIMEOUT_S:g})",
     )
 
 
@@ -73,14 +85,41 @@ def connected(found: argparse.Namespace) -> Iterator[Cluster]:
         raise Failed(str(error)) from error
 
 
-def _settings(path: str | None) -> dict[str, str]:
-    if path is None:
+def _settings(path: str) -> dict[str, str]:
+    """The client's settings in a file, or in the user's own if no path is given."""
+    given, path = path, path or own_file()
+    if not given and not os.path.exists(path):
         return {}
     from kbroker.properties import PropertiesError, read_properties
 
+    said = f"--command-config {path}" if given else path
     try:
-        return dict(read_properties(path))
+        settings = dict(read_properties(path))
     except OSError as error:
-        raise Usage(f"--command-config {path}: {error.strerror}") from error
+        raise Usage(f"{said}: {error.strerror}") from error
     except PropertiesError as error:
-        raise Usage(f"--command-config {path}: {error}") from error
+        raise Usage(f"{said}: {error}") from error
+    for name in settings:
+        _check_name(said, name)
+    return settings
+
+
+def own_file() -> str:
+    """Where a user's own settings are; there may be no such file."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(home, "kbroker", "client.properties")
+
+
+def _check_name(said: str, name: str) -> None:
+    """Raises Usage for a setting that is nearly one of this client. Others, which a file may have
+    for other clients, have no effect.
+    """
+    from kbroker.client.security import SETTINGS
+
+    known = SETTINGS | OWN_SETTINGS
+    if name in known:
+        return
+    import difflib
+
+    if meant := difflib.get_close_matches(name, known, n=1, cutoff=_NEAR):
+        raise Usage(f"{said}: no setting {name!r}; did you mean {meant[0]}?")

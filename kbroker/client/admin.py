@@ -8,10 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.retry import Retry
-from kbroker.errors import ErrorCode
-from kbroker.protocol.message import Message
+from kbroker.client.controller_calls import ask_controller, check
 from kbroker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kbroker.protocol.messages.create_acls import CreateAclsRequest
 from kbroker.protocol.messages.delete_acls import DeleteAclsRequest
@@ -19,7 +16,6 @@ from kbroker.protocol.messages.describe_acls import DescribeAclsRequest
 from kbroker.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
 )
-from kbroker.protocol.messages.metadata import MetadataRequest
 
 # WIRE: the numbers of KIP-140, KIP-290 and KIP-554.
 RESOURCE_TYPES = {
@@ -92,17 +88,17 @@ def list_credentials(cluster: Cluster, users: Iterable[str] | None = None) -> li
     named = None if users is None else [row(name=name) for name in users]
     if named == []:
         return []
-    response = _ask_controller(
+    response = ask_controller(
         cluster,
         DescribeUserScramCredentialsRequest(users=named),
         "describe SCRAM credentials",
         lambda found: [found.error_code, *(each.error_code for each in found.results)],
     )
-    _check(response, "SCRAM credentials")
+    check(response, "SCRAM credentials")
     names = {number: name for name, number in MECHANISMS.items()}
     credentials = []
     for result in response.results:
-        _check(result, f"user {result.user}")
+        check(result, f"user {result.user}")
         for info in result.credential_infos:
             mechanism = names.get(info.mechanism, f"mechanism {info.mechanism}")
             credentials.append(Credential(result.user, mechanism, info.iterations))
@@ -146,14 +142,14 @@ def delete_credentials(cluster: Cluster, credentials: Iterable[Credential]) -> N
 
 
 def _alter(cluster: Cluster, request: AlterUserScramCredentialsRequest) -> None:
-    response = _ask_controller(
+    response = ask_controller(
         cluster,
         request,
         "alter SCRAM credentials",
         lambda found: [each.error_code for each in found.results],
     )
     for result in response.results:
-        _check(result, f"user {result.user}")
+        check(result, f"user {result.user}")
 
 
 # -- ACLs
@@ -177,18 +173,18 @@ def create_acls(cluster: Cluster, acls: Iterable[Acl]) -> None:
             for acl in rows
         ]
     )
-    response = _ask_controller(
+    response = ask_controller(
         cluster, request, "create ACLs", lambda found: [each.error_code for each in found.results]
     )
     for acl, result in zip(rows, response.results, strict=True):
-        _check(result, f"ACL {acl_text(acl)}")
+        check(result, f"ACL {acl_text(acl)}")
 
 
 def list_acls(cluster: Cluster, acl_filter: Acl) -> list[Acl]:
     """Those that match, sorted. Raises RejectedError."""
     request = DescribeAclsRequest(**_filter_fields(acl_filter))
     response = cluster.call(None, request, what="describe ACLs")
-    _check(response, "describe ACLs")
+    check(response, "describe ACLs")
     return sorted(_acl(resource, acl) for resource in response.resources for acl in resource.acls)
 
 
@@ -196,7 +192,7 @@ def delete_acls(cluster: Cluster, filters: Iterable[Acl]) -> list[Acl]:
     """Delete those that match; returns them. Raises RejectedError."""
     row = DeleteAclsRequest.DeleteAclsFilter
     rows = [row(**_filter_fields(each)) for each in filters]
-    response = _ask_controller(
+    response = ask_controller(
         cluster,
         DeleteAclsRequest(filters=rows),
         "delete ACLs",
@@ -204,10 +200,10 @@ def delete_acls(cluster: Cluster, filters: Iterable[Acl]) -> list[Acl]:
     )
     deleted = set()
     for result in response.filter_results:
-        _check(result, "delete ACLs")
+        check(result, "delete ACLs")
         for matching in result.matching_acls:
             acl = _acl(matching, matching)
-            _check(matching, f"ACL {acl_text(acl)}")
+            check(matching, f"ACL {acl_text(acl)}")
             deleted.add(acl)
     return sorted(deleted)
 
@@ -246,38 +242,3 @@ def _acl(resource: Any, acl: Any) -> Acl:
 
 def _word(words: dict[str, int], number: int) -> str:
     return next((word for word, code in words.items() if code == number), f"UNKNOWN({number})")
-
-
-# -- requests
-
-
-def _check(result: Any, what: str) -> None:
-    if result.error_code:
-        raise RejectedError(result.error_code, what, result.error_message)
-
-
-def _ask_controller(cluster: Cluster, request: Message, what: str, codes_of: Any) -> Any:
-    """Ask the controller, until it responds without a retriable error. The request may be
-    executed twice.
-    """
-    retry = cluster.retry(what)
-    while True:
-        try:
-            node = _controller(cluster, retry)
-            connection = cluster.connection(node, retry)
-            response = connection.call(request, retry.step(cluster.request_timeout))
-            for code in codes_of(response):
-                if code == ErrorCode.NOT_CONTROLLER or (code and ErrorCode(code).retriable):
-                    raise RejectedError(code, what)
-            return response
-        except ClientError as error:
-            retry.pause(error)
-
-
-def _controller(cluster: Cluster, retry: Retry) -> int | None:
-    """The node that is the controller; None, any, where brokers name none."""
-    connection = cluster.connection(None, retry)
-    response = connection.call(MetadataRequest(topics=[]), retry.step(cluster.request_timeout))
-    cluster.adopt_brokers(response.brokers)
-    node = int(response.controller_id)
-    return node if node in {row.node_id for row in response.brokers} else None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTHBEARER = "OAUTHBEARER"
 # The supported names; librdkafka's and the Java client's differ for the same config.
-_KNOWN = {
+SETTINGS = {
     "security.protocol",
     "sasl.mechanism",
     "sasl.mechanisms",
@@ -116,7 +116,7 @@ class Security:
         for name, value in options.items():
             if name in _REFUSED and value:
                 raise SettingRefused(name, _REFUSED[name])
-            if name in _KNOWN:
+            if name in SETTINGS:
                 settings[name] = str(value)
             elif name.startswith(_PREFIXES) and value not in (None, ""):
                 raise SettingRefused(name, "this client does not have this setting; leave it out")

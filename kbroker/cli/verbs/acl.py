@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.arguments import Action, Failed, Usage, add_format, nearest, printed
+from kbroker.cli.arguments import Action, Failed, Usage, add_format, agreed, nearest, printed
 from kbroker.cli.connecting import add_connection, connected
 
 if TYPE_CHECKING:
@@ -340,10 +340,7 @@ def _ask(meant: set[Acl]) -> None:
 
     if not meant:
         raise Failed("no ACL matches; nothing was deleted")
-    for acl in sorted(meant):
-        print(acl_text(acl), file=sys.stderr)
-    print("Delete? (y/n) ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not agreed(map(acl_text, sorted(meant)), "Delete?"):
         raise Failed("nothing was deleted")
 
 

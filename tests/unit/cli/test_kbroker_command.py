@@ -48,7 +48,7 @@ def test_without_arguments_it_says_what_there_is(capsys):
     ("words", "line"),
     [
         (["acls"], "kbroker: no verb 'acls': did you mean 'acl'?"),
-        (["frob"], "kbroker: no verb 'frob': there are acl, certs, user"),
+        (["frob"], "kbroker: no verb 'frob': there are acl, certs, topic, user"),
         (["user", "ad"], "kbroker user: no action 'ad': did you mean 'add'?"),
         (
             ["certs", "create", "--dir", "x", "--clinet", "alice"],
@@ -145,3 +145,26 @@ def test_no_rows_are_a_sentence_for_people_and_an_empty_list_for_programs(capsys
         arguments.printed(kind, {"user": "USER"}, [], "nobody")
 
         assert capsys.readouterr().out == text
+
+
+def test_nested_yaml_has_a_line_for_each_item():
+    document = [
+        {"name": "t", "configs": {"a.b": "1"}, "rows": [{"at": 1, "isr": [0, 1]}, {"at": 2}]},
+        {"name": "u", "configs": {}, "rows": []},
+        [[1], [2, 3]],
+    ]
+
+    assert arguments.yaml_text(document).splitlines() == [
+        "- name: t",
+        "  configs:",
+        '    a.b: "1"',
+        "  rows:",
+        "    - at: 1",
+        "      isr: [0, 1]",
+        "    - at: 2",
+        "- name: u",
+        "  configs: {}",
+        "  rows: []",
+        "- - [1]",
+        "  - [2, 3]",
+    ]

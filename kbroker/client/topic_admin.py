@@ -1,0 +1,227 @@
+"""Topics of a cluster: list, describe, create, delete, and add partitions. Any Kafka from 0.11.
+
+Calls for several topics return a result for each: one that is rejected does not stop the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.controller_calls import ask_controller_for_each
+from kbroker.client.errors import ClientError, RejectedError
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.metadata import MetadataRequest
+
+# WIRE: the broker decides (KIP-464), from Kafka 2.4 on.
+BROKER_DEFAULT = -1
+_NOT_THERE = frozenset({3, 17})  # UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
+
+
+class PartitionState(NamedTuple):
+    """leader: a node id, None while there is none. replicas: the first is the preferred leader.
+    isr: those in sync. offline: replicas of stopped brokers or on failed disks.
+    """
+
+    partition: int
+    leader: int | None
+    replicas: list[int]
+    isr: list[int]
+    offline: list[int]
+
+
+class TopicState(NamedTuple):
+    """id: 16 bytes, all zero where brokers have no topic ids. partitions: in order."""
+
+    name: str
+    id: bytes
+    internal: bool
+    partitions: list[PartitionState]
+
+    @property
+    def replication_factor(self) -> int:
+        """Of the partition with the most replicas."""
+        return max((len(row.replicas) for row in self.partitions), default=0)
+
+
+class NewTopic(NamedTuple):
+    """partitions, replication_factor: BROKER_DEFAULT leaves them to ``num.partitions`` and
+    ``default.replication.factor``. replicas: for each partition the node ids instead of both.
+    configs: settings of the topic.
+    """
+
+    name: str
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    replicas: list[list[int]] | None = None
+    configs: Mapping[str, str] = {}
+
+
+class CreatedTopic(NamedTuple):
+    """partitions, replication_factor: -1 where brokers do not tell (before 2.4, or without the
+    right to describe the topic's configs).
+    """
+
+    name: str
+    partitions: int
+    replication_factor: int
+
+
+def list_topics(cluster: Cluster) -> list[TopicState]:
+    """All topics that this user may describe, sorted by name. Raises UnreachableError, Timeout."""
+    return _described(cluster, None)
+
+
+def describe_topics(cluster: Cluster, names: Iterable[str]) -> list[TopicState]:
+    """These topics, in this order. Raises RejectedError, UNKNOWN_TOPIC_OR_PARTITION for the first
+    that does not exist; never creates one.
+    """
+    wanted = list(dict.fromkeys(names))
+    found = {topic.name: topic for topic in _described(cluster, wanted)} if wanted else {}
+    for name in wanted:
+        if name not in found:
+            raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+    return [found[name] for name in wanted]
+
+
+def _described(cluster: Cluster, names: list[str] | None) -> list[TopicState]:
+    retry = cluster.retry("metadata")
+    row = MetadataRequest.MetadataRequestTopic
+    request = MetadataRequest(
+        topics=None if names is None else [row(name=name) for name in names],
+        allow_auto_topic_creation=False,
+    )
+    while True:
+        try:
+            connection = cluster.connection(None, retry)
+            response = connection.call(request, retry.step(cluster.request_timeout))
+            cluster.adopt_brokers(response.brokers)
+            topics = [_state(topic) for topic in response.topics if _is_there(topic)]
+            return sorted(topics)
+        except ClientError as error:
+            retry.pause(error)
+
+
+def _is_there(row: Any) -> bool:
+    if row.error_code in _NOT_THERE:
+        return False
+    if row.error_code and row.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
+        raise RejectedError(row.error_code, f"topic {row.name}")
+    return True
+
+
+def _state(row: Any) -> TopicState:
+    partitions = [
+        PartitionState(
+            part.partition_index,
+            part.leader_id if part.leader_id >= 0 else None,
+            list(part.replica_nodes),
+            list(part.isr_nodes),
+            list(part.offline_replicas),
+        )
+        for part in sorted(row.partitions, key=lambda part: int(part.partition_index))
+    ]
+    return TopicState(row.name, bytes(row.topic_id), row.is_internal, partitions)
+
+
+def create_topics(
+    cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool = False
+) -> dict[str, CreatedTopic | RejectedError]:
+    """Create topics; the result of each by its name. validate_only: only check whether it could.
+
+    A connection that fails after the request was sent makes the next attempt report
+    TOPIC_ALREADY_EXISTS. Raises Timeout, UnreachableError, ...
+    """
+    from kbroker.protocol.messages.create_topics import CreateTopicsRequest
+
+    def request(left: Mapping[str, NewTopic], timeout_ms: int) -> CreateTopicsRequest:
+        return CreateTopicsRequest(
+            topics=[_creation(CreateTopicsRequest, topic) for topic in left.values()],
+            timeout_ms=timeout_ms,
+            validate_only=validate_only,
+        )
+
+    rows = ask_controller_for_each(
+        cluster,
+        {topic.name: topic for topic in topics},
+        request,
+        lambda response: [(row.name, row) for row in response.topics],
+        "create topics",
+    )
+    return {
+        name: _error(row, f"topic {name}")
+        or CreatedTopic(name, row.num_partitions, row.replication_factor)
+        for name, row in rows.items()
+    }
+
+
+def _creation(message: Any, topic: NewTopic) -> Any:
+    replicas = topic.replicas
+    return message.CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions if replicas is None else BROKER_DEFAULT,
+        replication_factor=topic.replication_factor if replicas is None else BROKER_DEFAULT,
+        assignments=[
+            message.CreatableReplicaAssignment(partition_index=number, broker_ids=nodes)
+            for number, nodes in enumerate(replicas or ())
+        ],
+        configs=[
+            message.CreatableTopicConfig(name=name, value=value)
+            for name, value in topic.configs.items()
+        ],
+    )
+
+
+def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, RejectedError | None]:
+    """Delete topics with their records; the error of each by its name. Raises Timeout, ..."""
+    from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
+
+    def request(left: Mapping[str, None], timeout_ms: int) -> DeleteTopicsRequest:
+        row = DeleteTopicsRequest.DeleteTopicState
+        return DeleteTopicsRequest(
+            topics=[row(name=name) for name in left], topic_names=list(left), timeout_ms=timeout_ms
+        )
+
+    rows = ask_controller_for_each(
+        cluster,
+        dict.fromkeys(names),
+        request,
+        lambda response: [(row.name, row) for row in response.responses],
+        "delete topics",
+    )
+    return {name: _error(row, f"topic {name}") for name, row in rows.items()}
+
+
+def add_partitions(
+    cluster: Cluster, counts: Mapping[str, int], *, validate_only: bool = False
+) -> dict[str, RejectedError | None]:
+    """Give topics more partitions; the error of each by its name. Keys may then be in another
+    partition than before.
+
+    counts: how many partitions each shall have, more than now. Raises Timeout, ...
+    """
+    from kbroker.protocol.messages.create_partitions import CreatePartitionsRequest
+
+    def request(left: Mapping[str, int], timeout_ms: int) -> CreatePartitionsRequest:
+        row = CreatePartitionsRequest.CreatePartitionsTopic
+        return CreatePartitionsRequest(
+            topics=[row(name=name, count=count, assignments=None) for name, count in left.items()],
+            timeout_ms=timeout_ms,
+            validate_only=validate_only,
+        )
+
+    rows = ask_controller_for_each(
+        cluster,
+        counts,
+        request,
+        lambda response: [(row.name, row) for row in response.results],
+        "add partitions",
+    )
+    return {name: _error(row, f"topic {name}") for name, row in rows.items()}
+
+
+def _error(row: Any, what: str) -> RejectedError | None:
+    if not row.error_code:
+        return None
+    return RejectedError(row.error_code, what, getattr(row, "error_message", None))
