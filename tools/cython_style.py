@@ -24,6 +24,7 @@ LAYERS = (
     "network",
     "io",
     "arrow",
+    "client",
 )
 # The ground floor, which all may import.
 GROUND = {

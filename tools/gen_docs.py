@@ -18,6 +18,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from kbroker.client.client_settings import Setting  # noqa: E402
+from kbroker.client.producer.producer_settings import (  # noqa: E402
+    SETTINGS as PRODUCER_SETTINGS,
+)
+from kbroker.client.security import SETTINGS as SECURITY_SETTINGS  # noqa: E402
 from kbroker.config.broker_keys import SECTIONS  # noqa: E402
 from kbroker.config.group_config import GROUP_KEYS  # noqa: E402
 from kbroker.config.key import (  # noqa: E402
@@ -63,6 +68,20 @@ _API_KEYS_HEAD = """\
 #
 # Of each API that is served: its key, the first and last version, and the first that is flexible.
 
+"""
+
+_PRODUCER_HEAD = """\
+# Settings of the producer
+
+<!-- Written by tools/gen_docs.py from kbroker/client/producer/producer_settings.py. -->
+
+`kbroker.client.KafkaProducer` takes these ([docs/clients.md](clients.md) has examples) as a
+dictionary under the names below, as keywords with `_` for `.`, or both. Names, defaults and
+meanings are those of Java's producer 4.x; those of the producer of 0.8.2 that Java no longer has
+are there, too. A setting that is not known is an error that names the nearest one; a value that is
+not allowed is one, too. A setting without effect is accepted, and a warning is logged if it is set.
+
+The settings of TLS and SASL are those of Java and of librdkafka:
 """
 
 _STATES = {BUILT: "built", LATER: "*later*", UNUSED: "*no effect*"}
@@ -211,6 +230,42 @@ def metrics() -> str:
     return "\n".join([_METRICS_HEAD, *rows, ""])
 
 
+def producer_settings() -> str:
+    """docs/producer-settings.md: every setting of the producer."""
+    secure = ", ".join(f"`{name}`" for name in sorted(SECURITY_SETTINGS))
+    lines = [_PRODUCER_HEAD + f"{secure}.", ""]
+    lines += [
+        "| Setting | Meaning | Value | Default | Allowed |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for row in PRODUCER_SETTINGS.values():
+        meaning = row.text
+        if row.no_effect:
+            meaning += f" **No effect:** {row.no_effect}."
+        value = (row.kind.__doc__ or "").partition(".")[0].partition("\n")[0]
+        cells = (f"`{row.name}`", meaning, value, _client_default(row), _client_allowed(row))
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _client_default(row: Setting) -> str:
+    if row.default is None or row.default == ():
+        return "*unset*"
+    if row.name == "acks":
+        return "`all`"
+    shown = str(row.default).lower() if isinstance(row.default, bool) else str(row.default)
+    return f"`{shown}`" if shown else "*empty*"
+
+
+def _client_allowed(row: Setting) -> str:
+    if row.one_of:
+        return ", ".join(f"`{word}`" for word in row.one_of)
+    if row.low is None:
+        return ""
+    no_bound = row.high is None or row.high in _NO_BOUND or row.high == LONG_MAX // 1000
+    return f"from {row.low}" if no_bound else f"{row.low} to {row.high}"
+
+
 _TABLE_BEGINS = "<!-- table: written by tools/gen_docs.py from perf/results -->\n"
 _TABLE_ENDS = "<!-- end of table -->\n"
 
@@ -247,6 +302,7 @@ def api_keys() -> str:
 DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("docs/configuration.md", configuration),
     ("docs/metrics.md", metrics),
+    ("docs/producer-settings.md", producer_settings),
     ("ext/kbroker/_ext/base/api_keys.pxd", api_keys),
     ("ext/kbroker/_ext/base/error_codes.pxd", error_codes),
     ("perf/README.md", perf_readme),

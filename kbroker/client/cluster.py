@@ -273,6 +273,16 @@ class Cluster:
         if addresses := {row.node_id: (row.host, row.port) for row in rows}:
             self._adopt(addresses)
 
+    def learn(self, rows: Iterable[Any]) -> None:
+        """Addresses of some brokers, which another response named."""
+        for row in rows:
+            if row.host:
+                self._addresses[row.node_id] = (row.host, row.port)
+
+    def address(self, node: int) -> tuple[str, int] | None:
+        """Where a broker is, from the latest metadata."""
+        return self._addresses.get(node)
+
     def _adopt(self, addresses: dict[int, tuple[str, int]]) -> None:
         for node, address in self._addresses.items():
             if addresses.get(node) != address and node in self._connections:

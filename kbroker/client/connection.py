@@ -153,6 +153,13 @@ class Connection:
     def in_flight(self) -> int:
         return len(self._waiting)
 
+    def take_socket(self) -> socket.socket:
+        """Its socket, for a caller who sends and receives by himself from now on."""
+        assert not self._waiting, "a response would be taken for another one"
+        if self._wakes_at is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        return self._socket
+
     # -- versions
 
     def _negotiate(self, deadline: float) -> None:

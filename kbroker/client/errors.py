@@ -203,6 +203,68 @@ class SettingRefused(ClientError, ValueError):
         return type(self), (self.setting, self.advice)
 
 
+class BufferExhausted(Timeout):
+    """There was no memory for a record: ``buffer.memory`` is in use by what is not acknowledged."""
+
+    def __init__(self, size: int, buffer_bytes: int, waited_ms: int) -> None:
+        self.size = size
+        self.buffer_bytes = buffer_bytes
+        self.waited_ms = waited_ms
+        what = f"{size} bytes of buffer.memory, {buffer_bytes}, which brokers do not acknowledge"
+        super().__init__(what, waited_ms / 1000)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.size, self.buffer_bytes, self.waited_ms)
+
+
+class RecordTooLarge(ClientError, ValueError):
+    """A record is larger than the setting allows."""
+
+    code = ErrorCode(10)
+
+    def __init__(self, size: int, limit: int, setting: str) -> None:
+        self.size = size
+        self.limit = limit
+        self.setting = setting
+        super().__init__(f"a record takes {size} bytes, and {setting} is {limit}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.size, self.limit, self.setting)
+
+
+class NoSuchPartition(ClientError, ValueError):
+    """A record was sent to a partition that its topic does not have."""
+
+    code = ErrorCode(3)
+
+    def __init__(self, topic: str, partition: int, partitions: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.partitions = partitions
+        super().__init__(f"topic {topic} has partitions 0 to {partitions - 1}, and not {partition}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.topic, self.partition, self.partitions)
+
+
+class SerializationFailed(ClientError, ValueError):
+    """A serializer, a partitioner or an interceptor raised an error for a record, its cause."""
+
+    code = ErrorCode(42)
+
+
+class ClientClosed(ClientError):
+    """The client is closed, or is a copy in a forked process."""
+
+
+class TransactionState(ClientError):
+    """A call does not fit the state of the transaction, or a record was sent in one that was
+    aborted.
+    """
+
+    code = ErrorCode(48)
+
+
 def _known(code: int) -> ErrorCode:
     try:
         return ErrorCode(code)

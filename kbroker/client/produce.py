@@ -514,7 +514,7 @@ class BatchProducer:
             self._acknowledge(state, batch, row.base_offset)
             return
         topic, partition = state.key
-        error = RejectedError(code, f"produce to {topic}-{partition}", _told(row))
+        error = RejectedError(code, f"produce to {topic}-{partition}", told(row))
         # An older batch is still in flight to another leader, or waits to be sent again.
         behind = state.in_flight[0] is not batch or self._was_put_back(state)
         out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -561,7 +561,7 @@ class BatchProducer:
                 self._put_back(state, batch, error)
 
 
-def _told(row: Any) -> str | None:
+def told(row: Any) -> str | None:
     """A broker's message about a rejected batch, with the first bad record if it names one: for
     example its timestamp and the range that the topic accepts.
     """

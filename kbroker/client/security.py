@@ -204,6 +204,11 @@ class Security:
 # -- settings
 
 
+def is_setting(name: str) -> bool:
+    """Whether it is one of security's, even one that ``from_options`` refuses with advice."""
+    return name in SETTINGS or name in _REFUSED
+
+
 def _choice(settings: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
     value = settings.get(name) or default
     if value.upper() not in allowed:

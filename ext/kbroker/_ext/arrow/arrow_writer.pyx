@@ -7,7 +7,7 @@ sent, or into the one that is compressed. Only a new topic and compression need 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
@@ -21,6 +21,7 @@ from kbroker._ext.arrow.arrow_input cimport (
     read_input,
 )
 from kbroker._ext.base.growing cimport grow, resize
+from kbroker._ext.base.murmur2 cimport murmur2_partition
 from kbroker._ext.base.wire cimport (
     store_i16,
     store_i32,
@@ -81,36 +82,9 @@ cdef struct Topic:
     Builder* builders        # one for each partition
 
 
-# The hash that Kafka's clients place keys by: murmur2 with Kafka's seed.
-cdef uint32_t murmur2(const uint8_t* p, int32_t size) noexcept nogil:
-    cdef:
-        uint32_t m = 0x5BD1E995
-        uint32_t h = <uint32_t>0x9747B28C ^ <uint32_t>size
-        uint32_t k
-        int32_t left = size
-    while left >= 4:
-        k = p[0] | <uint32_t>p[1] << 8 | <uint32_t>p[2] << 16 | <uint32_t>p[3] << 24
-        k *= m
-        k ^= k >> 24
-        k *= m
-        h = (h * m) ^ k
-        p += 4
-        left -= 4
-    if left == 3:
-        h ^= <uint32_t>p[2] << 16
-    if left >= 2:
-        h ^= <uint32_t>p[1] << 8
-    if left >= 1:
-        h ^= p[0]
-        h *= m
-    h ^= h >> 13
-    h *= m
-    return h ^ (h >> 15)
-
-
 def partition_of(bytes key not None, int32_t partitions) -> int:
     """The partition that Kafka's default partitioner gives a key."""
-    return (murmur2(<const uint8_t*>PyBytes_AS_STRING(key), <int32_t>len(key)) & 0x7FFFFFFF) % partitions
+    return murmur2_partition(<const uint8_t*>PyBytes_AS_STRING(key), <int32_t>len(key), partitions)
 
 
 cdef inline uint8_t* put(uint8_t* p, const uint8_t* data, int32_t size) noexcept nogil:
@@ -304,7 +278,7 @@ cdef class ArrowWriter:
             if partition < 0 or partition >= topic.partitions:
                 return NO_SUCH_PARTITION
         elif key_size >= 0:
-            partition = (murmur2(key, key_size) & 0x7FFFFFFF) % <uint32_t>topic.partitions
+            partition = murmur2_partition(key, key_size, topic.partitions)
         else:
             partition = topic.sticky
         if number_at(&rows.timestamp, row, &timestamp):

@@ -1,0 +1,99 @@
+# Records of a producer until they are acknowledged; see accumulator.pyx.
+from cpython.object cimport PyObject
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
+
+from kbroker._ext.client.producer_batch cimport Batch, Part, Record, Topic
+from kbroker._ext.client.threads cimport pthread_cond_t, pthread_mutex_t
+
+cdef enum:
+    # BOUND: how long a signal waits for a thread that waits here.
+    SLICE_US = 100000
+
+cdef enum Taken:
+    TAKEN = 0
+    TAKEN_AND_FULL = 1     # and a batch is to be compressed
+    NO_ROOM = 2
+    NO_MEMORY = 3
+    NO_PARTITION = 4
+    IS_CLOSED = 5
+
+# Counted under the lock, except for the times of requests, which only the sender's thread writes.
+cdef struct Counters:
+    int64_t records            # taken by `append`
+    int64_t record_bytes
+    int64_t batches            # closed or sent
+    int64_t acknowledged       # records
+    int64_t failed
+    int64_t retried
+    int64_t requests
+    int64_t sent_bytes
+    int64_t latency_us         # of all requests
+    int64_t latency_max_us
+    int64_t queued_us          # of all batches, from their first record to their first request
+    int64_t waited_us          # for buffer.memory
+
+
+cdef class Accumulator:
+    cdef:
+        pthread_mutex_t lock
+        pthread_cond_t done          # a batch has ended
+        pthread_cond_t room          # memory was given back
+        object errors                # what makes the exceptions
+        object metadata              # makes the result of a future
+        dict index                   # topic -> its place
+        Topic** topics
+        int64_t topic_count, topic_room
+        PyObject* last_name    # borrowed: of last_topic, whose topic owns it
+        Topic* last_topic
+        Part** active
+        int64_t active_count, active_room
+        Batch* oldest                # of all that have not ended
+        Batch* newest
+        int64_t next_number
+        int64_t batch_bytes, buffer_bytes, record_bytes_max, linger_us, delivery_us, block_us
+        int32_t in_flight_max        # batches of a partition
+        int codec
+        object level
+        bint idempotent, transactional
+        bint ignore_keys, adaptive, round_robin
+        int64_t producer_id          # -1: not known yet
+        int16_t producer_epoch
+        uint64_t random
+        int64_t used                 # bytes, of batches that have not ended
+        int32_t waiters              # for `done`
+        int32_t starved              # wait for `room`
+        int32_t flushing             # callers of flush: open batches are full enough
+        object closed                # the error that `append` raises
+        bint shut                    # it does
+        # Between appenders and the sender, which sleeps until sleeps_until_us if `asleep`. news: something can be sent
+        # that the sender has not looked at.
+        bint asleep, news, interrupted
+        int64_t sleeps_until_us
+        int wake_fd
+        Counters counters
+
+    cdef void begin(self) noexcept nogil
+    cdef void end(self) noexcept nogil
+    cdef void ring(self) noexcept nogil
+    cdef bint is_news(self, int64_t due_us) noexcept nogil
+    cdef Topic* known(self, str name) except? NULL
+    cdef Topic* _add_topic(self, str name) except NULL
+    cdef int _add_parts(self, Topic* topic, int32_t count) except -1
+    cdef uint64_t _next_random(self) noexcept nogil
+    cdef void _stick(self, Topic* topic) noexcept nogil
+    cdef Part* _part_of(self, Topic* topic, int64_t partition, const Record* record) noexcept nogil
+    cdef Taken _close(self, Batch* batch) noexcept nogil
+    cdef Batch* _new_batch(self, Part* part, int64_t now_us) noexcept nogil
+    cdef Taken take(
+        self, Topic* topic, int64_t partition, const Record* record, Batch** taker, Batch** full, bint* wakes
+    ) noexcept nogil
+    cdef void activate(self, Part* part) noexcept nogil
+    cdef void finish(self, Batch* batch) noexcept nogil
+    cdef void tell(self) noexcept nogil
+    cdef int32_t limit_of(self, const Part* part) noexcept nogil
+    cdef int pack_batch(self, Batch* batch) except -1
+    cdef bint wait_for(self, Batch* batch, int64_t until_us) except -1
+
+
+# The time that is `seconds` after now_us.
+cdef int64_t deadline_us(int64_t now_us, double seconds) noexcept

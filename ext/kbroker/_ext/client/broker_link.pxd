@@ -1,0 +1,42 @@
+# A producer's connection to one broker; see broker_link.pyx.
+from cpython.object cimport PyObject
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kbroker._ext.base.growing cimport Bytes
+from kbroker._ext.client.produce_frames cimport Request
+
+cdef enum Moved:
+    MOVED_ALL              # written, or read as much as there is
+    MOVED_SOME             # there may be more to read
+    MOVED_NOTHING          # the socket would block
+    MOVED_NO_MEMORY
+    MOVED_CLOSED           # by the broker
+    MOVED_FAILED           # the node's error says why
+
+# wanted: Python was asked to connect. requests: a ring of those without a response, oldest first.
+cdef struct Node:
+    int32_t id
+    int fd                   # -1: not connected
+    PyObject* socket         # owned
+    bint tls
+    bint wanted
+    int error                # errno of what has failed
+    int16_t version          # of Produce
+    int32_t last_id          # of a request
+    Request* requests
+    int32_t first, count
+    Bytes out                # being sent, from out_at on
+    Py_ssize_t out_at
+    Bytes into               # received
+    int64_t not_before_us    # throttled, or not to be connected to
+    Request next             # being collected, with the bytes of its batches
+    int64_t next_bytes
+
+# NULL: there is no memory.
+cdef Node* new_node(int32_t id, int32_t in_flight_max) noexcept nogil
+# With the GIL. The requests must have been taken out.
+cdef void close_node(Node* node) noexcept
+cdef void free_node(Node* node) noexcept
+# Send what is in `out`; receive once, behind what is in `into`.
+cdef Moved write_some(Node* node) noexcept nogil
+cdef Moved read_some(Node* node) noexcept nogil

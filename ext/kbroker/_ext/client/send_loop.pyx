@@ -1,0 +1,523 @@
+"""Sends a producer's batches and takes the responses that report no error, without the GIL.
+
+One thread, the sender's, calls ``run``, which returns with what it cannot decide: an error, a lost
+connection, a partition without a leader. Python decides (``kbroker.client.producer.sender``) and calls
+the methods below. Sockets are plain ones that never block, or Python's ``ssl``, which needs the GIL.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memmove, strerror
+from posix.time cimport timespec
+from posix.unistd cimport read
+
+from kbroker._ext.base.growing cimport resize
+from kbroker._ext.base.wire cimport load_i32
+from kbroker._ext.client.broker_link cimport (
+    MOVED_ALL,
+    MOVED_CLOSED,
+    MOVED_FAILED,
+    MOVED_NO_MEMORY,
+    MOVED_NOTHING,
+    MOVED_SOME,
+    Moved,
+    Node,
+    close_node,
+    read_some,
+    write_some,
+)
+from kbroker._ext.client.produce_frames cimport (
+    ANSWER_BAD,
+    ANSWER_GOOD,
+    Answer,
+    Request,
+    RequestHead,
+    frame_bytes_max,
+    put_request,
+    read_response,
+    sort_batches,
+)
+from kbroker._ext.client.producer_batch cimport (
+    BATCH_DONE,
+    BATCH_FAILED,
+    BATCH_OPEN,
+    BATCH_PACKING,
+    BATCH_READY,
+    BATCH_SENT,
+    BATCH_TAKEN,
+    Batch,
+    BatchState,
+    Part,
+    let_go,
+    put_in_order,
+    release,
+    stamp,
+    take_out,
+)
+from kbroker._ext.client.send_core cimport SendCore, pollfd
+from kbroker._ext.client.sent_batch cimport SentBatch, handle_of
+from kbroker._ext.client.threads cimport monotonic_us
+
+cdef extern from "<poll.h>" nogil:
+    int ppoll(pollfd* fds, unsigned long count, const timespec* timeout, const void* mask)
+    enum:
+        POLLIN
+        POLLOUT
+
+cdef enum:
+    # BOUND: a response of the largest request is far smaller.
+    FRAME_BYTES_MAX = 64 << 20
+
+
+cdef class SendLoop(SendCore):
+    """The loop, and what may be done with the batches that it gives out."""
+
+    # -- the loop
+
+    def run(self, double seconds) -> list[tuple]:
+        """Send and receive until there is something to decide, ``Accumulator.wake`` was called or the time is
+        over. Events:
+
+        ("answered", node, version, frame, batches)  a response with errors; the frame begins after its length
+        ("lost", node, why, batches)  a connection, with the batches that were in flight on it
+        ("expired", batches)  after delivery.timeout.ms
+        ("connect", node)  until ``connect`` or ``unreachable``
+        ("leaders", topics)  that have batches for partitions without a leader; until ``leaders_known``
+        ("add", [(topic, partition)...])  to the transaction, until ``Accumulator.added``
+        ("ended", [(future, function)...])  callbacks to be called
+
+        Batches of the first two are in the caller's hands: he completes each, fails it or puts it back.
+        """
+        cdef int64_t until_us = monotonic_us() + <int64_t>(min(seconds, 1e6) * 1e6)
+        cdef bint again = True
+        while again:
+            with nogil:
+                self._turn(until_us)
+            again = self.full_count > 0
+            self._pack()
+        found = self.events
+        self.events = []
+        self.has_events = False
+        if self.ended:
+            found.append(("ended", self.ended))
+            self.ended = []
+        return found
+
+    cdef void _turn(self, int64_t until_us) noexcept nogil:
+        cdef int64_t now_us, wake_us
+        cdef bint interrupted
+        while not self.has_events:
+            now_us = monotonic_us()
+            wake_us = until_us
+            self._expire(now_us, &wake_us)
+            while self.collect(now_us, &wake_us):
+                self._send_collected(now_us)
+            if self.has_events or self.full_count:
+                return
+            self._poll(now_us, wake_us)
+            self.pool.begin()
+            interrupted = self.pool.interrupted
+            self.pool.interrupted = False
+            self.pool.end()
+            if interrupted or monotonic_us() >= until_us:
+                return
+
+    cdef int _pack(self) except -1:
+        while self.full_count:
+            self.full_count -= 1
+            self.pool.pack_batch(self.full[self.full_count])
+        return 0
+
+    # -- requests
+
+    cdef void _send_collected(self, int64_t now_us) noexcept nogil:
+        cdef int32_t i, n
+        cdef Node* node
+        cdef Request* request
+        for i in range(self.node_count):
+            node = self.nodes[i]
+            if node.next.count == 0:
+                continue
+            request = &node.requests[(node.first + node.count) % self.in_flight_max]
+            node.last_id = (node.last_id + 1) & 0x7FFFFFFF
+            request[0] = node.next
+            node.next.batches = NULL
+            node.next.count = 0
+            node.next_bytes = 0
+            node.count += 1
+            request.correlation_id = node.last_id
+            request.sent_us = now_us
+            request.deadline_us = now_us + self.request_us
+            for n in range(request.count):
+                stamp(request.batches[n], self.head.transactional_id != NULL)
+            sort_batches(request)
+            self.pool.counters.requests += 1
+            if not self._fill_out(node, request):
+                self.lose(node, b"there is no memory for a request")
+            else:
+                self.pool.counters.sent_bytes += node.out.size
+                self._write(node)
+
+    cdef bint _fill_out(self, Node* node, const Request* request) noexcept nogil:
+        cdef int64_t wanted = frame_bytes_max(&self.head, request)
+        node.out.size = node.out_at = 0
+        if wanted > node.out.capacity:
+            if not resize(&node.out.data, <size_t>wanted):
+                return False
+            node.out.capacity = <Py_ssize_t>wanted
+        put_request(&node.out, node.version, &self.head, request)
+        return True
+
+    cdef void _write(self, Node* node) noexcept nogil:
+        cdef Moved moved = write_some(node)
+        if moved == MOVED_FAILED:
+            self.lose(node, strerror(node.error))
+        elif moved == MOVED_ALL and self.head.acks == 0:
+            self._take_unanswered(node)
+
+    # acks=0: what is in the socket's buffer is done.
+    cdef void _take_unanswered(self, Node* node) noexcept nogil:
+        cdef Request request
+        while node.fd >= 0 and node.count:
+            request = self.next_answered(node)
+            self._succeed(&request)
+
+    # -- responses
+
+    cdef void _read(self, Node* node) noexcept nogil:
+        cdef Moved moved = MOVED_SOME
+        while node.fd >= 0 and moved == MOVED_SOME:
+            moved = read_some(node)
+            if moved == MOVED_NO_MEMORY:
+                self.lose(node, b"there is no memory for a response")
+            elif moved == MOVED_CLOSED:
+                self.lose(node, b"closed by the broker")
+            elif moved == MOVED_FAILED:
+                self.lose(node, strerror(node.error))
+            elif moved != MOVED_NOTHING:
+                self._take_frames(node)
+
+    cdef void _take_frames(self, Node* node) noexcept nogil:
+        cdef Py_ssize_t at = 0
+        cdef int32_t size
+        while node.fd >= 0 and node.into.size - at >= 4:
+            size = load_i32(node.into.data + at)
+            if size < 4 or size > FRAME_BYTES_MAX:
+                self.lose(node, b"not a Kafka response")
+                return
+            if node.into.size - at - 4 < size:
+                break
+            self._take_frame(node, node.into.data + at + 4, size)
+            at += 4 + size
+        if node.fd >= 0 and at:
+            node.into.size -= at
+            memmove(node.into.data, node.into.data + at, <size_t>node.into.size)
+
+    cdef void _take_frame(self, Node* node, const uint8_t* frame, int32_t size) noexcept nogil:
+        cdef Answer answer
+        cdef Request request
+        cdef int32_t throttle_ms = 0
+        cdef int64_t now_us = monotonic_us()
+        cdef int64_t took_us
+        if node.count == 0 or load_i32(frame) != node.requests[node.first].correlation_id:
+            self.lose(node, b"the response to another request")
+            return
+        answer = read_response(frame, size, node.version, &node.requests[node.first], &throttle_ms)
+        if answer == ANSWER_BAD:
+            self.lose(node, b"not a response to Produce")
+            return
+        request = self.next_answered(node)
+        took_us = now_us - request.sent_us
+        self.pool.counters.latency_us += took_us
+        self.pool.counters.latency_max_us = max(self.pool.counters.latency_max_us, took_us)
+        if answer == ANSWER_GOOD:
+            if throttle_ms > 0:
+                node.not_before_us = now_us + <int64_t>throttle_ms * 1000
+            self._succeed(&request)
+        else:
+            self._tell_answer(node, frame, size, &request)
+
+    # The batches of a request were appended.
+    cdef void _succeed(self, Request* request) noexcept nogil:
+        cdef int32_t i
+        cdef bint called = False
+        self.pool.begin()
+        for i in range(request.count):
+            self.answered(request.batches[i])
+            called = self._complete(request.batches[i]) or called
+        self.pool.tell()
+        self.pool.end()
+        if called:
+            self._keep_callbacks(request)
+        for i in range(request.count):
+            let_go(request.batches[i])
+        free(request.batches)
+
+    # With the lock. Returns whether it has callbacks. Not for a batch that has ended, as those do that expire in flight.
+    cdef bint _complete(self, Batch* batch) noexcept nogil:
+        if batch.state >= BATCH_DONE:
+            return False
+        batch.state = BATCH_DONE
+        batch.part.known = True
+        self.pool.counters.acknowledged += batch.count
+        self.pool.finish(batch)
+        if batch.callbacks == NULL:
+            free(batch.data)
+            batch.data = NULL
+            let_go(batch)
+            return False
+        return True
+
+    # -- waiting
+
+    cdef void _poll(self, int64_t now_us, int64_t wake_us) noexcept nogil:
+        cdef:
+            timespec timeout
+            int32_t i
+            int32_t count = 0
+            Node* node
+            uint64_t rung
+            int64_t left_us
+        for i in range(self.node_count):
+            node = self.nodes[i]
+            if node.fd >= 0 and node.count:
+                if now_us >= node.requests[node.first].deadline_us:
+                    self.lose(node, b"no response within request.timeout.ms")
+                else:
+                    wake_us = min(wake_us, node.requests[node.first].deadline_us)
+        if self.has_events:
+            return
+        self.polled[0].fd = self.pool.wake_fd
+        self.polled[0].events = POLLIN
+        for i in range(self.node_count):
+            node = self.nodes[i]
+            self.polled[i + 1].fd = node.fd  # -1 is ignored
+            self.polled[i + 1].events = POLLIN | (POLLOUT if node.out_at < node.out.size else 0)
+            self.polled[i + 1].revents = 0
+        self.pool.begin()
+        if self.pool.news or self.pool.interrupted:
+            wake_us = 0
+        else:
+            self.pool.asleep = True
+            self.pool.sleeps_until_us = wake_us
+        self.pool.end()
+        left_us = max(wake_us - monotonic_us(), 0)
+        timeout.tv_sec = left_us // 1000000
+        timeout.tv_nsec = (left_us % 1000000) * 1000
+        count = ppoll(self.polled, <unsigned long>(self.node_count + 1), &timeout, NULL)
+        self.pool.begin()
+        self.pool.asleep = False
+        self.pool.end()
+        if count <= 0:
+            return
+        if self.polled[0].revents:
+            read(self.pool.wake_fd, &rung, 8)
+        for i in range(self.node_count):
+            node = self.nodes[i]
+            if self.polled[i + 1].revents & POLLOUT and node.fd >= 0:
+                self._write(node)
+            if self.polled[i + 1].revents & ~POLLOUT and node.fd >= 0:
+                self._read(node)
+
+    # Take what has not been acknowledged by its deadline out of the queues.
+    cdef void _expire(self, int64_t now_us, int64_t* wake_us) noexcept nogil:
+        cdef Batch* batch
+        self.pool.begin()
+        batch = self.pool.oldest
+        # What expired in flight ended; what is TAKEN is being decided about.
+        while batch != NULL and (batch.state == BATCH_TAKEN or batch.state == BATCH_PACKING):
+            batch = batch.newer
+        if batch != NULL:
+            wake_us[0] = min(wake_us[0], batch.deadline_us)
+        self.pool.end()
+        if batch != NULL and now_us >= wake_us[0] and now_us >= batch.deadline_us:
+            self._tell_expired(now_us)
+
+    cdef void _tell_answer(self, Node* node, const uint8_t* frame, int32_t size, Request* request) noexcept with gil:
+        body = PyBytes_FromStringAndSize(<const char*>frame, size)
+        self.events.append(("answered", node.id, node.version, body, self.handles(request)))
+        self.has_events = True
+
+    cdef void _tell_expired(self, int64_t now_us) noexcept with gil:
+        cdef list found = []
+        cdef list all_batches = []
+        cdef SentBatch handle
+        cdef Batch* batch
+        cdef BatchState state
+        # The list changes only at its end, by threads that need the GIL, and by this one.
+        batch = self.pool.oldest
+        while batch != NULL and batch.deadline_us <= now_us:
+            all_batches.append(handle_of(batch))
+            batch = batch.newer
+        for handle in all_batches:
+            batch = handle.batch
+            self.pool.begin()
+            state = batch.state
+            if state == BATCH_OPEN or state == BATCH_READY:
+                take_out(batch.part, batch)
+            if state == BATCH_OPEN or state == BATCH_READY or state == BATCH_SENT:
+                batch.state = BATCH_TAKEN
+                self.pool.end()
+                found.append(handle)
+            else:
+                self.pool.end()
+        if found:
+            self.events.append(("expired", found))
+            self.has_events = True
+
+    cdef void _keep_callbacks(self, Request* request) noexcept with gil:
+        cdef int32_t i
+        for i in range(request.count):
+            self._end_callbacks(request.batches[i])
+        self.has_events = True
+
+    # The batch has ended: collect its callbacks, and give up the reference that `_complete` kept for them.
+    cdef void _end_callbacks(self, Batch* batch) noexcept:
+        if batch.callbacks == NULL:
+            return
+        self.ended += <list>batch.callbacks
+        Py_XDECREF(batch.callbacks)
+        batch.callbacks = NULL
+        release(batch)
+
+    # -- what Python decides
+
+    def connect(self, int32_t node, socket, bint tls, int16_t version) -> None:
+        """A connection that the loop owns from now on; version: of Produce."""
+        cdef Node* link = self.node(node)
+        if link == NULL:
+            raise MemoryError
+        socket.setblocking(False)
+        close_node(link)
+        Py_INCREF(socket)
+        link.socket = <PyObject*>socket
+        link.fd = socket.fileno()
+        link.tls = tls
+        link.version = version
+        link.wanted = False
+        link.not_before_us = 0
+
+    def unreachable(self, int32_t node, double seconds) -> None:
+        """Ask for a connection again after ``seconds``, if one is needed."""
+        cdef Node* link = self.node(node)
+        if link != NULL:
+            link.wanted = False
+            link.not_before_us = monotonic_us() + <int64_t>(seconds * 1e6)
+
+    def disconnect(self, int32_t node, str why not None) -> None:
+        """Close a connection, as if it had been lost."""
+        cdef Node* link = self.node(node)
+        if link != NULL and link.fd >= 0:
+            self.lose(link, why.encode())
+
+    def leaders_known(self) -> None:
+        """Metadata was refreshed, or could not be: missing leaders are asked for again."""
+        self.asked_leaders = False
+
+    def in_flight(self, int32_t node) -> int:
+        """Requests without a response; -1: there is no connection."""
+        cdef Node* link = self.node(node)
+        return -1 if link == NULL or link.fd < 0 else link.count
+
+    def complete(self, SentBatch handle not None, int64_t base_offset, int64_t append_time) -> None:
+        """The batch was appended at that offset, -1 if it is unknown. append_time: ms, -1: its own."""
+        cdef Batch* batch = handle.batch
+        if batch.state < BATCH_DONE:
+            batch.base_offset = base_offset
+            batch.append_time = append_time
+            self.pool.begin()
+            called = self._complete(batch)
+            self.pool.tell()
+            self.pool.end()
+            if called:
+                self._end_callbacks(batch)
+
+    def fail(self, SentBatch handle not None, error not None) -> None:
+        """Its futures end with ``error``."""
+        cdef Batch* batch = handle.batch
+        if batch.state < BATCH_DONE:
+            Py_INCREF(error)
+            batch.error = <PyObject*>error
+            self.pool.begin()
+            batch.state = BATCH_FAILED
+            self.pool.counters.failed += batch.count
+            self.pool.finish(batch)
+            self.pool.tell()
+            self.pool.end()
+            if batch.callbacks != NULL:
+                self._end_callbacks(batch)
+            else:
+                release(batch)
+
+    def put_back(self, SentBatch handle not None, double seconds) -> None:
+        """Send it again, ``seconds`` from now at the earliest, before the newer ones of its partition."""
+        cdef Batch* batch = handle.batch
+        cdef Part* part = batch.part
+        if batch.state >= BATCH_DONE:
+            return
+        self.pool.begin()
+        batch.state = BATCH_READY
+        put_in_order(part, batch)
+        self.pool.activate(part)
+        part.held = True
+        part.not_before_us = monotonic_us() + <int64_t>(seconds * 1e6)
+        self.pool.counters.retried += batch.count
+        self.pool.end()
+
+    def rewrite(self, SentBatch handle not None) -> None:
+        """No batch of its partition that waits was appended: they get new numbers, in the next epoch."""
+        self.pool.begin()
+        handle.batch.part.rewrite = handle.batch.part.held = True
+        self.pool.end()
+
+    def is_oldest(self, SentBatch handle not None) -> bool:
+        """Whether no older batch of its partition is undecided."""
+        cdef Batch* batch = handle.batch
+        cdef bint found = False
+        self.pool.begin()
+        batch = batch.older
+        while batch != NULL and not found:
+            found = batch.part == handle.batch.part
+            batch = batch.older
+        self.pool.end()
+        return not found
+
+    def take_all(self) -> list[SentBatch]:
+        """Take every batch that waits out of its queue; those in flight stay."""
+        cdef list found = []
+        cdef int64_t i
+        cdef Part* part
+        cdef Batch* batch
+        for i in range(self.pool.active_count):
+            part = self.pool.active[i]
+            batch = part.first
+            while batch != NULL:
+                if batch.state != BATCH_PACKING:
+                    found.append(handle_of(batch))
+                batch = batch.next
+        for handle in found:
+            batch = (<SentBatch>handle).batch
+            self.pool.begin()
+            take_out(batch.part, batch)
+            batch.state = BATCH_TAKEN
+            self.pool.end()
+        return found
+
+    def take_unended(self) -> list[SentBatch]:
+        """Take every batch that has not ended, wherever it is. After ``disconnect``."""
+        cdef list found = []
+        cdef SentBatch handle
+        cdef Batch* batch = self.pool.oldest
+        while batch != NULL:
+            found.append(handle_of(batch))
+            batch = batch.newer
+        for handle in found:
+            self.pool.begin()
+            take_out(handle.batch.part, handle.batch)
+            if handle.batch.state < BATCH_DONE:
+                handle.batch.state = BATCH_TAKEN
+            self.pool.end()
+        return found

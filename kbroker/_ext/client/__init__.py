@@ -1,0 +1,1 @@
+"""What a client does with records without the GIL."""

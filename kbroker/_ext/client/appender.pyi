@@ -1,0 +1,24 @@
+from typing import Any
+
+from kbroker._ext.client.accumulator import Accumulator
+from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
+
+class Appender(Accumulator):
+    def append(
+        self,
+        topic: str,
+        key: Any,
+        value: Any,
+        headers: Any,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> RecordFuture | None: ...
+    def append_many(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any,
+        headers: Any,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> RecordFutures | None: ...

@@ -1,0 +1,9 @@
+class SentBatch:
+    topic: str
+    partition: int
+    records: int
+    attempts: int
+    codec: int
+    producer: tuple[int, int, int]
+    taken: bool
+    ended: bool

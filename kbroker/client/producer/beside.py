@@ -1,0 +1,38 @@
+"""Calls that may wait for a broker, in threads of their own, so that the sender never waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Beside:
+    """post: hands a callable to the thread that is to see the results."""
+
+    def __init__(self, post: Callable[[Callable[[], None]], None], name: str) -> None:
+        self._post = post
+        self._name = name
+
+    def run(
+        self,
+        what: str,
+        call: Callable[[], Result],
+        then: Callable[[Result | None, Exception | None], Any],
+    ) -> None:
+        """Call ``call``, which must have a deadline, in a new thread, and then ``then`` with its
+        result or its exception.
+        """
+
+        def body() -> None:
+            try:
+                result = call()
+            except Exception as error:
+                failure = error  # `error` is gone at the end of this block
+                self._post(lambda: then(None, failure))
+            else:
+                self._post(lambda: then(result, None))
+
+        threading.Thread(target=body, name=f"{self._name}-{what}", daemon=True).start()

@@ -1,0 +1,165 @@
+"""The producer id, and the transaction, of one producer: what its coordinators are asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from kbroker.client import transactions
+from kbroker.client.client_settings import Settings
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import ClientError, RejectedError, TransactionState
+from kbroker.client.offsets import TopicPartition
+from kbroker.client.producer.sender import Sender
+from kbroker.client.transactions import ProducerIdentity
+from kbroker.errors import ErrorCode
+
+Offsets = Mapping[TopicPartition, "int | tuple[int, str]"]
+
+# States of a transactional producer.
+NEW, READY, OPEN, BROKEN, FATAL = "new", "ready", "open", "broken", "fatal"
+_FENCED = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+
+class Identity:
+    """cluster: for its own use, by one thread at a time, which has the lock."""
+
+    def __init__(self, settings: Settings, cluster: Cluster, sender: Sender) -> None:
+        self._cluster = cluster
+        self._sender = sender
+        self._lock = threading.Lock()
+        self._transactional_id: str | None = settings["transactional.id"]
+        self._timeout_ms: int = settings["transaction.timeout.ms"]
+        self._seconds: float = settings["max.block.ms"] / 1000
+        self._identity: ProducerIdentity | None = None
+        self.state = NEW
+        self.error: ClientError | None = None  # why it is BROKEN or FATAL
+        self.told = False  # the coordinator may know of the transaction
+
+    # -- in any thread that may wait
+
+    def ask(self, seconds: float | None = None) -> ProducerIdentity:
+        """A producer id, a new epoch of the transactional id."""
+        with self._lock:
+            return self._ask(self._seconds if seconds is None else seconds)
+
+    def _ask(self, seconds: float) -> ProducerIdentity:
+        self._identity = transactions.init_producer(
+            self._cluster, self._transactional_id, timeout_ms=self._timeout_ms, deadline=seconds
+        )
+        return self._identity
+
+    def add_partitions(self, parts: Iterable[TopicPartition]) -> None:
+        """Add them to the transaction (first protocol)."""
+        with self._lock:
+            assert self._identity is not None
+            self.told = True
+            transactions.add_partitions(
+                self._cluster, self._identity, parts, deadline=self._seconds
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            self._cluster.close()
+
+    # -- in the thread of the user
+
+    def init(self, seconds: float) -> None:
+        """Fence former producers of the id, and abort what they have open."""
+        self.expect("init_transactions", NEW, READY, BROKEN)
+        self._use(self.ask(seconds))
+        self.state = READY
+
+    def _use(self, identity: ProducerIdentity) -> None:
+        self._sender.implicit = identity.implicit
+        self._sender.set_producer(identity.producer_id, identity.producer_epoch)
+
+    def expect(self, call: str, *states: str) -> None:
+        """Raise unless the state is one of these."""
+        if self._transactional_id is None:
+            raise TransactionState(f"{call} needs transactional.id")
+        if self.state in states:
+            return
+        if self.error is not None:
+            raise self.error
+        advice = {NEW: "call init_transactions first", READY: "call begin_transaction first"}
+        raise TransactionState(f"{call}: {advice.get(self.state, 'a transaction is open')}")
+
+    def fail(self, error: ClientError) -> None:
+        """The open transaction can only be aborted; with a fenced producer, not even that."""
+        fenced = error.code in _FENCED
+        if self.state == OPEN or fenced:
+            self.state = FATAL if fenced else BROKEN
+            self.error = error
+
+    def commit_offsets(self, group: str, offsets: Offsets) -> None:
+        """Commit a group's offsets within the transaction."""
+        self.expect("send_offsets_to_transaction", OPEN)
+        rows = {
+            key: (value, "") if isinstance(value, int) else (int(value[0]), str(value[1]))
+            for key, value in offsets.items()
+        }
+        with self._lock, self._remembered():
+            assert self._identity is not None
+            self.told = True
+            transactions.commit_offsets(
+                self._cluster, self._identity, group, rows, deadline=self._seconds
+            )
+
+    def commit(self) -> None:
+        """Commit what was acknowledged. The caller has flushed."""
+        with self._lock, self._remembered():
+            self._end(commit=True)
+        self.state = READY
+
+    def abort(self, *, sure: bool) -> None:
+        """sure: nothing that was sent can still arrive, and the sequence numbers have no gap.
+        Otherwise the epoch is raised, once it is certain that the id is still this producer's.
+        """
+        with self._lock, self._remembered():
+            assert self._identity is not None
+            before = self._identity
+            if not self.told and sure:
+                pass  # nobody knows of it
+            else:
+                # INVALID_TXN_STATE: no record has arrived yet.
+                self._end(commit=False, but=ErrorCode.INVALID_TXN_STATE)
+                if not sure and not before.implicit:
+                    self._use(self._ask(self._seconds))
+        self.state = READY
+        self.error = None
+
+    def _end(self, *, commit: bool, but: ErrorCode | None = None) -> None:
+        if not self.told:
+            return
+        assert self._identity is not None
+        before = self._identity
+        try:
+            after = transactions.end_transaction(
+                self._cluster, before, commit=commit, deadline=self._seconds
+            )
+        except RejectedError as error:
+            if error.code != but:
+                raise
+            return
+        self._identity = after
+        if after[:3] != before[:3]:
+            self._use(after)
+
+    @contextmanager
+    def _remembered(self) -> Iterator[None]:
+        """Errors that stay decide the state; a call that timed out may be repeated."""
+        try:
+            yield
+        except ClientError as error:
+            if not error.retriable:
+                self.fail(error)
+            raise

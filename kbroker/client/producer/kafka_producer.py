@@ -1,0 +1,485 @@
+"""``KafkaProducer``: sends records to topics, in batches, from any thread."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+import random
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from kbroker._ext.client.appender import Appender
+from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
+from kbroker._ext.client.send_loop import SendLoop
+from kbroker.client.client_settings import Settings
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import (
+    ClientClosed,
+    ClientError,
+    SerializationFailed,
+    Timeout,
+    TransactionState,
+)
+from kbroker.client.producer.failures import Failures
+from kbroker.client.producer.identity import BROKEN, OPEN, READY, Identity, Offsets
+from kbroker.client.producer.producer_metrics import ProducerMetrics
+from kbroker.client.producer.producer_settings import SETTINGS, producer_settings
+from kbroker.client.producer.sender import Sender
+from kbroker.record.compression import CODEC_NAMES
+
+logger = logging.getLogger(__name__)
+
+Headers = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+
+_numbers = itertools.count(1)
+_alive: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record is. offset: -1 with acks=0. timestamp: ms; of the broker, if the topic has
+    ``message.timestamp.type=LogAppendTime``. Sizes: in bytes, -1 for null.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    serialized_key_size: int
+    serialized_value_size: int
+
+
+class ProducerRecord(NamedTuple):
+    """A record as interceptors see it, before it is serialized."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: Any = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class KafkaProducer:
+    """Sends records, which are written in batches by a thread of its own.
+
+        with KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=5) as producer:
+            future = producer.send("topic", b"value", key=b"key")
+            print(future.result().offset)
+
+    config: settings under Java's names (docs/producer-settings.md); keywords: the same, with ``_``
+    or ``.``. Raises SettingRefused. Connects when it is first used. Any thread may call any method,
+    except those of transactions, which one thread calls. It does not survive a fork.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        found = self._settings = producer_settings(config, settings)
+        for name in found.without_effect(SETTINGS):
+            logger.warning("the setting %s has no effect: %s", name, SETTINGS[name].no_effect)
+        self._transactional = found["transactional.id"] is not None
+        self.client_id: str = found["client.id"] or f"producer-{next(_numbers)}"
+        self._partitioner = found["partitioner.class"]
+        self._key_serializer = _serializer(found["key.serializer"])
+        self._value_serializer = _serializer(found["value.serializer"])
+        self._interceptors = found["interceptor.classes"]
+        self._block_s = found["max.block.ms"] / 1000
+        fetch_ms = found["metadata.fetch.timeout.ms"]
+        self._metadata_s = self._block_s if fetch_ms is None else fetch_ms / 1000
+        self._pool = _pool(found)
+        acks = found["acks"]
+        timeout_ms = found["timeout.ms"]
+        self._loop = SendLoop(
+            self._pool,
+            client_id=self.client_id,
+            acks=acks,
+            timeout_ms=found["request.timeout.ms"] if timeout_ms is None else timeout_ms,
+            request_us=found["request.timeout.ms"] * 1000,
+            request_bytes_max=found["max.request.size"],
+            in_flight_max=found["max.in.flight.requests.per.connection"],
+            transactional_id=found["transactional.id"],
+        )
+        self._sender = Sender(
+            found,
+            self._pool,
+            self._loop,
+            self._cluster(),
+            self._failed if self._transactional else None,
+        )
+        self._identity = Identity(found, self._cluster(), self._sender)
+        self._sender.ask_identity = self._ask_identity  # type: ignore[method-assign]
+        self._sender.add_partitions = self._identity.add_partitions
+        self._metrics = ProducerMetrics(found, self.client_id, self._pool)
+        self._transaction_records = 0
+        self._append = self._pool.append
+        self._closed = False
+        self._settle()
+        self._pid = os.getpid()
+        _alive.add(self)
+        self._sender.start()
+        if found["enable.idempotence"] and not self._transactional:
+            self._sender.post(self._ask_identity)
+
+    def _cluster(self) -> Cluster:
+        found = self._settings
+        return Cluster(
+            ",".join(found["bootstrap.servers"]),
+            found.security,
+            client_id=self.client_id,
+            request_timeout=found["request.timeout.ms"] / 1000,
+            deadline=max(self._block_s, 0.001),
+        )
+
+    def __enter__(self) -> KafkaProducer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(None if error is None else 0.0)
+
+    # -- records
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordFuture:
+        """Send a record; its future ends with the ``RecordMetadata`` or why it was not written.
+
+        timestamp_ms: since 1970, None: now. Returns at once, unless metadata or memory are missing:
+        raises Timeout and BufferExhausted after ``max.block.ms``, ClientClosed. A record that
+        cannot be encoded or is too large fails its own future only.
+        """
+        if self._is_plain:
+            try:
+                future = self._append(topic, key, value, headers, partition, timestamp_ms)
+            except (TypeError, ValueError, OverflowError) as error:
+                return _refused(error, topic)
+            if future is not None:
+                return future
+        return self._send_record(
+            ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        )
+
+    def _send_record(self, record: ProducerRecord) -> RecordFuture:
+        self._check_open()
+        given = record.topic
+        try:
+            for interceptor in self._interceptors:
+                record = _intercepted(interceptor, record)
+            self._need_topic(record.topic)
+            key = _serialized(self._key_serializer, record.topic, record.key)
+            value = _serialized(self._value_serializer, record.topic, record.value)
+            partition = record.partition
+            if partition is None and callable(self._partitioner):
+                partition = self._placed(record.topic, key)
+            future = None
+            while future is None:
+                self._need_topic(record.topic)
+                future = self._append(
+                    record.topic, key, value, record.headers, partition, record.timestamp_ms
+                )
+        except (TypeError, ValueError, OverflowError) as error:
+            future = _refused(error, given)
+        except ClientError as error:
+            if error.retriable or isinstance(error, ClientClosed | TransactionState):
+                raise
+            future = RecordFuture.refused(error)  # no such topic, not authorized, ...
+        if self._interceptors:
+            future.add_done_callback(self._acknowledge)
+        return future
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        keys: Sequence[Any] | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordFutures:
+        """Send a record for each value, in their order, with the key at the same place.
+
+        headers, partition and timestamp_ms are those of all. The result's ``result()`` says where
+        the records are, ``exceptions()`` which ones have failed. Raises as ``send``.
+        """
+        if self._interceptors or (callable(self._partitioner) and partition is None):
+            raise TypeError("send_many has no interceptors and no partitioner: use send")
+        self._check_open()
+        if self._value_serializer is not None:
+            values = [_serialized(self._value_serializer, topic, value) for value in values]
+        if self._key_serializer is not None and keys is not None:
+            keys = [_serialized(self._key_serializer, topic, key) for key in keys]
+        futures = None
+        while futures is None:
+            self._need_topic(topic)
+            futures = self._pool.append_many(topic, values, keys, headers, partition, timestamp_ms)
+        return futures
+
+    def _need_topic(self, topic: str) -> None:
+        if not isinstance(topic, str) or not topic:
+            raise TypeError(f"{topic!r} is not the name of a topic")
+        if not self._pool.partition_count(topic):
+            self._sender.metadata.wait_for(topic, self._metadata_s)
+
+    def _placed(self, topic: str, key: bytes | None) -> int:
+        everything = list(range(self._pool.partition_count(topic)))
+        try:
+            return int(self._partitioner(key, everything, self._pool.led(topic) or everything))
+        except Exception as error:
+            raise _failed_in("the partitioner", error) from error
+
+    def _acknowledge(self, future: RecordFuture) -> None:
+        error = future.exception()
+        metadata = None if error is not None else future.result()
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_acknowledgement(metadata, error)
+            except Exception:
+                logger.exception("on_acknowledgement of %r raised an error", interceptor)
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic, which is created if brokers do that. Raises Timeout,
+        RejectedError."""
+        self._check_open()
+        return set(self._sender.metadata.partitions(topic, self._block_s))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when all records that were sent before are acknowledged or have failed.
+
+        Open batches are sent at once. timeout: seconds; raises Timeout after it.
+        """
+        seconds = float("inf") if timeout is None else timeout
+        if not self._pool.flush(seconds):
+            raise Timeout("acknowledgements of all records", seconds)
+
+    def metrics(self) -> dict[str, float]:
+        """Values by name, under the names of Java's group ``producer-metrics``."""
+        return self._metrics.values()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is buffered, within ``timeout`` seconds, and end; what is left then fails.
+
+        May be called again. None: no limit but ``delivery.timeout.ms``.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        _alive.discard(self)
+        if self._pid != os.getpid():
+            return
+        self._pool.close(ClientClosed("the producer is closed"))
+        self._settle()
+        if timeout is None or timeout > 0:
+            self._pool.flush(float("inf") if timeout is None else timeout)
+        self._sender.stop(10.0)
+        self._identity.close()
+        self._metrics.close()
+        for interceptor in self._interceptors:
+            if hasattr(interceptor, "close"):
+                interceptor.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        if self._transactional and self._identity.state != OPEN:
+            self._identity.expect("send", OPEN)
+
+    def _settle(self) -> None:
+        """Whether a record may be sent, and needs no Python of ours (serializers and the like)."""
+        self._is_plain = not (
+            self._closed
+            or self._key_serializer
+            or self._value_serializer
+            or self._interceptors
+            or callable(self._partitioner)
+            or (self._transactional and self._identity.state != OPEN)
+        )
+
+    def _forked(self) -> None:
+        """In a new process: there is no thread that would send."""
+        self._closed = True
+        self._settle()
+
+    # -- transactions
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Fence other producers with the same ``transactional.id``, and abort what they have open.
+
+        Needed once before the first transaction. Raises Timeout, RejectedError.
+        """
+        self._identity.init(self._block_s if timeout is None else timeout)
+        self._settle()
+
+    def begin_transaction(self) -> None:
+        """What is sent from now on is read by ``read_committed`` consumers once it is committed."""
+        self._identity.expect("begin_transaction", READY)
+        self._pool.begin_transaction()
+        self._transaction_records = self._pool.counts()["records"]
+        self._identity.told = False
+        self._identity.state = OPEN
+        self._settle()
+
+    def send_offsets_to_transaction(self, offsets: Offsets, group: str) -> None:
+        """Commit a group's offsets with the transaction: {(topic, partition): offset}, or
+        (offset, metadata) for each."""
+        try:
+            self._identity.commit_offsets(group, offsets)
+        finally:
+            self._settle()
+
+    def commit_transaction(self) -> None:
+        """Commit, once all records are acknowledged. Raises why one was not: then only
+        ``abort_transaction`` is possible; after a Timeout it may be called again.
+        """
+        self._identity.expect("commit_transaction", OPEN)
+        self.flush()
+        self._identity.expect("commit_transaction", OPEN)
+        self._note_records()
+        try:
+            self._identity.commit()
+        finally:
+            self._settle()
+
+    def abort_transaction(self) -> None:
+        """Abort: records that were not sent are not sent any more, the others are never read by
+        ``read_committed`` consumers.
+        """
+        self._identity.expect("abort_transaction", OPEN, BROKEN)
+        was_broken = self._identity.state == BROKEN
+        self._sender.unsure = False
+        self._sender.aborting = True
+        self._pool.wake()
+        try:
+            self.flush()
+        finally:
+            self._sender.aborting = False
+        self._note_records()
+        try:
+            self._identity.abort(sure=not (self._sender.unsure or was_broken))
+        finally:
+            self._settle()
+
+    def _note_records(self) -> None:
+        if self._pool.counts()["records"] != self._transaction_records:
+            self._identity.told = True
+
+    def _failed(self, error: ClientError) -> None:
+        """In the sender's thread: a record of the transaction was not written."""
+        self._identity.fail(error)
+        self._settle()
+
+    # -- the producer id of an idempotent producer
+
+    def _ask_identity(self) -> None:
+        """In the sender's thread."""
+        self._sender.beside.run("id", self._identity.ask, self._take_identity)
+
+    def _take_identity(self, identity: Any, error: Exception | None) -> None:
+        if identity is not None:
+            self._sender.set_producer(identity.producer_id, identity.producer_epoch)
+        elif isinstance(error, ClientError) and not error.retriable:
+            self._pool.close(error)
+            self._sender.fail_all(error)
+        elif not self._closed:
+            logger.warning("no producer id yet: %s; asking again", error)
+            self._sender.later(self._settings["retry.backoff.ms"] / 1000, self._ask_identity)
+
+
+# -- parts
+
+
+def _pool(found: Settings) -> Appender:
+    codec = CODEC_NAMES.index(found["compression.type"])
+    level = f"compression.{found['compression.type']}.level"
+    failures = Failures(found)
+    waits = found["block.on.buffer.full"]
+    in_flight = found["max.in.flight.requests.per.connection"]
+    return Appender(
+        failures,
+        RecordMetadata,
+        batch_bytes=found["batch.size"],
+        buffer_bytes=found["buffer.memory"],
+        record_bytes_max=failures.record_bytes_max(),
+        linger_us=found["linger.ms"] * 1000,
+        delivery_us=found["delivery.timeout.ms"] * 1000,
+        block_us=found["max.block.ms"] * 1000 if waits else 0,
+        in_flight_max=in_flight,
+        codec=codec,
+        level=found[level] if level in found.given else None,
+        idempotent=found["enable.idempotence"],
+        transactional=found["transactional.id"] is not None,
+        ignore_keys=found["partitioner.ignore.keys"],
+        adaptive=found["partitioner.adaptive.partitioning.enable"],
+        round_robin=found["partitioner.class"] == "round_robin",
+        seed=random.getrandbits(63),
+    )
+
+
+def _serializer(given: Any) -> Callable[[str, Any], Any] | None:
+    """``(topic, field) -> bytes`` from a callable or an object with ``serialize``."""
+    if given is None:
+        return None
+    serialize = getattr(given, "serialize", None)
+    if serialize is not None:
+        return serialize  # type: ignore[no-any-return]
+    return lambda topic, field: given(field)
+
+
+def _serialized(serialize: Callable[[str, Any], Any] | None, topic: str, field: Any) -> Any:
+    if serialize is None or field is None:
+        return field
+    try:
+        return serialize(topic, field)
+    except Exception as error:
+        raise _failed_in("the serializer", error) from error
+
+
+def _intercepted(interceptor: Any, record: ProducerRecord) -> ProducerRecord:
+    """COMPAT: as in Java, an interceptor that fails is left out."""
+    try:
+        changed = interceptor.on_send(record)
+    except Exception:
+        logger.exception("on_send of %r raised an error; the record is sent as it was", interceptor)
+        return record
+    return record if changed is None else changed
+
+
+def _failed_in(what: str, error: Exception) -> SerializationFailed:
+    return SerializationFailed(f"{what} raised {type(error).__name__}: {error}")
+
+
+def _refused(error: Exception, topic: object) -> RecordFuture:
+    """The future of a record that cannot be encoded."""
+    if not isinstance(topic, str):
+        raise error
+    return RecordFuture.refused(error)
+
+
+# -- the ends of processes
+
+
+def _close_all() -> None:
+    """COMPAT: as kafka-python, do not lose what a program has sent before it ends."""
+    for producer in list(_alive):
+        producer.close(5.0)
+
+
+def _forget_all() -> None:
+    for producer in list(_alive):
+        producer._forked()
+    _alive.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_forget_all)

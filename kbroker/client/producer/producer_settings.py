@@ -1,0 +1,407 @@
+"""The settings of ``KafkaProducer``: Java's names, and the defaults of Java's producer 4.x.
+
+Those of the producer of 0.8.2 that later ones no longer have mean what they meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kbroker.client.client_settings import (
+    INT_MAX,
+    LONG_MAX,
+    Setting,
+    Settings,
+    flag,
+    listed,
+    plugged,
+    plugged_list,
+    text,
+    whole,
+)
+from kbroker.client.errors import SettingRefused
+
+IDEMPOTENT_IN_FLIGHT_MAX = 5  # BOUND: as many batches of a producer does a broker remember
+# BOUND: requests of one connection without a response, each of which has a place in memory.
+IN_FLIGHT_MAX = 10_000
+# BOUND: a record's length has 32 bits, and so has that of its request.
+BYTES_MAX = 1 << 29
+_ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
+_OURS = "this client has it in another way: "
+
+
+def acks(name: str, value: Any) -> int:
+    """``all`` (or -1), 0 or 1."""
+    found = _ACKS.get(str(value).strip().lower())
+    if found is None:
+        raise SettingRefused(name, f"{value!r} is not all, -1, 0 or 1")
+    return found
+
+
+def partitioner(name: str, value: Any) -> Any:
+    """A callable, its dotted path, or one of Java's classes, of which only RoundRobin differs."""
+    short = str(value).rpartition(".")[2] if isinstance(value, str) else ""
+    if short in ("RoundRobinPartitioner", "round_robin"):
+        return "round_robin"
+    if short in ("DefaultPartitioner", "UniformStickyPartitioner", "BuiltInPartitioner"):
+        return None if short != "UniformStickyPartitioner" else "ignore_keys"
+    found = plugged(name, value)
+    if not callable(found):
+        raise SettingRefused(name, "a callable of (key, all_partitions, available_partitions)")
+    return found
+
+
+def _rows(*rows: Setting) -> dict[str, Setting]:
+    return {row.name: row for row in rows}
+
+
+SETTINGS: dict[str, Setting] = _rows(
+    Setting(
+        "bootstrap.servers",
+        listed,
+        (),
+        "`host:port,host:port`, for the first connection; all brokers are found through them.",
+    ),
+    Setting("client.id", text, "", "Name of this producer in brokers' logs, quotas and metrics."),
+    Setting(
+        "key.serializer",
+        plugged,
+        None,
+        "A callable that makes bytes of a key, or an object with `serialize(topic, key)`; unset: "
+        "keys are bytes.",
+    ),
+    Setting("value.serializer", plugged, None, "The same for values."),
+    Setting(
+        "acks",
+        acks,
+        -1,
+        "Whose acknowledgement a record needs: `all` in-sync replicas, the leader's alone (1), or "
+        "none (0: offsets are -1, and failures are not noticed).",
+    ),
+    Setting(
+        "enable.idempotence",
+        flag,
+        True,
+        "Each record is written once and in order, over retries. Needs `acks=all`, `retries` above "
+        "0 and at most 5 requests in flight; off if one of these is set otherwise.",
+    ),
+    Setting(
+        "transactional.id",
+        text,
+        None,
+        "Makes the producer transactional, and fences others that had the id before.",
+    ),
+    Setting(
+        "transaction.timeout.ms",
+        whole,
+        60_000,
+        "A transaction that is not ended within this time is aborted by the cluster.",
+        1,
+        INT_MAX,
+    ),
+    Setting(
+        "batch.size",
+        whole,
+        16_384,
+        "Bytes of a partition's batch, before compression; a larger record has one of its own. 0: "
+        "a batch for each record.",
+        0,
+        BYTES_MAX,
+    ),
+    Setting(
+        "linger.ms",
+        whole,
+        5,
+        "A batch that is not full waits this long for further records.",
+        0,
+        LONG_MAX // 1000,
+    ),
+    Setting(
+        "buffer.memory",
+        whole,
+        32 << 20,
+        "Bytes of records that are not acknowledged; `send` waits when they are exceeded.",
+        0,
+        LONG_MAX,
+    ),
+    Setting(
+        "max.block.ms",
+        whole,
+        60_000,
+        "How long `send` waits for memory (then `BufferExhausted`) and for metadata (`Timeout`), "
+        "and a call of transactions for its coordinator.",
+        0,
+        LONG_MAX // 1000,
+    ),
+    Setting(
+        "max.request.size",
+        whole,
+        1 << 20,
+        "Bytes of a request, and of a record before compression.",
+        0,
+        BYTES_MAX,
+    ),
+    Setting(
+        "max.in.flight.requests.per.connection",
+        whole,
+        5,
+        "Requests of a connection without a response. Without idempotence, retries may reorder "
+        "records if it is more than 1.",
+        1,
+        IN_FLIGHT_MAX,
+    ),
+    Setting(
+        "retries",
+        whole,
+        INT_MAX,
+        "How often a batch is sent again after an error that may pass, within "
+        "`delivery.timeout.ms`.",
+        0,
+        INT_MAX,
+    ),
+    Setting(
+        "retry.backoff.ms",
+        whole,
+        100,
+        "Pause before the first retry; doubles up to `retry.backoff.max.ms`.",
+        0,
+        INT_MAX,
+    ),
+    Setting("retry.backoff.max.ms", whole, 1_000, "The longest of these pauses.", 0, INT_MAX),
+    Setting(
+        "delivery.timeout.ms",
+        whole,
+        120_000,
+        "From `send` until its future ends at the latest. At least `linger.ms` plus "
+        "`request.timeout.ms`.",
+        0,
+        INT_MAX,
+    ),
+    Setting(
+        "request.timeout.ms",
+        whole,
+        30_000,
+        "How long a response may take; then the connection is closed and its batches sent again.",
+        1,
+        INT_MAX,
+    ),
+    Setting(
+        "compression.type",
+        text,
+        "none",
+        "Codec of batches.",
+        one_of=("none", "gzip", "snappy", "lz4", "zstd"),
+    ),
+    Setting("compression.gzip.level", whole, -1, "1 to 9, -1: gzip's own.", -1, 9),
+    Setting("compression.lz4.level", whole, 9, "1 to 17.", 1, 17),
+    Setting("compression.zstd.level", whole, 3, "-131072 to 22.", -131_072, 22),
+    Setting(
+        "partitioner.class",
+        partitioner,
+        None,
+        "Unset: records with a key by its murmur2 hash, as Java's; others stay with a partition "
+        "for `batch.size` bytes (KIP-794). `RoundRobinPartitioner`, or a callable `(key, "
+        "partitions, available)` that returns a partition. Also `partitioner`.",
+    ),
+    Setting(
+        "partitioner.ignore.keys", flag, False, "Records with a key are placed like those without."
+    ),
+    Setting(
+        "partitioner.adaptive.partitioning.enable",
+        flag,
+        True,
+        "Partitions with shorter queues get more of the records without a key.",
+    ),
+    Setting(
+        "interceptor.classes",
+        plugged_list,
+        (),
+        "Objects with `on_send(record)`, which returns the record to send, and "
+        "`on_acknowledgement(metadata, error)`.",
+    ),
+    Setting(
+        "metric.reporters",
+        plugged_list,
+        (),
+        "Objects with `init(metrics)`, `metric_change(metric)` and `close()`, told of each metric "
+        "when it is created. `metrics()` has them all, in any case.",
+    ),
+    Setting("metrics.num.samples", whole, 2, "Samples that rates are computed from.", 1, 1_000),
+    Setting("metrics.sample.window.ms", whole, 30_000, "Length of a sample.", 1, LONG_MAX // 1000),
+    Setting(
+        "metadata.max.age.ms",
+        whole,
+        300_000,
+        "Metadata is refreshed after this time, to find new brokers and partitions.",
+        0,
+        LONG_MAX // 1000,
+    ),
+    Setting(
+        "reconnect.backoff.ms",
+        whole,
+        50,
+        "Pause before a broker is connected to again; doubles up to `reconnect.backoff.max.ms`.",
+        0,
+        LONG_MAX // 1000,
+    ),
+    Setting("reconnect.backoff.max.ms", whole, 1_000, "The longest of these.", 0, LONG_MAX // 1000),
+    Setting(
+        "socket.connection.setup.timeout.ms",
+        whole,
+        10_000,
+        "How long a connection may take until it can be used.",
+        1,
+        LONG_MAX // 1000,
+    ),
+    Setting("receive.buffer.bytes", whole, 32_768, "TCP receive buffer, -1: the system's.", -1),
+    Setting("send.buffer.bytes", whole, 131_072, "TCP send buffer, -1: the system's.", -1),
+    Setting(
+        "timeout.ms",
+        whole,
+        None,
+        "Of 0.8.2: how long the leader waits for replicas. Unset: `request.timeout.ms`.",
+        0,
+        INT_MAX,
+    ),
+    Setting(
+        "block.on.buffer.full",
+        flag,
+        True,
+        "Of 0.8.2. false: `send` does not wait for memory, but raises `BufferExhausted` at once.",
+    ),
+    Setting(
+        "metadata.fetch.timeout.ms",
+        whole,
+        None,
+        "Of 0.8.2: how long `send` waits for metadata. Unset: `max.block.ms`.",
+        0,
+        LONG_MAX // 1000,
+    ),
+    Setting(
+        "partitioner.availability.timeout.ms",
+        whole,
+        0,
+        "When a slow broker is avoided.",
+        0,
+        LONG_MAX // 1000,
+        no_effect=_OURS + "partitions without a leader are avoided at once, slow ones by "
+        "`partitioner.adaptive.partitioning.enable`",
+    ),
+    Setting(
+        "connections.max.idle.ms",
+        whole,
+        540_000,
+        "When an idle connection is closed.",
+        -1,
+        LONG_MAX // 1000,
+        no_effect="brokers close idle connections, and the next record opens one again",
+    ),
+    Setting(
+        "metadata.max.idle.ms",
+        whole,
+        300_000,
+        "When a topic that nothing is sent to is forgotten.",
+        0,
+        LONG_MAX // 1000,
+        no_effect="a topic takes a few hundred bytes and stays known",
+    ),
+    Setting(
+        "metadata.recovery.strategy",
+        text,
+        "rebootstrap",
+        "What happens if no known broker answers.",
+        one_of=("none", "rebootstrap"),
+        no_effect="`bootstrap.servers` are always tried, too",
+    ),
+    Setting(
+        "client.dns.lookup",
+        text,
+        "use_all_dns_ips",
+        "Which addresses of a host name are tried.",
+        one_of=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+        no_effect="all addresses are always tried",
+    ),
+    Setting(
+        "socket.connection.setup.timeout.max.ms",
+        whole,
+        30_000,
+        "The longest of the growing timeouts.",
+        1,
+        LONG_MAX // 1000,
+        no_effect="the timeout of a connection does not grow",
+    ),
+    Setting(
+        "metrics.recording.level",
+        text,
+        "info",
+        "Which metrics are recorded.",
+        one_of=("info", "debug", "trace"),
+        no_effect="all are recorded",
+    ),
+    Setting(
+        "auto.include.jmx.reporter",
+        flag,
+        True,
+        "JMX.",
+        no_effect="there is no JMX; see `metrics()`",
+    ),
+    Setting(
+        "enable.metrics.push",
+        flag,
+        True,
+        "Metrics are sent to the brokers.",
+        no_effect="they are not",
+    ),
+)
+
+
+def producer_settings(config: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
+    """Settings that are checked together. Raises SettingRefused."""
+    renamed = {
+        "partitioner.class" if name == "partitioner" else name: value
+        for name, value in keywords.items()
+    }
+    settings = Settings(SETTINGS, config, renamed)
+    if not settings["bootstrap.servers"]:
+        raise SettingRefused("bootstrap.servers", "write host:port,host:port")
+    if settings["partitioner.class"] == "ignore_keys":
+        settings["partitioner.class"] = None
+        settings["partitioner.ignore.keys"] = True
+    _settle_idempotence(settings)
+    _settle_times(settings)
+    return settings
+
+
+def _settle_idempotence(settings: Settings) -> None:
+    """COMPAT: as Java's producer since 3.0.1, a default gives way, and what was set does not."""
+    wanted = "enable.idempotence" in settings.given and settings["enable.idempotence"]
+    in_flight = "max.in.flight.requests.per.connection"
+    transactional = settings["transactional.id"] is not None
+    if transactional and not settings["enable.idempotence"]:
+        raise SettingRefused("enable.idempotence", "transactional.id needs it to be true")
+    for name, fits, needed in (
+        ("acks", settings["acks"] == -1, "all"),
+        ("retries", settings["retries"] > 0, "more than 0"),
+        (
+            in_flight,
+            settings[in_flight] <= IDEMPOTENT_IN_FLIGHT_MAX,
+            f"at most {IDEMPOTENT_IN_FLIGHT_MAX}",
+        ),
+    ):
+        if fits or not settings["enable.idempotence"]:
+            continue
+        if wanted or transactional:
+            raise SettingRefused(name, f"an idempotent producer needs {needed}")
+        settings["enable.idempotence"] = False
+
+
+def _settle_times(settings: Settings) -> None:
+    least = settings["linger.ms"] + settings["request.timeout.ms"]
+    if settings["delivery.timeout.ms"] < least:
+        if "delivery.timeout.ms" in settings.given:
+            raise SettingRefused(
+                "delivery.timeout.ms",
+                f"at least linger.ms + request.timeout.ms, which are {least}",
+            )
+        settings["delivery.timeout.ms"] = min(least, INT_MAX)

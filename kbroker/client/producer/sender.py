@@ -1,0 +1,477 @@
+"""The thread of a producer: decides what becomes of batches that were not simply acknowledged.
+
+``SendLoop.run`` does the rest without the GIL. Nothing here waits for a broker: connections,
+metadata and coordinators are asked beside it, and the results come back as calls (``post``).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from kbroker._ext.client.appender import Appender
+from kbroker._ext.client.send_loop import SendLoop
+from kbroker._ext.client.sent_batch import SentBatch
+from kbroker.client.client_settings import Settings
+from kbroker.client.cluster import Cluster
+from kbroker.client.connection import Connection
+from kbroker.client.errors import (
+    ClientError,
+    ConnectionLost,
+    RejectedError,
+    Timeout,
+    TransactionState,
+    UnsupportedByBroker,
+)
+from kbroker.client.produce import told
+from kbroker.client.producer.beside import Beside
+from kbroker.client.producer.topic_metadata import TopicMetadata
+from kbroker.errors import ErrorCode
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.header import decode_response_header
+from kbroker.protocol.messages.produce import ProduceResponse
+from kbroker.record.compression import ZSTD
+
+logger = logging.getLogger(__name__)
+
+# Versions of Produce: the first with batches of format 2; with zstd; the last without and with
+# partitions that are added to a transaction by it.
+_FIRST_FORMAT_2 = 3
+_FIRST_ZSTD = 7
+_LAST_EXPLICIT = 11
+LAST_VERSION = 12
+# BOUND: how long the loop sleeps without an event.
+_HOUSE_S = 1.0
+_EPOCH_MAX = 32_767
+
+# The leader is another one, or none.
+_MOVED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+# The broker's state of this producer does not fit: the batch was not appended.
+_OUT_OF_STEP = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+_FENCED = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+    }
+)
+# It may have been appended, although it is reported as failed.
+_UNSURE = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+
+class Sender:
+    """transaction_failed: told of an error that ends the open transaction, None if there are none.
+
+    implicit: whether partitions need not be added to a transaction (KIP-890); may change until the
+    first connection.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        pool: Appender,
+        loop: SendLoop,
+        cluster: Cluster,
+        transaction_failed: Callable[[ClientError], None] | None,
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._loop = loop
+        self._cluster = cluster
+        self._transaction_failed = transaction_failed
+        self._posted: deque[Callable[[], None]] = deque()
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+        self.beside = Beside(self.post, "kafka-producer")
+        self._stopping = False
+        self._failures: dict[int, int] = {}  # of connections in a row, by node
+        self._links: dict[int, Connection] = {}
+        self._last_errors: dict[tuple[str, int], ClientError] = {}
+        self._identity = (-1, -1)
+        self.implicit = False
+        self.add_partitions: Callable[[list[tuple[str, int]]], None] | None = None
+        # While a transaction is aborted, what has not been written is given up; unsure: something
+        # may be written after all.
+        self.aborting = False
+        self.unsure = False
+        self.metadata = TopicMetadata(
+            cluster,
+            pool,
+            backoff=settings["retry.backoff.ms"] / 1000,
+            backoff_max=settings["retry.backoff.max.ms"] / 1000,
+            done=lambda heard: pool.wake(),
+        )
+        self._thread = threading.Thread(
+            target=self._run, name=f"kafka-producer-{cluster.client_id}", daemon=True
+        )
+
+    # -- other threads
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Call it in the sender's thread."""
+        self._posted.append(call)
+        self._pool.wake()
+
+    def stop(self, timeout: float | None) -> None:
+        """End the thread; batches that have not ended by then fail."""
+        self._stopping = True
+        self._pool.wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def set_producer(self, producer_id: int, epoch: int) -> None:
+        """The id and epoch of what is sent from now on."""
+        self._identity = producer_id, epoch
+        self._pool.set_producer(producer_id, epoch)
+
+    # -- the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                try:
+                    self._turn()
+                except Exception:
+                    # INVARIANT: the thread lives, and expires what it cannot send.
+                    logger.exception("the sender's turn failed; it continues with the next one")
+                    time.sleep(0.1)
+        finally:
+            self._end()
+
+    def _turn(self) -> None:
+        for event in self._loop.run(self._seconds_left()):
+            try:
+                getattr(self, f"_on_{event[0]}")(*event[1:])
+            except Exception as error:
+                # INVARIANT: every future ends, also where nothing could be decided.
+                logger.exception("cannot handle what a broker did; the records concerned fail")
+                self._fail_undecided(event[-1], error)
+        while self._posted:
+            self._posted.popleft()()
+        now = time.monotonic()
+        due = [call for at, call in self._timers if at <= now]
+        self._timers = [timer for timer in self._timers if timer[0] > now]
+        for call in due:
+            call()
+        if self.aborting:
+            self._give_up(self._loop.take_all())
+        if now - self.metadata.heard_at > self._settings["metadata.max.age.ms"] / 1000:
+            self.metadata.refresh()
+        self._replace_expired()
+
+    def _seconds_left(self) -> float:
+        soonest = min((at for at, _ in self._timers), default=float("inf"))
+        return max(0.0, min(_HOUSE_S, soonest - time.monotonic()))
+
+    def _end(self) -> None:
+        """Whatever happens to the thread: every future ends."""
+        error = Timeout("the acknowledgement", 0.0, "the producer was closed before")
+        for node in list(self._links):
+            self._loop.disconnect(node, "the producer was closed")
+        for batch in self._loop.take_unended():
+            self._loop.fail(batch, error)
+        while events := self._loop.run(0.0):
+            for event in events:
+                if event[0] == "ended":
+                    self._on_ended(*event[1:])
+        for connection in self._links.values():
+            connection.close()
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call it in that many seconds. In the sender's thread."""
+        self._timers.append((time.monotonic() + seconds, call))
+
+    def _fail_undecided(self, batches: Any, error: Exception) -> None:
+        for batch in batches if isinstance(batches, list) else ():
+            if isinstance(batch, SentBatch) and batch.taken:
+                self._loop.fail(batch, ClientError(f"{type(error).__name__}: {error}"))
+
+    # -- events
+
+    def _on_ended(self, callbacks: list[tuple[Any, Callable[[Any], Any]]]) -> None:
+        for future, function in callbacks:
+            try:
+                function(future)
+            except Exception:
+                logger.exception("a callback of a sent record raised an error")
+
+    def _on_connect(self, node: int) -> None:
+        address = self._cluster.address(node)
+        if address is None:
+            self._on_unreachable(node, ConnectionLost(f"node {node}", "its address is not known"))
+            return
+        self.beside.run(
+            f"connect-{node}",
+            lambda: self._connect(*address),
+            lambda made, error: self._take_connection(node, made, error),
+        )
+
+    def _connect(self, host: str, port: int) -> tuple[Connection, int]:
+        seconds = self._settings["socket.connection.setup.timeout.ms"] / 1000
+        connection = Connection(
+            host,
+            port,
+            self._cluster.security,
+            client_id=self._cluster.client_id,
+            deadline=time.monotonic() + seconds,
+        )
+        explicit = self._settings["transactional.id"] is not None and not self.implicit
+        most = _LAST_EXPLICIT if explicit else LAST_VERSION
+        version = connection.version_of(ApiKey.PRODUCE, most)
+        if version < _FIRST_FORMAT_2:
+            connection.close()
+            what = "Produce of Kafka 0.11 and newer"
+            raise UnsupportedByBroker(connection.address, what)
+        return connection, version
+
+    def _take_connection(
+        self, node: int, made: tuple[Connection, int] | None, error: Exception | None
+    ) -> None:
+        if made is None:
+            self._on_unreachable(node, error)
+            return
+        connection, version = made
+        if self._stopping:
+            connection.close()
+            return
+        plain = connection.take_socket()
+        for option, name in (
+            (socket.SO_RCVBUF, "receive.buffer.bytes"),
+            (socket.SO_SNDBUF, "send.buffer.bytes"),
+        ):
+            if self._settings[name] > 0:
+                plain.setsockopt(socket.SOL_SOCKET, option, self._settings[name])
+        self._failures.pop(node, None)
+        self._links[node] = connection
+        self._loop.connect(node, plain, isinstance(plain, ssl.SSLSocket), version)
+
+    def _on_unreachable(self, node: int, error: Exception | None) -> None:
+        failures = self._failures[node] = self._failures.get(node, 0) + 1
+        logger.debug("cannot connect to node %d: %s", node, error)
+        pause = self._pause("reconnect.backoff.ms", "reconnect.backoff.max.ms", failures)
+        self._loop.unreachable(node, pause)
+        if isinstance(error, ClientError) and not error.retriable:
+            self.fail_all(error)
+            return
+        self.metadata.refresh()  # the leaders may be others by now
+
+    def _pause(self, first: str, last: str, failures: int) -> float:
+        grown = float(self._settings[first]) * 2.0 ** min(max(failures - 1, 0), 30)
+        most = float(max(self._settings[last], self._settings[first]))
+        return min(grown, most) / 1000 * random.uniform(0.8, 1.2)
+
+    def _on_lost(self, node: int, why: str, batches: list[SentBatch]) -> None:
+        link = self._links.pop(node, None)
+        if self._stopping:
+            return
+        address = link.address if link is not None else f"node {node}"
+        if batches:
+            logger.info(
+                "lost the connection to %s: %s; sending %d batches again",
+                address,
+                why,
+                len(batches),
+            )
+        error = ConnectionLost(address, why)
+        self._loop.unreachable(node, self._settings["reconnect.backoff.ms"] / 1000)
+        self.metadata.refresh()
+        for batch in batches:
+            self._retry_or_fail(batch, error, unsure=True)
+
+    def _on_leaders(self, topics: list[str]) -> None:
+        self.metadata.refresh()
+        self.later(self._settings["retry.backoff.ms"] / 1000, self._loop.leaders_known)
+
+    def _on_add(self, parts: list[tuple[str, int]]) -> None:
+        assert self.add_partitions is not None
+        if self.implicit:
+            self._pool.added(parts, True)
+            return
+        add = self.add_partitions
+        self.beside.run("add", lambda: add(parts), lambda _, error: self._added(parts, error))
+
+    def _added(self, parts: list[tuple[str, int]], error: Exception | None) -> None:
+        self._pool.added(parts, error is None)
+        if error is not None:
+            failure = error if isinstance(error, ClientError) else ClientError(str(error))
+            self._break_transaction(failure)
+            self.fail_all(failure)
+
+    def _on_expired(self, batches: list[SentBatch]) -> None:
+        seconds = self._settings["delivery.timeout.ms"] / 1000
+        for batch in batches:
+            key = (batch.topic, batch.partition)
+            last = self._last_errors.get(key)
+            why = str(last) if last is not None else self._why_not_sent(batch)
+            if batch.attempts:
+                self.unsure = True
+            self._fail(batch, Timeout(f"the delivery to {key[0]}-{key[1]}", seconds, why))
+
+    def _why_not_sent(self, batch: SentBatch) -> str:
+        return "it was not acknowledged" if batch.attempts else "its leader was not reached"
+
+    def _on_answered(self, node: int, version: int, frame: bytes, batches: list[SentBatch]) -> None:
+        try:
+            _, position = decode_response_header(frame, ApiKey.PRODUCE, version)
+            response = codec.decode_exact(ProduceResponse, version, frame[position:])
+        except ValueError as error:
+            self._loop.disconnect(node, f"not a Kafka response: {error}")
+            lost = ConnectionLost(f"node {node}", str(error))
+            for batch in batches:
+                self._retry_or_fail(batch, lost, unsure=True)
+            return
+        self._cluster.learn(response.node_endpoints or ())
+        rows = {
+            (topic.name, row.index): row
+            for topic in response.responses
+            for row in topic.partition_responses
+        }
+        for batch in batches:
+            self._take_row(batch, rows.get((batch.topic, batch.partition)))
+
+    # -- decisions
+
+    def _take_row(self, batch: SentBatch, row: Any) -> None:
+        if batch.ended:
+            return
+        what = f"produce to {batch.topic}-{batch.partition}"
+        if row is None:
+            self._fail(batch, RejectedError(-1, what, "the response does not mention the batch"))
+            return
+        code = row.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._loop.complete(batch, row.base_offset, row.log_append_time_ms)
+            self._last_errors.pop((batch.topic, batch.partition), None)
+            return
+        error = RejectedError(code, what, told(row))
+        if error.code in _MOVED:
+            hint = row.current_leader
+            leader, epoch = (hint.leader_id, hint.leader_epoch) if hint is not None else (-1, -1)
+            self._pool.set_leader(batch.topic, batch.partition, leader, epoch)
+            if leader < 0:
+                self.metadata.refresh()
+        if batch.producer[2] >= 0 and error.code in _OUT_OF_STEP:
+            self._resume_sequence(batch, error)
+        elif batch.producer[2] >= 0 and error.code in _FENCED and self._transaction_failed is None:
+            self._resume_sequence(batch, error)
+        else:
+            self._retry_or_fail(batch, error, unsure=error.code in _UNSURE)
+
+    def _resume_sequence(self, batch: SentBatch, error: ClientError) -> None:
+        """KIP-360: behind an undecided batch, wait for it; else the broker has lost the state, or
+        an earlier batch has failed, and all that follows begins again with the next epoch.
+        """
+        if not self._loop.is_oldest(batch):
+            self._put_back(batch, error)
+        elif self._transaction_failed is not None:
+            self._fail(batch, error)
+        else:
+            self._renumber(batch, error)
+
+    def _renumber(self, batch: SentBatch, error: ClientError) -> None:
+        producer_id, epoch, _ = batch.producer
+        if (producer_id, epoch) == self._identity:
+            if epoch < _EPOCH_MAX:
+                self.set_producer(producer_id, epoch + 1)
+            else:
+                self._pool.set_producer(-1, -1)
+                self._identity = -1, -1
+                self.ask_identity()
+        self._loop.rewrite(batch)
+        self._retry_or_fail(batch, error, retriable=True)
+
+    def ask_identity(self) -> None:
+        """Replaced by the producer: asks for a producer id, if it is idempotent."""
+
+    def _retry_or_fail(
+        self,
+        batch: SentBatch,
+        error: ClientError,
+        *,
+        unsure: bool = False,
+        retriable: bool | None = None,
+    ) -> None:
+        again = error.retriable if retriable is None else retriable
+        if again and not self.aborting and batch.attempts <= self._settings["retries"]:
+            self._put_back(batch, error)
+            return
+        self.unsure = self.unsure or unsure
+        if batch.producer[2] >= 0 and not unsure and self._transaction_failed is None:
+            # The numbers of what follows have a gap now.
+            self._skip_numbers(batch)
+        self._fail(batch, error)
+
+    def _skip_numbers(self, batch: SentBatch) -> None:
+        producer_id, epoch, _ = batch.producer
+        if not self._loop.is_oldest(batch):
+            return  # that of older ones is unknown: their numbers must stay
+        if (producer_id, epoch) == self._identity and epoch < _EPOCH_MAX:
+            self.set_producer(producer_id, epoch + 1)
+            self._loop.rewrite(batch)
+
+    def _put_back(self, batch: SentBatch, error: ClientError) -> None:
+        self._last_errors[batch.topic, batch.partition] = error
+        pause = self._pause("retry.backoff.ms", "retry.backoff.max.ms", batch.attempts)
+        self._loop.put_back(batch, pause)
+
+    def _fail(self, batch: SentBatch, error: ClientError) -> None:
+        if batch.codec == ZSTD and error.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
+            logger.warning("brokers before Kafka 2.1 do not support zstd")
+        self._loop.fail(batch, error)
+        if self._transaction_failed is not None and not self.aborting:
+            self._break_transaction(error)
+
+    def fail_all(self, error: ClientError) -> None:
+        """Nothing that waits can be sent. In the sender's thread."""
+        for batch in self._loop.take_all():
+            self._fail(batch, error)
+
+    def _break_transaction(self, error: ClientError) -> None:
+        if self._transaction_failed is not None:
+            self._transaction_failed(error)
+
+    def _give_up(self, batches: list[SentBatch]) -> None:
+        for batch in batches:
+            if batch.attempts:
+                self.unsure = True
+            self._loop.fail(batch, TransactionState("the transaction was aborted"))
+
+    def _replace_expired(self) -> None:
+        """Before a broker ends the session of a SASL login, connect again, between two requests."""
+        for node, link in list(self._links.items()):
+            if link.expired and self._loop.in_flight(node) == 0:
+                del self._links[node]
+                self._loop.disconnect(node, "its authentication expires")

@@ -1,0 +1,340 @@
+#!/usr/bin/env python3
+"""kbroker's clients for Python beside confluent-kafka and kafka-python, on one broker.
+
+    python perf/client.py                     every cell, medians of five
+    python perf/client.py --cells produce100 --runs 3
+    python perf/client.py --quick             toy size, to see that it all runs
+    python perf/client.py --bootstrap HOST:PORT   a broker that runs already
+
+Each run is a process of its own with one producer, which sends values that exist already as bytes,
+with the same settings for all (batch.size, linger.ms, acks=all, no idempotence, 64 MiB of memory):
+from the first call until everything is acknowledged. Libraries take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from perf.brokers import KbrokerBroker
+from perf.machine import commit_text, machine
+
+PARTITIONS = 4
+BUFFER_BYTES = 64 << 20
+DISTINCT = 1000
+WAIT_S = 120.0
+
+
+class Bar(NamedTuple):
+    """ours must reach `least` times the other library; `aim` is what we want."""
+
+    ours: str
+    other: str
+    least: float
+    aim: float
+
+
+class Cell(NamedTuple):
+    """value_bytes: size of a value. records: of each run, by library; it lasts some seconds."""
+
+    name: str
+    value_bytes: int
+    records: dict[str, int]
+    bars: tuple[Bar, ...]
+
+
+BARS = (
+    Bar("kbroker send", "kafka-python", 5.0, 5.0),
+    Bar("kbroker send", "confluent-kafka", 0.7, 1.2),
+    Bar("kbroker send_many", "confluent-kafka", 2.0, 4.0),
+)
+CELLS = (
+    Cell(
+        "produce100",
+        100,
+        {
+            "kbroker send": 2_000_000,
+            "kbroker send_many": 6_000_000,
+            "confluent-kafka": 2_000_000,
+            "kafka-python": 150_000,
+        },
+        BARS,
+    ),
+    Cell(
+        "produce1k",
+        1024,
+        {
+            "kbroker send": 1_000_000,
+            "kbroker send_many": 1_500_000,
+            "confluent-kafka": 1_000_000,
+            "kafka-python": 100_000,
+        },
+        BARS,
+    ),
+)
+
+
+class Run(NamedTuple):
+    """What the process that sends prints."""
+
+    records: int
+    seconds: float
+    cpu_seconds: float
+
+
+# -- one library each
+
+Options = argparse.Namespace
+
+
+def send_ours(options: Options, values: list[bytes]) -> None:
+    from kbroker.client import KafkaProducer
+
+    with KafkaProducer(**_settings(options), buffer_memory=BUFFER_BYTES) as producer:
+        _warm(lambda: producer.send(options.topic, b"warm"), producer.flush)
+        yield_start()
+        send, topic = producer.send, options.topic
+        for _ in range(options.records // DISTINCT):
+            for value in values:
+                future = send(topic, value)
+        producer.flush(WAIT_S)
+        future.result(0)
+        failed = producer.metrics()["record-error-total"]
+        assert not failed, f"{failed} records failed"
+
+
+def send_many_ours(options: Options, values: list[bytes]) -> None:
+    from kbroker.client import KafkaProducer
+
+    with KafkaProducer(**_settings(options), buffer_memory=BUFFER_BYTES) as producer:
+        _warm(lambda: producer.send(options.topic, b"warm"), producer.flush)
+        yield_start()
+        for _ in range(options.records // DISTINCT):
+            producer.send_many(options.topic, values)
+        producer.flush(WAIT_S)
+        failed = producer.metrics()["record-error-total"]
+        assert not failed, f"{failed} records failed"
+
+
+def send_confluent(options: Options, values: list[bytes]) -> None:
+    from confluent_kafka import Producer
+
+    failed: list[Any] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": options.bootstrap,
+            "acks": "all",
+            "linger.ms": options.linger_ms,
+            "batch.size": options.batch_size,
+            "queue.buffering.max.kbytes": BUFFER_BYTES >> 10,
+            "queue.buffering.max.messages": 1_000_000,
+            "error_cb": failed.append,
+        }
+    )
+    _warm(lambda: producer.produce(options.topic, b"warm"), producer.flush)
+    yield_start()
+    produce, poll, topic = producer.produce, producer.poll, options.topic
+    for _ in range(options.records // DISTINCT):
+        for value in values:
+            try:
+                produce(topic, value)
+            except BufferError:
+                while True:
+                    poll(0.01)
+                    try:
+                        produce(topic, value)
+                        break
+                    except BufferError:
+                        continue
+        poll(0)
+    left = producer.flush(WAIT_S)
+    assert not left and not failed, f"{left} records are left: {failed}"
+
+
+def send_kafka_python(options: Options, values: list[bytes]) -> None:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(
+        bootstrap_servers=options.bootstrap,
+        acks="all",
+        linger_ms=options.linger_ms,
+        batch_size=options.batch_size,
+        buffer_memory=BUFFER_BYTES,
+        enable_idempotence=False,
+    )
+    _warm(lambda: producer.send(options.topic, b"warm"), producer.flush)
+    yield_start()
+    for _ in range(options.records // DISTINCT):
+        for value in values:
+            future = producer.send(options.topic, value)
+    producer.flush(WAIT_S)
+    future.get(1)
+    producer.close()
+
+
+LIBRARIES: dict[str, Callable[[Options, list[bytes]], None]] = {
+    "kbroker send": send_ours,
+    "kbroker send_many": send_many_ours,
+    "confluent-kafka": send_confluent,
+    "kafka-python": send_kafka_python,
+}
+
+
+def _settings(options: Options) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": options.bootstrap,
+        "acks": "all",
+        "linger_ms": options.linger_ms,
+        "batch_size": options.batch_size,
+        "enable_idempotence": False,
+    }
+
+
+def _warm(send: Callable[[], Any], flush: Callable[[], Any]) -> None:
+    """Connections and metadata are not what is measured."""
+    for _ in range(4 * PARTITIONS):
+        send()
+        flush()
+
+
+_started: list[tuple[float, float]] = []
+
+
+def yield_start() -> None:
+    """The measurement begins here."""
+    _started.append((time.perf_counter(), _cpu()))
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def run_here(options: Options) -> Run:
+    """One run in this process."""
+    values = [os.urandom(options.value_bytes) for _ in range(DISTINCT)]
+    LIBRARIES[options.one](options, values)
+    (begun, cpu) = _started[-1]
+    sent = options.records // DISTINCT * DISTINCT
+    return Run(sent, time.perf_counter() - begun, _cpu() - cpu)
+
+
+# -- the comparison
+
+
+def create_topic(bootstrap: str) -> str:
+    """A new topic with some partitions."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = f"perf-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
+        future.result(30)
+    return name
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    for future in AdminClient({"bootstrap.servers": bootstrap}).delete_topics([name]).values():
+        future.result(30)
+
+
+def measure(options: Options, bootstrap: str, cell: Cell, library: str) -> Run:
+    """One run in a process of its own. Raises CalledProcessError."""
+    topic = create_topic(bootstrap)
+    records = 2 * DISTINCT if options.quick else cell.records[library]
+    command = [sys.executable, __file__, "--one", library, "--bootstrap", bootstrap]
+    command += ["--topic", topic, "--records", str(records)]
+    command += ["--value-bytes", str(cell.value_bytes)]
+    command += ["--batch-size", str(options.batch_size), "--linger-ms", str(options.linger_ms)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, timeout=600)
+    delete_topic(bootstrap, topic)
+    return Run(*json.loads(done.stdout.splitlines()[-1]))
+
+
+def compare(options: Options, bootstrap: str, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """All cells; rates by cell and library."""
+    found: dict[str, Any] = {}
+    for cell in CELLS:
+        if cell.name not in options.cells.split(","):
+            continue
+        libraries = [name for name in LIBRARIES if name in options.libraries.split(",")]
+        runs: dict[str, list[Run]] = {name: [] for name in libraries}
+        for turn in range(options.runs):
+            for name in libraries[turn % len(libraries) :] + libraries[: turn % len(libraries)]:
+                runs[name].append(measure(options, bootstrap, cell, name))
+        rates = {name: [one.records / one.seconds for one in some] for name, some in runs.items()}
+        say(f"{cell.name}: values of {cell.value_bytes} bytes")
+        for name, some in runs.items():
+            cpu = median(one.cpu_seconds / one.records * 1e6 for one in some)
+            low, high = min(rates[name]), max(rates[name])
+            say(
+                f"  {name:18} {median(rates[name]):>12,.0f} records/s ({low:,.0f} to {high:,.0f}), "
+                f"{cpu:.2f} µs CPU a record"
+            )
+        ratios = {}
+        for bar in cell.bars:
+            if bar.ours in rates and bar.other in rates:
+                ratio = median(rates[bar.ours]) / median(rates[bar.other])
+                verdict = "reached" if ratio >= bar.least else "MISSED"
+                say(
+                    f"  {bar.ours} / {bar.other}: {ratio:.2f}x, "
+                    f"at least {bar.least}x ({verdict}), aim {bar.aim}x"
+                )
+                ratios[f"{bar.ours} / {bar.other}"] = round(ratio, 3)
+        found[cell.name] = {"rates": rates, "ratios": ratios}
+    return found
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> Options:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--cells", default=",".join(cell.name for cell in CELLS))
+    parser.add_argument("--libraries", default=",".join(LIBRARIES))
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="toy size; writes no result")
+    parser.add_argument("--bootstrap", help="of a broker that runs; without it one is started")
+    parser.add_argument("--batch-size", type=int, default=131_072)
+    parser.add_argument("--linger-ms", type=int, default=5)
+    parser.add_argument("--place", default="/tmp", help="where the broker's data goes")
+    parser.add_argument("--output", help="a JSON file for the result")
+    parser.add_argument("--one", choices=LIBRARIES, help=argparse.SUPPRESS)
+    parser.add_argument("--topic", help=argparse.SUPPRESS)
+    parser.add_argument("--records", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--value-bytes", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run and print; with --one, one run for the process that asked for it."""
+    options = parse_arguments(arguments)
+    if options.one:
+        print(json.dumps(run_here(options)))
+        return 0
+    options.runs = 1 if options.quick else options.runs
+    if options.bootstrap:
+        found = compare(options, options.bootstrap)
+    else:
+        with KbrokerBroker(tempfile.mkdtemp(dir=options.place)) as broker:
+            found = compare(options, broker.bootstrap)
+    if options.output:
+        result = {"commit": commit_text(), "machine": machine(), "cells": found}
+        Path(options.output).write_text(json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
