@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from kbroker.wording import shown
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_COLUMNS = 80  # where there is no terminal
 FORMATS = ("table", "json", "yaml")
 T = TypeVar("T")
 # YAML reads some words as something other than text.
@@ -42,11 +42,22 @@ class Action(NamedTuple):
             prog=said,
             description=self.title[:1].upper() + self.title[1:] + ".",
             epilog=self.epilog or None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Help,
             allow_abbrev=False,
         )
         self.describe(parser)
         self.run(parser.parse_all(given))
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Without a width, argparse imports shutil with all compressions, for every parser."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
+        except (OSError, ValueError):
+            columns = 0
+        super().__init__(prog, width=(columns or _COLUMNS) - 2)
 
 
 class Parser(argparse.ArgumentParser):
@@ -156,6 +167,8 @@ def table_text(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) ->
 
 def printed_document(kind: str, document: object) -> None:
     """Print nested lists and mappings as JSON or YAML."""
+    import json
+
     print(
         json.dumps(document, indent=2, ensure_ascii=False)
         if kind == "json"
@@ -211,4 +224,6 @@ def _yaml_value(value: object) -> str:
         return "[" + ", ".join(map(_yaml_value, value)) + "]"
     elif isinstance(value, Mapping):
         return "{}"
+    import json
+
     return json.dumps(value)  # which is YAML, too

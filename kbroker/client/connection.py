@@ -11,7 +11,6 @@ into; ``receive(into=...)`` lets the caller own and reuse that buffer.
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 import time
 from collections import deque
@@ -103,13 +102,14 @@ class Connection:
         self._frame_bytes_max = _FIRST_FRAME_BYTES_MAX
         self._reauthenticate_at: float | None = None
         self._security = security
+        self._is_tls = security is not None and security.uses_tls
         self._wakes_at: int | None = None  # None: for each packet
         self._socket = self._connect(host, port, deadline)
         try:
             if security is not None:
                 self._socket = security.wrap(self._socket, host, self.address, deadline)
             # The size of a TLS record on the wire is unknown here.
-            self._wakes_at = None if isinstance(self._socket, ssl.SSLSocket) else 1
+            self._wakes_at = None if self._is_tls else 1
             self._negotiate(deadline)
             if security is not None and security.mechanism is not None:
                 lifetime_s = security.authenticate(self, deadline)
@@ -125,7 +125,9 @@ class Connection:
 
     def _connect(self, host: str, port: int, deadline: float) -> socket.socket:
         try:
-            made = socket.create_connection((host, port), timeout=self._left(deadline, "connect"))
+            # As bytes, if it can be: for text Python loads tables of international names, 5 ms.
+            name: Any = host.encode() if host.isascii() else host
+            made = socket.create_connection((name, port), timeout=self._left(deadline, "connect"))
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
@@ -277,7 +279,7 @@ class Connection:
         return pending
 
     def _send(self, parts: list[Any], deadline: float) -> None:
-        if isinstance(self._socket, ssl.SSLSocket) or sum(map(len, parts)) < 4096:
+        if self._is_tls or sum(map(len, parts)) < 4096:
             self._socket.settimeout(self._left(deadline, "sending a request"))
             self._socket.sendall(b"".join(parts))
             return

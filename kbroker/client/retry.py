@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
+from typing import TYPE_CHECKING
 
 from kbroker.client.errors import ClientError, Timeout, UnreachableError
-from kbroker.logcontext import RateLimit
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from kbroker.logcontext import RateLimit
 
 FIRST_PAUSE_S = 0.02
 PAUSE_MAX_S = 1.0
@@ -21,7 +21,8 @@ TELL_AFTER_S = 5.0
 """A caller that waits for a deadline is told the reason after this time: a wrong port looks like a
 slow broker.
 """
-_told = RateLimit(30.0)  # many calls wait for the same broker
+_TELL_AGAIN_AFTER_S = 30.0  # many calls wait for the same broker
+_told: RateLimit | None = None
 
 
 class Retry:
@@ -78,8 +79,7 @@ class Retry:
     def _maybe_tell(self, error: Exception) -> None:
         if time.monotonic() >= self._tell_at:
             self._tell_at = float("inf")
-            if _told.due(str(error)):
-                logger.warning("%s: %s; retrying for another %.0f s", self.what, error, self.left())
+            _tell(self.what, error, self.left())
 
     def progress(self) -> None:
         """There was progress: restart the deadline."""
@@ -88,6 +88,18 @@ class Retry:
         self._last = None
         self._tell_at = self.deadline - self.seconds + TELL_AFTER_S
         self.attempts = 0
+
+
+def _tell(what: str, error: Exception, left_s: float) -> None:
+    import logging  # only this needs it, and it takes 8 ms
+
+    from kbroker.logcontext import RateLimit
+
+    global _told
+    _told = _told or RateLimit(_TELL_AGAIN_AFTER_S)
+    if _told.due(str(error)):
+        logger = logging.getLogger(__name__)
+        logger.warning("%s: %s; retrying for another %.0f s", what, error, left_s)
 
 
 def _both(earlier: Exception | None, error: UnreachableError) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 A ``Security`` consists of its settings: it compares, hashes and pickles by them. Certificates and
 keys are read when a connection is made.
+
+What TLS and SASL need is imported with the first connection that needs it: together 15 ms.
 """
 
 from __future__ import annotations
@@ -9,17 +11,16 @@ from __future__ import annotations
 import os
 import re
 import socket
-import ssl
-import tempfile
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kbroker.client import sasl
 from kbroker.client.errors import AuthenticationFailed, ConnectionLost, SettingRefused, Timeout
 
 if TYPE_CHECKING:
-    from kbroker.client import oauth
+    import ssl
+
+    from kbroker.client import oauth, sasl
     from kbroker.client.connection import Connection
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -77,7 +78,8 @@ _REFUSED = {
 }
 _PEM_BLOCK = re.compile(r"(-----BEGIN [^-]+-----)([^-]*)(-----END [^-]+-----)")
 _PEM_LINE = 64
-_TLS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+# Name -> that of ssl.TLSVersion.
+_TLS = {"TLSv1.2": "TLSv1_2", "TLSv1.3": "TLSv1_3"}
 _JAAS = re.compile(r"""^\s*(?P<module>[\w.$]+)\s+required\s*(?P<options>.*?)\s*;\s*$""", re.DOTALL)
 _JAAS_OPTION = re.compile(r"""\s*([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"';]+)""")
 
@@ -145,6 +147,8 @@ class Security:
         """The socket to use: the same one, or TLS over it after the handshake."""
         if not self.uses_tls:
             return plain
+        import ssl
+
         if self._context is None:
             self._context = self._make_context()
         plain.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -163,6 +167,8 @@ class Security:
             raise ConnectionLost(address, f"the TLS handshake failed: {error}") from error
 
     def _make_context(self) -> ssl.SSLContext:
+        import ssl
+
         settings = self.settings
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         algorithm = settings.get("ssl.endpoint.identification.algorithm", "https")
@@ -173,7 +179,7 @@ class Security:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         _load_key(context, settings)
-        versions = [_TLS[name] for name in _tls_versions(settings)]
+        versions = [ssl.TLSVersion[_TLS[name]] for name in _tls_versions(settings)]
         if versions:
             context.minimum_version, context.maximum_version = min(versions), max(versions)
         suites = settings.get("ssl.cipher.suites")
@@ -190,6 +196,8 @@ class Security:
 
     def authenticate(self, connection: Connection, deadline: float) -> float:
         """Run the exchange of the mechanism; its lifetime in seconds, 0 for no limit."""
+        from kbroker.client import sasl
+
         assert self.mechanism is not None
         client: sasl.Mechanism
         if self._tokens is not None:
@@ -224,6 +232,8 @@ def _flag(settings: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def _mechanism(settings: Mapping[str, str]) -> str:
+    from kbroker.client import sasl
+
     value = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or ""
     if value.upper() not in (*sasl.CLIENTS, OAUTHBEARER):
         offered = ", ".join((*sasl.CLIENTS, OAUTHBEARER))
@@ -347,6 +357,8 @@ def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
     key_place = settings.get("ssl.key.location")
     try:
         if chain:
+            import tempfile
+
             # OpenSSL reads keys only from files, so this one exists for a moment.
             with tempfile.NamedTemporaryFile("w", prefix="kbroker-key-") as file:
                 file.write(f"{chain}\n{key}\n")
