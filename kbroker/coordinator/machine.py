@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kbroker.ipc.process_table import Address
     from kbroker.ipc.rpc import Rpc
     from kbroker.metrics.catalog import Metric
+    from kbroker.security.access import Access
 
 NO_PRODUCER = (-1, -1)
 
@@ -163,6 +164,10 @@ class Host(Protocol):
 
     def io_worker(self, slot: SlotId) -> Address:
         """The process of this broker that owns a slot."""
+        ...
+
+    def access(self, principal: Principal, host: str) -> Access:
+        """What a client may do. host: its address."""
         ...
 
     def count(self, metric: Metric, amount: int = 1) -> None:

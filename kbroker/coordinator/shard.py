@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kbroker.ipc.process_table import Address
     from kbroker.ipc.rpc import Rpc
     from kbroker.metrics.catalog import Metric
+    from kbroker.security.access import Access
+    from kbroker.security.principal import Principal
     from kbroker.storage.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
@@ -103,6 +105,9 @@ class Process(Protocol):
 
     def io_worker(self, slot: int) -> Address:
         """The process that owns a slot."""
+
+    def access(self, principal: Principal, host: str) -> Access:
+        """What a client may do."""
 
     def count(self, metric: Metric, amount: int) -> None:
         """Add to a counter."""
@@ -180,6 +185,9 @@ class Shard:
 
     def io_worker(self, slot: int) -> Address:
         return self._process.io_worker(slot)
+
+    def access(self, principal: Principal, host: str) -> Access:
+        return self._process.access(principal, host)
 
     def count(self, metric: Metric, amount: int = 1) -> None:
         self._process.count(metric, amount)

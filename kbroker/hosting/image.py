@@ -139,7 +139,7 @@ class HostImage:
             "features": self._features(),
             "quotas": {} if for_io_worker else self.quotas,
         }
-        if self.acls is not None and not for_io_worker:
+        if self.acls is not None:
             snapshot["acls"] = [to_document(*acls) for acls in self.acls.items()]
         return snapshot
 
@@ -170,7 +170,7 @@ class HostImage:
             delta["features"] = self._features()
         if changes.quotas and not for_io_worker:
             delta["quotas"] = {name: self.quotas.get(name) for name in changes.quotas}
-        if changes.acls and not for_io_worker:
+        if changes.acls:
             acls = self.acls or {}
             delta["acls"] = [to_document(one, acls.get(one, ())) for one in changes.acls]
         if changes.brokers is not None:

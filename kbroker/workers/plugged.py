@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.properties import read_properties
 from kbroker.security import acl_authorizer, custom_authorizer, policies
+from kbroker.security.access import AccessTable
 from kbroker.security.acl_authorizer import AclAuthorizer
 from kbroker.security.acl_index import AclIndex
 from kbroker.security.authorizer import AllowAll, Authorizer
+from kbroker.security.custom_authorizer import CustomAuthorizer
 from kbroker.security.policies import Policies
 
 
@@ -48,6 +51,31 @@ def make_authorizer(config: BrokerConfig, given: Mapping[str, str]) -> Authorize
         acl_authorizer.super_users(config["super.users"]),
         allows_if_none=config["allow.everyone.if.no.acl.found"],
     )
+
+
+class Authorization:
+    """The authorizer of one process, as the configuration and the image say.
+
+    acls: those that it decides by; None: it knows none.
+    """
+
+    def __init__(self, config: BrokerConfig, given: Mapping[str, str]) -> None:
+        """given: what ``properties`` returned. ConfigError."""
+        self._authorizer = make_authorizer(config, given)
+        self.accesses = AccessTable(self._authorizer)
+        self.acls: AclIndex | None = None
+        if isinstance(self._authorizer, AclAuthorizer):
+            self.acls = self._authorizer.index
+
+    def take(self, delta: Mapping[str, Any]) -> None:
+        """Take a snapshot or a delta of the image."""
+        if self.acls is not None and self.acls.take(delta):
+            self.accesses.follow(self._authorizer)
+
+    def tick(self) -> None:
+        """Ask an authorizer of others whether its verdicts have changed."""
+        if isinstance(self._authorizer, CustomAuthorizer) and self._authorizer.changed():
+            self.accesses.follow(self._authorizer)
 
 
 def make_policies(config: BrokerConfig, given: Mapping[str, str]) -> Policies:

@@ -8,14 +8,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fault.wire_client import WireClient, batch_of, produce_request
 from support.acl_requests import ADMIN, acl, admin_acls, create, delete, describe
 
 from kbroker.errors import EXIT_BAD_CONFIG, ErrorCode
+from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest
+from kbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.security.acls import PatternType, Permission
@@ -177,6 +181,49 @@ def test_automatic_creation_needs_create(connect: Connect, admin: WireClient) ->
 
     assert denied.error_code == TOPIC_DENIED
     wait_until(lambda: client.call(request, 9).topics[0].error_code == 0, 30, "it is created")
+
+
+def test_consumer_with_a_pattern_is_assigned_what_it_may_describe(
+    connect: Connect, admin: WireClient
+) -> None:
+    """The coordinator, in an io worker, decides by the same ACLs."""
+    for name in ("pattern-seen", "pattern-hidden"):
+        admin.create_topic(name)
+    create(admin, acl("127.0.0.11", O.READ, Kind.GROUP, "patterns"),
+           acl("127.0.0.11", O.DESCRIBE, Kind.TOPIC, "pattern-seen"))  # fmt: skip
+    client = connect("127.0.0.11")
+    ids = {bytes(topic.topic_id): topic.name for topic in topics_of(admin)}
+    member = ConsumerGroupHeartbeatRequest(
+        group_id="patterns", member_id="m" * 22, rebalance_timeout_ms=60_000,
+        subscribed_topic_regex="pattern-.*", topic_partitions=[],
+    )  # fmt: skip
+
+    def assigned() -> set[str]:
+        response = client.call(member, 1)
+        assert response.error_code == 0, response
+        found = response.assignment.topic_partitions if response.assignment else ()
+        member.member_epoch = 0
+        return {ids[bytes(topic.topic_id)] for topic in found}
+
+    wait_until(lambda: has_coordinator(admin, "patterns"), 30, "there is a coordinator")
+    before = assigned()
+    create(admin, acl("127.0.0.11", O.DESCRIBE, Kind.TOPIC, "pattern-hidden"))
+
+    assert before == {"pattern-seen"}
+    wait_until(lambda: assigned() == {"pattern-seen", "pattern-hidden"}, 30, "it has both")
+
+
+def topics_of(client: WireClient) -> list[Any]:
+    found: list[Any] = client.call(MetadataRequest(topics=None), 12).topics
+    return found
+
+
+def has_coordinator(client: WireClient, group: str) -> bool:
+    """Its coordinator has loaded its groups."""
+    if client.call(FindCoordinatorRequest(key=group), 1).error_code:
+        return False
+    response = client.call(DescribeGroupsRequest(groups=[group]), 0)
+    return not response.groups[0].error_code
 
 
 def test_denials_are_in_the_log_in_kafkas_words(

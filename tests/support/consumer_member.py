@@ -11,6 +11,7 @@ from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kbroker.security.principal import ANONYMOUS, Principal
 
 VERSION = 1
 
@@ -53,12 +54,14 @@ class FakeConsumer:
         topics: list[str] | None = None,
         *,
         group: str = "g",
+        principal: Principal = ANONYMOUS,
         **options: Any,
     ) -> None:
         self.host = host
         self.group = group
         self.member_id = member_id
         self.topics = topics
+        self.principal = principal
         self.options = options  # further fields of its first heartbeat
         self.epoch = 0
         self.owned: set[tuple[bytes, int]] = set()
@@ -79,7 +82,7 @@ class FakeConsumer:
 
     def send(self, **fields: Any) -> Any:
         """One heartbeat with only these fields."""
-        return self.host.ask(self.request(**fields), self.version)
+        return self.host.ask(self.request(**fields), self.version, principal=self.principal)
 
     def join(self, **fields: Any) -> Any:
         """Start over with nothing."""

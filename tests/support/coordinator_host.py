@@ -26,6 +26,9 @@ from kbroker.metrics.catalog import Metric
 from kbroker.protocol import codec
 from kbroker.protocol.api import response_class
 from kbroker.protocol.message import Message
+from kbroker.security.access import Access, AccessTable
+from kbroker.security.authorizer import AllowAll
+from kbroker.security.principal import ANONYMOUS, Principal
 
 WALL_MS = 1_700_000_000_000
 
@@ -65,6 +68,7 @@ class CoordinatorHost:
         self.configure(**settings)
         self.image = ClusterImage()
         self.image.apply({"snapshot": True, "version": 1, "cluster_id": "c", "topics": {}})
+        self.accesses = AccessTable(AllowAll())
         self.counted: Counter[str] = Counter()
         self.log: list[Entry] = []
         self.written: list[list[tuple[Message, Message | None]]] = []  # records of each batch
@@ -113,6 +117,9 @@ class CoordinatorHost:
     def io_worker(self, slot: int) -> Address:
         return Address(ProcessKind.IO_WORKER, slot % IO_WORKERS)
 
+    def access(self, principal: Principal, host: str) -> Access:
+        return self.accesses.of(principal, host)
+
     def count(self, metric: Metric, amount: int = 1) -> None:
         self.counted[metric.name] += amount
 
@@ -140,14 +147,14 @@ class CoordinatorHost:
         *,
         client_id: str = "client",
         client_host: str = "/127.0.0.1",
+        principal: Principal = ANONYMOUS,
     ) -> Pending:
         """Serve a request, encoded and decoded in this version; so is the response."""
         key = request.API_KEY
         assert key is not None
         coded = codec.encode(request, version)
-        call = Call(
-            key, version, codec.decode_exact(type(request), version, coded), client_id, client_host
-        )
+        decoded = codec.decode_exact(type(request), version, coded)
+        call = Call(key, version, decoded, client_id, client_host, principal)
         handler = self.machine.handlers.get(key)
         outcome = Pending()
         if handler is not None:

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from kbroker.coordinator.transaction.state import Partition
     from kbroker.ipc.rpc import Rpc
     from kbroker.metrics.catalog import Metric
+    from kbroker.security.access import Access
+    from kbroker.security.principal import Principal
     from kbroker.storage.log.partition_log import PartitionLog
     from kbroker.storage.manager.log_manager import LogManager
     from kbroker.workers.io.broker_links import BrokerLinks
@@ -104,6 +106,9 @@ class Process(Protocol):
 
     def on_storage_failure(self, slot: int) -> None:
         """A write failed: the log directory goes offline, and every shard in it is closed."""
+
+    def access(self, principal: Principal, host: str) -> Access:
+        """What a client may do."""
 
     def count(self, metric: Metric, amount: int) -> None:
         """Add to a counter."""
@@ -194,6 +199,9 @@ class Coordinators:
         if deadline_ms < self._next_timer_ms:
             self._next_timer_ms = deadline_ms
             self.commit_path.timer_set = True
+
+    def access(self, principal: Principal, host: str) -> Access:
+        return self._process.access(principal, host)
 
     def count(self, metric: Metric, amount: int) -> None:
         self._process.count(metric, amount)

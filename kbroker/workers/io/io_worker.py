@@ -53,6 +53,8 @@ from kbroker.metrics.catalog import (
 from kbroker.metrics.slots import Totals
 from kbroker.protocol import codec
 from kbroker.replication.partition import Partition
+from kbroker.security.access import Access
+from kbroker.security.principal import Principal
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.manager.log_manager import LogManager
 from kbroker.types import Offset
@@ -68,6 +70,7 @@ from kbroker.workers.io.low_watermarks import LowWatermarks
 from kbroker.workers.io.partition_calls import PartitionCalls
 from kbroker.workers.io.tail_repairs import TailRepairs
 from kbroker.workers.io.transaction_log import TransactionLog
+from kbroker.workers.plugged import Authorization
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +117,7 @@ class IoWorker(Worker):
         process.
         """
         context = self.context
+        self.authorization = Authorization(self.config, context.properties)
         self.logs = LogManager(
             self.config,
             self.config.log_dirs,
@@ -167,6 +171,7 @@ class IoWorker(Worker):
         self.in_sync.take_asked_before(asked)
         snapshot = await self.call_until_answered(CONTROLLER, calls.HELLO)
         changes = self.image.apply(snapshot)
+        self.authorization.take(snapshot)
         self.take_settings()
         self.followers.take_topics(changes)
         await self.hosted.open(changes).done
@@ -196,6 +201,7 @@ class IoWorker(Worker):
     async def serve_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
         """Create and reconfigure logs, change roles; coordinators are opened after their logs."""
         changes = self.image.apply(change.delta)
+        self.authorization.take(change.delta)
         # Everything but the opening of logs is done before anything else in this process runs.
         if changes.settings:
             self.take_settings()
@@ -279,6 +285,11 @@ class IoWorker(Worker):
     def wake(self, slot: int) -> None:
         """Make waiting readers of the partition read its slot again."""
         self.loop.wake(slot)
+
+    def access(self, principal: Principal, host: str) -> Access:
+        """What a client may do, whose request a coordinator serves."""
+        self.authorization.tick()
+        return self.authorization.accesses.of(principal, host)
 
     def count(self, metric: Metric, amount: int) -> None:
         """Add to a counter."""

@@ -63,10 +63,6 @@ from kbroker.metrics.slots import Totals
 from kbroker.protocol import codec
 from kbroker.replication.read_replicas import RackAwareSelector
 from kbroker.replication.throttles import LEADER_REPLICAS, throttled_partitions
-from kbroker.security.access import AccessTable
-from kbroker.security.acl_authorizer import AclAuthorizer
-from kbroker.security.acl_index import AclIndex
-from kbroker.security.custom_authorizer import CustomAuthorizer
 from kbroker.security.principal import ANONYMOUS, Principal
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.network.beside import Beside
@@ -75,7 +71,7 @@ from kbroker.workers.network.coordinator_link import CoordinatorLink
 from kbroker.workers.network.epoch_ends import EpochEnds
 from kbroker.workers.network.handshakes import Arrival, Handshakes
 from kbroker.workers.network.leader_hints import LeaderHints
-from kbroker.workers.plugged import make_authorizer
+from kbroker.workers.plugged import Authorization
 
 logger = logging.getLogger(__name__)
 
@@ -104,12 +100,9 @@ class NetworkWorker(Worker):
         self.image = ClusterImage()
         self.slices = Slices()
         self.given_away_bytes = 0
-        self.authorizer = make_authorizer(config, context.properties)
-        self.accesses = AccessTable(self.authorizer)
-        # The ACLs that it decides by; None: it knows none.
-        self.acls: AclIndex | None = None
-        if isinstance(self.authorizer, AclAuthorizer):
-            self.acls = self.authorizer.index
+        self.authorization = Authorization(config, context.properties)
+        self.accesses = self.authorization.accesses
+        self.acls = self.authorization.acls
         processes = len(self.processes.of_kind(ProcessKind.NETWORK))
         frame_max = config["socket.request.max.bytes"]
         region = context.arenas[index]
@@ -219,8 +212,7 @@ class NetworkWorker(Worker):
     def take_image(self, delta: calls.ImageDocument) -> None:
         """Take a snapshot or a delta of the controller."""
         changes = self.image.apply(delta)
-        if self.acls is not None and self.acls.take(delta):
-            self.accesses.follow(self.authorizer)
+        self.authorization.take(delta)
         if self.selector is not None and "brokers" in delta:
             self.selector.take_brokers(self.image.brokers.values())
             for name, topic in self.image.topics.items():
@@ -497,8 +489,7 @@ class NetworkWorker(Worker):
             self.counters.add(REQUESTS, count, api_key)
         if now >= self.next_sweep_ms:
             self.next_sweep_ms = now + SWEEP_MS
-            if isinstance(self.authorizer, CustomAuthorizer) and self.authorizer.changed():
-                self.accesses.follow(self.authorizer)
+            self.authorization.tick()
             self.loop.sweep()
             self.arena.trim()
             self.fetch.tidy(now)

@@ -35,6 +35,7 @@ from kbroker.coordinator.group.consumer.consumer_member import (
     Member,
 )
 from kbroker.coordinator.group.consumer.consumer_replay import ConsumerReplay
+from kbroker.coordinator.group.consumer.consumer_sight import Sight
 from kbroker.coordinator.group.consumer.consumer_topics import TopicHashes
 from kbroker.coordinator.group.consumer.consumer_update import (
     Update,
@@ -125,7 +126,7 @@ class ConsumerProtocol(Part):
             self.reject_if_full(group, request.member_id)
         old, replaced = self._known_member(group, request)
         member = _updated(old, request, call)
-        update = self.update(group, old, member, replaced)
+        update = self.update(group, old, member, replaced, call)
         member = update.run(request.topic_partitions)
         records = conversion + self.replacement(group, replaced, old) + update.records
         if conversion or not consumer_records.surely_fit(records):
@@ -193,10 +194,18 @@ class ConsumerProtocol(Part):
             self.start_session(group.group_id, member)
 
     def update(
-        self, group: ConsumerGroup, old: Member, member: Member, replaced: Member | None
+        self,
+        group: ConsumerGroup,
+        old: Member,
+        member: Member,
+        replaced: Member | None,
+        call: Call,
     ) -> Update:
-        """A change of one member, to be executed."""
-        return Update(self.host, self.hashes, group, old, member, replaced)
+        """A change of one member by its request, to be executed."""
+        access = None
+        if member.regex:
+            access = self.host.access(call.principal, call.client_host.removeprefix("/"))
+        return Update(self.host, self.hashes, group, old, member, replaced, access)
 
     def existing(self, group_id: str) -> ConsumerGroup:
         """Raises GROUP_ID_NOT_FOUND."""
@@ -292,6 +301,8 @@ class ConsumerProtocol(Part):
         if update.has_matched:
             group.changed_topics = set()
             group.matched_ms = self.host.now_ms()
+        if update.sight is not group.sights.get(member.member_id):
+            op.then(lambda: self._see(group.group_id, member.member_id, update.sight))
         if update.replaced is not None:
             self.cancel_timers(group.group_id, update.replaced.member_id)
         if update.assigned_changed and not member.is_classic:
@@ -299,6 +310,14 @@ class ConsumerProtocol(Part):
                 self.start_rebalance(group.group_id, member)
             else:
                 self.host.cancel_timer((REBALANCE, group.group_id, member.member_id))
+
+    def _see(self, group_id: str, member_id: str, sight: Sight | None) -> None:
+        """Keep what a member sees, once its group is as its records say."""
+        group = self.machine.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            group.sights.pop(member_id, None)
+            if sight is not None and member_id in group.members:
+                group.sights[member_id] = sight
 
     # -- leaving, and being put out --------------------------------------------------------------
 

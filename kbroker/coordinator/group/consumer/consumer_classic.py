@@ -88,7 +88,7 @@ class ClassicMembers:
         ):
             return self._join_downgraded(op, group, old, member, replaced)
         replacing = self._part.replacement(group, replaced, old)
-        update = self._part.update(group, old, member, replaced)
+        update = self._part.update(group, old, member, replaced, call)
         member = update.run(self._reported(subscribed))
         records = replacing + update.records
         if not consumer_records.surely_fit(records):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kbroker.coordinator.group.assignors import NOTHING, Assignment
 from kbroker.coordinator.group.consumer import consumer_records as records
 from kbroker.coordinator.group.consumer.consumer_member import Member
+from kbroker.coordinator.group.consumer.consumer_sight import NOTHING as NONE_HIDDEN
+from kbroker.coordinator.group.consumer.consumer_sight import Sight
 from kbroker.coordinator.group.group import CONSUMER, Group
 from kbroker.errors import ErrorCode, WireError
 
@@ -19,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
+NONE_MATCHED: frozenset[str] = frozenset()
 # BOUND: topics that a group records for its patterns; above this it matches all existing ones.
 CHANGED_TOPICS_MAX = 1_000
 
@@ -38,12 +41,27 @@ class ResolvedRegex(NamedTuple):
     wall_ms: int
 
 
-def subscribed_names(member: Member, resolved: Mapping[str, ResolvedRegex]) -> frozenset[str]:
-    """Names of the topics a member subscribes to, by name or by pattern."""
+def matched_topics(member: Member, resolved: Mapping[str, ResolvedRegex]) -> frozenset[str]:
+    """Names of the topics that match the member's pattern."""
     matched = resolved.get(member.regex) if member.regex else None
-    if matched is None:
+    return NONE_MATCHED if matched is None else matched.topics
+
+
+def subscribed_names(
+    member: Member,
+    resolved: Mapping[str, ResolvedRegex],
+    hidden: frozenset[str] = NONE_HIDDEN,
+) -> frozenset[str]:
+    """Names of the topics a member subscribes to, by name or by pattern.
+
+    hidden: those that match its pattern, but that it may not describe.
+    """
+    matched = matched_topics(member, resolved)
+    if hidden:
+        matched -= hidden
+    if not matched:
         return member.topics
-    return member.topics | matched.topics if member.topics else matched.topics
+    return member.topics | matched if member.topics else matched
 
 
 class ConsumerGroup(Group):
@@ -56,6 +74,7 @@ class ConsumerGroup(Group):
     is_stale: soft. Topics may have changed since the metadata hash was computed; true after a load.
     changed_topics: soft. What may have changed for patterns since they were matched last; None for
         any topic, as after a load. matched_ms: soft, when that was, on the monotonic clock.
+    sights: soft. Of members with a pattern that have sent a heartbeat since the load.
     """
 
     __slots__ = (
@@ -72,6 +91,7 @@ class ConsumerGroup(Group):
         "regex_counts",
         "resolved",
         "server_assignors",
+        "sights",
         "static_members",
         "target_epoch",
         "target_ms",
@@ -99,6 +119,7 @@ class ConsumerGroup(Group):
         self.is_stale = True
         self.changed_topics: set[str] | None = None
         self.matched_ms: int | None = None
+        self.sights: dict[str, Sight] = {}
 
     # -- Group -----------------------------------------------------------------------------------
 
@@ -258,6 +279,7 @@ class ConsumerGroup(Group):
     def remove(self, member_id: str) -> None:
         """A member was removed."""
         old = self.members.pop(member_id, None)
+        self.sights.pop(member_id, None)
         if old is None:
             return
         self._count_out(old)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from kbroker.config.group_config import ASSIGNMENT_INTERVAL_MS, value_of
 from kbroker.coordinator.group import assignors
 from kbroker.coordinator.group.assignors import Assignment, MemberSpec
-from kbroker.coordinator.group.consumer import consumer_records, consumer_regex
+from kbroker.coordinator.group.consumer import consumer_records, consumer_regex, consumer_sight
 from kbroker.coordinator.group.consumer.consumer_group import (
     ConsumerGroup,
     ResolvedRegex,
+    matched_topics,
     subscribed_names,
 )
 from kbroker.coordinator.group.consumer.consumer_member import Member
@@ -25,6 +26,7 @@ from kbroker.errors import ErrorCode, WireError
 if TYPE_CHECKING:
     from kbroker.coordinator.group.consumer.consumer_topics import TopicHashes
     from kbroker.coordinator.machine import Host
+    from kbroker.security.access import Access
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +37,10 @@ MATCH_INTERVAL_MS = 1_000
 class Update:
     """A change of one member: ``old``, None if it is new, becomes ``member``.
 
-    replaced: the member of the same instance that it takes the place of.
+    replaced: the member of the same instance that it takes the place of. access: what its client
+    may do, if it subscribes by a pattern.
     resolved, epoch, metadata_hash: of the group, as they will be.
-    has_checked, has_matched: soft state to set (``ConsumerGroup.is_stale`` and the other two).
+    has_checked, has_matched, sight: soft state to set (``ConsumerGroup.is_stale`` and others).
     wait_ms: until a target of the new epoch may be computed; 0 if it has been, or none is due.
     """
 
@@ -49,6 +52,7 @@ class Update:
         old: Member,
         member: Member,
         replaced: Member | None,
+        access: Access | None,
     ) -> None:
         self.host = host
         self.group = group
@@ -63,6 +67,8 @@ class Update:
         self.wait_ms = 0
         self._hashes = hashes
         self.replaced = replaced
+        self._access = access
+        self.sight: consumer_sight.Sight | None = None
         self._reasons: list[str] = []
 
     def run(self, reported: list[Any] | None) -> Member:
@@ -76,6 +82,7 @@ class Update:
         elif not group.epoch:
             self._reasons.append(f"member {member.member_id} is the first")
         regex_changed = self._resolve()
+        sight_changed = self._look()
         if self._reasons or group.is_stale:
             self._check_topics()
         if self.epoch > group.target_epoch:
@@ -84,7 +91,8 @@ class Update:
             target_epoch, target = self.epoch, self._assign()
         else:
             target_epoch, target = group.target_epoch, group.target_of(member)
-        return self._reconcile(target_epoch, target, names_changed or regex_changed, reported)
+        is_new_subscription = names_changed or regex_changed or sight_changed
+        return self._reconcile(target_epoch, target, is_new_subscription, reported)
 
     # -- patterns --------------------------------------------------------------------------------
 
@@ -158,6 +166,32 @@ class Update:
             self.resolved = {p: r for p, r in self.resolved.items() if p != pattern}
             self.records.append(consumer_records.regex(self.group.group_id, pattern, None))
 
+    def _look(self) -> bool:
+        """See what of its pattern's topics the member may describe; returns whether that has
+        changed without a new pattern.
+        """
+        if self._access is None:
+            return False
+        before = self.group.sights.get(self.member.member_id)
+        matched = matched_topics(self.member, self.resolved)
+        self.sight = consumer_sight.look(self._access, matched, before)
+        hidden = consumer_sight.NOTHING if before is None else before.hidden
+        if self.sight.hidden == hidden:
+            return False
+        self._reasons.append(f"member {self.member.member_id} may describe other topics")
+        return True
+
+    def _names(self, member: Member) -> frozenset[str]:
+        """Names of the topics that a member subscribes to, and sees."""
+        if not member.regex:
+            return member.topics
+        sight = self.group.sights.get(member.member_id)
+        if member.member_id == self.member.member_id:
+            sight = self.sight
+        matched = matched_topics(member, self.resolved)
+        hidden = consumer_sight.hidden_from(sight, matched)
+        return subscribed_names(member, self.resolved, hidden)
+
     # -- epoch and target ------------------------------------------------------------------------
 
     def _check_topics(self) -> None:
@@ -195,7 +229,7 @@ class Update:
         ids: dict[frozenset[str], frozenset[bytes]] = {}
         specs = {}
         for member_id, one in members.items():
-            names = subscribed_names(one, self.resolved)
+            names = self._names(one)
             subscribed = ids.get(names)
             if subscribed is None:
                 subscribed = ids[names] = self._topic_ids(names)
@@ -257,7 +291,7 @@ class Update:
             member,
             target_epoch,
             target,
-            subscribed=self._topic_ids(subscribed_names(member, self.resolved)),
+            subscribed=self._topic_ids(self._names(member)),
             is_new_subscription=is_new_subscription,
             is_free=lambda topic_id, partition: group.is_free_for(topic_id, partition, own),
             reported=reported,
