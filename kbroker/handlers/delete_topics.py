@@ -84,7 +84,8 @@ def asked(ctx: RequestContext, request: DeleteTopicsRequest) -> Counter[Topic]:
 def deny(ctx: RequestContext, topics: Counter[Topic]) -> list[Any]:
     """Remove the topics that the client may not delete; returns their entries for the response.
 
-    By its id, a topic that it may not describe is answered without the name.
+    By its id, a topic that it may not describe is answered without the name. COMPAT: with KRaft,
+    Kafka tells a client that may describe a topic that there is none.
     """
     names: dict[Topic, str] = {}
     for name, topic_id in topics:
@@ -102,6 +103,8 @@ def deny(ctx: RequestContext, topics: Counter[Topic]) -> list[Any]:
         del topics[name, topic_id]
         shown = own_name if own_name in describable else name
         error = Kind.TOPIC.error
+        if own_name in describable and own_name not in ctx.image.topics:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         denied.append(entry(ctx, shown, topic_id, error, error.message))
     return denied
 

@@ -60,7 +60,9 @@ async def handle_describe_topic_partitions(
             continue
         topic = ctx.image.topics.get(name)
         if topic is None:
-            response.topics.append(failed(name, unknown_code(name)))
+            absent = failed(name, unknown_code(name))
+            absent.topic_authorized_operations = ctx.access.operations(Kind.TOPIC, name)
+            response.topics.append(absent)
             continue
         first = 0
         if cursor is not None and name == cursor.topic_name:

@@ -134,7 +134,8 @@ async def complete(
     ]
     if request.include_topic_authorized_operations:
         async for topic in ctx.each(response.topics):
-            if topic.error_code == ErrorCode.NONE:
+            # COMPAT: also of a topic that does not exist, as far as the client may know that.
+            if topic.name is not None and topic.error_code != Kind.TOPIC.error:
                 operations = ctx.access.operations(Kind.TOPIC, topic.name)
                 topic.topic_authorized_operations = operations
     if request.include_cluster_authorized_operations:

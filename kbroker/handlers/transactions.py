@@ -4,6 +4,8 @@ ListTransactions (66).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kbroker.coordinator.list_filters import transaction_filter, unfiltered_transactions
@@ -14,6 +16,7 @@ from kbroker.handlers.registry import api
 from kbroker.handlers.support.allowed_topics import divide
 from kbroker.handlers.support.coordinated import ask_all, forward, split
 from kbroker.handlers.support.requirements import Requirement, Requirements, each
+from kbroker.handlers.support.stored_offsets import exists
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -47,18 +50,19 @@ ADDING: Requirements = (
 
 def failed_topics(topics: Any, error: WireError) -> list[Any]:
     """The error for each partition."""
-    topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+    return [failed_topic(topic, lambda partition: error.code) for topic in topics]
+
+
+def failed_topic(topic: Any, code_of: Callable[[int], ErrorCode]) -> Any:
+    """The entry of a topic with a code for each partition."""
     partition = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
-    return [
-        topic(
-            name=t.name,
-            results_by_partition=[
-                partition(partition_index=p, partition_error_code=int(error.code))
-                for p in t.partitions
-            ],
-        )
-        for t in topics
-    ]
+    return AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
+        name=topic.name,
+        results_by_partition=[
+            partition(partition_index=p, partition_error_code=int(code_of(p)))
+            for p in topic.partitions
+        ],
+    )
 
 
 def transaction_failed(transaction: Any, error: WireError) -> Any:
@@ -75,8 +79,7 @@ def add_failed(
     if ctx.api_version < 4:
         topics = failed_topics(request.v3_and_below_topics, error)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
-    rows = [transaction_failed(t, error) for t in request.transactions]
-    return AddPartitionsToTxnResponse(results_by_transaction=rows)
+    return AddPartitionsToTxnResponse(error_code=int(error.code))
 
 
 @api(
@@ -110,8 +113,15 @@ async def add_allowed(ctx: RequestContext, request: AddPartitionsToTxnRequest) -
     if not denied:
         return await forward(ctx, TRANSACTIONS_TOPIC, request.v3_and_below_transactional_id)
     names = {topic.name for topic in denied}
-    error, other = WireError(Kind.TOPIC.error), WireError(ErrorCode.OPERATION_NOT_ATTEMPTED)
-    rows = [failed_topics([t], error if t.name in names else other)[0] for t in topics]
+
+    def code_of(topic: str, partition: int) -> ErrorCode:
+        if topic in names:
+            return Kind.TOPIC.error
+        if exists(ctx, topic, partition):
+            return ErrorCode.OPERATION_NOT_ATTEMPTED
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    rows = [failed_topic(t, partial(code_of, t.name)) for t in topics]
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
 
 

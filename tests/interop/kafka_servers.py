@@ -13,7 +13,7 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -245,3 +245,29 @@ class Kafka39(Kafka):
         if not (self.log_dirs[0] / "meta.properties").exists():
             self.format()
         return super().start()
+
+
+class SecuredKafka39(Kafka39):
+    """Kafka 3.9 with StandardAuthorizer, and clients that log in by PLAIN on a second listener.
+
+    ``secured_port`` is that listener's. Without a login, everybody may do everything.
+    """
+
+    def __init__(self, home: Path, users: Mapping[str, str], super_user: str) -> None:
+        super().__init__(home)
+        self.secured_port = free_ports(1)[0]
+        entries = " ".join(f'user_{name}="{word}"' for name, word in users.items())
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        secured = f"SASL_PLAINTEXT://127.0.0.1:{self.secured_port}"
+        for name in ("listeners", "advertised.listeners"):
+            self.config[name] += f",{secured}"
+        self.config["listener.security.protocol.map"] += ",SASL_PLAINTEXT:SASL_PLAINTEXT"
+        self.config |= {
+            "inter.broker.listener.name": "PLAINTEXT",
+            "group.coordinator.rebalance.protocols": "classic,consumer",
+            "unstable.feature.versions.enable": "true",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{module} required {entries};",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:ANONYMOUS;User:{super_user}",
+        }
