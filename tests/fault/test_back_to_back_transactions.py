@@ -101,6 +101,7 @@ def test_back_to_back_transactions_with_offsets_all_commit(version: str, count: 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("io_workers", [1, 2, 4])
 @pytest.mark.parametrize("version", ["4.1.1", "4.3.0"])
 def test_20000_transactions_all_commit(version: str, io_workers: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.sanitizer import measures_memory
 
 from kbroker._ext.base.heap_holes import fill_holes
 from kbroker.heap import Collector, freeze_for_children, keep_freed_memory
@@ -26,6 +27,7 @@ def page_faults_of_a_round() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
+@measures_memory
 def test_freed_memory_is_used_again() -> None:
     """With malloc's defaults each round maps all its pages again: 4,096 and more faults."""
     keep_freed_memory()
@@ -56,6 +58,7 @@ def test_holes_between_old_objects_are_not_given_to_new_ones() -> None:
     assert not pages_of(made(500)) & pages_of(old)
 
 
+@measures_memory
 def test_holes_in_what_the_c_library_has_are_filled_too() -> None:
     """Of objects above 512 bytes: dictionaries, classes, code. In a process without other holes."""
     program = (

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.log_files import damaged_files, flip, make_partition, run, run_json
 from support.log_store import LogStore, append, batch
+from support.sanitizer import measures_memory
 
 from kbroker._ext.record.record_batch import stamp_for_append
 from kbroker.storage.checkpoint import format_checkpoint, parse_checkpoint
@@ -285,6 +286,7 @@ def test_verify_what_is_no_log_file_is_wrong_usage(tmp_path, capsys):
     assert "no such file" in capsys.readouterr().err
 
 
+@measures_memory
 def test_verify_large_file_is_streamed(tmp_path):
     """160 MiB of log are checked and dumped in 96 MiB of memory, interpreter included."""
     directory = tmp_path / "big-0"
