@@ -48,7 +48,7 @@ def test_without_arguments_it_says_what_there_is(capsys):
     ("words", "line"),
     [
         (["acls"], "kbroker: no verb 'acls': did you mean 'acl'?"),
-        (["frob"], "kbroker: no verb 'frob': there are acl, certs, topic, user"),
+        (["frob"], f"kbroker: no verb 'frob': there are {', '.join(command.VERBS)}"),
         (["user", "ad"], "kbroker user: no action 'ad': did you mean 'add'?"),
         (
             ["certs", "create", "--dir", "x", "--clinet", "alice"],

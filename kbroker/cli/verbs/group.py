@@ -1,0 +1,405 @@
+"""``kbroker group``: list, describe, delete and reset consumer groups."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from kbroker.cli.arguments import (
+    Action,
+    Failed,
+    Usage,
+    add_format,
+    agreed,
+    nearest,
+    printed,
+    printed_document,
+    table_text,
+)
+from kbroker.cli.connecting import add_connection, connected
+from kbroker.cli.times import duration_ms, time_ms
+
+if TYPE_CHECKING:
+    from kbroker.client.cluster import Cluster
+    from kbroker.client.group_admin import GroupState, Progress
+
+    TopicPartition = tuple[str, int]
+
+_LIST_COLUMNS = {"group": "GROUP", "type": "TYPE", "state": "STATE", "coordinator": "COORDINATOR"}
+_LAG_COLUMNS = {
+    "topic": "TOPIC",
+    "partition": "PARTITION",
+    "offset": "OFFSET",
+    "end": "END",
+    "lag": "LAG",
+    "client": "CLIENT",
+    "host": "HOST",
+}
+_MEMBER_COLUMNS = {
+    "member": "MEMBER",
+    "instance": "INSTANCE",
+    "client": "CLIENT",
+    "host": "HOST",
+    "partitions": "PARTITIONS",
+}
+_RESET_COLUMNS = {
+    "topic": "TOPIC",
+    "partition": "PARTITION",
+    "offset": "OFFSET",
+    "new_offset": "NEW OFFSET",
+}
+_OFFSET_MAX = (1 << 63) - 1
+
+
+def _connection_and_format(parser: argparse.ArgumentParser) -> None:
+    add_format(parser)
+    add_connection(parser)
+
+
+# -- list
+
+
+def _describe_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "pattern",
+        nargs="*",
+        metavar="PATTERN",
+        help="only groups with these names, in which * and ? stand for others",
+    )
+    parser.add_argument(
+        "--state", action="append", default=[], metavar="STATE", help="only these, such as Stable"
+    )
+    _connection_and_format(parser)
+
+
+def _list(found: argparse.Namespace) -> None:
+    with connected(found) as cluster:
+        from kbroker.client.group_admin import list_groups
+
+        groups = list_groups(cluster)
+    states = {state.lower() for state in found.state}
+    rows = [
+        {
+            "group": row.group,
+            "type": row.kind or None,
+            "state": row.state or None,
+            "coordinator": row.coordinator,
+        }
+        for row in groups
+        if (not states or row.state.lower() in states)
+        and (not found.pattern or any(fnmatchcase(row.group, each) for each in found.pattern))
+    ]
+    printed(found.output, _LIST_COLUMNS, rows, "no groups")
+
+
+# -- describe
+
+
+def _describe_describe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", nargs="+", metavar="GROUP")
+    parser.add_argument(
+        "--members", action="store_true", help="who is in it, instead of how far it is"
+    )
+    _connection_and_format(parser)
+
+
+def _describe(found: argparse.Namespace) -> None:
+    documents = []
+    with connected(found) as cluster:
+        from kbroker.client.group_admin import by_member, progress
+
+        for name in dict.fromkeys(found.group):
+            state = _existing(cluster, name)
+            rows = progress(cluster, name, by_member(state))
+            documents.append(_document(state, rows))
+    if found.output != "table":
+        printed_document(found.output, documents)
+    else:
+        print("\n\n".join(_group_text(document, found.members) for document in documents))
+
+
+def _existing(cluster: Cluster, name: str) -> GroupState:
+    """Raises Failed with the nearest name of a group that exists."""
+    from kbroker.client.errors import RejectedError
+    from kbroker.client.group_admin import describe_group, list_groups
+    from kbroker.errors import ErrorCode
+
+    try:
+        return describe_group(cluster, name)
+    except RejectedError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        meant = nearest(name, [row.group for row in list_groups(cluster)])
+        instead = f"; did you mean {meant}?" if meant else ""
+        raise Failed(f"group {name} does not exist{instead}") from error
+
+
+def _document(state: GroupState, rows: Iterable[Progress]) -> dict[str, Any]:
+    from kbroker.client.group_admin import by_member
+
+    members = by_member(state)
+    partitions: list[dict[str, Any]] = []
+    for row in rows:
+        member = members.get((row.topic, row.partition))
+        partitions.append(
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "offset": row.offset,
+                "end": row.end,
+                "lag": row.lag,
+                "member": member.member if member else None,
+                "client": member.client if member else None,
+                "host": member.host if member else None,
+            }
+        )
+    return {
+        "group": state.group,
+        "type": state.kind,
+        "state": state.state,
+        "coordinator": state.coordinator,
+        "assignor": state.assignor or None,
+        "lag": sum(row["lag"] or 0 for row in partitions),
+        "members": [
+            {
+                "member": member.member,
+                "instance": member.instance or None,
+                "client": member.client,
+                "host": member.host,
+                "partitions": [f"{topic}-{number}" for topic, number in member.partitions],
+            }
+            for member in state.members
+        ],
+        "partitions": partitions,
+    }
+
+
+def _group_text(document: Mapping[str, Any], members: bool) -> str:
+    count = len(document["members"])
+    parts = [
+        f"group {document['group']}: {document['state']}",
+        f"{count} {'member' if count == 1 else 'members'}",
+        f"lag {document['lag']}",
+        f"coordinator {document['coordinator']}",
+    ]
+    if document["assignor"]:
+        parts.append(f"assignor {document['assignor']}")
+    columns, rows = _LAG_COLUMNS, document["partitions"]
+    if members:
+        columns, rows = _MEMBER_COLUMNS, document["members"]
+    table = table_text(columns, rows) if rows else f"no {'members' if members else 'offsets'}"
+    return ", ".join(parts) + "\n" + table
+
+
+# -- delete
+
+
+def _describe_delete(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", nargs="+", metavar="GROUP")
+    parser.add_argument("--force", action="store_true", help="do not ask")
+    add_connection(parser)
+
+
+def _delete(found: argparse.Namespace) -> None:
+    if not found.force and not sys.stdin.isatty():
+        raise Usage("add --force to delete without being asked")
+    names = list(dict.fromkeys(found.group))
+    with connected(found) as cluster:
+        from kbroker.client.group_admin import delete_groups
+
+        for name in names:
+            _existing(cluster, name)
+        if not found.force and not agreed(
+            [f"group {name} with its offsets" for name in names], "Delete?"
+        ):
+            raise Failed("nothing was deleted")
+        results = delete_groups(cluster, names)
+    for name, error in results.items():
+        if error is None:
+            print(f"deleted group {name}")
+    if texts := [str(error) for error in results.values() if error is not None]:
+        raise Failed("; ".join(texts))
+
+
+# -- reset
+
+_RESET_EPILOG = """\
+Without --execute nothing is changed: the new offsets are only shown. The group must have no
+members. Offsets outside of a partition are moved to its start or end.
+
+examples:
+  kbroker group reset billing --topic orders --to-earliest
+  kbroker group reset billing --all-topics --to-datetime 2026-11-27T08:00:00 --execute
+  kbroker group reset billing --topic orders:0,1 --shift-by -100 --execute"""
+
+
+def _describe_reset(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        type=_topic,
+        metavar="TOPIC[:0,1,...]",
+        help="a topic, or some of its partitions; may be repeated",
+    )
+    parser.add_argument(
+        "--all-topics", action="store_true", help="all partitions that the group has offsets of"
+    )
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--to-earliest", action="store_true", help="to the first record there is")
+    to.add_argument("--to-latest", action="store_true", help="to the end")
+    to.add_argument("--to-current", action="store_true", help="to where the group is")
+    to.add_argument("--to-offset", type=_offset, metavar="N", help="to this offset")
+    to.add_argument(
+        "--to-datetime", type=time_ms, metavar="TIME", help="to the first record after it (UTC)"
+    )
+    to.add_argument(
+        "--by-duration",
+        type=duration_ms,
+        metavar="DURATION",
+        help="to the first record that is not older, such as 2h",
+    )
+    to.add_argument(
+        "--shift-by", type=_shift, metavar="N", help="so many records on, or back if negative"
+    )
+    parser.add_argument("--execute", action="store_true", help="do it")
+    _connection_and_format(parser)
+
+
+def _topic(text: str) -> tuple[str, list[int] | None]:
+    name, colon, listed = text.partition(":")
+    numbers = listed.split(",")
+    if not name or (
+        colon and not all(each.isascii() and each.isdigit() and len(each) < 10 for each in numbers)
+    ):
+        raise argparse.ArgumentTypeError(f"{text!r}: write TOPIC, or TOPIC:0,1")
+    return name, [int(each) for each in numbers] if colon else None
+
+
+def _shift(text: str) -> int:
+    digits = text.removeprefix("-").removeprefix("+")
+    number = int(text) if digits.isascii() and digits.isdigit() and len(digits) < 20 else 1 << 63
+    if abs(number) > _OFFSET_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of records")
+    return number
+
+
+def _offset(text: str) -> int:
+    number = _shift(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an offset")
+    return number
+
+
+def _reset(found: argparse.Namespace) -> None:
+    if bool(found.topic) == found.all_topics:
+        raise Usage("which partitions? Give --topic or --all-topics")
+    with connected(found) as cluster:
+        from kbroker.client.group_admin import progress
+        from kbroker.client.offsets import commit
+
+        partitions = _chosen(cluster, found.topic)
+        rows = [
+            row
+            for row in progress(cluster, found.group, partitions)
+            if found.all_topics or (row.topic, row.partition) in partitions
+        ]
+        if not rows:
+            raise Failed(f"group {found.group} has no offsets")
+        wanted = _wanted(cluster, found, rows)
+        if found.execute:
+            _refuse_members(cluster, found.group)
+            commit(cluster, found.group, {key: (at, "") for key, at in wanted.items()})
+    printed(
+        found.output,
+        _RESET_COLUMNS,
+        [
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "offset": row.offset,
+                "new_offset": wanted[row.topic, row.partition],
+            }
+            for row in rows
+            if (row.topic, row.partition) in wanted
+        ],
+    )
+    if not found.execute:
+        print("nothing was changed; add --execute to do it", file=sys.stderr)
+
+
+def _chosen(
+    cluster: Cluster, given: Iterable[tuple[str, list[int] | None]]
+) -> dict[TopicPartition, None]:
+    """Raises Failed for a topic or partition that does not exist."""
+    names = {name for name, _ in given}
+    known = cluster.topics(names) if names else {}
+    keys: dict[TopicPartition, None] = {}
+    for name, numbers in given:
+        if name not in known:
+            raise Failed(f"topic {name} does not exist")
+        for number in known[name].partitions if numbers is None else numbers:
+            if number not in known[name].partitions:
+                raise Failed(f"topic {name} has no partition {number}")
+            keys[name, number] = None
+    return keys
+
+
+def _wanted(
+    cluster: Cluster, found: argparse.Namespace, rows: Iterable[Progress]
+) -> dict[TopicPartition, int]:
+    """The new offset of each partition, within its log. Partitions without an offset are left out
+    where the new one depends on it.
+    """
+    from kbroker.client.group_admin import offsets_at
+
+    by_key = {(row.topic, row.partition): row for row in rows}
+    if found.to_datetime is not None or found.by_duration is not None:
+        at_ms = found.to_datetime
+        if at_ms is None:
+            at_ms = max(int(time.time() * 1000) - found.by_duration, 0)
+        return offsets_at(cluster, by_key, at_ms)
+    wanted = {}
+    for key, row in by_key.items():
+        if found.to_earliest:
+            at = row.start
+        elif found.to_latest:
+            at = row.end
+        elif found.to_offset is not None:
+            at = found.to_offset
+        elif row.offset is not None:
+            at = row.offset + (found.shift_by or 0)
+        else:
+            continue
+        wanted[key] = min(max(at, row.start), row.end)
+    return wanted
+
+
+def _refuse_members(cluster: Cluster, group: str) -> None:
+    """Raises Failed if the group has members; a group that does not exist yet has none."""
+    from kbroker.client.errors import RejectedError
+    from kbroker.client.group_admin import describe_group
+    from kbroker.errors import ErrorCode
+
+    try:
+        count = len(describe_group(cluster, group).members)
+    except RejectedError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return
+    if count:
+        noun = "member" if count == 1 else "members"
+        raise Failed(f"group {group} has {count} {noun}: stop them, then reset its offsets")
+
+
+ACTIONS = {
+    "list": Action("list groups", _describe_list, _list),
+    "describe": Action("show members and lag", _describe_describe, _describe),
+    "delete": Action("delete groups with their offsets", _describe_delete, _delete),
+    "reset": Action("set the offsets of a group", _describe_reset, _reset, _RESET_EPILOG),
+}

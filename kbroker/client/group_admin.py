@@ -1,0 +1,291 @@
+"""Consumer groups: list, describe, lag, delete, and offsets to go on from. Any Kafka from 0.11.
+
+Groups of the classic and of the consumer protocol (KIP-848) look the same here. Times are in
+milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kbroker.client.cluster import GROUP, Cluster
+from kbroker.client.connection import Connection
+from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
+from kbroker.client.offsets import (
+    EARLIEST,
+    LATEST,
+    TopicPartition,
+    committed,
+    first_error,
+    list_offsets,
+)
+from kbroker.errors import ErrorCode
+from kbroker.protocol import codec
+from kbroker.protocol.message import Message
+from kbroker.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+from kbroker.protocol.messages.describe_groups import DescribeGroupsRequest
+from kbroker.protocol.messages.list_groups import ListGroupsRequest
+
+CLASSIC, CONSUMER = "classic", "consumer"
+_DEAD = "Dead"
+_NOT_OF_THAT_KIND = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
+# WIRE: the newest version of an assignment that this client knows.
+_ASSIGNMENT_MAX = ConsumerProtocolAssignment.VERSIONS[1]
+
+
+class ListedGroup(NamedTuple):
+    """kind: CLASSIC, CONSUMER, ...; empty before Kafka 3.8. state: such as Stable; empty before
+    Kafka 2.6. coordinator: a node id. protocol: of the members, ``consumer`` for consumers.
+    """
+
+    group: str
+    kind: str
+    state: str
+    protocol: str
+    coordinator: int
+
+
+class Member(NamedTuple):
+    """instance: the id of a static member, else empty. host: its address."""
+
+    member: str
+    instance: str
+    client: str
+    host: str
+    partitions: list[TopicPartition]
+
+
+class GroupState(NamedTuple):
+    """coordinator: a node id. assignor: how partitions are assigned, such as ``range``."""
+
+    group: str
+    kind: str
+    state: str
+    coordinator: int
+    assignor: str
+    members: list[Member]
+
+
+class Progress(NamedTuple):
+    """How far a group is in a partition. offset: None if it has committed none. end: the offset
+    that the next record gets. lag: records between them, None without an offset.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    start: int
+    end: int
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.offset is None else max(self.end - self.offset, 0)
+
+
+def list_groups(cluster: Cluster) -> list[ListedGroup]:
+    """The groups of all brokers, sorted. Raises RejectedError, UnreachableError, Timeout."""
+    found = []
+    for node in cluster.nodes():
+        response = cluster.call(node, ListGroupsRequest(), what="list groups")
+        if response.error_code:
+            raise RejectedError(response.error_code, f"list groups of broker {node}")
+        found += [
+            ListedGroup(row.group_id, row.group_type, row.group_state, row.protocol_type, node)
+            for row in response.groups
+        ]
+    return sorted(found)
+
+
+def describe_group(cluster: Cluster, group: str) -> GroupState:
+    """State and members of a group. Raises RejectedError, GROUP_ID_NOT_FOUND if there is none."""
+    try:
+        return _consumer_group(cluster, group)
+    except UnsupportedByBroker:
+        pass  # before Kafka 4.0 there are only classic ones
+    except RejectedError as error:
+        if error.code not in _NOT_OF_THAT_KIND:
+            raise
+    return _classic_group(cluster, group)
+
+
+def _consumer_group(cluster: Cluster, group: str) -> GroupState:
+    from kbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+
+    request = ConsumerGroupDescribeRequest(group_ids=[group])
+    response, node = _described(cluster, group, request)
+    return _consumer_state(response.groups[0], node)
+
+
+def _classic_group(cluster: Cluster, group: str) -> GroupState:
+    response, node = _described(cluster, group, DescribeGroupsRequest(groups=[group]))
+    row = response.groups[0]
+    if row.group_state == _DEAD:
+        raise RejectedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group}")
+    return _classic_state(row, node)
+
+
+def _described(cluster: Cluster, group: str, request: Message) -> tuple[Any, int]:
+    """The response, and the node of the coordinator."""
+    what = f"describe group {group}"
+    nodes: list[int] = []
+
+    def made(connection: Connection, node: int) -> Message:
+        nodes.append(node)
+        return request
+
+    def error_of(response: Any) -> int:
+        return int(response.groups[0].error_code) if response.groups else -1
+
+    response = cluster.call_coordinator(group, GROUP, made, error_of, what=what)
+    return response, nodes[-1]
+
+
+def _consumer_state(row: Any, node: int) -> GroupState:
+    members = [
+        Member(
+            member.member_id,
+            member.instance_id or "",
+            member.client_id,
+            member.client_host,
+            sorted(
+                (topic.topic_name, number)
+                for topic in member.assignment.topic_partitions
+                for number in topic.partitions
+            ),
+        )
+        for member in row.members
+    ]
+    return GroupState(
+        row.group_id, CONSUMER, row.group_state, node, row.assignor_name, sorted(members)
+    )
+
+
+def _classic_state(row: Any, node: int) -> GroupState:
+    members = [
+        Member(
+            member.member_id,
+            member.group_instance_id or "",
+            member.client_id,
+            member.client_host,
+            _assigned(bytes(member.member_assignment)),
+        )
+        for member in row.members
+    ]
+    return GroupState(
+        row.group_id, CLASSIC, row.group_state, node, row.protocol_data, sorted(members)
+    )
+
+
+def _assigned(data: bytes) -> list[TopicPartition]:
+    """The partitions in a member's assignment; none in what is not the assignment of a consumer:
+    members may use the bytes for anything.
+    """
+    if len(data) < 2:
+        return []
+    version = min(int.from_bytes(data[:2], "big"), _ASSIGNMENT_MAX)
+    try:
+        found, _ = codec.decode(ConsumerProtocolAssignment, version, data, 2)
+    except ValueError:
+        return []
+    return sorted(
+        (row.topic, number) for row in found.assigned_partitions for number in row.partitions
+    )
+
+
+def progress(
+    cluster: Cluster, group: str, partitions: Iterable[TopicPartition] = ()
+) -> list[Progress]:
+    """How far a group is, in the partitions that it has committed offsets of and in ``partitions``.
+
+    Partitions that do not exist anymore are left out. Raises RejectedError, ...
+    """
+    offsets = committed(cluster, group, stable=False)
+    wanted = _existing(cluster, {*offsets, *partitions})
+    starts = list_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
+    ends = list_offsets(cluster, dict.fromkeys(wanted, LATEST))
+    return [
+        Progress(
+            *key,
+            offsets[key].offset if key in offsets else None,
+            starts[key].offset,
+            ends[key].offset,
+        )
+        for key in sorted(wanted)
+    ]
+
+
+def _existing(cluster: Cluster, keys: Iterable[TopicPartition]) -> list[TopicPartition]:
+    wanted = list(keys)
+    topics = cluster.topics({topic for topic, _ in wanted})
+    return [
+        (topic, number)
+        for topic, number in wanted
+        if topic in topics and number in topics[topic].partitions
+    ]
+
+
+def offsets_at(
+    cluster: Cluster, partitions: Iterable[TopicPartition], time_ms: int
+) -> dict[TopicPartition, int]:
+    """The first offset at or after a time, or EARLIEST or LATEST; the end of the log if there is
+    no record after it.
+    """
+    wanted = list(partitions)
+    found = list_offsets(cluster, dict.fromkeys(wanted, time_ms))
+    late = [key for key in wanted if found[key].offset < 0]
+    ends = list_offsets(cluster, dict.fromkeys(late, LATEST)) if late else {}
+    return {key: (ends if key in ends else found)[key].offset for key in wanted}
+
+
+def delete_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, ClientError | None]:
+    """Delete groups without members, with their offsets; the error of each."""
+    from kbroker.protocol.messages.delete_groups import DeleteGroupsRequest
+
+    results: dict[str, ClientError | None] = {}
+    for group in dict.fromkeys(groups):
+        try:
+            cluster.call_coordinator(
+                group,
+                GROUP,
+                DeleteGroupsRequest(groups_names=[group]),
+                lambda response: int(response.results[0].error_code),
+                what=f"delete group {group}",
+            )
+            results[group] = None
+        except RejectedError as error:
+            results[group] = error
+    return results
+
+
+def delete_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> None:
+    """Let a group have no offsets of these partitions. From Kafka 2.4. Raises RejectedError,
+    GROUP_SUBSCRIBED_TO_TOPIC while a member reads the topic.
+    """
+    from kbroker.protocol.messages.offset_delete import OffsetDeleteRequest
+
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        by_topic.setdefault(topic, []).append(number)
+    request = OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[
+                    OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=number)
+                    for number in numbers
+                ],
+            )
+            for name, numbers in by_topic.items()
+        ],
+    )
+    what = f"delete offsets of group {group}"
+    cluster.call_coordinator(
+        group, GROUP, request, lambda response: first_error(what, response), what=what
+    )
+
+
+def by_member(state: GroupState) -> Mapping[TopicPartition, Member]:
+    """The member that each partition is assigned to."""
+    return {key: member for member in state.members for key in member.partitions}
