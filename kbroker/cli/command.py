@@ -20,6 +20,7 @@ from kbroker.cli.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE, Action, Fail
 VERBS = {
     "acl": "who may do what: add, list and delete ACLs",
     "certs": "create and renew certificates for a test or a small site",
+    "config": "get, set and unset settings of topics, brokers, groups and client metrics",
     "group": "list, describe and delete consumer groups, and reset their offsets",
     "topic": "list, create, describe, alter and delete topics",
     "user": "who may log in: add, list and delete SCRAM credentials",
