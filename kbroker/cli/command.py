@@ -1,7 +1,8 @@
 """``kbroker``: one command with verbs.
 
 ``VERBS`` is the one place that a verb is added to: its module in ``kbroker.cli.verbs`` has
-``ACTIONS``, each with its own arguments. Only the module of the verb that was given is imported.
+``ACTIONS``, each with its own arguments, or a single ``ACTION``. Only the module of the verb that
+was given is imported.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 """
@@ -21,7 +22,9 @@ VERBS = {
     "acl": "who may do what: add, list and delete ACLs",
     "certs": "create and renew certificates for a test or a small site",
     "config": "get, set and unset settings of topics, brokers, groups and client metrics",
+    "consume": "print the records of a topic",
     "group": "list, describe and delete consumer groups, and reset their offsets",
+    "produce": "write lines of stdin as records",
     "topic": "list, create, describe, alter and delete topics",
     "user": "who may log in: add, list and delete SCRAM credentials",
 }
@@ -40,7 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return EXIT_OK
         verb = _one_of(VERBS, given[0], "verb")
         said = f"kbroker {verb}"
-        actions: dict[str, Action] = importlib.import_module(f"kbroker.cli.verbs.{verb}").ACTIONS
+        module = importlib.import_module(f"kbroker.cli.verbs.{verb}")
+        if hasattr(module, "ACTION"):
+            module.ACTION.run_with(said, given[1:])
+            sys.stdout.flush()
+            return EXIT_OK
+        actions: dict[str, Action] = module.ACTIONS
         texts = {name: action.title for name, action in actions.items()}
         if len(given) < 2 or given[1] in ("-h", "--help", "help"):
             print(_help_text(said, "ACTION", texts))

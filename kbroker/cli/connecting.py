@@ -65,10 +65,7 @@ def connected(found: argparse.Namespace) -> Iterator[Cluster]:
     from kbroker.client.cluster import Cluster
     from kbroker.client.errors import ClientError, SettingRefused
 
-    options = _settings(found.command_config)
-    options["bootstrap.servers"] = (
-        found.bootstrap_server or options.get("bootstrap.servers") or BOOTSTRAP
-    )
+    options = client_settings(found)
     addresses = options["bootstrap.servers"].count(",") + 1
     try:
         cluster = Cluster.from_options(
@@ -83,6 +80,15 @@ def connected(found: argparse.Namespace) -> Iterator[Cluster]:
         raise Usage(str(error)) from error
     except ClientError as error:
         raise Failed(str(error)) from error
+
+
+def client_settings(found: argparse.Namespace) -> dict[str, str]:
+    """The settings of the file and the addresses of the brokers. Raises Usage."""
+    options = _settings(found.command_config)
+    options["bootstrap.servers"] = (
+        found.bootstrap_server or options.get("bootstrap.servers") or BOOTSTRAP
+    )
+    return options
 
 
 def _settings(path: str) -> dict[str, str]:

@@ -1,0 +1,164 @@
+"""How records look in a terminal, and what lines of a terminal mean as records."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kbroker.cli.arguments import Usage
+
+if TYPE_CHECKING:
+    from kbroker.client.topic_reader import ReadRecord
+
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+FORMAT_HELP = """\
+In a format, %t is the topic, %p the partition, %o the offset, %T the timestamp in milliseconds, %k
+the key, %v the value, %K and %S their lengths in bytes (-1 for null), %h the headers, %% a percent
+sign; \\n, \\t, \\r and \\0 are what they are elsewhere."""
+
+
+def unescaped(text: str) -> bytes:
+    r"""``\n``, ``\t``, ``\r``, ``\0`` and ``\\`` as they are elsewhere. Raises Usage."""
+    out, at = bytearray(), 0
+    while at < len(text):
+        if text[at] != "\\":
+            out += text[at].encode()
+            at += 1
+        elif text[at + 1 : at + 2] in _ESCAPES:
+            out += _ESCAPES[text[at + 1]]
+            at += 2
+        else:
+            raise Usage(f"{text!r}: a backslash is followed by n, t, r, 0 or a backslash")
+    return bytes(out)
+
+
+# -- output
+
+_FIELDS: dict[str, Callable[[ReadRecord], bytes]] = {
+    "%": lambda record: b"%",
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: b"%d" % record.partition,
+    "o": lambda record: b"%d" % record.offset,
+    "T": lambda record: b"%d" % record.timestamp,
+    "k": lambda record: record.key or b"",
+    "v": lambda record: record.value or b"",
+    "s": lambda record: record.value or b"",
+    "K": lambda record: b"%d" % _length(record.key),
+    "S": lambda record: b"%d" % _length(record.value),
+    "h": lambda record: b",".join(
+        name + b"=" + (b"NULL" if value is None else value) for name, value in record.headers
+    ),
+}
+
+
+def _length(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def compiled(text: str) -> Callable[[ReadRecord], bytes]:
+    """What writes a record in a format. Raises Usage for a wrong one."""
+    parts: list[bytes | Callable[[ReadRecord], bytes]] = []
+    at = 0
+    while (sign := text.find("%", at)) >= 0:
+        parts.append(unescaped(text[at:sign]))
+        letter = text[sign + 1 : sign + 2]
+        if letter not in _FIELDS:
+            raise Usage(f"no field %{letter} in a format: there are %{', %'.join(_FIELDS)}")
+        parts.append(_FIELDS[letter])
+        at = sign + 2
+    parts.append(unescaped(text[at:]))
+
+    def write(record: ReadRecord) -> bytes:
+        return b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+
+    return write
+
+
+def json_line(record: ReadRecord) -> bytes:
+    """One JSON object in one line, which ``record_of_json`` reads."""
+    fields: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+    }
+    _put(fields, "key", record.key)
+    _put(fields, "value", record.value)
+    headers: list[dict[str, Any]] = []
+    for name, value in record.headers:
+        header: dict[str, Any] = {"name": name.decode("utf-8", "replace")}
+        _put(header, "value", value)
+        headers.append(header)
+    fields["headers"] = headers
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+def _put(fields: dict[str, Any], name: str, data: bytes | None) -> None:
+    """Bytes as text, or in base 64 under another name if they are not UTF-8."""
+    try:
+        fields[name] = None if data is None else data.decode()
+    except UnicodeDecodeError:
+        assert data is not None
+        fields[f"{name}_base64"] = base64.b64encode(data).decode()
+
+
+# -- input
+
+
+class BadLine(Exception):
+    """A line that is no record; the text says why."""
+
+
+def record_of_json(line: bytes) -> dict[str, Any]:
+    """The arguments of ``KafkaProducer.send`` in a line of ``json_line``; the topic and the offset
+    in it are left out. Raises BadLine.
+    """
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadLine(f"not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise BadLine("not a JSON object")
+    headers = fields.get("headers") or []
+    if isinstance(headers, dict):
+        headers = [{"name": name, "value": value} for name, value in headers.items()]
+    if not isinstance(headers, list) or not all(
+        isinstance(row, dict) and isinstance(row.get("name"), str) for row in headers
+    ):
+        raise BadLine('headers: write [{"name": ..., "value": ...}]')
+    return {
+        "key": _take(fields, "key"),
+        "value": _take(fields, "value"),
+        "headers": [(row["name"], _take(row, "value")) for row in headers],
+        "partition": _whole(fields, "partition"),
+        "timestamp_ms": _whole(fields, "timestamp"),
+    }
+
+
+def _take(fields: dict[str, Any], name: str) -> bytes | None:
+    encoded = fields.get(f"{name}_base64")
+    if encoded is not None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (TypeError, ValueError):
+            raise BadLine(f"{name}_base64 is not base 64") from None
+    value = fields.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).encode()
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise BadLine(f"{name} is not text") from None
+
+
+def _whole(fields: dict[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if value is None or value == -1:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise BadLine(f"{name} is not a whole number")
+    return value

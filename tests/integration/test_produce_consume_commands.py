@@ -1,0 +1,206 @@
+"""``kbroker produce`` and ``kbroker consume`` on a real broker, and the reader below them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from kbroker.cli import command
+from kbroker.client import topic_admin
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import OffsetOutOfRange
+from kbroker.client.topic_reader import TopicReader
+from kbroker.testing import Broker
+
+pytestmark = pytest.mark.integration
+
+FIRST_MS = 1_700_000_000_000
+BINARY = b"\xff\x00"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"log.retention.ms": -1}, num_partitions=1) as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(broker) -> Iterator[Cluster]:
+    with Cluster(broker.bootstrap) as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(broker, capsysbinary, monkeypatch):
+    """Runs ``kbroker ...`` with bytes on stdin -> (exit code, stdout, stderr)."""
+    monkeypatch.setenv("KBROKER_BOOTSTRAP_SERVER", broker.bootstrap)
+
+    def call(*words: str, given: bytes = b"") -> tuple[int, bytes, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        code = command.main(words)
+        captured = capsysbinary.readouterr()
+        return code, captured.out, captured.err.decode()
+
+    return call
+
+
+def read(run, topic: str, *words: str) -> list[str]:
+    code, out, err = run("consume", topic, "--exit", *words)
+    assert (code, err) == (0, "")
+    return out.decode().splitlines()
+
+
+def test_lines_become_values(run):
+    given = b"one\n\ntwo\r\nlast"
+
+    assert run("produce", "lines", given=given) == (0, b"", "wrote 4 records to lines\n")
+
+    assert run("consume", "lines", "--exit") == (0, b"one\n\ntwo\nlast\n", "")
+
+
+def test_keys_headers_and_nulls(run):
+    words = ["-K", "\\t", "-H", "a=1", "-H", "b=x=y", "-Z", "-z", "lz4"]
+
+    assert run("produce", "keyed", *words, given=b"k1\tv1\nk2\t\n\tv3\n")[0] == 0
+
+    assert read(run, "keyed", "-f", "%k|%v|%K|%S|%h\\n") == [
+        "k1|v1|2|2|a=1,b=x=y",
+        "k2||2|-1|a=1,b=x=y",
+        "|v3|-1|2|a=1,b=x=y",
+    ]
+
+
+def test_what_consume_prints_as_json_produce_reads(run, cluster):
+    topic_admin.create_topics(cluster, [topic_admin.NewTopic("from", 2)])
+    rows = [
+        {"key": "k", "value": "ü", "headers": [{"name": "h", "value": None}], "timestamp": 5000},
+        {"key": None, "value": None, "partition": 1, "timestamp": 6000},
+        {"key_base64": "/wA=", "value_base64": "/wA=", "partition": 1, "timestamp": 7000},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    assert run("produce", "from", "-f", "json", "-p", "0", given=lines)[0] == 0
+
+    _, out, _ = run("consume", "from", "--exit", "-o", "json")
+    assert run("produce", "to", "-f", "json", given=out)[0] == 0
+
+    copies = [json.loads(line) for line in read(run, "to", "-o", "json")]
+    assert copies == [json.loads(line) | {"topic": "to"} for line in out.splitlines()]
+    assert [row["partition"] for row in copies] == [0, 0, 0]
+    assert copies[0]["headers"] == [{"name": "h", "value": None}]
+    assert (copies[1]["key"], copies[1]["value"]) == (None, None)
+    assert (copies[2]["key_base64"], copies[2]["timestamp"]) == ("/wA=", 7000)
+
+
+@pytest.fixture(scope="module")
+def timed(broker) -> str:
+    """A topic with ten records in each of two partitions, one a second."""
+    with Cluster(broker.bootstrap) as cluster:
+        topic_admin.create_topics(cluster, [topic_admin.NewTopic("timed", 2)])
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(20):
+        at = FIRST_MS + 1000 * (number // 2)
+        producer.produce("timed", b"%d" % number, partition=number % 2, timestamp=at)
+    assert producer.flush(30) == 0
+    return "timed"
+
+
+@pytest.mark.parametrize(
+    ("words", "offsets"),
+    [
+        ("", [*range(10), *range(10)]),
+        ("--from-beginning -p 1", range(10)),
+        ("--offset end", []),
+        ("--offset 8", [8, 9, 8, 9]),
+        ("--tail 1", [9, 9]),
+        ("--tail 100 -p 0", range(10)),
+        (f"--from-time {FIRST_MS + 7500}", [8, 9, 8, 9]),
+        ("--from-time 2100-01-01", []),
+        ("--since 1m", []),
+        ("--since 5000w -p 0 -n 3", [0, 1, 2]),
+        ("-n 12", [*range(10), 0, 1]),
+    ],
+)
+def test_where_to_begin_and_to_end(run, timed, words, offsets):
+    found = read(run, timed, *words.split(), "-f", "%o\\n")
+
+    assert [int(line) for line in found] == list(offsets)
+
+
+def test_without_exit_it_ends_with_the_last_record_it_shall_print(run, timed):
+    code, out, _ = run("consume", timed, "-p", "0", "-n", "10")
+
+    assert (code, len(out.splitlines())) == (0, 10)
+
+
+def test_aborted_transactions_are_left_out_on_request(broker, run):
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
+    producer.init_transactions(30)
+    for name, ends in (("no", producer.abort_transaction), ("yes", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce("transactions", name.encode())
+        producer.flush(30)
+        ends(30)
+
+    assert read(run, "transactions") == ["no", "yes"]
+    assert read(run, "transactions", "--read-committed") == ["yes"]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_records_are_read(run, codec):
+    given = b"".join(b"value %d\n" % number for number in range(500))
+
+    assert run("produce", f"with-{codec}", "-z", codec, given=given)[0] == 0
+
+    assert run("consume", f"with-{codec}", "--exit")[1] == given
+
+
+def test_reader_keeps_its_position_where_it_cannot_read(cluster, timed):
+    reader = TopicReader(cluster, {(timed, 0): 50})
+
+    with pytest.raises(OffsetOutOfRange):
+        list(reader.read({(timed, 0): 60}))
+
+    assert reader.positions == {(timed, 0): 50}
+
+
+def test_reader_continues_after_the_last_record_it_returned(cluster, timed):
+    reader = TopicReader(cluster, {(timed, 0): 2})
+    records = reader.read(reader.ends())
+    next(records), next(records)
+    records.close()
+
+    assert [row.offset for row in reader.read(reader.ends())] == [4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        ("consume timedd", 1, "topic timedd does not exist; did you mean timed?"),
+        ("consume timed -p 7", 1, "topic timed has no partition 7"),
+        ("consume timed --offset 99", 1, "no partition has offset 99: timed-0 has [0, 10); "),
+        ("consume timed --offset first", 2, "'first' is neither beginning, end nor an offset"),
+        ("consume timed -n 0", 2, "'0' is too few"),
+        ("consume timed -f %q", 2, "no field %q in a format: there are %%, %t"),
+        ("consume timed -f \\q", 2, "a backslash is followed by n, t, r, 0 or a backslash"),
+        ("consume timed -f %v -o json", 2, "--format does not go with -o json"),
+        ("consume timed --tial 1", 2, "unknown option --tial; did you mean --tail?"),
+        ("produce timed -K :", 1, "line 2: no ':' after a key"),
+        ("produce timed -f json", 1, "line 1: not JSON"),
+        ("produce timed -p 7", 1, "topic timed has no partition 7"),
+        ("produce timed -X ack=1", 2, "did you mean acks?"),
+        ("produce timed -X acks", 2, "--property 'acks': write NAME=VALUE"),
+        ("produce timed -H a", 2, "--header 'a': write NAME=VALUE"),
+        ("produce timed -f json -k a", 2, "leave out --key and --key-separator"),
+        ("produce a/b", 1, "INVALID_TOPIC_EXCEPTION"),
+    ],
+)
+def test_wrong_use_is_one_line(run, timed, words, code, line):
+    found, _, err = run(*words.split(), given=b"a:b\nc\n")
+
+    assert found == code
+    assert line in err and err.count("\n") == 1

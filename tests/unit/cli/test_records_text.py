@@ -1,0 +1,86 @@
+"""How records look in a terminal, and what lines mean as records."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbroker.cli import records_text
+from kbroker.cli.arguments import Usage
+from kbroker.client.topic_reader import ReadRecord
+
+pytestmark = pytest.mark.unit
+
+BYTES = st.none() | st.binary(max_size=8)
+
+
+@given(
+    BYTES,
+    BYTES,
+    st.lists(
+        st.tuples(st.text(max_size=4).map(lambda text: text.encode("utf-8", "replace")), BYTES)
+    ),
+)
+def test_any_record_comes_back_from_its_json(key, value, headers):
+    record = ReadRecord("t", 1, 2, 3, key, value, tuple(headers))
+
+    line = records_text.json_line(record)
+
+    assert line.endswith(b"\n") and line.count(b"\n") == 1
+    assert records_text.record_of_json(line) == {
+        "key": key,
+        "value": value,
+        "headers": [(name.decode(), content) for name, content in headers],
+        "partition": 1,
+        "timestamp_ms": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b'{"headers": 1}', "headers: write"),
+        (b'{"headers": [{"value": "x"}]}', "headers: write"),
+        (b'{"value_base64": "*"}', "value_base64 is not base 64"),
+        (b'{"value_base64": 1}', "value_base64 is not base 64"),
+        (b'{"value": "\\ud800"}', "value is not text"),
+        (b'{"partition": "1"}', "partition is not a whole number"),
+        (b'{"timestamp": 1e9}', "timestamp is not a whole number"),
+        (b'{"timestamp": 99999999999999999999}', "timestamp is not a whole number"),
+    ],
+)
+def test_line_that_is_no_record_says_why(line, why):
+    with pytest.raises(records_text.BadLine) as caught:
+        records_text.record_of_json(line)
+
+    assert why in str(caught.value)
+
+
+def test_value_may_be_any_json_and_headers_a_mapping():
+    line = json.dumps({"value": {"a": [1]}, "headers": {"h": "v"}}).encode()
+
+    fields = records_text.record_of_json(line)
+
+    assert fields["value"] == b'{"a": [1]}'
+    assert fields["headers"] == [("h", b"v")]
+
+
+def test_format_has_every_field():
+    record = ReadRecord("t", 1, 2, 3, b"k", None, ((b"a", b"b"), (b"c", None)))
+
+    text = records_text.compiled("%t %p %o %T %k %v %K %S %h %%\\t\\\\\\n")(record)
+
+    assert text == b"t 1 2 3 k  1 -1 a=b,c=NULL %\t\\\n"
+
+
+@pytest.mark.parametrize("text", ["%", "%x", "\\", "\\x"])
+def test_wrong_format_is_wrong_usage(text):
+    with pytest.raises(Usage):
+        records_text.compiled(text)
