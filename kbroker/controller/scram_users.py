@@ -16,7 +16,6 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import (
     AlterScram,
     DescribeScram,
-    FindCredential,
     FoundCredential,
     ScramChange,
     ScramInfo,
@@ -121,9 +120,9 @@ class ScramUsers:
                 infos.append(ScramInfo(number, credential.iterations))
         return infos
 
-    def find(self, sender: Address, asked: FindCredential) -> FoundCredential:
+    def find(self, name: str, mechanism: str) -> FoundCredential:
         """The credential that a login needs."""
-        credential = None if asked.is_token else self.credential(asked.name, asked.mechanism)
+        credential = self.credential(name, mechanism)
         if credential is None:
-            return FoundCredential(asked.name, asked.mechanism)
-        return FoundCredential(asked.name, asked.mechanism, asked.name, *credential)
+            return FoundCredential(name, mechanism)
+        return FoundCredential(name, mechanism, name, *credential)

@@ -27,6 +27,12 @@ from kbroker.handlers.support.peer import peer
 from kbroker.handlers.support.requirements import NOTHING
 from kbroker.handlers.support.sasl_listener import SaslListener
 from kbroker.ipc.calls import FIND_CREDENTIAL, FindCredential
+from kbroker.metrics.catalog import (
+    AUTHENTICATIONS,
+    FAILED_AUTHENTICATIONS,
+    FAILED_REAUTHENTICATIONS,
+    REAUTHENTICATIONS,
+)
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -44,7 +50,7 @@ from kbroker.security.sasl.exchange import (
     Unavailable,
     Work,
 )
-from kbroker.security.sasl.scram import USER_NAME_MAX, Credential, StoredCredential
+from kbroker.security.sasl.scram import USER_NAME_MAX, Credential, Nobody, StoredCredential
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +204,7 @@ async def take_token(
     return step, session_ms
 
 
-async def looked_up(ctx: RequestContext, step: Lookup) -> StoredCredential | None:
+async def looked_up(ctx: RequestContext, step: Lookup) -> StoredCredential | Nobody | None:
     """The stored credential of a user or token. Raises Unavailable."""
     if len(step.name) > USER_NAME_MAX:
         return None
@@ -211,7 +217,7 @@ async def looked_up(ctx: RequestContext, step: Lookup) -> StoredCredential | Non
     if (found.name, found.mechanism) != (step.name, step.mechanism):
         raise Unavailable("the controller process has answered another question")
     if found.user is None or (not step.is_token and found.user != step.name):
-        return None
+        return Nobody(found.salt)
     credential = Credential(found.salt, found.stored_key, found.server_key, found.iterations)
     return StoredCredential(found.user, credential, found.expires_ms)
 
@@ -238,6 +244,8 @@ def authenticated(ctx: RequestContext, login: Login, step: Authenticated) -> int
     lasts_ms = login.listener.session_ms(
         login.mechanism, step.expires_ms, time.time_ns() // 1_000_000
     )
+    counted = AUTHENTICATIONS if login.principal is None else REAUTHENTICATIONS
+    ctx.process.counters.add(counted, 1, connection.listener)
     login.principal, login.is_token, login.exchange = principal, step.is_token, None
     connection.identify(ctx.process.accesses.of(principal, connection.peer_host))
     if lasts_ms is None:
@@ -256,6 +264,9 @@ async def failed(
 ) -> None:
     """Log a failure, and wait before it is answered. The connection takes no more requests."""
     connection, process = ctx.connection, ctx.process
+    is_first = connection.login.principal is None
+    counted = FAILED_AUTHENTICATIONS if is_first else FAILED_REAUTHENTICATIONS
+    process.counters.add(counted, 1, connection.listener)
     connection.phase = FAILED
     connection.close_reason = "its authentication has failed"
     user, mechanism = (error.user if error else ""), (login.mechanism if login else "")

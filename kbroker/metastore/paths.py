@@ -56,6 +56,8 @@ GONE_TOPICS = "/kbroker-gone"
 # Features of kbroker that are finalized. Kafka keeps its own in /feature.
 KBROKER = "/kbroker"
 FEATURES = "/kbroker/features"
+# What the salts of users who do not exist follow from.
+DISGUISE = "/kbroker/disguise"
 KAFKAS_FEATURES = "/feature"
 DEFAULT_ENTITY = "<default>"
 
@@ -239,6 +241,17 @@ def encode_features(levels: Mapping[str, int]) -> bytes:
 
 def decode_features(data: bytes) -> dict[str, int]:
     return _levels(load_object(data)["features"])
+
+
+def encode_disguise(secret: bytes) -> bytes:
+    return _dump({"version": 1, "secret": secret.hex()})
+
+
+def decode_disguise(data: bytes) -> bytes:
+    secret = bytes.fromhex(as_text(load_object(data)["secret"]))
+    if not secret:
+        raise ValueError("the secret is empty")
+    return secret
 
 
 def encode_kafkas_features(levels: Mapping[str, int]) -> bytes:

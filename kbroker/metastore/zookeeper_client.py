@@ -25,7 +25,12 @@ from kbroker.metastore.zookeeper_settings import JAAS_KEY, Tls, ZooKeeperSetting
 logger = logging.getLogger(__name__)
 
 # Whoever can read them can impersonate another user.
-SENSITIVE_PATHS = ("/config/users", paths.BROKER_CONFIGS, "/delegation_token/tokens")
+SENSITIVE_PATHS = (
+    "/config/users",
+    paths.BROKER_CONFIGS,
+    paths.DISGUISE,
+    "/delegation_token/tokens",
+)
 RETRY_S, RETRY_MAX_S = 0.1, 1.0
 READ_BYTES = 65_536
 # How long the first request of a connection, which opens the session, may go without a response;

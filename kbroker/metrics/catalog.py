@@ -15,6 +15,7 @@ COUNTER, GAUGE = "counter", "gauge"
 
 # BOUND: label values with a cell of their own; a value outside is counted in the last one.
 API_WIDTH = 96
+LISTENER_WIDTH = 16
 
 
 class Metric:
@@ -74,6 +75,43 @@ ACCEPT_PAUSES = _row(
     "kbroker_accept_pauses_total",
     COUNTER,
     "How often accepting connections was paused, because of a limit or a lack of file descriptors.",
+)
+
+AUTHENTICATIONS = _row(
+    "kbroker_successful_authentication_total",
+    COUNTER,
+    "Logins by SASL, and TLS handshakes on listeners without SASL, by listener.",
+    "listener",
+    LISTENER_WIDTH,
+)
+FAILED_AUTHENTICATIONS = _row(
+    "kbroker_failed_authentication_total",
+    COUNTER,
+    "Logins and TLS handshakes that failed, by listener.",
+    "listener",
+    LISTENER_WIDTH,
+)
+REAUTHENTICATIONS = _row(
+    "kbroker_successful_reauthentication_total",
+    COUNTER,
+    "Logins of clients that had logged in before on the same connection, by listener.",
+    "listener",
+    LISTENER_WIDTH,
+)
+FAILED_REAUTHENTICATIONS = _row(
+    "kbroker_failed_reauthentication_total",
+    COUNTER,
+    "Such logins that failed, by listener.",
+    "listener",
+    LISTENER_WIDTH,
+)
+EXPIRED_CONNECTIONS = _row(
+    "kbroker_expired_connections_killed_total",
+    COUNTER,
+    "Connections closed because their client did not log in again when its session had ended "
+    "(connections.max.reauth.ms), by listener.",
+    "listener",
+    LISTENER_WIDTH,
 )
 
 # -- produce and fetch

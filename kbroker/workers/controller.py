@@ -59,6 +59,7 @@ from kbroker.workers.asking import Asking
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.cluster_metrics import ClusterMetrics
 from kbroker.workers.controller_server import SERVED, ControllerServer
+from kbroker.workers.credentials import Credentials
 from kbroker.workers.leaving import CLOSE_MS
 from kbroker.workers.office import InOffice, Office
 from kbroker.workers.plugged import make_policies, uses_acls
@@ -220,12 +221,18 @@ class ControllerWorker(Worker):
         if outcome.error is not None:
             self.failed(outcome.error)
         elif self.acls is None:
-            self.features.start().then(self._features_read)
+            self.credentials.start().then(self._tokens_read)
         else:
             self.acls.start().then(self._acls_read)
 
     def _acls_read(self, outcome: Pending[None]) -> None:
         """Without them, nobody but super users would be allowed anything."""
+        if outcome.error is not None:
+            self.failed(outcome.error)
+        else:
+            self.credentials.start().then(self._tokens_read)
+
+    def _tokens_read(self, outcome: Pending[None]) -> None:
         if outcome.error is not None:
             self.failed(outcome.error)
         else:
@@ -261,9 +268,7 @@ class ControllerWorker(Worker):
             serve(calls.DELETE_ACLS, self.acls.delete)
         serve(calls.ALLOCATE_PRODUCER_IDS, self.allocate_producer_ids)
         users = ScramUsers(self.stored_configs, self.entities)
-        serve(calls.FIND_CREDENTIAL, users.find)
-        serve(calls.ALTER_SCRAM, users.alter)
-        serve(calls.DESCRIBE_SCRAM, users.describe)
+        self.credentials = Credentials(self, users, lambda: self.office.duties is not None, wall_ms)
         stored_offsets = StoredOffsets(self.own_events, self.own_store)
         serve(calls.COMMIT_STORED_OFFSETS, stored_offsets.commit)
         serve(calls.FETCH_STORED_OFFSETS, stored_offsets.fetch)

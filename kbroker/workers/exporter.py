@@ -84,6 +84,7 @@ class ExporterWorker(Worker):
             (address.title, Counters(context.counters, row))
             for row, address in enumerate(self.processes.addresses)
         ]
+        self._labels = {"api": api_name, "listener": self._listener_name}
 
     def setup(self) -> None:
         self._counters = self.open_counters()
@@ -105,6 +106,11 @@ class ExporterWorker(Worker):
     def shutdown(self) -> None:
         for connection in list(self._open.values()):
             self._close(connection)
+
+    def _listener_name(self, index: int) -> str:
+        """Further ones share the last cell."""
+        listeners = self.context.listeners
+        return listeners[index][0].name if index < len(listeners) else str(index)
 
     # -- connections
 
@@ -254,7 +260,7 @@ class ExporterWorker(Worker):
             if address.kind != ProcessKind.SUPERVISOR:
                 up = int(self.processes.is_ready(address))
                 lines.append(f'kbroker_process_up{{process="{address.title}"}} {up}')
-        return "\n".join(lines) + "\n" + prometheus_text(self._rows, LABEL_NAMES)
+        return "\n".join(lines) + "\n" + prometheus_text(self._rows, self._labels)
 
 
 def is_for(request: bytes, target: bytes) -> bool:
@@ -293,6 +299,3 @@ def api_name(key: int) -> str:
         return ApiKey(key).name.title().replace("_", "")
     except ValueError:
         return str(key)
-
-
-LABEL_NAMES = {"api": api_name}

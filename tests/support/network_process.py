@@ -30,6 +30,8 @@ from kbroker.ipc.calls import Failure, Operation, Results
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Slices, Turn
+from kbroker.metrics.slots import Counters
+from kbroker.metrics.slots import region_size as region_size_of_counters
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.header import decode_response_header, encode_request_header
@@ -186,6 +188,7 @@ class NetworkProcess:
             mute=lambda _, until_ms: self.muted_ms.append(until_ms),
         )
         self.coordinators = FakeLink()
+        self.counters = Counters(bytearray(region_size_of_counters(1)), 0)
         self._started_with = self.config = BrokerConfig(
             {k.replace("_", "."): v for k, v in settings.items()}
         )

@@ -92,10 +92,12 @@ class SecuredClient(WireClient):
             raise
 
     def log_in(self, user: str, password: str, mechanism: str = "PLAIN") -> None:
+        self.log_in_by(sasl.CLIENTS[mechanism](user, password), mechanism)
+
+    def log_in_by(self, client: sasl.Mechanism, mechanism: str) -> None:
         shaken = self.call(SaslHandshakeRequest(mechanism=mechanism), 1)
         if shaken.error_code:
             raise LoginRefused(shaken.error_code, ", ".join(shaken.mechanisms))
-        client = sasl.CLIENTS[mechanism](user, password)
         token = client.evaluate(None)
         while not client.done:
             answer = self.call(SaslAuthenticateRequest(auth_bytes=token), 1)

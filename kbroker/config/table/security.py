@@ -186,15 +186,19 @@ SASL = (
 )
 
 DELEGATION_TOKENS_AND_STORED_PASSWORDS = (
-    Key("delegation.token.master.key", PASSWORD, None, MEDIUM, status=LATER,
+    Key("delegation.token.master.key", PASSWORD, None, MEDIUM,
         aliases=("delegation.token.secret.key",),
-        doc="Secret that signs delegation tokens."),
-    Key("delegation.token.max.lifetime.ms", LONG, 604_800_000, MEDIUM, low=1, status=LATER,
+        doc=
+            "Secret that the secrets of delegation tokens follow from; the same in all brokers. "
+            "Unset, there are no delegation tokens."),
+    Key("delegation.token.max.lifetime.ms", LONG, 604_800_000, MEDIUM, low=1,
         doc="Maximum lifetime of a delegation token, renewals included."),
-    Key("delegation.token.expiry.time.ms", LONG, 86_400_000, MEDIUM, low=1, status=LATER,
+    Key("delegation.token.expiry.time.ms", LONG, 86_400_000, MEDIUM, low=1,
         doc="Lifetime of a delegation token until it must be renewed."),
-    Key("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, LOW, low=1, status=LATER,
-        doc="How often expired tokens are removed."),
+    Key("delegation.token.expiry.check.interval.ms", LONG, 3_600_000, LOW, low=1,
+        doc=
+            "How often tokens that have ended are removed. Nobody can log in with them in the "
+            "meantime."),
     Key("password.encoder.secret", PASSWORD, None, MEDIUM, status=LATER,
         doc="Secret that encrypts passwords among the dynamic settings."),
     Key("password.encoder.old.secret", PASSWORD, None, MEDIUM, status=LATER,

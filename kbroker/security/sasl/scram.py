@@ -24,7 +24,7 @@ ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
 # BOUND: characters of a user's name, which is part of a path in the store.
 USER_NAME_MAX = 1024
-# Made before the processes are forked, so all of a broker give an unknown user the same salt.
+# Of what an unknown user is shown beside its salt, and of names that nobody is asked about.
 _DISGUISE = secrets.token_bytes(32)
 _SALT_CHARS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SALT_SIZE = 26  # as those of Kafka's tools
@@ -139,14 +139,16 @@ class Scram:
             raise self._failed("a name with '=' that is not escaped")
         return name.replace("=2C", ",").replace("=3D", "=")
 
-    def resume(self, answer: StoredCredential | None) -> Step:
-        """answer: what was found for ``Lookup``."""
-        if answer is not None:
+    def resume(self, answer: StoredCredential | Nobody | None) -> Step:
+        """answer: what was found for ``Lookup``; None if nobody was asked."""
+        if isinstance(answer, StoredCredential):
             self._is_known = True
             self._user, self._expires_ms = answer.user, answer.expires_ms
             self._credential = answer.credential
         else:
             self._credential = disguise(self._mechanism, self._name)
+            if answer is not None:
+                self._credential = self._credential._replace(salt=answer.salt)
         credential = self._credential
         if self._authorization_id not in ("", self._name):
             raise Failed("another authorization id", OTHER_ID, self._name)
@@ -195,9 +197,21 @@ class StoredCredential(NamedTuple):
     expires_ms: int | None = None
 
 
+class Nobody(NamedTuple):
+    """There is no such user or token. salt: what its client is shown."""
+
+    salt: bytes
+
+
 def disguise(mechanism: str, name: str) -> Credential:
     """What a user without a credential is shown. No password fits it."""
     seed = hmac.digest(_DISGUISE, f"{mechanism} {name}".encode(), "sha512")
-    salt = "".join(_SALT_CHARS[byte % len(_SALT_CHARS)] for byte in seed[:_SALT_SIZE]).encode()
     size = hashlib.new(HASHES[mechanism]).digest_size
+    salt = fake_salt(_DISGUISE, mechanism, name)
     return Credential(salt, seed[:size], seed[:size], ITERATIONS_MIN)
+
+
+def fake_salt(secret: bytes, mechanism: str, name: str) -> bytes:
+    """Always the same for a name, and like those of Kafka's tools."""
+    seed = hmac.digest(secret, f"{mechanism} {name}".encode("utf-8", "surrogatepass"), "sha512")
+    return "".join(_SALT_CHARS[byte % len(_SALT_CHARS)] for byte in seed[:_SALT_SIZE]).encode()

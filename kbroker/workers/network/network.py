@@ -45,8 +45,11 @@ from kbroker.logcontext import RateLimit
 from kbroker.metrics.catalog import (
     ARENA_FULL,
     ARENA_USED,
+    AUTHENTICATIONS,
     CONNECTIONS_CLOSED,
     CONNECTIONS_OPEN,
+    EXPIRED_CONNECTIONS,
+    FAILED_AUTHENTICATIONS,
     FETCH_PARKED,
     FETCHES_REDIRECTED,
     FOLLOWER_BYTES,
@@ -76,6 +79,8 @@ from kbroker.workers.plugged import Authorization
 logger = logging.getLogger(__name__)
 
 SWEEP_MS = 1000
+# How ``Connection.check_phase`` begins when a client has not authenticated again.
+SESSION_ENDED = "its session has ended"
 # How long a stopping process waits for responses of io workers: this part of shutdown.timeout.ms.
 # Batches without a response may be rejected when they are sent again, because a snapshot has only
 # the last batch of a producer.
@@ -330,13 +335,16 @@ class NetworkWorker(Worker):
         assert self.handshakes is not None
         for result in self.handshakes.results():
             connected, reason = result.connected, result.reason
+            arrival = result.arrival
             if connected is not None and result.principal is not None:
                 transport = TlsTransport(connected.fileno(), connected)
-                self.admit(transport, result.arrival, result.principal)
+                self.admit(transport, arrival, result.principal)
+                if arrival.listener not in self.sasl_listeners:
+                    self.counters.add(AUTHENTICATIONS, 1, arrival.listener)
                 continue
-            arrival = result.arrival
             self.closed_peers.append(arrival.host)
             if reason:
+                self.counters.add(FAILED_AUTHENTICATIONS, 1, arrival.listener)
                 self.note_closing(arrival.host, f"{arrival.host}:{arrival.port}", reason)
         self.publish_count()
 
@@ -390,6 +398,8 @@ class NetworkWorker(Worker):
         if connection.turn is not None:
             connection.turn.is_gone = True
         if reason is not None:
+            if reason.startswith(SESSION_ENDED):
+                self.counters.add(EXPIRED_CONNECTIONS, 1, connection.listener)
             self.note_closing(host, peer(connection), reason)
         self.closed_peers.append(host)
 

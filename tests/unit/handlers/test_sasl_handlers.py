@@ -26,6 +26,12 @@ from kbroker.handlers.sasl import Login
 from kbroker.handlers.support.sasl_listener import sasl_listener
 from kbroker.ipc.pending import Pending
 from kbroker.logcontext import RateLimit
+from kbroker.metrics.catalog import (
+    AUTHENTICATIONS,
+    FAILED_AUTHENTICATIONS,
+    FAILED_REAUTHENTICATIONS,
+    REAUTHENTICATIONS,
+)
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.security.access import AccessTable
@@ -343,6 +349,41 @@ def test_password_that_was_changed_counts_at_the_next_renewal(again):
     again.process.sasl_listeners[0] = sasl_listener(config, "PLAINTEXT")
 
     assert again.log_in().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+# -- metrics
+
+
+def counts(client: Client) -> list[int]:
+    """Of the client's listener: logins, failures, renewals, failed renewals."""
+    metrics = (AUTHENTICATIONS, FAILED_AUTHENTICATIONS, REAUTHENTICATIONS, FAILED_REAUTHENTICATIONS)
+    return [client.process.counters.get(metric, client.connection.listener) for metric in metrics]
+
+
+def test_logins_are_counted_by_listener(client):
+    client.log_in()
+    assert counts(client) == [1, 0, 0, 0]
+
+    other = Client()
+    other.connection.listener = 1
+    other.process.sasl_listeners = {1: sasl_listener(other.config, "PLAINTEXT")}
+    other.log_in(b"\0alice\0wrong")
+    assert counts(other) == [0, 1, 0, 0]
+    assert other.process.counters.get(FAILED_AUTHENTICATIONS, 0) == 0
+
+    wants_other = Client()
+    wants_other.handshake("GSSAPI")
+    assert counts(wants_other) == [0, 1, 0, 0]
+
+
+def test_renewals_are_counted_apart_from_logins(again):
+    again.log_in()
+    again.log_in()
+    assert counts(again) == [1, 0, 1, 0]
+
+    again.connection.login.again_ms = 0  # long ago
+    again.log_in(b"\0alice\0wrong")
+    assert counts(again) == [1, 0, 1, 1]
 
 
 # -- what a listener may have

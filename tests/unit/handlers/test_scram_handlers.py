@@ -13,7 +13,7 @@ from kbroker.controller.configs import Configs
 from kbroker.controller.scram_users import ScramUsers
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.scram_credentials import CALL_USERS_MAX
-from kbroker.ipc.calls import AlterScram, DescribeScram, FindCredential, ScramChange
+from kbroker.ipc.calls import AlterScram, DescribeScram, ScramChange
 from kbroker.ipc.pending import run
 from kbroker.protocol.api import ApiKey, request_class
 from kbroker.security.sasl.scram import from_password
@@ -103,9 +103,7 @@ def test_credential_is_stored_as_kafka_has_it(process: NetworkProcess, store: St
     config = changes["users/al%20ice"]["SCRAM-SHA-256"]
     assert config.startswith("salt=MDEyMzQ1Njc4OQ==,stored_key=")
     assert config.endswith(",iterations=4096")
-    found = ScramUsers(store, store).find(
-        SimpleNamespace(), FindCredential("al ice", "SCRAM-SHA-256")
-    )
+    found = ScramUsers(store, store).find("al ice", "SCRAM-SHA-256")
     assert found.user == "al ice"
     expected = from_password("SCRAM-SHA-256", "pw", 4096, SALT)
     assert (found.salt, found.stored_key, found.server_key, found.iterations) == expected

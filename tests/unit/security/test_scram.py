@@ -14,6 +14,7 @@ from kbroker.security.sasl.plain import OTHER_ID
 from kbroker.security.sasl.scram import (
     HASHES,
     ITERATIONS_MIN,
+    Nobody,
     Scram,
     StoredCredential,
     from_password,
@@ -126,6 +127,17 @@ def test_proof_for_what_an_unknown_user_is_shown_does_not_exist():
 
     with pytest.raises(Failed):
         exchange.evaluate(f"{without},p={proof}".encode())
+
+
+def test_unknown_user_is_shown_the_salt_that_was_found_for_it():
+    client, exchange = Client("nobody", "guess", "sha256"), Scram("SCRAM-SHA-256")
+    exchange.evaluate(client.evaluate(None))
+
+    challenge = exchange.resume(Nobody(b"a salt of all brokers")).token
+
+    assert f"s={base64.b64encode(b'a salt of all brokers').decode()}," in challenge.decode()
+    with pytest.raises(Failed):
+        exchange.evaluate(client.evaluate(challenge))
 
 
 def changed_finals() -> dict[str, bytes]:
