@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from kbroker.cluster.stored_passwords import decoded, encoder_of, is_password
 from kbroker.config.broker_keys import BROKER_NAMES
 from kbroker.config.loader import BrokerConfig, Source
 from kbroker.errors import ConfigError
@@ -28,6 +29,11 @@ def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int)
     if static is None:
         static = dict(started_with.layers())[Source.STATIC_BROKER]
     default, own = dict(layers.get(DEFAULT, {})), dict(layers.get(str(broker_id), {}))
+    if any(map(is_password, default)):
+        logger.error("Per-broker configs defined at default cluster level will be ignored")
+        default = {name: text for name, text in default.items() if not is_password(name)}
+    if any(map(is_password, own)):
+        own = decoded(own, encoder_of(started_with))
     if [static, default, own] == [layer for _, layer in started_with.layers()]:
         return started_with  # which the processes of a broker share
     while True:

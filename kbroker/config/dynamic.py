@@ -187,15 +187,10 @@ def _shown(text: str | None) -> str:
 
 def _check_dynamic(name: str, text: str | None, per_broker: bool) -> None:
     """Raise ConfigError unless the setting may be changed at run time at this level."""
-    shown = _shown(text)
     key = BROKER_NAMES.get(name)
     if key is None:
         raise unknown_name(name, text, BROKER_NAMES)
-    if key.sensitive:
-        # Nothing stored here is encrypted yet.
-        raise ConfigError(
-            name, "(hidden)", "no change while the broker runs; secrets are not stored"
-        )
+    shown = "(hidden)" if key.sensitive else _shown(text)
     if key.dynamic == READ_ONLY:
         allowed = "no change while the broker runs; set it in the file and restart"
         raise ConfigError(name, shown, allowed)

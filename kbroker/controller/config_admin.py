@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from kbroker.cluster.settings import DEFAULT, FILE, effective_config
+from kbroker.cluster.stored_passwords import OLD_SECRET, decoded, encoded, encoder_of, reencoded
 from kbroker.config import dynamic
 from kbroker.config.broker_keys import BROKER_NAMES
 from kbroker.config.group_config import GROUP_KEYS
@@ -60,6 +61,11 @@ logger = logging.getLogger(__name__)
 NO_POLICIES = Policies()
 KEYS: dict[int, Mapping[str, Key]] = {TOPIC: TOPIC_KEYS, BROKER: BROKER_NAMES, GROUP: GROUP_KEYS}
 FILE_LAYER_NAME = "file-settings.json"
+# Configs of which an error says something about a file.
+OF_FILES = (".location", ".password")
+STORE_THAT_LOADS = (
+    "a store that loads, for the same name as the present one; the broker's log has the reason"
+)
 
 R = TypeVar("R", ResourceSettings, ResourceChanges)
 # (kind, name in the image) -> settings after the change
@@ -103,8 +109,11 @@ class ConfigAdmin:
         runtime_dir: str,
         tls: TlsListeners,
         policies: Policies = NO_POLICIES,
+        check_sasl: Callable[[BrokerConfig], object] = lambda _: None,
     ) -> None:
-        """Start from the stored configs and the file as it was last read. tls: this process's."""
+        """Start from the stored configs and the file as it was last read. tls: this process's.
+        check_sasl: raises ConfigError if clients could not authenticate with these configs.
+        """
         self._stored = stored
         self._topics = topics
         self._broker_id = broker_id
@@ -112,6 +121,8 @@ class ConfigAdmin:
         self._events = stored.events
         self._started_with = started_with
         self._policies = policies
+        self._check_sasl = check_sasl
+        self._encoder = encoder_of(started_with)
         self._file_layer_path = os.path.join(runtime_dir, FILE_LAYER_NAME)
         self._tls = tls
         self.config = started_with
@@ -173,7 +184,8 @@ class ConfigAdmin:
                 current = self._configs.groups.get(name, {})
                 return dynamic.alter_group(current, ops, self.config)
             current = self._configs.brokers.get(name, {})
-            return dynamic.alter_broker(current, ops, self.config, per_broker=name != DEFAULT)
+            readable = decoded(current, self._encoder)
+            return dynamic.alter_broker(readable, ops, self.config, per_broker=name != DEFAULT)
 
         return await self._altered(asked, asked.resources, plan)
 
@@ -242,7 +254,8 @@ class ConfigAdmin:
                 kind, name = self._target(*key)
                 planned = plan(resource, kind, name)
                 if kind == BROKER:
-                    self._check_tls(name, planned)
+                    planned = self._as_stored(resource, name, planned)
+                    self._check_listeners(name, planned)
                 self._policies.check_configs(policy_request(resource))
                 changes[kind, name] = planned
                 results.append(ConfigResult())
@@ -252,13 +265,36 @@ class ConfigAdmin:
                 results.append(failure(error))
         return results, changes
 
-    def _check_tls(self, name: str, planned: dict[str, str]) -> None:
+    def _as_stored(
+        self, resource: ResourceSettings | ResourceChanges, name: str, planned: Mapping[str, str]
+    ) -> dict[str, str]:
+        """The configs of brokers with their passwords encrypted. Raises WireError."""
+        stored, kept = self._configs.brokers.get(name, {}), dict[str, str]()
+        if isinstance(resource, ResourceChanges):
+            # What cannot be decrypted, as the secret is another one, stays as it is.
+            named = {op.name for op in resource.configs}
+            lost = stored.keys() - decoded(stored, self._encoder).keys() - named
+            kept = {unread: stored[unread] for unread in lost}
+        return kept | encoded(planned, stored, self._encoder, name)
+
+    def _check_listeners(self, name: str, planned: dict[str, str]) -> None:
         """Raises ConfigError if a listener cannot have these configs, such as a store that does
-        not load.
+        not load. What the client named is opened here: it is told whether that loads, and no more.
         """
-        layers = {**self._configs.brokers, name: planned}
-        config = effective_config(self._started_with, layers, self._broker_id)
-        self._tls.check(config.of_listener)
+        stored = self._configs.brokers.get(name, {})
+        config = effective_config(
+            self._started_with, {**self._configs.brokers, name: planned}, self._broker_id
+        )
+        try:
+            self._tls.check(config.of_listener)
+        except ConfigError as error:
+            if not error.key.endswith(OF_FILES):
+                raise
+            logger.warning("rejected a change of the settings of broker %s: %s", name, error)
+            raise ConfigError(error.key, "(hidden)", STORE_THAT_LOADS) from None
+        changed = dict(stored.items() ^ planned.items())
+        if any("sasl." in key for key in changed):
+            self._check_sasl(config)
 
     def _target(self, kind: int, name: str) -> tuple[int, str]:
         if kind == TOPIC:
@@ -307,6 +343,43 @@ class ConfigAdmin:
                     if told is not None:
                         logger.warning("%s %s: %s", NAMES[kind], name, told)
         return self._stored.set_configs(changed)
+
+    # -- passwords ---------------------------------------------------------------------------
+
+    def reencode(self) -> Pending[None]:
+        """Encrypt this broker's stored passwords with the present secret, if there is an old one.
+        Called once, when the stored configs have been read.
+        """
+        return self._events.put(self._reencode)
+
+    async def _reencode(self) -> None:
+        if not self._started_with[OLD_SECRET]:
+            return
+        name, changed = str(self._broker_id), ConfigsChanged()
+        store = self._stored.store
+
+        def decide() -> Decision:
+            nonlocal changed
+            layer = reencoded(self._configs.brokers.get(name, {}), self._encoder)
+            changed = ConfigsChanged(brokers={} if layer is None else {name: layer})
+            return decisions.configure(self._configs, changed, is_shared=store.is_shared)
+
+        async def reread() -> None:
+            present = await persistence.reread_configs(store, self._configs, changed)
+            self._stored.set_configs(present)
+
+        try:
+            decision = await write_decided(store, decide, self._configs.note_written, reread)
+        except (StoreFailed, StoreError, Fenced) as error:
+            logger.error("cannot encrypt the stored passwords with the new secret: %s", error)
+            return
+        if decision.writes:
+            logger.info(
+                "the stored passwords of this broker are encrypted with the new secret; "
+                "%s is no longer needed",
+                OLD_SECRET,
+            )
+            self._stored.set_configs(changed)
 
     # -- by file -----------------------------------------------------------------------------
 

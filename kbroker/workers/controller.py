@@ -40,6 +40,7 @@ from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.controller.topic_creation import TopicCreation, is_led
 from kbroker.controller.topic_requests import TopicRequests
 from kbroker.errors import EXIT_BAD_CONFIG, EXIT_CANNOT_START, EXIT_CRASH
+from kbroker.handlers.support.sasl_listener import make_sasl
 from kbroker.hosting.control_server import ELEMENTS_PARTITIONS, ControlServer
 from kbroker.hosting.hosting import Hosting
 from kbroker.hosting.journal import Journal, JournalFile, Remembered
@@ -192,6 +193,7 @@ class ControllerWorker(Worker):
             self.context.runtime_dir,
             self.context.tls,
             self.policies,
+            make_sasl,
         )
         self.entities = EntityAdmin(self.stored_configs)
         samples = self.config["controller.quota.window.num"]
@@ -218,6 +220,8 @@ class ControllerWorker(Worker):
 
     def _settings_read(self, outcome: Pending[None]) -> None:
         """Logs are opened with their settings: there is no office, and no image, before them."""
+        if outcome.error is None:
+            self.configs.reencode().then(raise_failure)
         if outcome.error is not None:
             self.failed(outcome.error)
         elif self.acls is None:

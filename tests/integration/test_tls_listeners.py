@@ -343,8 +343,9 @@ def test_store_that_does_not_load_is_refused_in_alter_configs(broker: Broker, si
     resource = ConfigResource(ResourceType.BROKER, "0", incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": address(broker, "PLAINTEXT"), "logger": QUIET})
     (done,) = admin.incremental_alter_configs([resource]).values()
-    with pytest.raises(confluent_kafka.KafkaException, match="one private key"):
+    with pytest.raises(confluent_kafka.KafkaException, match="a store that loads"):
         done.result(20)
+    assert "one private key" in broker.log_text, "the client is not told what is in files"
     ask(broker, "SSL", context(site))
 
 

@@ -83,3 +83,8 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 REPLICA_SELECTOR = Check(
     f"empty or {RACK_AWARE_SELECTOR}", lambda name: name in ("", RACK_AWARE_SELECTOR)
 )
+KEY_DERIVATION = Check(
+    "PBKDF2WithHmacSHA1, -SHA224, -SHA256, -SHA384 or -SHA512",
+    lambda name: re.fullmatch("(PBKDF2WithHmacSHA(1|224|256|384|512))?", name) is not None,
+)
+KEY_LENGTH = Check("128, 192 or 256", lambda bits: bits in (128, 192, 256))

@@ -20,7 +20,7 @@ from kbroker.config.key import (
     UNUSED,
     Key,
 )
-from kbroker.config.table.rules import PRINCIPALS
+from kbroker.config.table.rules import KEY_DERIVATION, KEY_LENGTH, PRINCIPALS
 
 # fmt: off
 AUTHORIZATION = (
@@ -199,17 +199,22 @@ DELEGATION_TOKENS_AND_STORED_PASSWORDS = (
         doc=
             "How often tokens that have ended are removed. Nobody can log in with them in the "
             "meantime."),
-    Key("password.encoder.secret", PASSWORD, None, MEDIUM, status=LATER,
-        doc="Secret that encrypts passwords among the dynamic settings."),
-    Key("password.encoder.old.secret", PASSWORD, None, MEDIUM, status=LATER,
-        doc="The previous secret, to read what it encrypted."),
-    Key("password.encoder.keyfactory.algorithm", STRING, None, LOW, status=LATER,
-        doc="Algorithm that derives the key from the secret."),
-    Key("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", LOW, status=LATER,
+    Key("password.encoder.secret", PASSWORD, None, MEDIUM,
+        doc=
+            "Secret that encrypts passwords among the dynamic settings. Unset, none can be set "
+            "while the broker runs."),
+    Key("password.encoder.old.secret", PASSWORD, None, MEDIUM,
+        doc=
+            "The previous secret. What it has encrypted is encrypted with the new one when the "
+            "broker starts."),
+    Key("password.encoder.keyfactory.algorithm", STRING, None, LOW, check=KEY_DERIVATION,
+        doc="Algorithm that derives the key from the secret; unset, PBKDF2WithHmacSHA512."),
+    Key("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", LOW,
+        one_of=("AES/CBC/PKCS5Padding", "AES/GCM/NoPadding"),
         doc="Cipher for these passwords."),
-    Key("password.encoder.key.length", INT, 128, LOW, low=8, status=LATER,
+    Key("password.encoder.key.length", INT, 128, LOW, check=KEY_LENGTH,
         doc="Length of the key in bits."),
-    Key("password.encoder.iterations", INT, 4096, LOW, low=1024, status=LATER,
+    Key("password.encoder.iterations", INT, 4096, LOW, low=1024, high=1_000_000,
         doc="Iterations of the derivation."),
 )
 

@@ -89,10 +89,14 @@ def sasl_listener(config: BrokerConfig, listener: str) -> SaslListener:
 
 def check_sasl(config: BrokerConfig) -> None:
     """Raise ConfigError if a listener's SASL configs cannot be obeyed; log what is odd in them."""
-    for listener in config.listeners:
-        if listener.uses_sasl:
-            for warning in sasl_listener(config, listener.name).warnings:
-                logger.warning("%s", Whole(warning))
+    for warning in make_sasl(config):
+        logger.warning("%s", Whole(warning))
+
+
+def make_sasl(config: BrokerConfig) -> list[str]:
+    """Like ``check_sasl``, but returns what is odd."""
+    used = [listener.name for listener in config.listeners if listener.uses_sasl]
+    return [warning for name in used for warning in sasl_listener(config, name).warnings]
 
 
 def _scram(own: ListenerConfig, mechanism: str) -> Callable[[], Mechanism]:

@@ -264,8 +264,8 @@ def _read(configs: Configs, name: str) -> bytes:
     """A file. It may not be a FIFO or a device, which would block or never end."""
     path = configs[name]
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
+        # The opener's descriptor is closed even if it is that of a directory.
+        with open(path, "rb", opener=_without_blocking) as file:
             data = file.read(STORE_BYTES_MAX + 1)
     except OSError as error:
         text = f"a file that can be read ({os.strerror(error.errno or 0)})"
@@ -274,3 +274,7 @@ def _read(configs: Configs, name: str) -> bytes:
         text = f"a store of at most {STORE_BYTES_MAX} bytes, and not an empty file"
         raise refused(configs, name, text, shown=path)
     return data
+
+
+def _without_blocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)

@@ -142,12 +142,28 @@ def test_setting_that_may_not_change_is_refused(name):
         replace_broker({name: "1"}, BROKER, per_broker=True)
 
 
-@pytest.mark.parametrize("name", ["ssl.key.password", "listener.name.x.ssl.key.password"])
-def test_secret_is_refused_and_not_repeated(name):
-    with pytest.raises(ConfigError) as raised:
-        alter_broker({}, [op(SET, name, "hunter2")], BROKER, per_broker=True)
+@pytest.mark.parametrize(
+    ("name", "per_broker"),
+    [
+        ("delegation.token.master.key", True),
+        ("password.encoder.secret", True),
+        ("ssl.key.password", False),
+        ("listener.name.x.ssl.key.password", False),
+    ],
+)
+def test_secret_that_is_refused_is_not_repeated(name, per_broker):
+    """Some are read at the start only; all others are those of one broker."""
+    with pytest.raises(ConfigError) as altered:
+        alter_broker({}, [op(SET, name, "hunter2")], BROKER, per_broker=per_broker)
+    with pytest.raises(ConfigError) as replaced:
+        replace_broker({name: "hunter2"}, BROKER, per_broker=per_broker)
 
-    assert "hunter2" not in str(raised.value)
+    assert "hunter2" not in str(altered.value) + str(replaced.value)
+
+
+@pytest.mark.parametrize("name", ["ssl.key.password", "listener.name.x.plain.sasl.jaas.config"])
+def test_secret_of_one_broker_may_change(name):
+    assert alter_broker({}, [op(SET, name, "x")], BROKER, per_broker=True) == {name: "x"}
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_later_setting_warns_only_when_not_default():
 
 
 def test_warning_hides_a_password():
-    _, warnings = load_text("log.dirs=/d\npassword.encoder.secret=hunter2")
+    _, warnings = load_text("log.dirs=/d\nzookeeper.ssl.truststore.password=hunter2")
 
     assert len(warnings) == 1
     assert "hunter2" not in warnings[0]

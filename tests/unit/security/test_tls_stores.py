@@ -247,6 +247,10 @@ def test_key_of_another_certificate_and_a_missing_file(
         server_context(pem(path))
     with pytest.raises(ConfigError, match="No such file"):
         server_context(pem(tmp_path / "missing"))
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ConfigError, match="Is a directory"):
+        server_context(pem(tmp_path))
+    assert os.listdir("/proc/self/fd") == before, "clients can name one again and again"
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(ConfigError, match="an empty file"):
         server_context(pem(tmp_path / "fifo"))
