@@ -43,6 +43,7 @@ from kbroker.handlers.registry import announced  # noqa: E402
 from kbroker.metrics.catalog import API_WIDTH, METRICS  # noqa: E402
 from kbroker.protocol.api import ApiKey  # noqa: E402
 from perf.results_table import results_table  # noqa: E402
+from tools.command_line_page import command_line  # noqa: E402
 
 _METRICS_HEAD = """\
 # Metrics
@@ -300,6 +301,7 @@ def api_keys() -> str:
 
 
 DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
+    ("docs/command-line.md", command_line),
     ("docs/configuration.md", configuration),
     ("docs/metrics.md", metrics),
     ("docs/producer-settings.md", producer_settings),

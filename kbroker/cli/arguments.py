@@ -28,6 +28,14 @@ class Failed(Exception):
     """It could not do what it was told; exit code 1."""
 
 
+class Exit(Exception):
+    """It has said everything, and ends with this exit code."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        super().__init__(code)
+
+
 class Action(NamedTuple):
     """One thing that a verb does. describe: adds its arguments."""
 
@@ -37,7 +45,14 @@ class Action(NamedTuple):
     epilog: str = ""
 
     def run_with(self, said: str, given: Sequence[str]) -> None:
-        """Parse the arguments and run it. said: the words up to here. Raises Usage, Failed."""
+        """Parse the arguments and run it. said: the words up to here.
+
+        Raises Usage, Failed, Exit.
+        """
+        self.run(self.parser(said).parse_all(given))
+
+    def parser(self, said: str) -> Parser:
+        """What parses its arguments."""
         parser = Parser(
             prog=said,
             description=self.title[:1].upper() + self.title[1:] + ".",
@@ -46,7 +61,7 @@ class Action(NamedTuple):
             allow_abbrev=False,
         )
         self.describe(parser)
-        self.run(parser.parse_all(given))
+        return parser
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

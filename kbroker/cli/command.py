@@ -1,8 +1,8 @@
 """``kbroker``: one command with verbs.
 
 ``VERBS`` is the one place that a verb is added to: its module in ``kbroker.cli.verbs`` has
-``ACTIONS``, each with its own arguments, or a single ``ACTION``. Only the module of the verb that
-was given is imported.
+``ACTIONS``, each with its own arguments, or a single ``ACTION``, or a ``main`` that does everything
+by itself. Only the module of the verb that was given is imported. Without a verb it is ``start``.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 """
@@ -15,19 +15,36 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from kbroker import __version__
-from kbroker.cli.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE, Action, Failed, Usage, nearest
+from kbroker.cli.arguments import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    Action,
+    Exit,
+    Failed,
+    Usage,
+    nearest,
+)
 
 # Verb -> what it is about. Its module has the same name.
 VERBS = {
     "acl": "who may do what: add, list and delete ACLs",
     "certs": "create and renew certificates for a test or a small site",
+    "completion": "print the completion script of a shell",
     "config": "get, set and unset settings of topics, brokers, groups and client metrics",
     "consume": "print the records of a topic",
+    "doctor": "find out why brokers cannot be reached",
     "group": "list, describe and delete consumer groups, and reset their offsets",
+    "health": "check brokers and partitions",
+    "log": "inspect, check and repair log files while no broker uses them",
     "produce": "write lines of stdin as records",
+    "start": "run a broker; the same as kbroker alone",
+    "status": "show the brokers and what they have",
     "topic": "list, create, describe, alter and delete topics",
     "user": "who may log in: add, list and delete SCRAM credentials",
 }
+
+COMPLETE = "__complete"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,9 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     said = "kbroker"
     try:
-        if not given or given[0] in ("-h", "--help", "help"):
+        given = given or ["start"]
+        if given[0] in ("-h", "--help", "help"):
             print(_help_text("kbroker", "VERB", VERBS))
-            return EXIT_OK if given else EXIT_USAGE
+            return EXIT_OK
+        if given[0] == COMPLETE:
+            return _complete(given[1:])
         if given[0] in ("--version", "version"):
             print(f"kbroker {__version__}")
             return EXIT_OK
@@ -48,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module.ACTION.run_with(said, given[1:])
             sys.stdout.flush()
             return EXIT_OK
+        if hasattr(module, "main"):
+            return int(module.main(given[1:]))
         actions: dict[str, Action] = module.ACTIONS
         texts = {name: action.title for name, action in actions.items()}
         if len(given) < 2 or given[1] in ("-h", "--help", "help"):
@@ -58,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         actions[name].run_with(said, given[2:])
         sys.stdout.flush()
         return EXIT_OK
+    except Exit as done:
+        return done.code
     except Usage as error:
         print(f"{said}: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -69,6 +93,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
 
 
+def _complete(words: Sequence[str]) -> int:
+    """For the scripts of ``kbroker completion``: what the last word may become."""
+    from kbroker.cli.verbs.completion import candidates
+
+    for word in candidates(VERBS, words):
+        print(word)
+    return EXIT_OK
+
+
 def _one_of(known: Mapping[str, object], given: str, kind: str) -> str:
     if given in known:
         return given
@@ -78,7 +111,8 @@ def _one_of(known: Mapping[str, object], given: str, kind: str) -> str:
 
 
 def _help_text(said: str, what: str, texts: Mapping[str, str]) -> str:
-    rows = [f"  {name:<10}{text}" for name, text in texts.items()]
+    width = max(10, *(len(name) + 2 for name in texts))
+    rows = [f"  {name:<{width}}{text}" for name, text in texts.items()]
     kind = what.lower()
     return "\n".join(
         [

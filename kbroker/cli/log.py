@@ -34,9 +34,9 @@ examples:
 exit codes: 0 no damage, 1 damage found, 2 usage error (or a broker is running)"""
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="kbroker-log",
+        prog=prog,
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -161,9 +161,9 @@ def _run(found: argparse.Namespace, out: Output) -> None:
     verify(found.paths, out, compacted=found.compacted, verbose=found.verbose)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
-    found = _parser().parse_args(arguments)
+def main(arguments: Sequence[str] | None = None, prog: str = "kbroker-log") -> int:
+    """The command, under the name ``prog``; returns its exit code."""
+    found = _parser(prog).parse_args(arguments)
     found.paths = [os.path.abspath(path) for path in found.paths]
     out = Output(found.json, Progress(found.progress))
     try:

@@ -12,7 +12,7 @@ from kbroker.client.cluster import Cluster
 from kbroker.client.controller_calls import ask_controller_for_each
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.errors import ErrorCode
-from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 # WIRE: the broker decides (KIP-464), from Kafka 2.4 on.
 BROKER_DEFAULT = -1
@@ -97,10 +97,14 @@ def _described(cluster: Cluster, names: list[str] | None) -> list[TopicState]:
             connection = cluster.connection(None, retry)
             response = connection.call(request, retry.step(cluster.request_timeout))
             cluster.adopt_brokers(response.brokers)
-            topics = [_state(topic) for topic in response.topics if _is_there(topic)]
-            return sorted(topics)
+            return topics_of(response)
         except ClientError as error:
             retry.pause(error)
+
+
+def topics_of(response: MetadataResponse) -> list[TopicState]:
+    """The topics of a Metadata response, sorted. Raises RejectedError."""
+    return sorted(_state(topic) for topic in response.topics if _is_there(topic))
 
 
 def _is_there(row: Any) -> bool:

@@ -1,0 +1,84 @@
+"""``kbroker health``: whether all partitions can be read and written, as an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+from kbroker.cli.arguments import Action, Failed, add_format, printed
+from kbroker.cli.connecting import add_connection, connected
+
+if TYPE_CHECKING:
+    from kbroker.client.cluster import Cluster
+
+# BOUND: partitions that a line names.
+_NAMED_MAX = 5
+_PAUSE_S = 0.2
+_COLUMNS = {"check": "CHECK", "healthy": "HEALTHY", "detail": "DETAIL"}
+_EPILOG = "exit codes: 0 healthy, 1 not healthy or not reachable, 2 wrong usage"
+
+
+def _describe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait", action="store_true", help="wait until it is healthy, for --timeout at most"
+    )
+    parser.add_argument(
+        "--brokers", type=_count, default=1, metavar="N", help="how many brokers it must have (1)"
+    )
+    add_format(parser)
+    add_connection(parser)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 7):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers")
+    return int(text)
+
+
+def _health(found: argparse.Namespace) -> None:
+    deadline = time.monotonic() + found.timeout
+    with connected(found) as cluster:
+        while True:
+            rows = _checks(cluster, found.brokers)
+            healthy = all(row["healthy"] == "yes" for row in rows)
+            if healthy or not found.wait or time.monotonic() + _PAUSE_S > deadline:
+                break
+            time.sleep(_PAUSE_S)
+    printed(found.output, _COLUMNS, rows)
+    if not healthy:
+        failing = [str(row["check"]) for row in rows if row["healthy"] != "yes"]
+        raise Failed(f"not healthy: {', '.join(failing)}")
+
+
+def _checks(cluster: Cluster, brokers: int) -> list[dict[str, str | None]]:
+    from kbroker.client.cluster_admin import describe_cluster
+
+    state = describe_cluster(cluster)
+    offline, behind = state.offline(), state.under_replicated()
+    count = len(state.brokers)
+    return [
+        _row("brokers", count >= brokers, f"{count} of {brokers}"),
+        _row(
+            "controller",
+            state.controller is not None,
+            "none" if state.controller is None else f"broker {state.controller}",
+        ),
+        _row("partitions have a leader", not offline, _named(offline)),
+        _row("replicas are in sync", not behind, _named(behind)),
+    ]
+
+
+def _row(check: str, healthy: bool, detail: str | None) -> dict[str, str | None]:
+    return {"check": check, "healthy": "yes" if healthy else "no", "detail": detail}
+
+
+def _named(partitions: list[tuple[str, int]]) -> str | None:
+    if not partitions:
+        return None
+    more = len(partitions) - _NAMED_MAX
+    names = [f"{topic}-{number}" for topic, number in partitions[:_NAMED_MAX]]
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
+
+
+ACTION = Action("check brokers and partitions", _describe, _health, _EPILOG)

@@ -1,0 +1,68 @@
+"""``kbroker status``: the brokers of a cluster, and what they have."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from kbroker.cli.arguments import Action, add_format, printed_document, table_text
+from kbroker.cli.connecting import add_connection, connected
+
+_COLUMNS = {
+    "broker": "BROKER",
+    "address": "ADDRESS",
+    "rack": "RACK",
+    "leads": "LEADS",
+    "replicas": "REPLICAS",
+    "controller": "CONTROLLER",
+}
+
+
+def _describe(parser: argparse.ArgumentParser) -> None:
+    add_format(parser)
+    add_connection(parser)
+
+
+def _status(found: argparse.Namespace) -> None:
+    with connected(found) as cluster:
+        from kbroker.client.cluster_admin import describe_cluster
+
+        state = describe_cluster(cluster)
+    document = {
+        "cluster_id": state.cluster_id,
+        "controller": state.controller,
+        "topics": len(state.topics),
+        "partitions": sum(len(topic.partitions) for topic in state.topics),
+        "offline_partitions": len(state.offline()),
+        "under_replicated_partitions": len(state.under_replicated()),
+        "brokers": [
+            {
+                "broker": row.node,
+                "address": f"{row.host}:{row.port}",
+                "rack": row.rack,
+                "leads": row.leads,
+                "replicas": row.replicas,
+                "controller": row.node == state.controller,
+            }
+            for row in state.brokers
+        ],
+    }
+    if found.output == "table":
+        print(_text(document))
+    else:
+        printed_document(found.output, document)
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    rows = [
+        {**row, "controller": "yes" if row["controller"] else None} for row in document["brokers"]
+    ]
+    return (
+        f"cluster {document['cluster_id'] or '-'}: {document['topics']} topics, "
+        f"{document['partitions']} partitions, {document['offline_partitions']} offline, "
+        f"{document['under_replicated_partitions']} under-replicated\n{table_text(_COLUMNS, rows)}"
+    )
+
+
+ACTION = Action("show the brokers and what they have", _describe, _status)

@@ -1,0 +1,128 @@
+"""The state of a cluster: its brokers, and partitions in trouble. Any Kafka from 0.11."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import NamedTuple
+
+from kbroker.client.cluster import Cluster, parse_addresses
+from kbroker.client.connection import Connection
+from kbroker.client.errors import ClientError, ConnectionLost, RejectedError
+from kbroker.client.topic_admin import PartitionState, TopicState, topics_of
+from kbroker.protocol.messages.metadata import MetadataRequest
+
+
+class BrokerState(NamedTuple):
+    """node: its id. leads, replicas: how many partitions it leads, and has a replica of."""
+
+    node: int
+    host: str
+    port: int
+    rack: str | None
+    leads: int
+    replicas: int
+
+
+class ClusterState(NamedTuple):
+    """cluster_id: None before Kafka 0.10.1. controller: a node id, None while there is none.
+    topics: those that this user may describe.
+    """
+
+    cluster_id: str | None
+    controller: int | None
+    brokers: list[BrokerState]
+    topics: list[TopicState]
+
+    def offline(self) -> list[tuple[str, int]]:
+        """Partitions without a leader: nobody can read or write them."""
+        return [key for key, row in self._partitions() if row.leader is None]
+
+    def under_replicated(self) -> list[tuple[str, int]]:
+        """Partitions with fewer replicas in sync than they shall have."""
+        return [key for key, row in self._partitions() if len(row.isr) < len(row.replicas)]
+
+    def _partitions(self) -> list[tuple[tuple[str, int], PartitionState]]:
+        return [
+            ((topic.name, row.partition), row) for topic in self.topics for row in topic.partitions
+        ]
+
+
+def describe_cluster(cluster: Cluster) -> ClusterState:
+    """One request to any broker. Raises UnreachableError, Timeout, RejectedError."""
+    retry = cluster.retry("the state of the cluster")
+    while True:
+        try:
+            connection = cluster.connection(None, retry)
+            request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+            response = connection.call(request, retry.step(cluster.request_timeout))
+            if response.error_code:
+                raise RejectedError(response.error_code, "the state of the cluster")
+            topics = topics_of(response)
+            break
+        except ClientError as error:
+            retry.pause(error)
+    cluster.adopt_brokers(response.brokers)
+    leads: dict[int | None, int] = {}
+    replicas: dict[int, int] = {}
+    for topic in topics:
+        for row in topic.partitions:
+            leads[row.leader] = leads.get(row.leader, 0) + 1
+            for node in row.replicas:
+                replicas[node] = replicas.get(node, 0) + 1
+    brokers = [
+        BrokerState(
+            row.node_id,
+            row.host,
+            row.port,
+            row.rack,
+            leads.get(row.node_id, 0),
+            replicas.get(row.node_id, 0),
+        )
+        for row in response.brokers
+    ]
+    controller = response.controller_id if response.controller_id >= 0 else None
+    return ClusterState(response.cluster_id, controller, sorted(brokers), topics)
+
+
+class Probe(NamedTuple):
+    """One attempt to reach a broker. seconds: until it was connected, encrypted and logged in.
+    error: why it was not, in words; None if it was.
+    """
+
+    address: str
+    resolved: list[str]
+    seconds: float
+    error: str | None
+
+
+def probe_bootstrap(cluster: Cluster, timeout: float) -> list[Probe]:
+    """Try each of the bootstrap addresses. timeout: seconds for each."""
+    return [
+        probe(cluster, host, port, timeout) for host, port in parse_addresses(cluster.bootstrap)
+    ]
+
+
+def probe(cluster: Cluster, host: str, port: int, timeout: float) -> Probe:
+    """Try one address with the cluster's security settings. timeout: in seconds."""
+    address = f"{host}:{port}"
+    try:
+        rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        return Probe(address, [], 0.0, f"cannot resolve the name: {error}")
+    resolved = list(dict.fromkeys(str(row[4][0]) for row in rows))
+    began = time.monotonic()
+    why = None
+    try:
+        Connection(
+            host,
+            port,
+            cluster.security,
+            client_id=cluster.client_id,
+            deadline=began + timeout,
+        ).close()
+    except ConnectionLost as error:
+        why = error.why
+    except ClientError as error:
+        why = str(error)
+    return Probe(address, resolved, time.monotonic() - began, why)
