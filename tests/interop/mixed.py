@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import confluent_kafka
 from interop.kafka_servers import INTERNAL, Kafka27
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
@@ -263,6 +264,38 @@ def read(bootstrap: str, topic: str, wanted: int, partitions: int = 1) -> list[s
     return sorted(found)
 
 
+def commit(bootstrap: str, group: str, topic: str, offset: int, partitions: int = 1) -> None:
+    """Commit this offset of each partition."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    wanted = [confluent_kafka.TopicPartition(topic, n, offset) for n in range(partitions)]
+    is_done: list[bool] = []
+
+    def is_committed() -> bool:
+        with suppress(confluent_kafka.KafkaException):
+            consumer.commit(offsets=wanted, asynchronous=False)
+            is_done.append(True)
+        return bool(is_done)
+
+    with closing(consumer):
+        waited(is_committed, f"offset {offset} of {group} is committed")
+
+
+def committed(bootstrap: str, group: str, topic: str, partitions: int = 1) -> list[int]:
+    """The committed offset of each partition."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    asked = [confluent_kafka.TopicPartition(topic, number) for number in range(partitions)]
+    found: list[int] = []
+
+    def are_fetched() -> bool:
+        with suppress(confluent_kafka.KafkaException):
+            found.extend(one.offset for one in consumer.committed(asked, 30))
+        return bool(found)
+
+    with closing(consumer):
+        waited(are_fetched, f"the offsets of {group} are fetched")
+    return found
+
+
 class Writing:
     """A producer that writes on and on to partitions in turn, one record after the other."""
 
@@ -306,6 +339,15 @@ class Writing:
         self._ending.set()
         self._thread.join()
         assert self._error is None, f"{self._error!r}"
+
+
+def magics(data: bytes) -> set[int]:
+    """The formats of the entries of a log."""
+    found, at = set(), 0
+    while at + 17 <= len(data) and (size := int.from_bytes(data[at + 8 : at + 12], "big")):
+        found.add(data[at + 16])
+        at += 12 + size
+    return found
 
 
 def texts(size: int, prefix: str = "") -> list[str]:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from fault.wire_client import WireClient
-from interop.mixed import PATIENCE_S, MixedCluster, waited
+from interop.mixed import PATIENCE_S, MixedCluster, commit, committed, waited
 
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 
@@ -92,36 +92,6 @@ def write(producer: Any, topic: str, text: str) -> None:
         producer.produce(topic, text.encode(), partition=number)
 
 
-def commit(cluster: MixedCluster, group: str, topic: str, offset: int) -> None:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
-    wanted = [TopicPartition(topic, number, offset) for number in range(PARTITIONS)]
-    is_done: list[bool] = []
-
-    def is_committed() -> bool:
-        with suppress(KafkaException):
-            consumer.commit(offsets=wanted, asynchronous=False)
-            is_done.append(True)
-        return bool(is_done)
-
-    with closing(consumer):
-        waited(is_committed, f"offset {offset} of {group} is committed")
-
-
-def committed(cluster: MixedCluster, group: str, topic: str) -> list[int]:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
-    asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    found: list[int] = []
-
-    def are_fetched() -> bool:
-        with suppress(KafkaException):
-            found.extend(one.offset for one in consumer.committed(asked, 30))
-        return bool(found)
-
-    with closing(consumer):
-        waited(are_fetched, f"the offsets of {group} are fetched")
-    return found
-
-
 def read_committed(bootstrap: str, topic: str, last: str) -> list[str]:
     """All that is there up to a record that was written behind everything else."""
     consumer = Consumer(
@@ -168,7 +138,7 @@ def test_transaction_is_whole_in_the_partitions_and_groups_of_both(
     for member in cluster.members.values():
         assert read_committed(member.bootstrap, topic, "last") == ["committed"] * PARTITIONS
     for group in groups:
-        assert committed(cluster, group, topic) == [7] * PARTITIONS
+        assert committed(cluster.bootstrap, group, topic, PARTITIONS) == [7] * PARTITIONS
 
 
 @pytest.mark.slow
@@ -179,7 +149,7 @@ def test_groups_and_transactions_are_taken_over_by_the_other(
     group = key_on(cluster, GROUP, coordinator)
     name = key_on(cluster, TRANSACTION, coordinator)
     assert coordinator_of(cluster, GROUP, group) == coordinator
-    commit(cluster, group, topic, 5)
+    commit(cluster.bootstrap, group, topic, 5, PARTITIONS)
     producer = transactional(cluster, name)
     write(producer, topic, "one")
     producer.commit_transaction(PATIENCE_S)
@@ -189,8 +159,8 @@ def test_groups_and_transactions_are_taken_over_by_the_other(
     member, other = cluster.members[coordinator], KAFKA + KBROKER - coordinator
     member.stop()
     waited(lambda: leads_all(cluster, other), "the other leads")
-    assert committed(cluster, group, topic) == [5] * PARTITIONS
-    commit(cluster, group, topic, 6)
+    assert committed(cluster.bootstrap, group, topic, PARTITIONS) == [5] * PARTITIONS
+    commit(cluster.bootstrap, group, topic, 6, PARTITIONS)
     member.start()
     cluster.wait_ready()
 
@@ -198,7 +168,7 @@ def test_groups_and_transactions_are_taken_over_by_the_other(
     write(successor, topic, "last")
     successor.commit_transaction(PATIENCE_S)
     assert read_committed(cluster.bootstrap, topic, "last") == ["one"] * PARTITIONS
-    assert committed(cluster, group, topic) == [6] * PARTITIONS
+    assert committed(cluster.bootstrap, group, topic, PARTITIONS) == [6] * PARTITIONS
 
 
 def leads_all(cluster: MixedCluster, member: int) -> bool:

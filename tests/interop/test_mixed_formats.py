@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from interop.mixed import MixedCluster, read, texts, waited, write
+from interop.mixed import MixedCluster, magics, read, texts, waited, write
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -68,12 +68,3 @@ def test_follower_has_the_same_messages_and_leads_with_them(
     first.start()
     waited(lambda: cluster.isr(topic) == BOTH, "both are in sync once more")
     cluster.assert_same_logs(topic)
-
-
-def magics(data: bytes) -> set[int]:
-    """The formats of the entries of a log."""
-    found, at = set(), 0
-    while at + 17 <= len(data) and (size := int.from_bytes(data[at + 8 : at + 12], "big")):
-        found.add(data[at + 16])
-        at += 12 + size
-    return found
