@@ -49,7 +49,7 @@ class Processes(Protocol):
         """Send changes; resolves when all have them, with the codes of partitions not served."""
 
     async def stop_replicas(self, replicas: Sequence[StoppedReplica]) -> None:
-        """Delete these logs; returns when they are deleted."""
+        """Delete these logs, or set them aside; returns when that is done."""
 
 
 class Hosting:
@@ -271,15 +271,32 @@ class Hosting:
         try:
             await self._publish(Changes(kept))
             if deleted:
-                rows = [
-                    StoppedReplica(*key, one.slot, one.slot_incarnation)
-                    for key, one in deleted.items()
-                ]
-                await self._processes.stop_replicas(rows)
-                await self._forget(deleted)
+                await self._remove(deleted, is_kept=False)
         finally:
             self._deletions.end(list(deleted))
         return ControlResponse(partitions=rejected)
+
+    async def set_aside(self, moved: Mapping[PartitionKey, Replica]) -> None:
+        """Stop replicas that are assigned to other brokers, of which no controller has said so. No
+        log is deleted.
+        """
+        self._deletions.begin(list(moved))
+        try:
+            await self._remove(moved, is_kept=True)
+        finally:
+            self._deletions.end(list(moved))
+
+    def is_deleting(self, key: PartitionKey) -> bool:
+        """Whether a log of the partition is being deleted, or set aside."""
+        return key in self._deletions
+
+    async def _remove(self, replicas: Mapping[PartitionKey, Replica], *, is_kept: bool) -> None:
+        rows = [
+            StoppedReplica(*key, one.slot, one.slot_incarnation, is_kept)
+            for key, one in replicas.items()
+        ]
+        await self._processes.stop_replicas(rows)
+        await self._forget(replicas)
 
     async def _forget(self, deleted: Mapping[PartitionKey, Replica]) -> None:
         """Remove replicas whose logs are deleted, unless another deletion has already done so."""

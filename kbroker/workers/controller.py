@@ -61,6 +61,7 @@ from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.cluster_metrics import ClusterMetrics
 from kbroker.workers.controller_server import SERVED, ControllerServer
 from kbroker.workers.credentials import Credentials
+from kbroker.workers.forgotten import ForgottenReplicas
 from kbroker.workers.leaving import CLOSE_MS
 from kbroker.workers.office import InOffice, Office
 from kbroker.workers.plugged import make_policies, uses_acls
@@ -135,6 +136,9 @@ class ControllerWorker(Worker):
         )
         self.asking = Asking(self)
         self.isr_changes = self.asking.isr_changes
+        self.forgotten = ForgottenReplicas(
+            context.broker_id, self.hosting, self.own_store, context.cluster_id
+        )
         if found is not None:
             self.asking.go_on_from(found)
         self._metrics = ClusterMetrics(self.open_counters(), self.office, self.store.is_shared)
@@ -435,6 +439,8 @@ class ControllerWorker(Worker):
         self.links.tick(now)
         self._metrics.publish()
         self.asking.tick(now)
+        if self.store.is_shared and self._is_told:
+            self.forgotten.tick(now)
 
     def _take_over(self) -> None:
         """Publish the image to processes of the previous controller process."""

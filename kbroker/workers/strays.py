@@ -73,7 +73,7 @@ async def set_strays_aside(
             raise NotSure("a log directory is offline")
         held = [_look_into(path) for path in log_dirs]
         on_disk = {key for holdings in held for key in (*holdings.replicas, *holdings.futures)}
-        strays = await _not_assigned(store, broker_id, on_disk)
+        strays = await not_assigned(store, broker_id, on_disk)
         if strays and not is_certain():
             raise NotSure("a log directory or the session was lost")
     except (NotSure, OSError, StoreError, StoreFailed) as error:
@@ -107,7 +107,7 @@ def _is_of_topic(key: TopicPartition) -> bool:
     return key[0] != METADATA_TOPIC and is_topic_name(key[0])
 
 
-async def _not_assigned(
+async def not_assigned(
     store: SettledStore, broker_id: int, on_disk: Collection[TopicPartition]
 ) -> set[TopicPartition]:
     """Those of the partitions that have no replica on the broker. Raises NotSure, StoreError."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,7 +132,7 @@ def test_replica_that_was_removed_while_its_broker_was_away_is_set_aside(
     producer.close()
     broker = cluster.brokers[away]
     broker.stop()
-    reassign(cluster, store, others)
+    reassign(store, others, "left")
 
     broker.start()
     cluster.wait_ready()
@@ -144,18 +146,64 @@ def test_replica_that_was_removed_while_its_broker_was_away_is_set_aside(
     assert "1 replica on disk is not assigned to this broker any more" in line
     assert read(cluster, "left") == RECORDS
 
-    reassign(cluster, store, [away, others[0]])
+    reassign(store, [away, others[0]], "left")
     cluster.wait_in_sync("left")
     assert (broker.data_dir / "left-0").exists() and stray.exists()
     assert read(cluster, "left") == RECORDS
 
 
-def reassign(cluster: Cluster, store: KazooClient, replicas: list[int]) -> None:
-    """Returns once partition 0 of "left" has these replicas."""
-    store.create(paths.REASSIGN_PARTITIONS, paths.encode_reassignment({("left", 0): replicas}))
+@pytest.mark.slow
+def test_replica_whose_removal_is_never_told_is_set_aside(
+    cluster: Cluster, store: KazooClient
+) -> None:
+    """Its broker does not take control requests when it is removed, and when it takes them again,
+    another controller is there, which has never known of the replica."""
+    controller = cluster.controller
+    away, leader = (number for number in range(3) if number != controller)
+    create(cluster, "untold", {0: [leader, away]})
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all")
+    for sent in [producer.send("untold", value, partition=0) for value in RECORDS]:
+        sent.get(60)
+    producer.close()
+    cluster.wait_in_sync("untold")
+    broker = cluster.brokers[away]
+    # The supervisor first: it would restart the other.
+    pids = [broker.pid, broker.pids["controller-0"]]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        reassign(store, [leader], "untold")
+        cluster.kill(controller)
+        wait_until(
+            lambda: (
+                store.exists(paths.CONTROLLER)
+                and document(store, paths.CONTROLLER)["brokerid"] == leader
+            ),
+            60,
+            "another controls",
+        )
+    finally:
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGCONT)
+
+    wait_until(lambda: list(broker.data_dir.glob("untold-0.*-stray")), 120, "it is set aside")
+    (stray,) = broker.data_dir.glob("untold-0.*-stray")
+    assert (stray / f"{0:020}.log").stat().st_size > 0
+    assert not (broker.data_dir / "untold-0").exists()
+    assert "other brokers have untold-0 now" in broker.log_text
+    cluster.start()
+    reassign(store, [leader, away], "untold")
+    cluster.wait_in_sync("untold")
+    assert (broker.data_dir / "untold-0").exists() and stray.exists()
+    assert read(cluster, "untold") == RECORDS
+
+
+def reassign(store: KazooClient, replicas: list[int], topic: str) -> None:
+    """Returns once partition 0 has these replicas."""
+    store.create(paths.REASSIGN_PARTITIONS, paths.encode_reassignment({(topic, 0): replicas}))
     wait_until(
         lambda: (
-            document(store, paths.topic("left"))["partitions"]["0"] == replicas
+            document(store, paths.topic(topic))["partitions"]["0"] == replicas
             and store.exists(paths.REASSIGN_PARTITIONS) is None
         ),
         90,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 from interop.kafka_servers import Kafka27
 from interop.mixed import MixedCluster, Writing, leaders, read, texts, waited, write
 
-from kbroker.testing import Broker
+from kbroker.metastore import paths
+from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -196,3 +199,40 @@ def test_member_is_replaced_in_place_by_kbroker_and_back(
     assert read(kafka.bootstrap, topic, 300) == expected
     kbroker.start()
     cluster.wait_ready()
+
+
+@pytest.mark.slow
+def test_replica_that_kafka_removes_while_the_broker_has_no_session_is_set_aside(
+    cluster: MixedCluster, kbroker: Broker, topic: str
+) -> None:
+    """Kafka tells nobody of a replica on a broker that it takes for dead, then or later."""
+    cluster.have_control(KAFKA)
+    cluster.create(topic, {0: [KAFKA, KBROKER]})
+    write(cluster.bootstrap, topic, texts(20))
+    cluster.assert_same_logs(topic)
+    registration = f"/brokers/ids/{KBROKER}"
+    # The supervisor first: it would restart the other.
+    pids = [kbroker.pid, kbroker.pids["controller-0"]]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        waited(lambda: cluster.store.exists(registration) is None, "its session has expired")
+        node = paths.encode_reassignment({(topic, 0): [KAFKA]})
+        cluster.store.create(paths.REASSIGN_PARTITIONS, node)
+        waited(
+            lambda: (
+                cluster.document(f"/brokers/topics/{topic}")["partitions"] == {"0": [KAFKA]}
+                and cluster.store.exists(paths.REASSIGN_PARTITIONS) is None
+            ),
+            "it is reassigned",
+        )
+    finally:
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGCONT)
+    cluster.wait_ready()
+
+    directory = cluster.log_dir(KBROKER)
+    wait_until(lambda: list(directory.glob(f"{topic}-0.*-stray")), 120, "it is set aside")
+    assert not (directory / f"{topic}-0").exists()
+    assert f"other brokers have {topic}-0 now" in kbroker.log_text
+    assert read(cluster.bootstrap, topic, 20) == texts(20)

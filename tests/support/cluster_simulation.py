@@ -47,6 +47,7 @@ def befall(cluster: SimulatedCluster) -> None:
         cluster.restart_process(number)
     elif kind == "process without journal":
         cluster.brokers[number].file.remove()
+        cluster.without_journal.add(number)
         cluster.restart_process(number)
     elif kind == "expire":
         cluster.brokers[number].store.expire()
@@ -265,12 +266,11 @@ def hosts_all(cluster: SimulatedCluster, broker: Broker, topics: dict[str, Store
         for number, partition in enumerate(topic.partitions())
         if broker.number in partition.replicas
     }
-    # A controller that dies after it has removed a replica, before its broker knows, leaves it.
-    left = {key for key in hosted.keys() - assigned.keys() if key[0] in cluster.moved}
-    hosted = {key: told for key, told in hosted.items() if key not in left}
-    # Its slot stays if the broker has registered anew meanwhile.
     slots = {(name, n) for name, numbers in broker.slots.topics().items() for n in numbers}
-    extra = {key for key in slots - hosted.keys() - left if key[0] not in cluster.moved}
+    extra = slots - hosted.keys()
+    if broker.number in cluster.without_journal:
+        # It does not know of replicas whose removal it was not told, until it starts again.
+        extra = {key for key in extra if key[0] not in cluster.moved}
     return hosted == assigned and hosted.keys() <= slots and not extra
 
 
@@ -281,6 +281,7 @@ def simulate(seed: int) -> SimulatedCluster:
         cluster.run_until(lambda waited=waited: waited.done)
         befall(cluster) if cluster.random.random() < 0.4 else want(cluster)
     cluster.faults, cluster.responses_lost = Faults(), 0.0
+    cluster.dies_removing = 0.0
     cluster.settle(lambda: is_settled(cluster), within_ms=300_000)
     assert cluster.failures() == []
     return cluster

@@ -6,13 +6,15 @@ replica comes back in sync, with the records of its leader.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from unittest.mock import patch
 
 from support.cluster_simulation import befall, is_settled
-from support.simulated_cluster import ignore_rejected
+from support.simulated_cluster import Broker, ignore_rejected
 from support.simulated_power import lose_power
 from support.simulated_replicas import ReplicatedCluster
 
+from kbroker.cluster.control_requests import PartitionKey
 from kbroker.ipc.calls import CreateTopics, DeleteTopics, TopicToCreate, TopicToDelete
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore.simulated import Faults
@@ -30,6 +32,7 @@ def simulate(seed: int) -> ReplicatedCluster:
         for _ in range(STEPS):
             go_on(cluster)
         cluster.faults, cluster.responses_lost = Faults(), 0.0
+        cluster.dies_removing = 0.0
         cluster.settle(lambda: is_settled(cluster) and not cluster.unfinished(), 600_000)
     assert cluster.failures() == []
     return cluster
@@ -49,6 +52,8 @@ def go_on(cluster: ReplicatedCluster) -> None:
         create(cluster, cluster.random.choice("abc"))
     elif kind < 0.65:
         delete(cluster, cluster.random.choice("bc"))
+    elif kind < 0.85:
+        move(cluster, cluster.random.choice("aaaab"))
     pause(cluster, 3_000)
 
 
@@ -69,3 +74,18 @@ def delete(cluster: ReplicatedCluster, name: str) -> None:
     if broker is not None and broker.topics is not None:
         wanted = DeleteTopics([TopicToDelete(name)])
         ignore_rejected(broker, broker.topics.delete_topics(CLIENT, wanted))
+
+
+def move(cluster: ReplicatedCluster, name: str) -> None:
+    """Partitions get other replicas, never fewer than must be in sync; or that is cancelled."""
+    broker = cluster.in_office()
+    if broker is not None and broker.duties is not None:
+        cluster.moved.add(name)
+        targets: list[list[int] | None] = [None, [0, 1], [1, 2], [2, 0], [2, 1, 0]]
+        wanted = {(name, number): cluster.random.choice(targets) for number in range(2)}
+        ignore_rejected(broker, alter(broker, wanted))
+
+
+async def alter(broker: Broker, wanted: Mapping[PartitionKey, list[int] | None]) -> None:
+    assert broker.duties is not None
+    await broker.duties.reassigning.alter(wanted)

@@ -4,7 +4,8 @@ What is checked after each step:
 
 - two brokers never take the leadership of one partition in one leader epoch;
 - the leader epoch that a broker has for a replica never goes back;
-- a log is deleted by a StopReplica(delete) that the broker has taken, and by nothing else;
+- a log is deleted by a StopReplica(delete) that the broker has taken, and by nothing else; one is
+  set aside only if its replica is not in sync;
 - what a broker publishes is what some controller has sent;
 - a controller process that is restarted knows at least what the last one has published.
 """
@@ -48,6 +49,7 @@ from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
 from kbroker.metastore.store import Operation, StoreError
 from kbroker.types import BrokerId
+from kbroker.workers.forgotten import ForgottenReplicas
 
 SETTINGS = {
     "num.partitions": 2,
@@ -62,6 +64,7 @@ SETTINGS = {
 }
 SLOTS = 10_000
 HEARING_MS = 500
+TICK_MS = 5_000
 SETTLE_CHECK_MS = 1_000
 
 
@@ -165,6 +168,8 @@ class Broker:
         resumes = self.hosting.broker_epoch
         me = Registration(BrokerId(number), endpoints, None, "c", resumes=resumes)
         self.session = Session(self.store, me, self)
+        self.forgotten = ForgottenReplicas(number, self.hosting, settled, "c")
+        self.after(TICK_MS, self._tick)
         self.stored.start().then(self._settings_read)
 
     @property
@@ -179,6 +184,11 @@ class Broker:
             self.told()
             self._report_led()
         self.session.start()
+
+    def _tick(self) -> None:
+        if self.is_told:
+            self.forgotten.tick(self.cluster.now_ms)
+        self.after(TICK_MS, self._tick)
 
     def _report_led(self) -> None:
         """The last process may have written in-sync replicas without reporting them."""
@@ -285,12 +295,25 @@ class Broker:
 
     def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlResponse]:
         self.cluster.note_sent(request)
+        self._may_die_before(request)
         sent = Sent(broker_id, request, Pending())
         link = self._links.setdefault(broker_id, deque())
         link.append(sent)
         if len(link) == 1:
             self._deliver(link, sent)
         return sent.answer
+
+    def _may_die_before(self, request: ControlRequest) -> None:
+        """A controller that removes a replica may die before its broker hears of that."""
+        cluster = self.cluster
+        is_removal = isinstance(request, StopReplica) and any(
+            one.delete and cluster.tree.exists(paths.delete_topic(one.topic)) is None
+            for one in request.partitions
+        )
+        if is_removal:
+            cluster.removals += 1
+            if cluster.random.random() < cluster.dies_removing:
+                self.after(0, lambda: cluster.restart(self.number))
 
     def _deliver(self, link: deque[Sent], sent: Sent) -> None:
         self.cluster.after(self.cluster.delay_ms(), lambda: self._arrive(link, sent))
@@ -437,7 +460,13 @@ class Broker:
                 assert self.cluster.sent_leaders[key] == row["leader"], (name, row)
 
     async def stop_replicas(self, replicas: Sequence[StoppedReplica]) -> None:
-        assert {(one.topic, one.partition) for one in replicas} <= self.deletable
+        for one in replicas:
+            key = one.topic, one.partition
+            if one.is_kept:
+                assert not self.cluster.is_in_sync(self, key), key
+                self.cluster.set_aside += 1
+            else:
+                assert key in self.deletable
         await self.sleep(self.cluster.random.randint(0, 200))
 
 
@@ -449,6 +478,11 @@ class SimulatedCluster(SimulatedEnsemble):
         self.responses_lost = responses_lost
         self.leaders: dict[tuple[bytes, int, int], int] = {}
         self.moved: set[str] = set()  # topics that were reassigned
+        # Replicas that were removed, the probability that a controller dies meanwhile, and the logs
+        # that were set aside therefore.
+        self.removals, self.dies_removing, self.set_aside = 0, 0.3, 0
+        # Brokers whose controller process has lost its journal, in this run of the broker.
+        self.without_journal: set[int] = set()
         self.sent_leaders: dict[tuple[str, int, int, int], int] = {}
         session_id = self.begin_session()
         for path in paths.PERSISTENT_PATHS:
@@ -482,6 +516,17 @@ class SimulatedCluster(SimulatedEnsemble):
             place = topic.topic_id.hex(), key[1], replica.told.leader_epoch, partition_epoch
             self.sent_leaders.setdefault(place, leader.number)
 
+    def is_in_sync(self, broker: Broker, key: PartitionKey) -> bool:
+        """Whether the store has the replica of this topic, not of another one, in sync."""
+        hosted = broker.hosting.replicas.topic(key[0])
+        if hosted is None or self.tree.exists(paths.topic(key[0])) is None:
+            return False
+        topic_id, _ = paths.decode_topic(self.tree.get(paths.topic(key[0])).data)
+        if topic_id != hosted.topic_id or self.tree.exists(paths.partition_state(*key)) is None:
+            return False
+        state = self.tree.get(paths.partition_state(*key))
+        return broker.number in paths.decode_partition_state(state.data)[2]
+
     def in_office(self) -> Broker | None:
         return next((broker for broker in self.brokers if broker.topics is not None), None)
 
@@ -491,6 +536,7 @@ class SimulatedCluster(SimulatedEnsemble):
     def restart(self, number: int) -> None:
         """The broker is killed and started again."""
         self.brokers[number].crash()
+        self.without_journal.discard(number)
         self.brokers[number] = self.start(number)
 
     def restart_process(self, number: int) -> None:

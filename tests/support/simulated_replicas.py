@@ -602,9 +602,12 @@ class ReplicatedBroker(Broker):
             if gone is not None:
                 self.io._forget(place)
                 self.replicated.disks.pop((self.number, gone.id), None)
-                # Its topic is deleted: nothing is promised any more.
-                self.replicated.acknowledged.pop(gone.id, None)
-                self.replicated.deleted.add(gone.id)
+                self.replicated.note_removed(gone.id, one.topic)
+
+    async def before_hosting(self, session_id: int) -> None:
+        """As ``workers.strays``, which looks at the disks of a broker that starts."""
+        if self._is_first and not self.is_told:
+            self.replicated.set_strays_aside(self.number)
 
 
 class ReplicatedCluster(SimulatedCluster):
@@ -638,6 +641,19 @@ class ReplicatedCluster(SimulatedCluster):
     def disk(self, number: int, id_: PartitionId, key: PartitionKey) -> DiskLog:
         return self.disks.setdefault((number, id_), DiskLog(number, key))
 
+    def set_strays_aside(self, number: int) -> None:
+        """A broker finds replicas on its disk that are not assigned to it."""
+        for where, id_ in list(self.disks):
+            name = self.disks[where, id_].key[0]
+            if where == number and number not in self._assigned(id_, name):
+                del self.disks[where, id_]
+
+    def _assigned(self, id_: PartitionId, name: str) -> list[int]:
+        if self.tree.exists(paths.topic(name)) is None:
+            return []
+        topic_id, replicas = paths.decode_topic(self.tree.get(paths.topic(name)).data)
+        return [int(one) for one in replicas.get(id_[1], ())] if topic_id == id_[0] else []
+
     # -- clients --
 
     def produce(self) -> None:
@@ -654,6 +670,17 @@ class ReplicatedCluster(SimulatedCluster):
             io.produce(replica, f"v{self.written}")
 
     # -- checks --
+
+    def note_removed(self, id_: PartitionId, name: str) -> None:
+        """A replica is gone: nothing is promised any more if its topic is deleted, and everything
+        if it was moved."""
+        is_marked = self.tree.exists(paths.delete_topic(name)) is not None
+        if is_marked or not self._assigned(id_, name):
+            self.acknowledged.pop(id_, None)
+            self.deleted.add(id_)
+        for (_, other), log in self.disks.items():
+            if other == id_:  # as after a power failure: synced before the next machine fails
+                log.synced = log.log_end_offset
 
     def note_leader(self, replica: Replica, number: int) -> None:
         log = replica.log

@@ -52,14 +52,15 @@ class ImageTaken(Document):
 
 
 class StoppedReplica(NamedTuple):
-    """A replica whose log must be deleted. An order that arrives late does not affect a later
-    replica in the slot.
+    """A replica whose log must be deleted, or kept under another name (``is_kept``). An order that
+    arrives late does not affect a later replica in the slot.
     """
 
     topic: str
     partition: int
     slot: int
     slot_incarnation: int
+    is_kept: bool = False
 
 
 class StopReplicas(Document):

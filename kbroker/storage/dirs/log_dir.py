@@ -322,6 +322,25 @@ class LogDir:
             self._dead.add(key)
             doomed.append(self._doomed_path(key))
             self._rename_or_remove(self.partition_path(key), doomed[-1])
+        self._have_gone(keys)
+        return doomed
+
+    def set_moved_aside(self, keys: Collection[TopicPartition]) -> list[str | OSError]:
+        """Rename the directories of partitions that other brokers have now, and keep them; the new
+        path of each, or why it has none. Raises OSError.
+        """
+        outcomes: list[str | OSError] = []
+        for key in keys:
+            self._dead.add(key)
+            try:
+                outcomes.append(rename_to_stray(self.partition_path(key), key))
+            except OSError as error:
+                outcomes.append(error)
+        self._have_gone(keys)
+        return outcomes
+
+    def _have_gone(self, keys: Collection[TopicPartition]) -> None:
+        """These partitions' directories have another name. Raises OSError."""
         try:
             sync_directory(self.path)
         except ShortageError as error:
@@ -329,7 +348,7 @@ class LogDir:
             logger.error(
                 "%s: deleted partitions may come back after a power cut: %s", self.path, error
             )
-            return doomed
+            return
         try:
             self._drop_lines(keys)
         except OSError as error:
@@ -340,7 +359,6 @@ class LogDir:
             logger.warning(
                 "%s: cannot remove the lines of deleted partitions: %s", self.path, error
             )
-        return doomed
 
     def _rename_or_remove(self, path: str, doomed: str) -> None:
         """Rename, or on a disk too full for that, remove the files at once. Raises OSError."""

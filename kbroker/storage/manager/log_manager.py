@@ -174,27 +174,55 @@ class LogManager:
         if log is not None:
             log.configure(self._settings(topic_config))
 
-    def remove_partitions(self, slots: Iterable[int]) -> None:
-        """Topics were deleted: free the slots and set the directories aside.
+    def remove_partitions(self, slots: Iterable[int], kept: Collection[int] = ()) -> None:
+        """The partitions are not this broker's any more: free the slots and set the directories
+        aside.
 
-        These are removed after file.delete.delay.ms. The directory of a partition that is offline
-        stays: it may hold records that can still be recovered.
+        These are removed after file.delete.delay.ms, except those of ``kept`` slots that have
+        records. The directory of a partition that is offline stays: it may hold records that can
+        still be recovered.
         """
         gone: dict[str, list[PartitionLog]] = {}
+        strays: dict[str, list[PartitionLog]] = {}
         for slot in slots:
             self.shortages.forget(slot)
             log = self._open.free(slot)
             if log is not None:
                 self.suspects.prove(log.key)
                 self.moves.cancel(slot)
-                gone.setdefault(log.log_dir, []).append(log)
+                found = strays if slot in kept and log.segments.size else gone
+                found.setdefault(log.log_dir, []).append(log)
         for path, logs in gone.items():
-            for log in logs:
-                try:
-                    log.close()
-                except OSError as error:
-                    self.fail_log_dir(path, error)
+            self._close_removed(path, logs)
             self._set_deleted_aside(self.dirs.at(path), logs)
+        for path, logs in strays.items():
+            self._close_removed(path, logs)
+            self._set_moved_aside(self.dirs.at(path), logs)
+
+    def _close_removed(self, path: str, logs: list[PartitionLog]) -> None:
+        for log in logs:
+            try:
+                log.close()
+            except OSError as error:
+                self.fail_log_dir(path, error)
+
+    def _set_moved_aside(self, log_dir: LogDir, logs: list[PartitionLog]) -> None:
+        if log_dir.error is not None:
+            return  # the next start sets them aside
+        try:
+            outcomes = log_dir.set_moved_aside([log.key for log in logs])
+        except OSError as error:
+            self.fail_log_dir(log_dir.path, error)
+            return
+        for log, outcome in zip(logs, outcomes, strict=True):
+            if isinstance(outcome, str):
+                text = "%s is not assigned to this broker any more; its records are kept in %s"
+                logger.warning(text, log.name, outcome)
+                continue
+            text = "cannot set aside %s, which is not assigned to this broker any more: %s"
+            logger.error(text, log.path, outcome)
+            if blames_disk(outcome):
+                self.fail_log_dir(log_dir.path, outcome)
 
     def _set_deleted_aside(self, log_dir: LogDir, logs: list[PartitionLog]) -> None:
         if log_dir.error is not None:

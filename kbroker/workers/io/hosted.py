@@ -6,7 +6,7 @@ that clients and other processes see it before anything else happens.
 
 INVARIANT: a log is deleted by order of the controller (``stop``) and by nothing else. A partition
 that the image no longer names, or names with another topic id, keeps its log; it is not served
-until the controller says more.
+until the controller says more. An order may be to keep the log under another name, too.
 """
 
 from __future__ import annotations
@@ -283,7 +283,9 @@ class HostedPartitions:
     # -- orders --
 
     async def stop(self, replicas: Iterable[StoppedReplica]) -> None:
-        """Delete the logs of these replicas; those that are not here are passed over."""
+        """Delete the logs of these replicas, or set them aside; those that are not here are passed
+        over.
+        """
         stopped = []
         for order in replicas:
             self._stopped.add((order.slot, order.slot_incarnation))
@@ -296,7 +298,8 @@ class HostedPartitions:
             del self._replicas[order.slot]
             self._under_min_isr.discard(order.slot)
             stopped.append(order)
-        self._logs.remove_partitions([order.slot for order in stopped])
+        kept = {order.slot for order in stopped if order.is_kept}
+        self._logs.remove_partitions([order.slot for order in stopped], kept)
         # A topic recreated under a name may have had to wait for these logs to be deleted.
         await self.open(self._as_if_changed(dict.fromkeys(order.topic for order in stopped))).done
 

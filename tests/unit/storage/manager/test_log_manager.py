@@ -1,5 +1,6 @@
 """Periodic work on logs: flushes, checkpoints, deletion; and removed partitions."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from support.log_store import NOW_MS, TOPIC_ID, append, batch, checkpoint, small
 from kbroker._ext.shared.partition_table import CLOSED, FREE
 from kbroker.storage import checkpoint as checkpoint_module
 from kbroker.storage import files
+from kbroker.storage.dirs import log_dir as log_dir_module
 from kbroker.storage.dirs.log_dir import LogDir
 
 pytestmark = pytest.mark.unit
@@ -131,6 +133,45 @@ def test_removed_partition_is_set_aside_and_deleted_later(store):
     store.clock.advance(1000)
     store.manager.tick()
     assert not doomed.exists()
+
+
+def test_removed_partition_that_is_kept_becomes_a_stray_with_its_records(store, caplog):
+    """Whoever has it now, nobody has said that these records may go; an empty log may."""
+    append(store.open("t", 0, slot=0), batch())
+    store.open("t", 1, slot=1)
+    store.manager.checkpoint()
+
+    store.manager.remove_partitions([0, 1], kept=[0, 1])
+
+    assert (store.slot()["state"], store.manager.log(0)) == (FREE, None)
+    assert list(Path(store.dirs[0]).glob("t-1.*-delete"))
+    (stray,) = Path(store.dirs[0]).glob("t-*-stray")
+    assert stray.name.startswith("t-0.") and not store.path().exists()
+    assert (stray / f"{0:020}.log").stat().st_size == len(batch())
+    assert str(stray) in caplog.text
+    assert "t 0 " not in checkpoint(store, "replication-offset-checkpoint")
+    assert store.open("t", 0, slot=2).log_end_offset == 0
+    store.clock.advance(600_000)
+    store.manager.tick()
+    assert stray.exists()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_partition_that_cannot_be_renamed_is_not_removed(store, monkeypatch, caplog, error):
+    """A full disk fails nothing else; a failing one goes offline."""
+    log = store.open()
+    append(log, batch())
+
+    def fail(path, key):
+        raise OSError(error, os.strerror(error), path)
+
+    monkeypatch.setattr(log_dir_module, "rename_to_stray", fail)
+    store.manager.remove_partitions([0], kept=[0])
+
+    assert (store.path() / f"{0:020}.log").stat().st_size == len(batch())
+    assert store.manager.log(0) is None
+    assert f"cannot set aside {log.path}" in caplog.text
+    assert (store.manager.dirs.at(store.dirs[0]).error is None) == (error == errno.ENOSPC)
 
 
 def test_deleted_partitions_cost_one_write_of_each_checkpoint(store, monkeypatch):

@@ -85,7 +85,7 @@ class Worker:
         """Publish an image without a topic."""
         self.publish(**{name: None})
 
-    def stop(self, *replicas: tuple[str, int, int, int]) -> None:
+    def stop(self, *replicas: Any) -> None:
         """A StopReplica order of the controller."""
         outcome = run(self.hosted.stop([StoppedReplica(*replica) for replica in replicas]))
         assert outcome.done and outcome.error is None
@@ -288,6 +288,17 @@ def test_order_deletes_the_logs_it_names(worker: Worker) -> None:
     assert (worker.log(0), worker.lost, path.is_dir()) == (None, [0], False)
     assert worker.store.slot(0)["state"] == FREE
     assert worker.log(1) is not None
+
+
+def test_order_may_be_to_keep_a_log_under_another_name(worker: Worker) -> None:
+    append(worker.log(0), batch(3))
+    append(worker.log(1), batch(3))
+    path = Path(worker.log().path)
+    worker.stop(("t", 0, 0, 1, True), ("t", 1, 1, 1, False))
+
+    assert (worker.log(0), worker.lost, path.is_dir()) == (None, [0, 1], False)
+    kept = [found.name.split(".")[0] for found in path.parent.glob("*-stray")]
+    assert kept == [path.name]
 
 
 def test_order_for_an_earlier_replica_of_the_slot_deletes_nothing(worker: Worker) -> None:
