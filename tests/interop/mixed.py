@@ -50,10 +50,13 @@ class MixedCluster:
         self._stack = ExitStack()
         self._client: KazooClient | None = None
 
-    def kafka(self, number: int, **config: str) -> Kafka27:
-        """A Kafka of this id, started; with what a member of the id has left in its directory."""
+    def kafka(self, number: int, *, port: int = 0, **config: str) -> Kafka27:
+        """A Kafka of this id, started; with what a member of the id has left in its directory.
+        port: that of its PLAINTEXT listener, if ``config`` names the listeners.
+        """
         home = self.home / f"kafka-{number}"
         kafka = Kafka27(home, self.connect, [self.log_dir(number)], broker_id=str(number))
+        kafka.port = port or kafka.port
         kafka.config |= {**self.settings, **config}
         return self._start(number, kafka)
 
@@ -88,7 +91,7 @@ class MixedCluster:
         def agree() -> bool:
             self.check()
             running = [one for one in self.members.values() if one.running]
-            said = {membership(one.bootstrap) for one in running}
+            said = {membership(one.bootstrap.partition(",")[0]) for one in running}
             assert len(said) == 1, f"{said}"
             (found,) = said
             ids = {number for number, one in self.members.items() if one.running}

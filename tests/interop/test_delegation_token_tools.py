@@ -118,6 +118,18 @@ def test_tool_makes_a_token_that_javas_client_logs_in_with(
     assert token_id not in rest
 
 
+def test_tool_makes_a_token_for_another_owner(broker: Broker, tmp_path: Path) -> None:
+    """KIP-373; without an authorizer, everybody may."""
+    tool = Tool("3.9.1", broker.bootstrap, tmp_path)
+    tool("--create", "--max-life-time-period", "-1", "--owner-principal", "User:carol")
+    text = tool("--describe", "--owner-principal", "User:carol")
+
+    (token,) = re.findall(r"^[\w-]{22}\s.*User:carol.*$", text, re.MULTILINE)
+    assert "User:alice" in token, "who has requested it"
+    seen = tool("--describe", "--owner-principal", "User:alice")
+    assert "User:carol" in seen, "a requester is described as an owner is"
+
+
 # -- one cluster of both
 
 
@@ -126,16 +138,16 @@ class Both:
 
     def __init__(self, cluster: MixedCluster) -> None:
         self.cluster = cluster
-        port = free_ports(1)[0]
-        kafka = cluster.kafka(
+        plain, port = free_ports(2)
+        cluster.kafka(
             1,
+            port=plain,
             **SETTINGS | KAFKAS,
-            listeners=f"PLAINTEXT://127.0.0.1:{free_ports(1)[0]},SASL_PLAINTEXT://127.0.0.1:{port}",
+            listeners=f"PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{port}",
         )
         ours = cluster.kbroker(
             2, **SETTINGS, listeners="PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
         )
-        del kafka
         self.addresses = {"kafka": ("127.0.0.1", port),
                           "kbroker": address_of(ours, "SASL_PLAINTEXT")}  # fmt: skip
 
