@@ -86,7 +86,7 @@ EXAMS = {
                                      "test_mixed_features.py", "test_mixed_formats.py",
                                      "test_mixed_old_offsets.py",
                                      "test_mixed_power_failure.py", "test_mixed_protocols.py",
-                                     "test_mixed_ranges.py",
+                                     "test_mixed_ranges.py", "test_mixed_security.py",
                                      "test_mixed_shutdown.py", "test_mixed_swap.py",
                                      "test_cluster_feature_tool.py", "test_cluster_tools.py")],
         (1, 1, 1),

@@ -7,15 +7,13 @@ import hmac
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from kbroker.client.errors import RejectedError
 from kbroker.errors import ErrorCode
+from kbroker.protocol.message import Message
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
-
-if TYPE_CHECKING:
-    from kbroker.client.connection import Connection
 
 # BOUND: Kafka's brokers use 4096 to 16384 iterations. With fewer, passwords would be cheap to
 # guess; with more, a server could keep this process busy.
@@ -34,6 +32,17 @@ class Mechanism(Protocol):
     done: bool
 
     def evaluate(self, challenge: bytes | None) -> bytes | None: ...
+
+
+class Calls(Protocol):
+    """A connection that is not authenticated yet: ``connection.Connection``, ``peers.login``."""
+
+    def call(self, request: Message, deadline: float, *, at_most: int | None = None) -> Any:
+        """The response. at_most: the newest version to send."""
+
+    def not_authenticated(self, why: str) -> Exception:
+        """Returns the error to raise."""
+        ...
 
 
 class Plain:
@@ -125,10 +134,10 @@ def token_client(mechanism: str, token_id: str, secret: str) -> Mechanism:
     return Scram(token_id, secret, _DIGESTS[mechanism], is_token=True)
 
 
-def exchange(connection: Connection, mechanism: str, client: Mechanism, deadline: float) -> float:
+def exchange(connection: Calls, mechanism: str, client: Mechanism, deadline: float) -> float:
     """Authenticate; returns the session's lifetime in seconds, 0 for no limit.
 
-    Raises AuthenticationFailed, after which the connection is closed.
+    Raises what ``not_authenticated`` returns: AuthenticationFailed, with the connection closed.
     """
     handshake = connection.call(SaslHandshakeRequest(mechanism=mechanism), deadline, at_most=1)
     if handshake.error_code:

@@ -28,7 +28,6 @@ from kbroker.config.listener_config import ListenerConfig
 from kbroker.config.listeners import Listener
 from kbroker.config.protocol_version import ProtocolVersion, find_version
 from kbroker.config.topic_keys import TOPIC_KEYS
-from kbroker.errors import ConfigError
 from kbroker.properties import PropertiesError, parse_properties, read_properties
 
 __all__ = [
@@ -203,6 +202,10 @@ class BrokerConfig:
         """The name of the listener between the controller and the brokers."""
         return _listeners.control_listener(self._values)
 
+    def security_protocol(self, listener: str) -> str:
+        """The security protocol of a listener of this name."""
+        return _listeners.protocol_map(self._values).get(listener, listener)
+
     @property
     def protocol_version(self) -> ProtocolVersion:
         """The version of requests between brokers: ``inter.broker.protocol.version``; for a
@@ -316,7 +319,6 @@ def load_properties(
                     static.pop(synonym, None)
             static[known] = text
     config = BrokerConfig(static)
-    _refuse_unserved(config)
     for name in static:
         _warn_without_effect(config, name, warnings)
     warnings += advice(config)
@@ -358,16 +360,6 @@ def _hint(name: str) -> str:
 
     near = difflib.get_close_matches(name, [*BROKER_KEYS, *ALIASES], n=1)
     return f"; did you mean {near[0]}?" if near else ""
-
-
-def _refuse_unserved(config: BrokerConfig) -> None:
-    """Raise ConfigError for a listener whose security protocol is not served yet."""
-    if config.uses_zookeeper:
-        for name in (config.inter_broker_listener, config.control_listener):
-            protocol = _listeners.protocol_map(config._values).get(name, name)
-            if protocol != "PLAINTEXT":
-                allowed = "PLAINTEXT between brokers: TLS and SASL are not supported there yet"
-                raise ConfigError("listeners", f"{name} ({protocol})", allowed)
 
 
 # Kafka's listeners may have limits of their own.

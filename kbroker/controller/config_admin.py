@@ -51,6 +51,7 @@ from kbroker.ipc.process_table import Address
 from kbroker.logcontext import Whole
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import StoreError, StoreFailed
+from kbroker.peers.security import PeerSecurity
 from kbroker.properties import read_properties
 from kbroker.security.policies import ConfigRequest, Policies
 from kbroker.security.principal import by
@@ -110,9 +111,11 @@ class ConfigAdmin:
         tls: TlsListeners,
         policies: Policies = NO_POLICIES,
         check_sasl: Callable[[BrokerConfig], object] = lambda _: None,
+        peer_security: Mapping[str, PeerSecurity] | None = None,
     ) -> None:
-        """Start from the stored configs and the file as it was last read. tls: this process's.
-        check_sasl: raises ConfigError if clients could not authenticate with these configs.
+        """Start from the stored configs and the file as it was last read. tls, peer_security: this
+        process's. check_sasl: raises ConfigError if clients could not authenticate with these
+        configs.
         """
         self._stored = stored
         self._topics = topics
@@ -125,6 +128,7 @@ class ConfigAdmin:
         self._encoder = encoder_of(started_with)
         self._file_layer_path = os.path.join(runtime_dir, FILE_LAYER_NAME)
         self._tls = tls
+        self._peer_security = peer_security or {}
         self.config = started_with
         if os.path.exists(self._file_layer_path):
             with open(self._file_layer_path, encoding="utf-8") as file:
@@ -140,6 +144,8 @@ class ConfigAdmin:
         layers = self._configs.brokers
         self.config = effective_config(self._started_with, layers, self._broker_id)
         self._tls.follow(self.config.of_listener)
+        for security in self._peer_security.values():
+            security.follow(self.config)
 
     def validate_topic(self, settings: Mapping[str, str]) -> None:
         """Raises ConfigError if a topic must not have these configs."""
@@ -287,6 +293,8 @@ class ConfigAdmin:
         )
         try:
             self._tls.check(config.of_listener)
+            for security in self._peer_security.values():
+                security.check(config)
         except ConfigError as error:
             if not error.key.endswith(OF_FILES):
                 raise

@@ -1,7 +1,8 @@
 """Opens connections to other brokers in threads, outside the loop of the process.
 
-Names are resolved and connections opened in one thread each, because both may take seconds and the
-loop must not wait for a millisecond. A thread touches only its own socket and a queue.
+Names are resolved, connections opened, TLS handshakes done and logins made in one thread each,
+because all of these may take seconds and the loop must not wait for a millisecond. A thread touches
+only its own socket, what is shared of the security settings, and a queue.
 """
 
 from __future__ import annotations
@@ -12,27 +13,31 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
-OnConnected = Callable[[socket.socket | OSError], None]
+from kbroker.peers.security import PeerSecurity, Secured
+
+OnConnected = Callable[[Secured | OSError], None]
 
 
 class Connecting:
-    """``fd`` is readable when ``run`` has something to do."""
+    """``fd`` is readable when ``run`` has something to do. security: None: nothing but TCP."""
 
-    def __init__(self) -> None:
+    def __init__(self, security: PeerSecurity | None = None) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._done: deque[tuple[OnConnected, socket.socket | OSError]] = deque()
+        self._security = security
+        self._done: deque[tuple[OnConnected, Secured | OSError]] = deque()
 
     def connect(
         self, host: str, port: int, timeout_s: float, receive_bytes: int, then: OnConnected
     ) -> None:
-        """Start to connect; ``run`` calls back with a connected non-blocking socket or the error.
+        """Start to connect; ``run`` calls back with a non-blocking socket that is ready for
+        requests, or the error. timeout_s: for each address, and for handshake and login together.
         receive_bytes: SO_RCVBUF, -1 for the system's default.
         """
 
         def make() -> None:
-            outcome: socket.socket | OSError
+            outcome: Secured | OSError
             try:
-                outcome = connected(host, port, timeout_s, receive_bytes)
+                outcome = connected(host, port, timeout_s, receive_bytes, self._security)
             except OSError as error:
                 outcome = error
             except UnicodeError as error:  # a name that no resolver takes
@@ -51,12 +56,18 @@ class Connecting:
         for then, outcome in self._taken():
             then(outcome)
 
-    def _taken(self) -> Iterator[tuple[OnConnected, socket.socket | OSError]]:
+    def _taken(self) -> Iterator[tuple[OnConnected, Secured | OSError]]:
         while self._done:
             yield self._done.popleft()
 
 
-def connected(host: str, port: int, timeout_s: float, receive_bytes: int) -> socket.socket:
+def connected(
+    host: str,
+    port: int,
+    timeout_s: float,
+    receive_bytes: int,
+    security: PeerSecurity | None = None,
+) -> Secured:
     """Try each address of a host. Raises OSError."""
     failure: OSError | None = None
     for family, kind, protocol, _, address in socket.getaddrinfo(
@@ -70,10 +81,12 @@ def connected(host: str, port: int, timeout_s: float, receive_bytes: int) -> soc
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
             made.connect(address)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            made.setblocking(False)
         except OSError as error:
             made.close()
             failure = error
-        else:
-            return made
+            continue
+        # Not at another address: whoever refuses this broker there is the same broker.
+        secured = Secured(made) if security is None else security.secure(made, host, timeout_s)
+        secured.socket.setblocking(False)
+        return secured
     raise failure or OSError(f"{host} has no address")

@@ -14,7 +14,7 @@ from kbroker.cluster.controller_requests import ControllerRequest, ControllerRes
 from kbroker.config.protocol_version import ProtocolVersion
 from kbroker.errors import ErrorCode
 from kbroker.peers.controller_codec import API_OF, request_to_wire, response_from_wire
-from kbroker.peers.endpoints import endpoint_of
+from kbroker.peers.endpoints import PeerListener, endpoint_of
 from kbroker.peers.link import Link, LinkFailed
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.primitives import DecodeError
@@ -31,11 +31,17 @@ class ControllerLink:
     """A link for one request at a time: a second one cancels the first.
 
     me: its id. own: answers where it is the controller itself. find: who the controller is, and
-    where. listener: the name of the one that controllers are reached by.
+    where. listener: the one that controllers are reached by.
     """
 
     def __init__(
-        self, me: int, own: Own, find: Find, link: Link, listener: str, protocol: ProtocolVersion
+        self,
+        me: int,
+        own: Own,
+        find: Find,
+        link: Link,
+        listener: PeerListener,
+        protocol: ProtocolVersion,
     ) -> None:
         self._me = me
         self._own = own

@@ -7,12 +7,14 @@ with LinkFailed: it may or may not have been executed, and the caller decides wh
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from kbroker.ipc.pending import Pending
 from kbroker.peers.connecting import Connecting
+from kbroker.peers.security import Secured, link_reason
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.header import decode_response_header, encode_request_header
@@ -27,6 +29,8 @@ ANY_SIZE = -1  # of the receive buffer: the system's
 # BOUND: bytes read in one turn of the loop.
 _TURN_BYTES = 1 << 20
 CORRELATION_ID_MAX = 0x7FFF_FFFF
+# The socket has to become readable or writable first.
+_NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class LinkFailed(Exception):
@@ -87,6 +91,7 @@ class Link:
         self._times = times
         self._now_ms = now_ms
         self._socket: socket.socket | None = None
+        self._renew_at_ms: int | None = None  # its session is about to end then
         self._attempt = 0  # distinguishes the current connection attempt from abandoned ones
         self._asked: Asked | None = None
         self._deadline_ms = 0
@@ -97,6 +102,7 @@ class Link:
     def ask(self, endpoint: Endpoint, request: Message, version: int) -> Pending[Any]:
         """Resolves with the response or LinkFailed. The previous request must have completed."""
         assert self._asked is None, "a request is under way"
+        self.renew()
         api = type(request).API_KEY
         assert api is not None
         self._next_id = (self._next_id + 1) & CORRELATION_ID_MAX
@@ -123,6 +129,14 @@ class Link:
         """Another number for each connection, or attempt at one."""
         return self._attempt
 
+    def renew(self) -> None:
+        """Close an idle connection whose session is about to end: the other broker would close it
+        at the next request. That request makes another.
+        """
+        if self._asked is None and self._renew_at_ms is not None:
+            if self._now_ms() >= self._renew_at_ms:
+                self._fail("its session is about to end")
+
     def give_up(self, reason: str = "nobody waits for its response any more") -> None:
         """A request under way ends with LinkFailed; without one nothing happens."""
         if self._asked is not None:
@@ -140,21 +154,24 @@ class Link:
         # All addresses of a host are tried, each for this long.
         self._deadline_ms = self._now_ms() + connect_ms + self._times.response_ms
 
-        def on_connected(outcome: socket.socket | OSError) -> None:
+        def on_connected(outcome: Secured | OSError) -> None:
             self._connected(attempt, outcome)
 
         self._connecting.connect(*endpoint, connect_ms / 1000, ANY_SIZE, on_connected)
 
-    def _connected(self, attempt: int, outcome: socket.socket | OSError) -> None:
+    def _connected(self, attempt: int, outcome: Secured | OSError) -> None:
         if attempt != self._attempt or self._asked is None:
-            if isinstance(outcome, socket.socket):
-                outcome.close()
+            if isinstance(outcome, Secured):
+                outcome.socket.close()
         elif isinstance(outcome, OSError):
             self._fail(f"cannot connect: {outcome}")
         else:
-            self._socket = outcome
-            self._deadline_ms = self._now_ms() + self._times.response_ms
-            self._loop.add_reader(outcome.fileno(), self._exchange)
+            now_ms = self._now_ms()
+            self._socket = outcome.socket
+            if outcome.renews_after_ms is not None:
+                self._renew_at_ms = now_ms + outcome.renews_after_ms
+            self._deadline_ms = now_ms + self._times.response_ms
+            self._loop.add_reader(outcome.socket.fileno(), self._exchange)
             self._exchange()
 
     # -- bytes -------------------------------------------------------------------------------
@@ -166,16 +183,17 @@ class Link:
         try:
             self._send(made)
             self._receive(made)
-        except (BlockingIOError, InterruptedError):
+        except _NOT_NOW:
             pass  # the rest when the socket is ready again
         except OSError as error:
-            self._fail(str(error))
+            self._fail(link_reason(error))
 
     def _send(self, made: socket.socket) -> None:
         if not self._out:
             return
         try:
             while self._out:
+                # Encrypted: the same bytes are given again if the socket was not ready for them.
                 self._out = self._out[made.send(self._out) :]
         finally:
             self._loop.watch_writable(made.fileno(), bool(self._out))
@@ -183,6 +201,7 @@ class Link:
     def _receive(self, made: socket.socket) -> None:
         left = _TURN_BYTES
         while left > 0 and self._socket is made:
+            # Encrypted: a whole record, so that nothing is left that the loop does not see.
             data = made.recv(_READ_BYTES)
             if not data:
                 self._fail("it closed the connection")
@@ -224,6 +243,7 @@ class Link:
     def _fail(self, reason: str) -> None:
         """Close the connection, then fail the request, whose caller may retry at once."""
         made, self._socket = self._socket, None
+        self._renew_at_ms = None
         if made is not None:
             self._loop.remove_reader(made.fileno())
             made.close()

@@ -18,8 +18,9 @@ from kbroker.logcontext import RateLimit
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.control_codec import API_OF, merged, response_from_wire, sendable, to_wire
 from kbroker.peers.control_queue import ControlQueue, Waiting
-from kbroker.peers.endpoints import endpoint_of
+from kbroker.peers.endpoints import endpoint_of, listener_for_control
 from kbroker.peers.link import Link, LinkFailed, Loop, Times
+from kbroker.peers.security import PeerSecurity
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.codec import EncodeError
 from kbroker.types import BrokerId
@@ -59,7 +60,9 @@ def stale() -> ControlResponse:
 
 
 class Links:
-    """me: this broker's id; ``own`` takes requests to this broker."""
+    """me: this broker's id; ``own`` takes requests to this broker. security: of connections to
+    others; None: they are not secured.
+    """
 
     def __init__(
         self,
@@ -68,17 +71,18 @@ class Links:
         process: Process,
         config: BrokerConfig,
         now_ms: Callable[[], int],
+        security: PeerSecurity | None = None,
     ) -> None:
         self._me = me
         self._own = own
         self._process = process
         self._protocol = config.protocol_version
-        self._listener = config.control_listener
+        self._listener = listener_for_control(config)
         self._times = Times(
             config["socket.connection.setup.timeout.ms"], config["controller.socket.timeout.ms"]
         )
         self._now_ms = now_ms
-        self._connecting = Connecting()
+        self._connecting = Connecting(security)
         process.add_reader(self._connecting.fd, self._connecting.run)
         self._peers: dict[int, Peer] = {}
 

@@ -31,6 +31,7 @@ from kbroker.ipc.process_table import PID, READY, STATE, Address, ProcessKind, P
 from kbroker.ipc.regions import SharedRegions, arena_size
 from kbroker.metrics import slots
 from kbroker.metrics.catalog import PROCESS_RESTARTS
+from kbroker.peers.security import load_security
 from kbroker.supervisor.arbiter import Arbiter
 from kbroker.supervisor.child import RestartPolicy
 from kbroker.supervisor.data_dirs import DataDirs
@@ -91,6 +92,7 @@ class Broker:
     def _share(self) -> None:
         config = self.config
         self.tls = load_tls(config)
+        self.peer_security = load_security(config)
         self.listeners = bind_listeners(config)
         self.metrics_socket = bind_metrics(config)
         table_addresses = [*self.addresses, SUPERVISOR]
@@ -166,6 +168,7 @@ class Broker:
         context.handoffs = self._handoffs
         context.lanes = self._lanes
         context.tls = self.tls
+        context.peer_security = self.peer_security
         # Only the first incarnation finds the logs as the last run left them; but a controller
         # reads logs only if there is no metadata yet, and no io worker has opened one then.
         clean = self.data_dirs.clean_start

@@ -60,6 +60,7 @@ class Cluster:
         *,
         each: Mapping[int, Mapping[str, object]] | None = None,
         cuttable: bool = False,
+        between: str | None = None,
         zookeeper_connect: str | None = None,
         directory: str | os.PathLike[str] | None = None,
         start_timeout: float = READY_S,
@@ -68,13 +69,20 @@ class Cluster:
         """Raises ValueError for a setting that does not exist, and ZooKeeperMissing.
 
         each: settings of single brokers, by id. cuttable: have brokers reach each other and
-        ZooKeeper through proxies, for ``cut``. zookeeper_connect: a ZooKeeper to use, with the path
-        of the cluster in it; without one the shared server and a new path. directory: where data
-        and logs go and stay; without one a temporary directory that ``close`` removes.
+        ZooKeeper through proxies, for ``cut``. between: the security protocol of a listener BROKERS
+        that only brokers use; its certificates and logins are in the settings. zookeeper_connect: a
+        ZooKeeper to use, with the path of the cluster in it; without one the shared server and a
+        new path. directory: where data and logs go and stay; without one a temporary directory that
+        ``close`` removes.
         """
         self._keeps_directory = directory is not None
         self.directory = Path(directory or tempfile.mkdtemp(prefix="kbroker-cluster-"))
         self._start_timeout = start_timeout
+        if cuttable and between not in (None, "PLAINTEXT"):
+            raise ValueError(
+                "the proxies of a cuttable cluster read what brokers send: between=None"
+            )
+        self._between = between
         self._cables = Cables() if cuttable else None
         self._held: list[HeldPort] = []
         self.brokers: list[Broker] = []
@@ -102,19 +110,24 @@ class Cluster:
         """Its listeners, and the address of ZooKeeper for it."""
         ours = self._hold_port()
         client = f"PLAINTEXT://{LOCALHOST}:{ours}"
-        if self._cables is None:
+        if self._cables is None and self._between is None:
             return {"listeners": client, "zookeeper.connect": self.zookeeper_connect}
         inner = self._hold_port()
+        found: dict[str, object] = {
+            "listeners": f"{client},{BROKERS_LISTENER}://{LOCALHOST}:{inner}",
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{BROKERS_LISTENER}:"
+            f"{self._between or 'PLAINTEXT'}",
+            "inter.broker.listener.name": BROKERS_LISTENER,
+            "zookeeper.connect": self.zookeeper_connect,
+        }
+        if self._cables is None:
+            return found
         proxy = self._cables.to_broker(str(number), inner)
         server, _, path = self.zookeeper_connect.partition("/")
         keeper = self._cables.from_broker(str(number), ZOOKEEPER, int(server.rpartition(":")[2]))
-        return {
-            "listeners": f"{client},{BROKERS_LISTENER}://{LOCALHOST}:{inner}",
-            "advertised.listeners": f"{client},{BROKERS_LISTENER}://{proxy}",
-            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{BROKERS_LISTENER}:PLAINTEXT",
-            "inter.broker.listener.name": BROKERS_LISTENER,
-            "zookeeper.connect": f"{keeper}/{path}",
-        }
+        found["advertised.listeners"] = f"{client},{BROKERS_LISTENER}://{proxy}"
+        found["zookeeper.connect"] = f"{keeper}/{path}"
+        return found
 
     def _hold_port(self) -> int:
         self._held.append(HeldPort())

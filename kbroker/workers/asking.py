@@ -19,6 +19,7 @@ from kbroker.hosting.offline_replicas import OfflineReplicas
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore.settled import SettledStore
 from kbroker.peers.controller_link import ControllerLink
+from kbroker.peers.endpoints import listener_for_control
 from kbroker.peers.link import LinkFailed
 from kbroker.peers.links import Links
 from kbroker.peers.versions import sent_version
@@ -77,7 +78,7 @@ class Asking:
             process.controller_server.respond,
             self._find,
             process.links.link(),
-            process.config.control_listener,
+            listener_for_control(process.config),
             process.config.protocol_version,
         )
 

@@ -40,6 +40,7 @@ from kbroker.types import BrokerId
 
 if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig, Listener
+    from kbroker.peers.security import PeerSecurity
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class ProcessContext:
         "overrides",
         "parent_pid",
         "partition_table",
+        "peer_security",
         "processes",
         "properties",
         "replication_quotas",
@@ -110,6 +112,7 @@ class ProcessContext:
     lanes: list[list[tuple[socket.socket, socket.socket]]]  # [network][io] -> (network end, io end)
     clean_start: dict[str, bool]  # log directory -> it was shut down cleanly
     tls: TlsListeners  # of the listeners that use it, as they were at the start of the broker
+    peer_security: Mapping[str, PeerSecurity]  # of connections to brokers, by listener; likewise
     trusts_clock: bool  # the wall clock went on from where the last run left it
 
 

@@ -127,7 +127,8 @@ class ControllerWorker(Worker):
         )
         topic_ids = TopicIds("" if self.config.has_topic_ids else context.cluster_id)
         self._make_writers(topic_ids)
-        self.links = Links(context.broker_id, self.hosting, self, self.config, now_ms)
+        security = context.peer_security.get(self.config.control_listener)
+        self.links = Links(context.broker_id, self.hosting, self, self.config, now_ms, security)
         self.office = Office(
             self.store, me, self.hosting, self.links, self.stored_configs, self, topic_ids
         )
@@ -198,6 +199,7 @@ class ControllerWorker(Worker):
             self.context.tls,
             self.policies,
             make_sasl,
+            self.context.peer_security,
         )
         self.entities = EntityAdmin(self.stored_configs)
         samples = self.config["controller.quota.window.num"]

@@ -108,6 +108,7 @@ class ControllerHarness:
         context.counters = create_region("test-counters", counters_size(len(addresses)))
         context.listeners = []
         context.tls = TlsListeners()
+        context.peer_security = {}
         context.properties = {}
         self.order: list[tuple[Address, dict[str, Any]]] = []
         self.pid = 0

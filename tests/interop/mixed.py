@@ -7,7 +7,6 @@ with MixedCluster(tmp_path) as cluster:
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing, suppress
 from itertools import count
@@ -38,6 +37,14 @@ SETTINGS = {
 }
 
 
+class Member(Broker):
+    """A kbroker whose clients use the first of its listeners."""
+
+    @property
+    def bootstrap(self) -> str:
+        return super().bootstrap.split(",")[0]
+
+
 class MixedCluster:
     """Its members by broker id. settings: of all of them, beside ``SETTINGS``."""
 
@@ -62,7 +69,7 @@ class MixedCluster:
 
     def kbroker(self, number: int, **config: str) -> Broker:
         """As ``kafka``, a kbroker."""
-        broker = Broker(
+        broker = Member(
             {**self.settings, **config, "zookeeper.connect": self.connect, "broker.id": number},
             directory=self.home / f"kbroker-{number}",
             log_dirs=self.log_dir(number),
@@ -297,51 +304,6 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int = 1) -> li
     with closing(consumer):
         waited(are_fetched, f"the offsets of {group} are fetched")
     return found
-
-
-class Writing:
-    """A producer that writes on and on to partitions in turn, one record after the other."""
-
-    def __init__(self, bootstrap: str, topic: str, partitions: int = 1, **options: Any) -> None:
-        self.acknowledged: list[str] = []
-        self._topic = topic
-        self._partitions = partitions
-        self._options = {"bootstrap_servers": bootstrap, "acks": "all", **options}
-        self._ending = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._write)
-
-    def _write(self) -> None:
-        producer = KafkaProducer(**self._options)
-        try:
-            for number in count():
-                if self._ending.is_set():
-                    return
-                text = f"{number:06}"
-                partition = number % self._partitions
-                producer.send(self._topic, text.encode(), partition=partition).get(120)
-                self.acknowledged.append(text)
-        except BaseException as error:
-            self._error = error
-        finally:
-            producer.close(timeout=10)
-
-    def wait_for_more(self, wanted: int) -> None:
-        """Until that many more are acknowledged."""
-        before = len(self.acknowledged)
-        waited(
-            lambda: self._error or len(self.acknowledged) >= before + wanted, "records are written"
-        )
-        assert self._error is None, f"{self._error!r}"
-
-    def __enter__(self) -> Writing:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ending.set()
-        self._thread.join()
-        assert self._error is None, f"{self._error!r}"
 
 
 def magics(data: bytes) -> set[int]:

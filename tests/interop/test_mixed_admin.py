@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from interop.mixed import MixedCluster, Writing, leaders, read, texts, waited, write
+from interop.mixed import MixedCluster, leaders, read, texts, waited, write
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
+from support.writing import Writing
 
 from kbroker.metastore import paths
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from interop.kafka_servers import Kafka27
-from interop.mixed import MixedCluster, Writing, leaders, read, texts, waited, write
+from interop.mixed import MixedCluster, leaders, read, texts, waited, write
+from support.writing import Writing
 
 from kbroker.metastore import paths
 from kbroker.testing import Broker, wait_until

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import os
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -29,13 +30,19 @@ Respond = Callable[[Any, dict[str, Any]], Message | bytes | Iterator[bytes] | No
 
 
 class FakeBroker:
-    """answers: responses by API key. Other requests are served like a broker without topics."""
+    """answers: responses by API key. Other requests are served like a broker without topics.
+
+    context: clients speak TLS; it may be set later.
+    """
 
     def __init__(
         self,
         answers: dict[int, Respond] | None = None,
         versions: dict[int, tuple[int, int]] | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
+        self.context = context
+        self.connections = 0
         self.answers: dict[int, Respond] = {
             ApiKey.API_VERSIONS: self.api_versions,
             ApiKey.METADATA: self.metadata,
@@ -43,6 +50,7 @@ class FakeBroker:
         }
         self.versions = versions or {int(key): key.versions for key in ApiKey if key < 40}
         self.requests: list[Any] = []
+        self.headers: list[tuple[int, int]] = []  # of these: API key and version
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.bootstrap = f"127.0.0.1:{self.port}"
@@ -76,6 +84,9 @@ class FakeBroker:
     def _serve(self, connection: socket.socket) -> None:
         state: dict[str, Any] = {}
         with suppress(OSError), connection:
+            self.connections += 1
+            if self.context is not None:
+                connection = encrypted(connection, self.context)
             stream = connection.makefile("rb")
             while size := stream.read(4):
                 frame = stream.read(struct.unpack(">i", size)[0])
@@ -83,6 +94,7 @@ class FakeBroker:
                 key, version = header.api_key, header.api_version
                 request = codec.decode_exact(request_class(key), version, frame, header.end_offset)
                 self.requests.append(request)
+                self.headers.append((key, version))
 
                 def frame_of(
                     message: Message,
@@ -104,8 +116,25 @@ class FakeBroker:
                     connection.sendall(piece)
 
 
-def sasl_responses(mechanism: str, username: str, password: str) -> dict[int, Respond]:
-    """The server's side of PLAIN or SCRAM, written from the RFCs."""
+def encrypted(connection: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """After the handshake. Raises OSError, once the client has read why."""
+    made = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+    try:
+        made.do_handshake()
+    except ssl.SSLError:
+        # Closed with bytes of the client unread, it is reset, and the alert is lost.
+        with socket.socket(fileno=made.detach()) as ending:
+            ending.shutdown(socket.SHUT_WR)
+            while ending.recv(1 << 16):
+                pass
+        raise
+    return made
+
+
+def sasl_responses(
+    mechanism: str, username: str, password: str, lifetime_ms: int = 0
+) -> dict[int, Respond]:
+    """The server's side of PLAIN or SCRAM, written from the RFCs. lifetime_ms: of a session."""
 
     def handshake(request: Any, state: dict[str, Any]) -> Message:
         known = request.mechanism == mechanism
@@ -117,7 +146,7 @@ def sasl_responses(mechanism: str, username: str, password: str) -> dict[int, Re
     def plain(request: Any, state: dict[str, Any]) -> Message:
         if bytes(request.auth_bytes) != f"\0{username}\0{password}".encode():
             return failed("wrong user or password")
-        return SaslAuthenticateResponse(auth_bytes=b"", session_lifetime_ms=0)
+        return SaslAuthenticateResponse(auth_bytes=b"", session_lifetime_ms=lifetime_ms)
 
     def scram(request: Any, state: dict[str, Any]) -> Message:
         digest = "sha256" if mechanism.endswith("256") else "sha512"
@@ -139,7 +168,7 @@ def sasl_responses(mechanism: str, username: str, password: str) -> dict[int, Re
             return failed("wrong user or password")
         server = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
         final = b"v=" + base64.b64encode(server)
-        return SaslAuthenticateResponse(auth_bytes=final, session_lifetime_ms=0)
+        return SaslAuthenticateResponse(auth_bytes=final, session_lifetime_ms=lifetime_ms)
 
     return {
         ApiKey.SASL_HANDSHAKE: handshake,

@@ -16,6 +16,8 @@ from kbroker._ext.shared.replication_quota import FOLLOWER, ReplicationQuota, re
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.rpc import Rpc
+from kbroker.peers.endpoints import listener_for_brokers
+from kbroker.peers.security import PLAINTEXT, PeerSecurity
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.workers.base import now_ms
 from kbroker.workers.io.followers import Followers, sent_versions
@@ -43,7 +45,10 @@ class FollowerHost:
     ) -> None:
         self.store = store or LogStore(path / "follower", slots=max(16, partitions))
         self.clock = self.store.clock
-        named = {name.replace("_", "."): value for name, value in settings.items()}
+        named = {
+            name if "." in name else name.replace("_", "."): value
+            for name, value in settings.items()
+        }
         self.settings = {name: str(value) for name, value in {**SETTINGS, **named}.items()}
         self.config = BrokerConfig(self.settings)
         self.rpc = Rpc(NOBODY, NOBODY, self.store.clock.monotonic_ms)
@@ -52,6 +57,10 @@ class FollowerHost:
         self.failed: list[int] = []
         self.image = ClusterImage()
         self.loop = IoLoop(self.store.table, [], [], self.on_storage_failure)
+        self.listener = listener_for_brokers(self.config)
+        self.security: PeerSecurity | None = None
+        if self.listener.protocol != PLAINTEXT:
+            self.security = PeerSecurity(self.config, self.listener.name)
         self.quota = ReplicationQuota(bytearray(region_size(11)), FOLLOWER, 1000)
         self.followers = Followers(
             self,
@@ -59,6 +68,7 @@ class FollowerHost:
             broker_id=ME,
             versions=sent_versions if versions is None else lambda config: versions,
             quota=self.quota,
+            security=self.security,
         )
         self.hosted = HostedPartitions(
             self, self.store.manager, self.loop, broker_id=ME, worker_index=0, worker_count=1
@@ -84,8 +94,9 @@ class FollowerHost:
         """Send the partitions' states to the io worker, all of them or one changed."""
         for row in self.partitions if partition is None else [self.partitions[partition]]:
             row.update(changed)
+        name, protocol = self.listener
         endpoints = {
-            key: {"endpoints": [["PLAINTEXT", "127.0.0.1", port, "PLAINTEXT"]], "rack": None}
+            key: {"endpoints": [[name, "127.0.0.1", port, protocol]], "rack": None}
             for key, port in self.brokers.items()
         }
         document = {

@@ -71,7 +71,6 @@ TLS = (
     Key("ssl.trustmanager.algorithm", STRING, "PKIX", MEDIUM, dynamic=PER_BROKER, status=UNUSED,
         doc="Java's algorithm for trust managers."),
     Key("ssl.endpoint.identification.algorithm", STRING, "https", LOW, dynamic=PER_BROKER,
-        status=LATER,
         doc='"https" checks host names in certificates of other brokers; empty does not.'),
     Key("ssl.secure.random.implementation", STRING, None, LOW, dynamic=PER_BROKER, status=UNUSED,
         doc="Java's random number generator."),
@@ -105,8 +104,9 @@ SASL = (
             "OAUTHBEARER are built; a listener with any other is refused.",
         deviation="needs a restart to change"),
     Key("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", MEDIUM, dynamic=PER_BROKER,
-        status=LATER,
-        doc="SASL mechanism used between brokers."),
+        doc=
+            "SASL mechanism by which brokers log in at each other: PLAIN, SCRAM-SHA-256 or "
+            "SCRAM-SHA-512. User and password are in sasl.jaas.config of the listener."),
     Key("sasl.mechanism.controller.protocol", STRING, "GSSAPI", HIGH, status=LATER,
         doc="SASL mechanism used with controllers."),
     Key("sasl.jaas.config", PASSWORD, None, MEDIUM, dynamic=PER_BROKER,

@@ -15,8 +15,9 @@ from kbroker.config.listener_config import ListenerConfig
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.logcontext import Whole
-from kbroker.security.sasl import jaas, oauthbearer, plain, scram
+from kbroker.security.sasl import oauthbearer, plain, scram
 from kbroker.security.sasl.exchange import Mechanism
+from kbroker.security.sasl.login_options import login_options
 
 if TYPE_CHECKING:
     from kbroker.security.sasl import tokens
@@ -25,12 +26,8 @@ logger = logging.getLogger(__name__)
 
 BUILT = (*scram.HASHES, plain.NAME, oauthbearer.NAME)
 CALLBACK = "sasl.server.callback.handler.class"
-JAAS = "sasl.jaas.config"
-JAAS_FILE = "java.security.auth.login.config"
 KEYS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 ALLOWED_URLS = "sasl.oauthbearer.allowed.urls"
-HIDDEN = "(hidden)"
-SECTION = "KafkaServer"
 _KAFKAS = "org.apache.kafka.common.security."
 # Kafka's names for what is built in, with and without the packages of later versions.
 _PLAIN_DEFAULT = "PlainServerCallbackHandler"
@@ -118,7 +115,7 @@ def _plain(
         return lambda: plain.Plain({}, check)
     if name and not name.endswith(_PLAIN_DEFAULT):
         raise ConfigError(own.name_of(CALLBACK), name, _CALLABLE)
-    users = plain.users_of(_options(config, own, "PlainLoginModule"))
+    users = plain.users_of(login_options(config, own, "PlainLoginModule"))
     if not users:
         warnings.append(
             f"listener {own.listener} offers PLAIN, but has no users, so nobody can log in with it:"
@@ -156,7 +153,7 @@ def _oauthbearer(
     name = own[CALLBACK] or ""
     if name and not (name.startswith(_KAFKAS) and name.endswith((_SECURED, _UNSECURED))):
         raise ConfigError(own.name_of(CALLBACK), name, f"nothing, or Kafka's {_SECURED}")
-    options = _options(config, own, "OAuthBearerLoginModule")
+    options = login_options(config, own, "OAuthBearerLoginModule")
     if name.endswith(_UNSECURED):
         warnings.append(
             f"listener {own.listener} accepts tokens that nobody has signed, so everybody is who he"
@@ -214,43 +211,3 @@ def _expected(own: ListenerConfig) -> tokens.Expected:
         own["sasl.oauthbearer.sub.claim.name"],
         own["sasl.oauthbearer.scope.claim.name"],
     )
-
-
-# -- JAAS
-
-
-def _options(config: BrokerConfig, own: ListenerConfig, kind: str) -> Mapping[str, str]:
-    """The options of the login module of this kind: from the listener's config, or else from the
-    JAAS file. Empty if there is none.
-    """
-    text = own[JAAS]
-    if text:
-        name = own.name_of(JAAS)
-        try:
-            logins = jaas.parse(text)
-        except jaas.JaasError as error:
-            raise ConfigError(name, HIDDEN, f"a login in Kafka's syntax: {error}") from None
-        if len(logins) == 1 and logins[0].kind == kind:
-            return logins[0].options
-        if name != JAAS:
-            raise ConfigError(name, HIDDEN, f"one login module, a {kind}")
-        return {}  # the broker's own, for another mechanism
-    return _options_in_file(config, own.listener, kind)
-
-
-def _options_in_file(config: BrokerConfig, listener: str, kind: str) -> Mapping[str, str]:
-    path = config[JAAS_FILE]
-    if not path:
-        return {}
-    try:
-        with open(path, encoding="utf-8") as file:
-            sections = jaas.parse_file(file.read(jaas.CHARS_MAX + 1))
-    except OSError as error:
-        raise ConfigError(JAAS_FILE, path, f"a file that can be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(JAAS_FILE, path, f"a JAAS file: {error}") from None
-    for section in (f"{listener.lower()}.{SECTION}", SECTION):
-        for login in sections.get(section, ()):
-            if login.kind == kind:
-                return login.options
-    return {}

@@ -15,6 +15,7 @@ from kbroker.logcontext import RateLimit
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.endpoints import inter_broker_endpoint
 from kbroker.peers.link import Endpoint, Link, Times
+from kbroker.peers.security import PeerSecurity
 from kbroker.protocol.message import Message
 from kbroker.types import BrokerId
 from kbroker.workers.base import now_ms, raise_failure
@@ -47,11 +48,16 @@ class Process(Protocol):
 
 
 class BrokerLinks:
-    """The links of one io worker, which calls ``tick``. broker_id: of this broker."""
+    """The links of one io worker, which calls ``tick``. broker_id: of this broker. security: of
+    connections to others; None: they are not secured.
+    """
 
-    def __init__(self, process: Process, broker_id: int) -> None:
+    def __init__(
+        self, process: Process, broker_id: int, security: PeerSecurity | None = None
+    ) -> None:
         self.broker_id = broker_id
         self.process = process
+        self._security = security
         self._connecting: Connecting | None = None
         self._made: list[BrokerLink] = []
 
@@ -59,7 +65,7 @@ class BrokerLinks:
         """A new link to that broker."""
         process, config = self.process, self.process.config
         if self._connecting is None:
-            self._connecting = Connecting()
+            self._connecting = Connecting(self._security)
             process.add_reader(self._connecting.fd, self._connecting.run)
         times = Times(config["socket.connection.setup.timeout.ms"], config["request.timeout.ms"])
         link = Link(process, self._connecting, str(self.broker_id), times, now_ms)
@@ -110,7 +116,10 @@ class BrokerLink:
         self.link.tick(now)
 
     def _present_endpoint(self) -> Endpoint:
-        """Raises LinkFailed. A broker that has moved gets another connection."""
+        """Raises LinkFailed. A broker that has moved gets another connection, and one whose
+        session ends.
+        """
+        self.link.renew()
         process = self._process
         endpoint = inter_broker_endpoint(process.image, self.broker_id, process.config)
         if endpoint != self._endpoint:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.transaction.state import Partition
     from kbroker.ipc.rpc import Rpc
     from kbroker.metrics.catalog import Metric
+    from kbroker.peers.security import PeerSecurity
     from kbroker.security.access import Access
     from kbroker.security.principal import Principal
     from kbroker.storage.log.partition_log import PartitionLog
@@ -122,8 +123,17 @@ class Coordinators:
     cannot handle come to ``on_request``.
     """
 
-    def __init__(self, process: Process, logs: LogManager, loop: IoLoop, lanes: list[Lane]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        logs: LogManager,
+        loop: IoLoop,
+        lanes: list[Lane],
+        security: PeerSecurity | None = None,
+    ) -> None:
+        """security: of connections to other brokers."""
         self._process = process
+        self._security = security
         self._logs = logs
         self._loop = loop
         self._lanes = lanes
@@ -177,7 +187,7 @@ class Coordinators:
         if self._links is None:
             from kbroker.workers.io.broker_links import BrokerLinks
 
-            self._links = BrokerLinks(self._process, self._process.broker_id)
+            self._links = BrokerLinks(self._process, self._process.broker_id, self._security)
         return self._links
 
     # -- what shards need (shard.Process) --

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kbroker.cluster.changes import ImageChanges
     from kbroker.config.loader import BrokerConfig
     from kbroker.peers.link import Endpoint
+    from kbroker.peers.security import PeerSecurity
     from kbroker.storage.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 class Followers:
     """Made by the io worker, after its loop. versions: of the requests that brokers send. quota: of
-    what is fetched for throttled partitions (KIP-73).
+    what is fetched for throttled partitions (KIP-73). security: of connections to leaders.
     """
 
     def __init__(
@@ -55,10 +56,11 @@ class Followers:
         broker_id: int,
         versions: Callable[[BrokerConfig], Versions],
         quota: ReplicationQuota,
+        security: PeerSecurity | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.quota = quota
-        self.connecting = Connecting()
+        self.connecting = Connecting(security)
         self._process = process
         self._loop = loop
         self._versions = versions

@@ -118,6 +118,7 @@ class IoWorker(Worker):
         """
         context = self.context
         self.authorization = Authorization(self.config, context.properties)
+        self.security = context.peer_security.get(self.config.inter_broker_listener)
         self.logs = LogManager(
             self.config,
             self.config.log_dirs,
@@ -146,6 +147,7 @@ class IoWorker(Worker):
             broker_id=context.broker_id,
             versions=sent_versions,
             quota=ReplicationQuota(context.replication_quotas, FOLLOWER, sample_ms),
+            security=self.security,
         )
         self.in_sync = InSync(
             self,
@@ -153,9 +155,11 @@ class IoWorker(Worker):
             SessionTimes(context.follower_sessions),
             broker_id=context.broker_id,
         )
-        self.tail_repairs = TailRepairs(self, self.loop, broker_id=context.broker_id)
+        self.tail_repairs = TailRepairs(
+            self, self.loop, broker_id=context.broker_id, security=self.security
+        )
         self.low_watermarks = LowWatermarks(self, self.loop)
-        self.coordinators = Coordinators(self, self.logs, self.loop, lanes)
+        self.coordinators = Coordinators(self, self.logs, self.loop, lanes, self.security)
         self.transaction_log = TransactionLog(
             self, self.logs, self.loop, verify=self.coordinators.verify
         )
@@ -253,6 +257,8 @@ class IoWorker(Worker):
         """Use the broker's dynamic settings as the image has them."""
         self.follow_settings(self.image.broker_config)
         self.logs.config = self.config
+        if self.security is not None:
+            self.security.follow(self.config)
         self.moving.take_settings()
         self.transaction_log.take_settings()
         self.followers.take_settings()

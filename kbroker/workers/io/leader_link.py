@@ -8,7 +8,7 @@ are ``_ext.io.replica_fetch``'s; here is what is rare: connecting, questions, er
 from __future__ import annotations
 
 import logging
-import socket
+import ssl
 from collections.abc import Callable
 from functools import partial
 from itertools import groupby, islice
@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kbroker._ext.io.fetched_log import FetchedLog
 from kbroker._ext.io.replica_fetch import ReplicaFetch
 from kbroker._ext.network.peer_link import PeerLink
+from kbroker._ext.sockets.tls_transport import TlsTransport
+from kbroker._ext.sockets.transport import Transport
 from kbroker.errors import ErrorCode
 from kbroker.peers.link import LinkFailed
+from kbroker.peers.security import Secured, link_reason
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.header import request_header_version
@@ -132,8 +135,8 @@ class LeaderLink:
         self._versions = versions
         self._asking: dict[int, Follower] = {}
         self._asked: dict[tuple[str, int], Asked] = {}
-        self._socket: socket.socket | None = None
         self._link: PeerLink | None = None
+        self._renew_at_ms: int | None = None  # the session of the connection is about to end then
         self._is_connecting = False
         self._is_closed = False
         # The time of the next attempt to connect, and the number of failures.
@@ -240,6 +243,10 @@ class LeaderLink:
         elif self._awaited is not None:
             if now_ms - self._sent_at_ms > self._owner.config["replica.socket.timeout.ms"]:
                 self._lose(f"no response within {now_ms - self._sent_at_ms} ms")
+        elif self._renew_at_ms is not None and now_ms >= self._renew_at_ms:
+            logger.debug("renewing the session with broker %d", self.leader)
+            self._disconnect()
+            self._connect()
         else:
             if self._throttled:
                 self._leave_out_throttled(now_ms)
@@ -262,26 +269,30 @@ class LeaderLink:
             self._on_connected,
         )
 
-    def _on_connected(self, outcome: socket.socket | OSError) -> None:
+    def _on_connected(self, outcome: Secured | OSError) -> None:
         self._is_connecting = False
         if isinstance(outcome, OSError):
             self._retry(str(outcome))
             return
         if self._is_closed:
-            outcome.close()
+            outcome.socket.close()
             return
         config = self._owner.config
         # A leader sends at most the requested bytes, or a single batch from one produce request.
         frame_max = config["replica.fetch.response.max.bytes"] + config["socket.request.max.bytes"]
         name = f"broker-{self._owner.broker_id}-fetcher-{self._index}"
-        self._socket = outcome
-        self._link = PeerLink(outcome.fileno(), name, frame_max)
-        self.fetch.use(self._link)
-        self._owner.watch(outcome.fileno(), self._on_ready)
+        self._link = link = PeerLink(transport_of(outcome), name, frame_max)
+        is_renewed = self._renew_at_ms is not None
+        self._renew_at_ms = None
+        if outcome.renews_after_ms is not None:
+            self._renew_at_ms = self._owner.now_ms() + outcome.renews_after_ms
+        self.fetch.use(link)
+        self._owner.watch(link.fd, self._on_ready)
         self._failures = 0
-        logger.info(
-            "connected to broker %d to follow %d partitions", self.leader, len(self.followers)
-        )
+        logger.log(
+            logging.DEBUG if is_renewed else logging.INFO,
+            "connected to broker %d to follow %d partitions", self.leader, len(self.followers),
+        )  # fmt: skip
 
     def _retry(self, why: str) -> None:
         if self._failures % TOLD_EVERY == 0 and not self._is_closed:
@@ -290,19 +301,21 @@ class LeaderLink:
                 self.leader, len(self.followers), why,
             )  # fmt: skip
         self._failures += 1
+        self._renew_at_ms = None
         self._retry_at_ms = self._owner.now_ms() + self._owner.config["replica.fetch.backoff.ms"]
 
     def _lose(self, why: str) -> None:
         """Close a failed connection; partitions keep their states."""
         logger.warning("lost the connection to broker %d: %s; connecting again", self.leader, why)
         self._disconnect()
+        self._renew_at_ms = None
         self._retry_at_ms = self._owner.now_ms() + self._owner.config["replica.fetch.backoff.ms"]
 
     def _disconnect(self) -> None:
-        if self._socket is not None:
-            self._owner.unwatch(self._socket.fileno())
-            self._socket.close()
-        self._socket = self._link = self._awaited = None
+        if self._link is not None:
+            self._owner.unwatch(self._link.fd)
+            self._link.close()
+        self._link = self._awaited = None
         self._is_watched_for_writing = False
         self.fetch.use(None)
 
@@ -325,7 +338,7 @@ class LeaderLink:
             else:
                 self._ask(link)
         except OSError as error:
-            self._lose(str(error))
+            self._lose(link_reason(error))
             return
         self._sent_at_ms = now_ms
         self._watch_writable(link)
@@ -368,7 +381,9 @@ class LeaderLink:
                 self._read_fetch()
             else:
                 self._read_responses(link)
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            self._lose(link_reason(error))
+        except ValueError as error:
             self._lose(str(error))
 
     def _read_fetch(self) -> None:
@@ -426,6 +441,14 @@ class LeaderLink:
         # A role change in between makes the response outdated.
         if self.followers.get(follower.slot) is follower and follower.machine.question is question:
             self._owner.step(follower, partial(take, follower.machine, *values))
+
+
+def transport_of(secured: Secured) -> Transport:
+    """What owns the socket from now on."""
+    made = secured.socket
+    if isinstance(made, ssl.SSLSocket):
+        return TlsTransport(made.fileno(), made)
+    return Transport(made.detach())
 
 
 def epoch_request(replica_id: int, asked: list[Asked]) -> OffsetForLeaderEpochRequest:

@@ -25,6 +25,7 @@ from kbroker.ipc.rpc import Rpc, run
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.endpoints import inter_broker_endpoint
 from kbroker.peers.link import Link, LinkFailed, Times
+from kbroker.peers.security import PeerSecurity
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.codec import EncodeError
@@ -83,10 +84,18 @@ class Repair:
 
 
 class TailRepairs:
-    """Made by the io worker, after its loop."""
+    """Made by the io worker, after its loop. security: of connections to other brokers."""
 
-    def __init__(self, process: Process, loop: IoLoop, *, broker_id: int) -> None:
+    def __init__(
+        self,
+        process: Process,
+        loop: IoLoop,
+        *,
+        broker_id: int,
+        security: PeerSecurity | None = None,
+    ) -> None:
         self._process = process
+        self._security = security
         self._loop = loop
         self._broker_id = broker_id
         self._repairs: dict[int, Repair] = {}
@@ -240,7 +249,7 @@ class TailRepairs:
         if found is None:
             process = self._process
             if self._connecting is None:
-                self._connecting = Connecting()
+                self._connecting = Connecting(self._security)
                 process.add_reader(self._connecting.fd, self._connecting.run)
             link = Link(process, self._connecting, str(self._broker_id), TIMES, now_ms)
             found = self._brokers[number] = OtherReplicas(number, process, link, self._version)

@@ -451,7 +451,7 @@ def test_listeners_that_cannot_work_are_refused(text):
         load_text(text)
 
 
-def test_listener_for_tls_is_opened_for_clients_but_not_for_brokers():
+def test_listener_for_tls_is_opened_for_clients_and_brokers():
     text = "listeners=PLAINTEXT://:9092,SASL_SSL://:9093\n"
     config, _ = load_text(text)
     assert [(each.uses_tls, each.uses_sasl) for each in config.listeners] == [
@@ -459,8 +459,8 @@ def test_listener_for_tls_is_opened_for_clients_but_not_for_brokers():
         (True, True),
     ]
     between = "zookeeper.connect=z:2181\ninter.broker.listener.name=SASL_SSL\n"
-    with pytest.raises(ConfigError, match="not supported"):
-        load_text(text + between)
+    config, _ = load_text(text + between)
+    assert config.security_protocol(config.inter_broker_listener) == "SASL_SSL"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.controllers import resolved
 from support.counting_text import CountingText
+from support.secured_peers import SecuredPeers
 
 from kbroker.config.dynamic import SET, AlterOp
 from kbroker.config.loader import BrokerConfig
@@ -28,6 +29,7 @@ from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import SessionCallback, SessionState, Store
+from kbroker.peers.security import PeerSecurity
 from kbroker.security.tls.listeners import TlsListeners
 
 pytestmark = pytest.mark.unit
@@ -51,12 +53,15 @@ class Unused:
         return name
 
 
-def admin_of(runtime_dir: Any, store: Store | None = None) -> ConfigAdmin:
+def admin_of(
+    runtime_dir: Any, store: Store | None = None, config: BrokerConfig | None = None, **more: Any
+) -> ConfigAdmin:
     """The admin of broker 0, for all topics."""
     unused: Any = Unused()
     used: Store = store or unused
     stored = StoredConfigs(used, SettledStore(used), unused, lambda _: Pending(), lambda: 0)
-    return ConfigAdmin(stored, unused, 0, BrokerConfig({}), str(runtime_dir), TlsListeners())
+    config = config or BrokerConfig({})
+    return ConfigAdmin(stored, unused, 0, config, str(runtime_dir), TlsListeners(), **more)
 
 
 @pytest.mark.parametrize("operation", ["alter_configs", "incremental_alter_configs"])
@@ -91,6 +96,22 @@ def test_file_that_cannot_be_noted_for_the_next_controller_is_not_used(tmp_path:
     assert admin.reload(str(path), {}).value is False
 
     assert admin.config is before
+
+
+def test_settings_with_which_no_broker_could_be_reached_are_rejected(tmp_path: Any) -> None:
+    config = SecuredPeers(tmp_path).config("SSL")
+    security = {"SSL": PeerSecurity(config, "SSL")}
+    admin = admin_of(tmp_path, config=config, peer_security=security)
+    name = "ssl.endpoint.identification.algorithm"
+    asked = [
+        IncrementalAlterConfigs([ResourceChanges(BROKER, "0", [AlterOp(name, SET, text)])], True)
+        for text in ("ldaps", "")
+    ]
+
+    bad, good = (run(admin.incremental_alter_configs(CALLER, each)).value[0] for each in asked)
+
+    assert bad.error != 0 and "https or empty" in bad.message
+    assert good.error == 0
 
 
 @pytest.mark.parametrize("operation", ["alter_configs", "incremental_alter_configs"])

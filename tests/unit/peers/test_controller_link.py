@@ -25,6 +25,7 @@ from kbroker.ipc.calls import IsrResult, WantedIsr
 from kbroker.ipc.pending import Pending, run
 from kbroker.peers.controller_codec import response_to_wire
 from kbroker.peers.controller_link import ControllerLink
+from kbroker.peers.endpoints import listener_for_control
 from kbroker.peers.link import LinkFailed
 from kbroker.peers.links import Links
 from kbroker.protocol.api import ApiKey
@@ -56,7 +57,7 @@ class Asking:
             self._own,
             self._find,
             self.links.link(),
-            config.control_listener,
+            listener_for_control(config),
             config.protocol_version,
         )
         self.loop.ticks.append(lambda now: self.link.tick(now, self.told))

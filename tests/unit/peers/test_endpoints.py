@@ -6,13 +6,14 @@ import pytest
 
 from kbroker.cluster.image import BrokerImage, ClusterImage, Endpoint
 from kbroker.config.loader import BrokerConfig
-from kbroker.peers.endpoints import endpoint_of, inter_broker_endpoint
+from kbroker.peers.endpoints import PeerListener, endpoint_of, inter_broker_endpoint
 from kbroker.peers.link import LinkFailed
 from kbroker.types import BrokerId
 
 pytestmark = pytest.mark.unit
 
 OTHER = BrokerId(2)
+MAP = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT"}
 ENDPOINTS = (
     Endpoint("OUTSIDE", "a", 1, "PLAINTEXT"),
     Endpoint("PLAINTEXT", "b", 2, "PLAINTEXT"),
@@ -27,17 +28,20 @@ def image() -> ClusterImage:
     return made
 
 
-def test_endpoint_is_that_of_the_listener_and_plain() -> None:
-    assert endpoint_of(ENDPOINTS, "PLAINTEXT") == ("b", 2)
-    assert endpoint_of([["Lower", "h", 9, "PLAINTEXT"]], "LOWER") == ("h", 9)
+def test_endpoint_is_that_of_the_listener_with_this_brokers_protocol() -> None:
+    """Another one would be a handshake that fails without a reason."""
+    assert endpoint_of(ENDPOINTS, PeerListener("PLAINTEXT", "PLAINTEXT")) == ("b", 2)
+    assert endpoint_of(ENDPOINTS, PeerListener("SECURE", "SSL")) == ("d", 4)
+    lower = [["Lower", "h", 9, "PLAINTEXT"]]
+    assert endpoint_of(lower, PeerListener("LOWER", "PLAINTEXT")) == ("h", 9)
     with pytest.raises(LinkFailed, match="no listener MISSING"):
-        endpoint_of(ENDPOINTS, "MISSING")
-    with pytest.raises(LinkFailed, match="SSL, which is not supported"):
-        endpoint_of(ENDPOINTS, "SECURE")
+        endpoint_of(ENDPOINTS, PeerListener("MISSING", "PLAINTEXT"))
+    with pytest.raises(LinkFailed, match="SECURE uses SSL, but this broker's SASL_SSL"):
+        endpoint_of(ENDPOINTS, PeerListener("SECURE", "SASL_SSL"))
 
 
 @pytest.mark.parametrize(
-    ("names", "port"), [({}, 2), ({"inter.broker.listener.name": "inside"}, 3)]
+    ("names", "port"), [({}, 2), ({**MAP, "inter.broker.listener.name": "inside"}, 3)]
 )
 def test_brokers_are_reached_at_the_listener_with_the_name(
     names: dict[str, str], port: int
@@ -47,7 +51,7 @@ def test_brokers_are_reached_at_the_listener_with_the_name(
 
 
 def test_listener_for_brokers_is_not_that_of_the_control_plane() -> None:
-    names = {"control.plane.listener.name": "INSIDE"}
+    names = {**MAP, "control.plane.listener.name": "INSIDE"}
 
     assert inter_broker_endpoint(image(), OTHER, BrokerConfig(names)).port == 2
 

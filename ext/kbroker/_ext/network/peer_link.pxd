@@ -2,10 +2,12 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kbroker._ext.base.growing cimport Bytes
+from kbroker._ext.sockets.transport cimport Transport
 
 
 cdef class PeerLink:
-    cdef readonly int fd
+    cdef Transport transport
+    cdef readonly int fd                 # its socket's
     cdef readonly int64_t frame_left     # bytes of the response that has begun, behind its correlation id; -1: none has
     cdef int64_t frame_max
     cdef bytes client_id
@@ -16,6 +18,7 @@ cdef class PeerLink:
     cdef int32_t next_request            # correlation ids: of the next request,
     cdef int32_t next_response           # and of the next response
 
+    cdef object failure(self)
     # Write a request's header at the end of `to_send`, with room for `body_max` more bytes; returns where it begins.
     cdef Py_ssize_t begin_request(self, int16_t api_key, int16_t version, bint flexible, Py_ssize_t body_max) except -1
     # The body follows it up to `end`: set its length, and send what the socket accepts.

@@ -1,10 +1,10 @@
 """A connection to another broker: requests out, responses in, and nothing that blocks.
 
-Used in the loop of a process, on a socket that somebody else has connected and owns. A response is read as a stream: whoever
-takes it sees the bytes that are here and consumes what it can use, so a long one needs no more memory than its longest
-piece. Nothing of it is trusted: its length is checked before anything is allocated for it.
+Used in the loop of a process, over a transport that somebody else has connected, and encrypted if need be. A response is
+read as a stream: whoever takes it sees the bytes that are here and consumes what it can use, so a long one needs no more
+memory than its longest piece. Nothing of it is trusted: its length is checked before anything is allocated for it.
 """
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove
@@ -12,8 +12,9 @@ from libc.string cimport memcpy, memmove
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from kbroker._ext.base.growing cimport grow, reserve, resize
-from kbroker._ext.base.socket_api cimport MSG_DONTWAIT, MSG_NOSIGNAL, recv, send
 from kbroker._ext.base.wire cimport load_i32, store_i16, store_i32, store_i8
+from kbroker._ext.sockets.tls_transport cimport TlsTransport
+from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED, Transport
 
 import os
 
@@ -26,10 +27,11 @@ cdef enum:
 
 
 cdef class PeerLink:
-    """fd: a connected socket, which stays the caller's to close. frame_max: BOUND of one response's length."""
+    """transport: of a non-blocking socket; ``close`` closes it. frame_max: BOUND of one response's length."""
 
-    def __cinit__(self, int fd, str client_id not None, int64_t frame_max):
-        self.fd = fd
+    def __cinit__(self, Transport transport not None, str client_id not None, int64_t frame_max):
+        self.transport = transport
+        self.fd = transport.fd
         self.client_id = client_id.encode()
         self.frame_max = frame_max
         self.frame_left = -1
@@ -37,6 +39,17 @@ cdef class PeerLink:
     def __dealloc__(self):
         free(self.received.data)
         free(self.to_send.data)
+
+    def close(self) -> None:
+        """Close the connection; nothing is sent or received any more."""
+        self.transport.close()
+
+    cdef object failure(self):
+        """The error of the call of the transport that has just failed."""
+        cdef int number = errno
+        if isinstance(self.transport, TlsTransport):
+            return (<TlsTransport>self.transport).fault or ConnectionResetError("the TLS connection is broken")
+        return OSError(number, os.strerror(number))
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
@@ -84,15 +97,14 @@ cdef class PeerLink:
         """Send what the socket accepts. Raises OSError."""
         cdef ssize_t count
         while self.sent < self.to_send.size:
-            count = send(
-                self.fd, self.to_send.data + self.sent, <size_t>(self.to_send.size - self.sent),
-                MSG_NOSIGNAL | MSG_DONTWAIT)
+            count = self.transport.send(
+                self.to_send.data + self.sent, <size_t>(self.to_send.size - self.sent), False)
             if count >= 0:
                 self.sent += count
-            elif errno == EAGAIN:
+            elif count == TRANSPORT_BLOCKED:
                 return
-            elif errno != EINTR:
-                raise OSError(errno, os.strerror(errno))
+            else:
+                raise self.failure()
         self.sent = self.to_send.size = 0
         if self.to_send.capacity > KEPT_BYTES and resize(&self.to_send.data, KEPT_BYTES):
             self.to_send.capacity = KEPT_BYTES
@@ -100,24 +112,34 @@ cdef class PeerLink:
     # ---- responses -----------------------------------------------------------------------------------------------
 
     def receive(self, Py_ssize_t limit) -> int:
-        """Receive up to this many bytes; returns their number. Raises OSError, also at the end of the stream."""
+        """Receive up to this many bytes, or a few more; returns their number. Raises OSError, also at the end of
+        the stream.
+        """
         cdef ssize_t count
+        cdef Py_ssize_t total = 0
         if self.received.size == self.at:
             self.received.size = self.at = 0
         if self.received.capacity - self.received.size < ROOM_MIN:
             self.need(self.received.size - self.at + ROOM_MIN)
         limit = min(limit, self.received.capacity - self.received.size)
         while True:
-            count = recv(self.fd, self.received.data + self.received.size, <size_t>limit, MSG_DONTWAIT)
+            count = self.transport.receive(self.received.data + self.received.size, <size_t>limit)
             if count > 0:
                 self.received.size += count
-                return count
-            if count == 0:
+                total += count
+                if self.transport.short_is_empty:
+                    return total
+                # Of a record whose rest is decrypted already, no event of the socket would tell.
+                limit = self.transport.waiting()
+                if limit == 0:
+                    return total
+                self.need(self.received.size - self.at + max(limit, <Py_ssize_t>ROOM_MIN))
+            elif count == 0:
                 raise ConnectionResetError("the connection was closed")
-            if errno == EAGAIN:
-                return 0
-            if errno != EINTR:
-                raise OSError(errno, os.strerror(errno))
+            elif count == TRANSPORT_BLOCKED:
+                return total
+            else:
+                raise self.failure()
 
     def take_response(self):
         """The body of the next response; None until it has arrived completely. Raises ValueError."""

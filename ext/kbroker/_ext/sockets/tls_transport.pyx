@@ -57,6 +57,10 @@ cdef class TlsTransport(Transport):
         with gil:
             return self.read_some(<char*>into, min(size, <size_t>RECEIVE_BYTES))
 
+    cdef ssize_t waiting(self) noexcept nogil:
+        with gil:
+            return self.pending()
+
     cdef ssize_t send(self, const void* data, size_t size, bint more) noexcept nogil:
         with gil:
             return self.write_all(<const char*>data, size, more)
@@ -124,8 +128,9 @@ cdef class TlsTransport(Transport):
             except ENDS:
                 # Without a close_notify it is the end, too: lengths in the stream show whether it is complete.
                 n = 0
-            except Exception:
+            except Exception as error:
                 self._broken = True
+                self.fault = error
                 return done if done else TRANSPORT_FAILED
             if n == 0:
                 return done  # the next call returns the end
@@ -137,6 +142,13 @@ cdef class TlsTransport(Transport):
                 break
         return done
 
+    cdef ssize_t pending(self) noexcept:
+        # Broken: the next call says so, and no event of the socket may come.
+        try:
+            return 1 if self._broken else self.socket.pending()
+        except Exception:
+            return 0
+
     cdef ssize_t write_some(self, const void* data, size_t size) noexcept:
         """Give bytes of at most one record to OpenSSL."""
         if self._broken:
@@ -145,8 +157,9 @@ cdef class TlsTransport(Transport):
             return self._write(PyMemoryView_FromMemory(<char*>data, size, PyBUF_READ))
         except WANTS_WRITE:
             return TRANSPORT_BLOCKED
-        except Exception:
+        except Exception as error:
             self._broken = True
+            self.fault = error
             return TRANSPORT_FAILED
 
     cdef ssize_t write_all(self, const char* data, size_t size, bint more) noexcept:

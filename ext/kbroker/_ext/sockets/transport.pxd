@@ -16,6 +16,8 @@ cdef class Transport:
     # Whether a short receive means that the socket is empty; encrypted, it is so only after some of them.
     cdef readonly bint short_is_empty
     cdef ssize_t receive(self, void* into, size_t size) noexcept nogil
+    # Bytes that are decrypted and not received yet; the loop does not hear of them.
+    cdef ssize_t waiting(self) noexcept nogil
     cdef ssize_t send(self, const void* data, size_t size, bint more) noexcept nogil
     cdef ssize_t send_all(self, iovec* vectors, int count) noexcept nogil
     cdef ssize_t send_file(self, int file, int64_t position, size_t size) noexcept nogil

@@ -42,6 +42,9 @@ cdef class Transport:
             if errno != EINTR:
                 return TRANSPORT_BLOCKED if errno == EAGAIN else TRANSPORT_FAILED
 
+    cdef ssize_t waiting(self) noexcept nogil:
+        return 0
+
     cdef ssize_t send(self, const void* data, size_t size, bint more) noexcept nogil:
         """Send bytes. more: the caller sends further bytes right away (MSG_MORE)."""
         cdef ssize_t n
