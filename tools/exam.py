@@ -99,8 +99,10 @@ EXAMS = {
             "batches.py", "connections.py", "frames.py", "names.py")]
         + ["tests/unit/handlers/test_authorization.py",
            "tests/unit/network/test_hot_authorization.py"]
-        + [FAULT + name for name in ("test_security_flood.py", "test_security_logins.py",
-                                     "test_security_settings.py",
+        + [FAULT + name for name in ("test_security_connections.py", "test_security_flood.py",
+                                     "test_security_logins.py", "test_security_scram.py",
+                                     "test_security_secrets.py", "test_security_settings.py",
+                                     "test_security_tls.py",
                                      "test_no_descriptors.py", "test_cross_talk.py")],
         (1, 20, 400),
     ),

@@ -238,6 +238,7 @@ def launch(
     missing_begin_empty: see ``DataDirs.open``. Raises ConfigError before anything runs.
     """
     started_at = time.monotonic()
+    keep_secrets_out_of_core_files(config)
     raise_descriptor_limit()
     check_descriptor_limit(config)
     broker = Broker(config, config_path, overrides, missing_begin_empty=missing_begin_empty)
@@ -277,6 +278,19 @@ def durability(config: BrokerConfig) -> str:
             "sync"
         )
     return f"acknowledged means written to the page cache, synced to disk within {interval_ms} ms"
+
+
+def keep_secrets_out_of_core_files(config: BrokerConfig) -> None:
+    """Have core files of all processes contain no memory, if there are passwords or keys in it.
+
+    What remains are registers. Whoever owns the processes can change it for one that runs.
+    """
+    if any(listener.uses_tls or listener.uses_sasl for listener in config.listeners):
+        try:
+            with open("/proc/self/coredump_filter", "w") as file:
+                file.write("0")
+        except OSError as error:
+            logger.warning("core files of this broker will contain passwords and keys: %s", error)
 
 
 def raise_descriptor_limit() -> None:

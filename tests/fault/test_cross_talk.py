@@ -1,5 +1,5 @@
 """No client gets another's bytes, even if clients are disconnected or processes killed (exam
-S13).
+S13). Every other client speaks TLS.
 """
 
 from __future__ import annotations
@@ -7,19 +7,21 @@ from __future__ import annotations
 import random
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from fault.history import parse_value, value_of
 from fault.load import read_log
 from fault.wire_client import WireClient, batch_of, produce_request, request_frame
 from support.pace import hold
+from support.secured import SecuredClient, Site, address_of
 
 from kbroker.record.batch import iterate_batches
 from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
-CLIENTS = 50
+CLIENTS, CLIENTS_MAX = 50, 200
 SECONDS = 3
 KINDS = ("network", "io")
 
@@ -27,7 +29,9 @@ KINDS = ("network", "io")
 class Marked:
     """A client with a topic of its own: writes values with its name, and reads them."""
 
-    def __init__(self, broker: Broker, number: int, seed: int) -> None:
+    def __init__(self, broker: Broker, number: int, seed: int, site: Site) -> None:
+        self._listener = ("PLAINTEXT", "SSL")[number % 2]
+        self._context = site.client_context() if number % 2 else None
         self.name = f"client{number}"
         self.problems: list[str] = []
         self.written = self.read = self.cut = 0
@@ -40,8 +44,7 @@ class Marked:
         """Connect, write, read and disconnect, again and again."""
         while not stopping.is_set():
             try:
-                address = (self._broker.host, self._broker.port)
-                with WireClient(address, 10, client_id=self.name) as client:
+                with self._connect() as client:
                     for _ in range(self._chance.randrange(1, 40)):
                         self._step(client)
                     self._break_off(client)
@@ -54,6 +57,10 @@ class Marked:
             except Exception as error:  # bytes that are not a response to the request
                 self.problems.append(f"{self.name}: {type(error).__name__}: {error}")
                 return
+
+    def _connect(self) -> WireClient:
+        address = address_of(self._broker, self._listener)
+        return SecuredClient(address, 10, self.name, context=self._context)
 
     def _step(self, client: WireClient) -> None:
         if self._chance.random() < 0.5:
@@ -94,14 +101,17 @@ class Marked:
             client.socket.sendall(request[: self._chance.randrange(len(request))])
 
 
-def test_clients_get_their_own_bytes_only(seed: int, scale: int) -> None:
+def test_clients_get_their_own_bytes_only(seed: int, scale: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     stopping = threading.Event()
-    with Broker({"log.segment.bytes": 500_000}) as broker:
+    site = Site(tmp_path)
+    clients = min(CLIENTS * scale, CLIENTS_MAX)
+    settings = site.settings("PLAINTEXT", "SSL") | {"log.segment.bytes": "500000"}
+    with Broker(settings) as broker:
         with WireClient((broker.host, broker.port)) as client:
-            for number in range(CLIENTS):
+            for number in range(clients):
                 client.create_topic(f"client{number}")
-        marked = [Marked(broker, number, seed) for number in range(CLIENTS)]
+        marked = [Marked(broker, number, seed, site) for number in range(clients)]
         threads = [threading.Thread(target=one.run, args=(stopping,)) for one in marked]
         for thread in threads:
             thread.start()
