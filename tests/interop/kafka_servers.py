@@ -265,6 +265,7 @@ class SecuredKafka39(Kafka39):
         self.config |= {
             "inter.broker.listener.name": "PLAINTEXT",
             "group.coordinator.rebalance.protocols": "classic,consumer",
+            "delegation.token.secret.key": "secret of tokens",
             "unstable.feature.versions.enable": "true",
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{module} required {entries};",

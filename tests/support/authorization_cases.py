@@ -426,6 +426,11 @@ def describe_cluster(cls: Any, version: int, names: Names) -> Any:
     return cls(include_cluster_authorized_operations=True)
 
 
+def another_token(cls: Any, version: int, names: Names) -> Any:
+    owner = cls.DescribeDelegationTokenOwner(principal_type="User", principal_name="stranger")
+    return cls(owners=[owner])
+
+
 def all_cases() -> Iterator[Case]:
     """A name of a group or transactional id in lists: ``m-listed`` is there before."""
     yield Case("all topics", ApiKey.METADATA, metadata(), is_list=True)
@@ -544,8 +549,14 @@ def _of_cluster() -> Iterator[Case]:
     yield Case("remove a voter", ApiKey.REMOVE_RAFT_VOTER, fixed(cluster_id=None, voter_id=99))
     yield Case("versions", ApiKey.API_VERSIONS,
                fixed(client_software_name="a", client_software_version="1"))  # fmt: skip
-    yield Case("create a token", ApiKey.CREATE_DELEGATION_TOKEN, fixed())
+    yield Case("create a token", ApiKey.CREATE_DELEGATION_TOKEN, fixed(max_lifetime_ms=60_000))
+    yield Case("create another's token", ApiKey.CREATE_DELEGATION_TOKEN,
+               fixed(max_lifetime_ms=60_000, owner_principal_type="User",
+                     owner_principal_name="stranger"), range(3, 100))  # fmt: skip
     yield Case("renew a token", ApiKey.RENEW_DELEGATION_TOKEN, fixed(hmac=b"x" * 64))
     yield Case("expire a token", ApiKey.EXPIRE_DELEGATION_TOKEN, fixed(hmac=b"x" * 64))
-    yield Case("describe tokens", ApiKey.DESCRIBE_DELEGATION_TOKEN, fixed(owners=None))
+    yield Case(
+        "describe tokens", ApiKey.DESCRIBE_DELEGATION_TOKEN, fixed(owners=None), is_list=True
+    )
+    yield Case("describe another's tokens", ApiKey.DESCRIBE_DELEGATION_TOKEN, another_token)
     yield Case("begin another login", ApiKey.SASL_HANDSHAKE, fixed(mechanism="PLAIN"))
