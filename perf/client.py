@@ -172,8 +172,7 @@ def send_kafka_python(options: Options, values: list[bytes]) -> None:
         acks="all",
         linger_ms=options.linger_ms,
         batch_size=options.batch_size,
-        buffer_memory=BUFFER_BYTES,
-        enable_idempotence=False,
+        enable_idempotence=False,  # its memory has no limit
     )
     _warm(lambda: producer.send(options.topic, b"warm"), producer.flush)
     yield_start()
@@ -249,7 +248,8 @@ def create_topic(bootstrap: str) -> str:
 def delete_topic(bootstrap: str, name: str) -> None:
     from confluent_kafka.admin import AdminClient
 
-    for future in AdminClient({"bootstrap.servers": bootstrap}).delete_topics([name]).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_topics([name]).values():
         future.result(30)
 
 

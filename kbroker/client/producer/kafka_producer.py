@@ -141,7 +141,8 @@ class KafkaProducer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close(None if error is None else 0.0)
+        # Records were promised to be sent, also by a program that fails; not to who interrupts it.
+        self.close(None if error is None or isinstance(error, Exception) else 0.0)
 
     # -- records
 
@@ -257,8 +258,11 @@ class KafkaProducer:
     def flush(self, timeout: float | None = None) -> None:
         """Return when all records that were sent before are acknowledged or have failed.
 
-        Open batches are sent at once. timeout: seconds; raises Timeout after it.
+        Open batches are sent at once. timeout: seconds; raises Timeout after it. Not for callbacks,
+        whose thread would wait for itself.
         """
+        if self._sender.is_current:
+            raise ClientError("flush was called by a callback")
         seconds = float("inf") if timeout is None else timeout
         if not self._pool.flush(seconds):
             raise Timeout("acknowledgements of all records", seconds)
@@ -270,7 +274,8 @@ class KafkaProducer:
     def close(self, timeout: float | None = None) -> None:
         """Send what is buffered, within ``timeout`` seconds, and end; what is left then fails.
 
-        May be called again. None: no limit but ``delivery.timeout.ms``.
+        May be called again. None: no limit but ``delivery.timeout.ms``; a callback's call does not
+        wait.
         """
         if self._closed:
             return
@@ -280,7 +285,7 @@ class KafkaProducer:
             return
         self._pool.close(ClientClosed("the producer is closed"))
         self._settle()
-        if timeout is None or timeout > 0:
+        if (timeout is None or timeout > 0) and not self._sender.is_current:
             self._pool.flush(float("inf") if timeout is None else timeout)
         self._sender.stop(10.0)
         self._identity.close()

@@ -145,12 +145,13 @@ class Sender:
         """End the thread; batches that have not ended by then fail."""
         self._stopping = True
         self._pool.wake()
-        if threading.current_thread() is not self._thread:
+        if not self.is_current:
             self._thread.join(timeout)
 
     @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
+    def is_current(self) -> bool:
+        """Whether this is the sender's thread, as in a callback."""
+        return threading.current_thread() is self._thread
 
     def set_producer(self, producer_id: int, epoch: int) -> None:
         """The id and epoch of what is sent from now on."""

@@ -10,10 +10,12 @@ from support.scripted_produce import Scripted, producer
 
 from kbroker.client.errors import (
     ClientClosed,
+    ClientError,
     SerializationFailed,
     SettingRefused,
     TransactionState,
 )
+from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit
 
@@ -142,6 +144,25 @@ def test_closed_producer_says_so():
         ):
             with pytest.raises(ClientClosed):
                 call()
+
+
+def test_callback_cannot_wait_for_itself_and_may_close():
+    found: list[Any] = []
+
+    def called(future: Any) -> None:
+        try:
+            made.flush()
+        except ClientError as error:
+            found.append(str(error))
+        made.close()
+
+    with Scripted() as broker, producer(broker, linger_ms=200) as made:
+        future = made.send("t", b"v")
+        future.add_done_callback(called)
+        assert future.result(10).offset == 0
+        wait_until(lambda: found, 10, "it was called")
+
+    assert found == ["flush was called by a callback"]
 
 
 def test_partitions_of_a_topic():

@@ -1,0 +1,54 @@
+"""The comparison of clients for Python at toy size, against a real broker."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("confluent_kafka")
+
+from support import client_topics as topics
+
+from kbroker.client.cluster import Cluster
+from kbroker.testing import Broker
+from perf import client
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker({"num.partitions": client.PARTITIONS}) as running:
+        yield running
+
+
+@pytest.mark.parametrize("library", client.LIBRARIES)
+def test_each_library_sends_all_records(broker, library):
+    topic = client.create_topic(broker.bootstrap)
+    options = client.parse_arguments(
+        [
+            *("--one", library, "--bootstrap", broker.bootstrap, "--topic", topic),
+            *("--records", "2000", "--value-bytes", "50"),
+        ]
+    )
+
+    found = client.run_here(options)
+
+    assert found.records == 2000
+    assert found.seconds > 0
+    with Cluster(broker.bootstrap) as cluster:
+        warm = 4 * client.PARTITIONS
+        assert sum(end for _, end in topics.ends(cluster, topic).values()) == 2000 + warm
+
+
+def test_comparison_tells_rates_and_ratios(broker):
+    options = client.parse_arguments(
+        ["--quick", "--cells", "produce100", "--libraries", "kbroker send,confluent-kafka"]
+    )
+    options.runs = 1
+    said: list[str] = []
+
+    found = client.compare(options, broker.bootstrap, said.append)
+
+    assert set(found["produce100"]["rates"]) == {"kbroker send", "confluent-kafka"}
+    assert found["produce100"]["ratios"]["kbroker send / confluent-kafka"] > 0
+    assert any("aim 1.2x" in line for line in said)
