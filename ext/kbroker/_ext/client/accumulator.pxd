@@ -1,6 +1,6 @@
 # Records of a producer until they are acknowledged; see accumulator.pyx.
 from cpython.object cimport PyObject
-from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._ext.client.producer_batch cimport Batch, Part, Record, Topic
 from kbroker._ext.client.threads cimport pthread_cond_t, pthread_mutex_t
@@ -8,6 +8,9 @@ from kbroker._ext.client.threads cimport pthread_cond_t, pthread_mutex_t
 cdef enum:
     # BOUND: how long a signal waits for a thread that waits here.
     SLICE_US = 100000
+    # BOUND: memory that is kept for the next batches: so many pieces, and so many bytes.
+    SPARES_MAX = 64
+    SPARE_BYTES_MAX = 16 << 20
 
 cdef enum Taken:
     TAKEN = 0
@@ -60,6 +63,8 @@ cdef class Accumulator:
         int16_t producer_epoch
         uint64_t random
         int64_t used                 # bytes, of batches that have not ended
+        uint8_t* spares[SPARES_MAX]  # memory of ended batches, of full size, for the next ones
+        int64_t spare_count
         int32_t waiters              # for `done`
         int32_t starved              # wait for `room`
         int32_t flushing             # callers of flush: open batches are full enough
@@ -89,6 +94,7 @@ cdef class Accumulator:
     ) noexcept nogil
     cdef void activate(self, Part* part) noexcept nogil
     cdef void finish(self, Batch* batch) noexcept nogil
+    cdef void drop_data(self, Batch* batch) noexcept nogil
     cdef void tell(self) noexcept nogil
     cdef int32_t limit_of(self, const Part* part) noexcept nogil
     cdef int pack_batch(self, Batch* batch) except -1

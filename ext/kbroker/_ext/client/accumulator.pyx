@@ -26,6 +26,7 @@ from kbroker._ext.client.producer_batch cimport (
     BATCH_READY,
     PARTITIONS_MAX,
     RECORD_OVERHEAD_MAX,
+    SPARE_BYTES,
     Batch,
     Part,
     Record,
@@ -111,6 +112,8 @@ cdef class Accumulator:
             batch = newer
         for i in range(self.topic_count):
             free_topic(self.topics[i])
+        for i in range(self.spare_count):
+            free(self.spares[i])
         free(self.topics)
         free(self.active)
         if self.wake_fd > 0:
@@ -368,6 +371,10 @@ cdef class Accumulator:
         cdef Batch* batch = <Batch*>calloc(1, sizeof(Batch))
         if batch == NULL:
             return NULL
+        if self.spare_count:
+            self.spare_count -= 1
+            batch.data = self.spares[self.spare_count]
+            batch.capacity = self.batch_bytes + SPARE_BYTES
         batch.refs = 1
         batch.part = part
         batch.number = self.next_number
@@ -433,6 +440,17 @@ cdef class Accumulator:
         else:
             batch.newer.older = batch.older
         batch.older = batch.newer = NULL
+
+    # With the lock: nobody needs its bytes any more. Memory that was never touched costs more to write to than the record
+    # itself, so that of full batches is kept for the next ones.
+    cdef void drop_data(self, Batch* batch) noexcept nogil:
+        cdef int64_t full = self.batch_bytes + SPARE_BYTES
+        if batch.capacity == full and self.spare_count < min(SPARES_MAX, SPARE_BYTES_MAX // full):
+            self.spares[self.spare_count] = batch.data
+            self.spare_count += 1
+        else:
+            free(batch.data)
+        batch.data = NULL
 
     # With the lock: batches have ended.
     cdef void tell(self) noexcept nogil:

@@ -41,6 +41,8 @@ from kbroker._ext.record.record_batch cimport (
 cdef enum:
     # BOUND: a record's bytes other than key, value and headers: its length, attributes, two deltas, three counts.
     RECORD_OVERHEAD_MAX = 40
+    # A batch grows to batch.size and so much more, which is nearly always enough for its last record.
+    SPARE_BYTES = 64
     # BOUND: partitions of a topic, for a hostile Metadata response.
     PARTITIONS_MAX = 1000000
 
@@ -142,7 +144,7 @@ cdef inline bint has_room(Batch* batch, int64_t more, int64_t batch_bytes) noexc
     cdef int64_t wanted = batch.size + more
     if wanted <= batch.capacity:
         return True
-    wanted = max(wanted, min(4 * batch.capacity, batch_bytes + 64), 1024)
+    wanted = max(wanted, min(4 * batch.capacity, batch_bytes + SPARE_BYTES), 1024)
     if not resize(&batch.data, <size_t>wanted):
         return False
     batch.capacity = wanted

@@ -265,8 +265,7 @@ cdef class SendLoop(SendCore):
         self.pool.counters.acknowledged += batch.count
         self.pool.finish(batch)
         if batch.callbacks == NULL:
-            free(batch.data)
-            batch.data = NULL
+            self.pool.drop_data(batch)
             let_go(batch)
             return False
         return True
