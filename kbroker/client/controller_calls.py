@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from kbroker.client.cluster import Cluster
+from kbroker.client.connection import Connection
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
@@ -39,7 +40,8 @@ def ask_controller(cluster: Cluster, request: Message, what: str, codes_of: Any)
     retry = cluster.retry(what)
     while True:
         try:
-            response = _ask_once(cluster, request, retry)
+            connection = cluster.connection(controller(cluster, retry), retry)
+            response = connection.call(request, retry.step(cluster.request_timeout))
             for code in codes_of(response):
                 if is_moved_or_retriable(code):
                     raise RejectedError(code, what)
@@ -51,16 +53,17 @@ def ask_controller(cluster: Cluster, request: Message, what: str, codes_of: Any)
 def ask_controller_for_each(
     cluster: Cluster,
     wanted: Mapping[K, V],
-    request_of: Callable[[Mapping[K, V], int], Message],
+    request_of: Callable[[Connection, Mapping[K, V], int], Message],
     rows_of: Callable[[Any], Iterable[tuple[K, Any]]],
     what: str,
 ) -> dict[K, Any]:
     """Ask the controller for one result of each key; keys with a retriable error are sent again,
     the others are not.
 
-    request_of: gets the keys that are left, and the milliseconds that the broker may take. rows_of:
-    the results in a response, each with ``error_code``. Raises Timeout, UnreachableError, ...;
-    RejectedError if a response leaves a key out.
+    request_of: gets the connection, whose versions may decide, the keys that are left, and the
+    milliseconds that the broker may take. rows_of: the results in a response, each with
+    ``error_code``. Raises Timeout, UnreachableError, ...; RejectedError if a response leaves a key
+    out.
     """
     retry = cluster.retry(what)
     left = dict(wanted)
@@ -68,7 +71,9 @@ def ask_controller_for_each(
     while left:
         try:
             step_s = min(cluster.request_timeout, max(retry.left(), 0.1))
-            response = _ask_once(cluster, request_of(left, int(step_s * 1000)), retry)
+            connection = cluster.connection(controller(cluster, retry), retry)
+            request = request_of(connection, left, int(step_s * 1000))
+            response = connection.call(request, retry.step(cluster.request_timeout))
             trouble = None
             rows = dict(rows_of(response))
             for key in list(left):
@@ -97,12 +102,6 @@ def is_moved_or_retriable(code: int) -> bool:
 
 def _is_sent_again(code: int) -> bool:
     return code not in _FINAL and is_moved_or_retriable(code)
-
-
-def _ask_once(cluster: Cluster, request: Message, retry: Retry) -> Any:
-    node = controller(cluster, retry)
-    connection = cluster.connection(node, retry)
-    return connection.call(request, retry.step(cluster.request_timeout))
 
 
 def controller(cluster: Cluster, retry: Retry) -> int | None:

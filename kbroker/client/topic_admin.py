@@ -9,13 +9,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kbroker.client.cluster import Cluster
+from kbroker.client.connection import Connection
 from kbroker.client.controller_calls import ask_controller_for_each
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.errors import ErrorCode
+from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 # WIRE: the broker decides (KIP-464), from Kafka 2.4 on.
 BROKER_DEFAULT = -1
+# WIRE: the version of DeleteTopics in which a topic became a row; before, it is a name.
+_FIRST_DELETE_BY_ROW = 6
 _NOT_THERE = frozenset({3, 17})  # UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
 
 
@@ -139,7 +143,9 @@ def create_topics(
     """
     from kbroker.protocol.messages.create_topics import CreateTopicsRequest
 
-    def request(left: Mapping[str, NewTopic], timeout_ms: int) -> CreateTopicsRequest:
+    def request(
+        connection: Connection, left: Mapping[str, NewTopic], timeout_ms: int
+    ) -> CreateTopicsRequest:
         return CreateTopicsRequest(
             topics=[_creation(CreateTopicsRequest, topic) for topic in left.values()],
             timeout_ms=timeout_ms,
@@ -181,11 +187,13 @@ def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, RejectedE
     """Delete topics with their records; the error of each by its name. Raises Timeout, ..."""
     from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 
-    def request(left: Mapping[str, None], timeout_ms: int) -> DeleteTopicsRequest:
+    def request(
+        connection: Connection, left: Mapping[str, None], timeout_ms: int
+    ) -> DeleteTopicsRequest:
+        if connection.version_of(ApiKey.DELETE_TOPICS) < _FIRST_DELETE_BY_ROW:
+            return DeleteTopicsRequest(topic_names=list(left), timeout_ms=timeout_ms)
         row = DeleteTopicsRequest.DeleteTopicState
-        return DeleteTopicsRequest(
-            topics=[row(name=name) for name in left], topic_names=list(left), timeout_ms=timeout_ms
-        )
+        return DeleteTopicsRequest(topics=[row(name=name) for name in left], timeout_ms=timeout_ms)
 
     rows = ask_controller_for_each(
         cluster,
@@ -207,7 +215,9 @@ def add_partitions(
     """
     from kbroker.protocol.messages.create_partitions import CreatePartitionsRequest
 
-    def request(left: Mapping[str, int], timeout_ms: int) -> CreatePartitionsRequest:
+    def request(
+        connection: Connection, left: Mapping[str, int], timeout_ms: int
+    ) -> CreatePartitionsRequest:
         row = CreatePartitionsRequest.CreatePartitionsTopic
         return CreatePartitionsRequest(
             topics=[row(name=name, count=count, assignments=None) for name, count in left.items()],

@@ -48,7 +48,7 @@ def create(broker: Creating, names: list[str], deadline: float = 20.0) -> dict[s
         return controller_calls.ask_controller_for_each(
             cluster,
             dict.fromkeys(names),
-            lambda left, timeout_ms: CreateTopicsRequest(
+            lambda connection, left, timeout_ms: CreateTopicsRequest(
                 topics=[row(name=name) for name in left], timeout_ms=timeout_ms
             ),
             lambda response: [(row.name, row) for row in response.topics],
