@@ -64,6 +64,7 @@ def connected(found: argparse.Namespace) -> Iterator[Cluster]:
     """The cluster; what its brokers reject, and that there are none, is raised as Failed."""
     from kbroker.client.cluster import Cluster
     from kbroker.client.errors import ClientError, SettingRefused
+    from kbroker.protocol.primitives import EncodeError
 
     options = client_settings(found)
     addresses = options["bootstrap.servers"].count(",") + 1
@@ -80,6 +81,8 @@ def connected(found: argparse.Namespace) -> Iterator[Cluster]:
         raise Usage(str(error)) from error
     except ClientError as error:
         raise Failed(str(error)) from error
+    except EncodeError as error:
+        raise Failed(f"the brokers are too old for this: {error}") from error
 
 
 def client_settings(found: argparse.Namespace) -> dict[str, str]:

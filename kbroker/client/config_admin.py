@@ -151,17 +151,3 @@ def alter_configs(
         response = cluster.call(node, request, what=what)
     for result in response.responses:
         check(result, f"configs of {name or 'all brokers'}")
-
-
-def list_resources(cluster: Cluster, kind: int) -> list[str]:
-    """The names of the resources of a kind that have configs of their own, sorted. From Kafka 3.7
-    for client metrics, 4.1 for others. Raises RejectedError, UnsupportedByBroker.
-    """
-    from kbroker.protocol.messages.list_config_resources import ListConfigResourcesRequest
-
-    request = ListConfigResourcesRequest(resource_types=[kind])
-    response = cluster.call(None, request, what="list config resources")
-    check(response, "list config resources")
-    return sorted(
-        row.resource_name for row in response.config_resources if row.resource_type == kind
-    )

@@ -177,6 +177,8 @@ def test_log_is_kbroker_log(run, broker, tmp_path):
         (["config", "get", "topic", "o"], ["orders"]),
         (["config", "get", "group", ""], ["billing"]),
         (["acl", "add", "--topic", "--gr"], ["--group"]),
+        (["acl", "add", "--producer", "--topic", "o"], ["orders"]),
+        (["group", "reset", "billing", "--topic", ""], ["invoices", "orders"]),
         (["topic", "list", "-o", ""], ["json", "table", "yaml"]),
         (["topic", "create", "x", "--p"], ["--partitions"]),
         (["completion", ""], ["bash", "fish", "zsh"]),

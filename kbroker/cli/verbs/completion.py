@@ -82,7 +82,8 @@ def _words(parser: Parser, rest: Sequence[str], current: str) -> Iterable[str]:
     if option is not None and option.nargs != 0:
         if option.choices is not None:
             return [str(choice) for choice in option.choices]
-        return _live(parser, rest[:-1], option.metavar)
+        named = rest[-1].strip("-").upper()  # --topic NAME
+        return _live(parser, rest[:-1], named if named in _LIVE else option.metavar)
     for each in parser._actions:
         if each.option_strings:
             continue

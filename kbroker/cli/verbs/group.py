@@ -22,6 +22,7 @@ from kbroker.cli.arguments import (
 )
 from kbroker.cli.connecting import add_connection, connected
 from kbroker.cli.times import duration_ms, time_ms
+from kbroker.wording import shown
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster
@@ -192,7 +193,7 @@ def _group_text(document: Mapping[str, Any], members: bool) -> str:
     if members:
         columns, rows = _MEMBER_COLUMNS, document["members"]
     table = table_text(columns, rows) if rows else f"no {'members' if members else 'offsets'}"
-    return ", ".join(parts) + "\n" + table
+    return ", ".join(map(shown, parts)) + "\n" + table
 
 
 # -- delete

@@ -20,6 +20,7 @@ from kbroker.cli.arguments import (
 )
 from kbroker.cli.config_arguments import add_settings, check_name, pairs
 from kbroker.cli.connecting import add_connection, connected
+from kbroker.wording import shown
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster
@@ -276,7 +277,7 @@ def _topic_text(columns: Mapping[str, str], document: Mapping[str, Any]) -> str:
     if document["id"]:
         parts.append(f"id {document['id']}")
     parts += [f"{name}={value}" for name, value in (document["configs"] or {}).items()]
-    return ", ".join(parts) + "\n" + table_text(columns, document["partitions"])
+    return ", ".join(map(shown, parts)) + "\n" + table_text(columns, document["partitions"])
 
 
 # -- alter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.cli import command
+from kbroker.protocol.primitives import EncodeError
 
 pytestmark = pytest.mark.unit
 
@@ -76,6 +77,21 @@ def test_misspelled_setting_names_the_nearest(capsys, tmp_path):
         2,
         f"kbroker topic list: {file}: no setting 'bootstrap.server'; did you mean "
         "bootstrap.servers?\n",
+    )
+
+
+def test_request_that_old_brokers_cannot_get_is_one_line(capsys, monkeypatch):
+    """Never a traceback, whatever is at the other end."""
+
+    def list_topics(cluster: object) -> None:
+        raise EncodeError("X is set, but version 0 has no such field")
+
+    monkeypatch.setattr("kbroker.client.topic_admin.list_topics", list_topics)
+
+    assert run(capsys, "-b", NOBODY) == (
+        1,
+        "kbroker topic list: the brokers are too old for this: X is set, but version 0 has no "
+        "such field\n",
     )
 
 
