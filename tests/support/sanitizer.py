@@ -1,10 +1,10 @@
-"""Tests that ``make sanitize`` cannot run."""
+"""What ``make sanitize`` cannot test."""
 
 import os
 
 import pytest
 
+SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
+
 # Its allocator keeps what is freed for a while, and each byte has a shadow.
-measures_memory = pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer needs memory of its own"
-)
+measures_memory = pytest.mark.skipif(SANITIZED, reason="the sanitizer needs memory of its own")

@@ -1,5 +1,6 @@
 """Golden batches of other clients, and hostile ones."""
 
+import os
 import subprocess
 import sys
 
@@ -368,7 +369,10 @@ def test_pure_switch_selects_the_twins():
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", script], env={"KBROKER_PURE": "1"}, capture_output=True, text=True
+        [sys.executable, "-c", script],
+        env={**os.environ, "KBROKER_PURE": "1"},
+        capture_output=True,
+        text=True,
     )
 
     assert done.stdout.strip() == "kbroker.record._pure", done.stderr
