@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 from support.cluster_simulation import CLIENT, NAMES, is_settled, leave, stored
+from support.replica_simulation import alter
 from support.seed_runs import cheaply, repeat_command, run_cluster
 from support.simulated_cluster import Broker, SimulatedCluster, ignore_rejected
 
@@ -45,6 +46,26 @@ def test_broker_that_shuts_down_stops_even_if_its_controller_process_was_restart
     assert cluster.brokers[number].slots is leaving.slots
     cluster.settle(lambda: cluster.brokers[number].slots is not leaving.slots, within_ms=10_000)
     cluster.settle(lambda: is_settled(cluster), within_ms=60_000)
+    assert cluster.failures() == []
+
+
+def test_replica_is_set_aside_if_its_controller_dies_before_its_broker_hears_of_the_removal() -> (
+    None
+):
+    """Of the simulation: without that, its broker would have it until the end."""
+    cluster, office = with_topics()
+    key, removed = (NAMES[0], 0), (office.number + 1) % 3
+    replicas = [number for number in range(3) if number != removed]
+    cluster.dies_removing = 1.0
+    ignore_rejected(office, alter(office, {key: replicas}))
+    cluster.run_until(lambda: cluster.brokers[office.number] is not office)
+    cluster.dies_removing = 0.0
+    assert cluster.brokers[removed].hosting.replicas.replica(key) is not None
+
+    cluster.settle(lambda: is_settled(cluster), within_ms=120_000)
+
+    assert cluster.brokers[removed].hosting.replicas.replica(key) is None
+    assert (cluster.removals, cluster.set_aside) == (1, 1)
     assert cluster.failures() == []
 
 
