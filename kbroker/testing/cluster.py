@@ -75,13 +75,13 @@ class Cluster:
         new path. directory: where data and logs go and stay; without one a temporary directory that
         ``close`` removes.
         """
-        self._keeps_directory = directory is not None
-        self.directory = Path(directory or tempfile.mkdtemp(prefix="kbroker-cluster-"))
-        self._start_timeout = start_timeout
         if cuttable and between not in (None, "PLAINTEXT"):
             raise ValueError(
                 "the proxies of a cuttable cluster read what brokers send: between=None"
             )
+        self._keeps_directory = directory is not None
+        self.directory = Path(directory or tempfile.mkdtemp(prefix="kbroker-cluster-"))
+        self._start_timeout = start_timeout
         self._between = between
         self._cables = Cables() if cuttable else None
         self._held: list[HeldPort] = []

@@ -174,6 +174,12 @@ def test_cut_needs_proxies_and_brokers_that_exist(cluster: Cluster, tmp_path: Pa
     plain.close()
 
 
+def test_encrypted_cluster_has_no_proxies() -> None:
+    """They read who sends what: a cut would never take effect."""
+    with pytest.raises(ValueError, match="cuttable cluster read what brokers send"):
+        Cluster(cuttable=True, between="SASL_SSL")
+
+
 def test_zookeeper_that_ends_at_start_is_not_waited_for(tmp_path: Path) -> None:
     skip_without_zookeeper()
     with pytest.raises(ProcessEnded, match="ZooKeeper ended"):
