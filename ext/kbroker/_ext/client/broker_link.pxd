@@ -13,13 +13,14 @@ cdef enum Moved:
     MOVED_CLOSED           # by the broker
     MOVED_FAILED           # the node's error says why
 
-# wanted: Python was asked to connect. requests: a ring of those without a response, oldest first.
+# wanted: a batch needs the connection; asked: Python knows. requests: a ring of those without a response, oldest first.
 cdef struct Node:
     int32_t id
     int fd                   # -1: not connected
     PyObject* socket         # owned
     bint tls
     bint wanted
+    bint asked
     int error                # errno of what has failed
     int16_t version          # of Produce
     int32_t last_id          # of a request

@@ -30,6 +30,7 @@ cdef class SendCore:
         int64_t full_count, full_room
         pollfd* polled
         bint asked_leaders
+        bint has_wanted           # a node is wanted that Python was not asked for
 
     cdef bint collect(self, int64_t now_us, int64_t* wake_us) noexcept nogil
     cdef bint _is_due(self, Part* part, int64_t now_us, int64_t* wake_us) noexcept nogil
@@ -41,7 +42,7 @@ cdef class SendCore:
     cdef void _put_full(self, Batch* batch) noexcept nogil
     cdef Request next_answered(self, Node* node) noexcept nogil
     cdef void answered(self, Batch* batch) noexcept nogil
-    cdef void tell_connect(self, int32_t node) noexcept with gil
+    cdef void ask_connections(self) noexcept with gil
     cdef list handles(self, Request* request)
     cdef void free_request(self, Request* request) noexcept
     cdef void forget_requests(self, Node* node) noexcept

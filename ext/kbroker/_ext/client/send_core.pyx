@@ -139,6 +139,8 @@ cdef class SendCore:
                 any_batch = True
         self._drop_idle_parts()
         self.pool.end()
+        if self.has_wanted:
+            self.ask_connections()
         if leaderless and not self.asked_leaders:
             self.ask_leaders()
         if to_add:
@@ -164,8 +166,8 @@ cdef class SendCore:
             if node.not_before_us > now_us:
                 wake_us[0] = min(wake_us[0], node.not_before_us)
             elif not node.wanted:
-                node.wanted = True
-                self.tell_connect(node.id)
+                # Python is asked later: with the lock nobody waits for the GIL.
+                node.wanted = self.has_wanted = True
             return False
         if node.count >= self.in_flight_max or node.out_at < node.out.size:
             return False
@@ -234,9 +236,14 @@ cdef class SendCore:
     # -- what Python is told. With the GIL, and as the only thread that sends, so the lock is needed only for queues and
     # states.
 
-    cdef void tell_connect(self, int32_t node) noexcept with gil:
-        self.events.append(("connect", node))
-        self.has_events = True
+    cdef void ask_connections(self) noexcept with gil:
+        cdef int32_t i
+        self.has_wanted = False
+        for i in range(self.node_count):
+            if self.nodes[i].wanted and not self.nodes[i].asked:
+                self.nodes[i].asked = True
+                self.events.append(("connect", self.nodes[i].id))
+                self.has_events = True
 
     cdef list handles(self, Request* request):
         cdef int32_t i

@@ -396,14 +396,14 @@ cdef class SendLoop(SendCore):
         link.fd = socket.fileno()
         link.tls = tls
         link.version = version
-        link.wanted = False
+        link.wanted = link.asked = False
         link.not_before_us = 0
 
     def unreachable(self, int32_t node, double seconds) -> None:
         """Ask for a connection again after ``seconds``, if one is needed."""
         cdef Node* link = self.node(node)
         if link != NULL:
-            link.wanted = False
+            link.wanted = link.asked = False
             link.not_before_us = monotonic_us() + <int64_t>(seconds * 1e6)
 
     def disconnect(self, int32_t node, str why not None) -> None:
