@@ -87,10 +87,12 @@ def test_announced_megabytes_of_strangers_cost_nothing(
     frame = struct.pack(">ihhih", ANNOUNCED, 36, 2, 1, -1) + b"x" * 1000
     for listener in ("SASL_PLAINTEXT", "SASL_SSL"):
         with nothing_dies(broker, 64 * MIB), ExitStack() as stack, GoodClient(broker, TOPIC):
-            clients = [stack.enter_context(connect(broker, site, listener)) for _ in range(count)]
-            for client in clients:
+            clients = []
+            for _ in range(count):
+                client = stack.enter_context(connect(broker, site, listener))
                 client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
                 client.socket.sendall(frame)
+                clients.append(client)
             for client in clients:
                 assert is_closed(client.socket, 30), listener
 
@@ -104,8 +106,8 @@ def test_announced_megabytes_of_clients_cost_nothing(
         ExitStack() as stack,
         GoodClient(broker, TOPIC),
     ):
-        clients = [stack.enter_context(connect(broker, site, "SSL")) for _ in range(count)]
-        for client in clients:
+        for _ in range(count):
+            client = stack.enter_context(connect(broker, site, "SSL"))
             client.socket.sendall(frame)
         hold(1)
 
@@ -168,8 +170,8 @@ def test_clients_that_never_read_delay_nobody(broker: Broker, site: Site, count:
         GoodClient(broker, TOPIC),
         ExitStack() as stack,
     ):
-        clients = [stack.enter_context(connect(broker, site, "SSL")) for _ in range(deaf)]
-        for client in clients:
+        for _ in range(deaf):
+            client = stack.enter_context(connect(broker, site, "SSL"))
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.socket.sendall(frame * 20)
         hold(2)
