@@ -23,7 +23,8 @@ KAFKAS, KBROKERS = (1, 3), (2, 4)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
-    settings = {"auto.leader.rebalance.enable": "false"}
+    # A member that stands still keeps its session, also on a busy machine, and stays in sync.
+    settings = {"auto.leader.rebalance.enable": "false", "zookeeper.session.timeout.ms": "20000"}
     with MixedCluster(tmp_path_factory.mktemp("cluster"), settings) as started:
         for number in KAFKAS:
             started.kafka(number)
