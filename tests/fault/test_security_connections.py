@@ -141,7 +141,11 @@ def test_handshake_byte_by_byte_is_closed_in_time(broker: Broker, site: Site, co
     with suppress(ssl.SSLWantReadError):
         tls.do_handshake()
     hello = outgoing.read()
-    with nothing_dies(broker, 64 * MIB), GoodClient(broker, TOPIC), ExitStack() as stack:
+    with (
+        nothing_dies(broker, 16 * MIB + count * TLS_BYTES),
+        GoodClient(broker, TOPIC),
+        ExitStack() as stack,
+    ):
         sockets = [
             stack.enter_context(socket.create_connection(address_of(broker, "SSL"), timeout=30))
             for _ in range(count)
