@@ -208,14 +208,18 @@ DELEGATION_TOKENS_AND_STORED_PASSWORDS = (
             "The previous secret. What it has encrypted is encrypted with the new one when the "
             "broker starts."),
     Key("password.encoder.keyfactory.algorithm", STRING, None, LOW, check=KEY_DERIVATION,
-        doc="Algorithm that derives the key from the secret; unset, PBKDF2WithHmacSHA512."),
+        doc="Algorithm that derives the key from the secret; unset, PBKDF2WithHmacSHA512.",
+        deviation="PBKDF2 with a digest of SHA only"),
     Key("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", LOW,
         one_of=("AES/CBC/PKCS5Padding", "AES/GCM/NoPadding"),
-        doc="Cipher for these passwords."),
-    Key("password.encoder.key.length", INT, 128, LOW, check=KEY_LENGTH,
-        doc="Length of the key in bits."),
+        doc="Cipher for these passwords.",
+        deviation="no other ciphers of Java"),
+    Key("password.encoder.key.length", INT, 128, LOW, low=8, check=KEY_LENGTH,
+        doc="Length of the key in bits.",
+        deviation="only lengths that AES has"),
     Key("password.encoder.iterations", INT, 4096, LOW, low=1024, high=1_000_000,
-        doc="Iterations of the derivation."),
+        doc="Iterations of the derivation.",
+        deviation="at most 1,000,000"),
 )
 
 SECTIONS = (
