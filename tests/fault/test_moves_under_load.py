@@ -14,6 +14,7 @@ from support.log_dir_moves import alter, move_all, replicas, set_rate
 from support.pace import hold
 
 from kbroker.errors import ErrorCode
+from kbroker.storage.moves.replica_move import SWITCH_BYTES
 from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
@@ -22,6 +23,8 @@ PARTITIONS = 4
 KILLS = 4
 RATE = 2 * MIB
 NO_LIMIT = 1 << 50
+# Less would be copied at once, when the move ends.
+MOVED_MIN = 2 * SWITCH_BYTES
 SETTINGS = {
     "log.segment.bytes": 200_000,
     "log.flush.interval.ms": 200,
@@ -125,7 +128,11 @@ def test_target_that_fails_in_mid_move_takes_nothing_along(tmp_path: Path, seed:
                 assert set(alter(client, asked).values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
                 set_rate(client, RATE // 8)
             with started_load(broker, history, seed) as load:
-                hold(1.5)
+                wait_until(
+                    lambda: all(size_of(good, number) > MOVED_MIN for number in range(2)),
+                    60,
+                    "enough is there to be moved",
+                )
                 with connected(broker) as client:
                     asked = {bad: {TOPIC: list(range(PARTITIONS))}}
                     assert set(alter(client, asked).values()) == {0}
@@ -150,6 +157,12 @@ def test_target_that_fails_in_mid_move_takes_nothing_along(tmp_path: Path, seed:
             broker.start()
             all_moved(broker, {(TOPIC, number): bad for number in range(PARTITIONS)})
             assert_consistent(broker, history, PARTITIONS)
+
+
+def size_of(directory: str, number: int) -> int:
+    """Bytes of a partition in its present directory."""
+    found = Path(directory).glob(f"{TOPIC}-{number}/*.log")
+    return sum(path.stat().st_size for path in found)
 
 
 def size_in(directory: str, number: int) -> int:
