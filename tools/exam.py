@@ -98,7 +98,8 @@ EXAMS = {
         + ["tests/integration/test_hostile_" + name for name in (
             "batches.py", "connections.py", "frames.py", "names.py")]
         + ["tests/unit/handlers/test_authorization.py",
-           "tests/unit/network/test_hot_authorization.py"]
+           "tests/unit/network/test_hot_authorization.py",
+           INTEROP + "test_authorization_matrix.py", INTEROP + "test_secure_clients.py"]
         + [FAULT + name for name in ("test_security_connections.py", "test_security_flood.py",
                                      "test_security_logins.py", "test_security_scram.py",
                                      "test_security_secrets.py", "test_security_settings.py",

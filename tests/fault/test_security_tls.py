@@ -87,10 +87,9 @@ def test_versions_that_are_sound_are_served_without_compression(
 def test_old_versions_are_refused_and_named(
     broker: Broker, site: Site, version: ssl.TLSVersion
 ) -> None:
-    before = len(broker.log_text)
     assert not is_served(broker, offering(site, version))
-    wait_until(lambda: "ssl.enabled.protocols" in broker.log_text[before:] or before, 20)
-    assert "ssl.enabled.protocols" in broker.log_text
+    # One line for both versions, as those about a client are limited.
+    wait_until(lambda: "ssl.enabled.protocols" in broker.log_text, 20, "the reason is logged")
 
 
 @pytest.mark.parametrize("ciphers", ["aNULL", "eNULL", "PSK", "AES128-SHA", "CAMELLIA"])

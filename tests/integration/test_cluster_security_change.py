@@ -16,7 +16,7 @@ from support.writing import Writing
 from kbroker.testing import Broker, Cluster, wait_until
 from kbroker.testing.ports import LOCALHOST, HeldPort
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
 MECHANISM = "SCRAM-SHA-256"
 TOPIC, PARTITIONS = "rolling", 3

@@ -16,7 +16,12 @@ from kbroker.cli import command
 from kbroker.testing import wait_until
 from kbroker.testing.zookeeper import ZooKeeperServer
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.java,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 
 @pytest.fixture(autouse=True)

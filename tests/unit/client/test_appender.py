@@ -102,7 +102,7 @@ def test_records_without_a_key_stay_with_a_partition_for_a_batch():
             got = link.receive()
             found += [(key[1], len(got.records(*key))) for key in got.batches]
             link.respond(got)
-            link.turn(1)
+            link.turn(0.02)
 
     assert {partition for partition, _ in found} == set(range(5))
     # 13 records fit into a batch; the place changes after as many bytes as a batch has.
@@ -241,7 +241,7 @@ def test_many_values_with_keys_are_placed_by_them():
         link.turn()
         got = link.receive()
         link.respond(got)
-        link.turn(1)
+        link.turn(0.02)
 
     assert sum(count for *_, count in futures.result(0)) == 100
     for topic, partition in got.batches:

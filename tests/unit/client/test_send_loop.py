@@ -32,7 +32,7 @@ def test_acknowledged_records_know_where_they_are(version):
         futures = [send(made, b"abc"), send(made, None)]
         link.turn()
         link.respond(link.receive(), base_offset=41, log_append_time_ms=-1)
-        link.turn(1)
+        link.turn(0.02)
 
         assert [one.result(0) for one in futures] == [
             Where("t", 0, 41, 5, -1, 3),
@@ -47,7 +47,7 @@ def test_append_time_of_the_broker_is_told():
         future = send(made)
         link.turn()
         link.respond(link.receive(), log_append_time_ms=77)
-        link.turn(1)
+        link.turn(0.02)
 
         assert future.result(0).timestamp == 77
 
@@ -66,7 +66,7 @@ def test_topics_and_partitions_of_a_request_are_each_named_once():
         assert sorted(names) == ["a", "b"]
         assert len(got.batches) == 5
         link.respond(got)
-        link.turn(1)
+        link.turn(0.02)
     assert made.unended == 0
 
 
@@ -88,13 +88,13 @@ def test_no_more_requests_are_in_flight_than_allowed():
         first, second = link.receive(), link.receive()
         assert link.loop.in_flight(NODE) == 2
         link.respond(first)
-        link.turn(1)
+        link.turn(0.02)
         third = link.receive()
         for got in (second, third):
             link.respond(got)
-            link.turn(1)
+            link.turn(0.02)
         link.respond(link.receive())
-        link.turn(1)
+        link.turn(0.02)
 
         assert all(future.done() for future in futures)
 
@@ -157,7 +157,7 @@ def test_response_with_an_error_is_for_python():
         futures = [send(made, partition=n) for n in range(2)]
         link.turn()
         link.respond(link.receive(), error_code=10)
-        ((what, node, version, frame, batches),) = link.turn(1)
+        ((what, node, version, frame, batches),) = link.turn(0.02)
 
         assert (what, node, version) == ("answered", NODE, 9)
         assert isinstance(frame, bytes)
@@ -178,14 +178,14 @@ def test_batch_that_is_put_back_is_sent_before_newer_ones_and_with_its_number():
         futures = [send(made, b"0")]
         link.turn()
         link.respond(link.receive())
-        link.turn(1)
+        link.turn(0.02)
         futures += [send(made, b"%d" % n) for n in range(1, 4)]
         link.turn()
         sent = [link.receive() for _ in range(3)]
         assert [producer_of(one) for one in sent] == [(11, 0, 1), (11, 0, 2), (11, 0, 3)]
         for one in sent:
             link.respond(one, error_code=19)
-        batches = [one for event in link.turn(1) + link.turn(0.2) for one in event[4]]
+        batches = [one for event in link.turn(0.02) + link.turn(0.2) for one in event[4]]
         for one in reversed(batches):
             link.loop.put_back(one, 0.0)
         link.turn()
@@ -234,7 +234,7 @@ def test_rewritten_batches_begin_again_with_the_next_epoch():
             send(made, b"%d" % n, 1)
         link.turn()
         link.respond(link.receive(), error_code=int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
-        ((_, _, _, _, batches),) = link.turn(1)
+        ((_, _, _, _, batches),) = link.turn(0.02)
         bad = next(one for one in batches if one.partition == 0)
         good = next(one for one in batches if one.partition == 1)
         assert link.loop.is_oldest(bad)
@@ -257,7 +257,7 @@ def test_undecided_batch_keeps_its_epoch_when_another_partition_gets_the_next():
         send(made, b"0", 1)
         link.turn()
         link.respond(link.receive(), error_code=7)
-        ((_, _, _, _, (undecided,)),) = link.turn(1)
+        ((_, _, _, _, (undecided,)),) = link.turn(0.02)
         made.set_producer(5, 1)
         link.loop.put_back(undecided, 0.0)
         send(made, b"1", 0)
@@ -282,9 +282,9 @@ def test_bytes_that_are_no_response_end_the_connection(frame):
         if frame:
             link.theirs.sendall(frame)
         link.theirs.close()
-        found = link.turn(1)
+        found = link.turn(0.02)
         while not found:
-            found = link.turn(1)
+            found = link.turn(0.02)
         ((what, node, why, (batch,)),) = found
 
         assert (what, node) == ("lost", NODE)
@@ -304,7 +304,7 @@ def test_response_cut_anywhere_ends_the_connection_or_is_for_python(version):
             got = link.receive()
             whole = response_body(got)
             link.send(got.correlation_id, whole[:-cut])
-            ((what, *_, (batch,)),) = link.turn(1)
+            ((what, *_, (batch,)),) = link.turn(0.02)
             assert what in ("lost", "answered")
             assert not future.done()
             link.loop.fail(batch, RejectedError(13, "cut"))
@@ -341,7 +341,7 @@ def test_record_that_is_not_acknowledged_in_time_expires(sent):
         if sent:
             got = link.receive()
         while not any(event[0] == "expired" for event in found):
-            found = link.turn(1)
+            found = link.turn(0.02)
         (batch,) = next(event[1] for event in found if event[0] == "expired")
         link.loop.fail(batch, RejectedError(7, "expired"))
         assert future.exception(0).code == 7
@@ -402,7 +402,7 @@ def test_partitions_are_added_to_a_transaction_before_they_are_sent_to():
         assert got.request.transactional_id == "tx"
         assert RecordBatch(got.batches["t", 0]).header.attributes & 0x10
         link.respond(got)
-        link.turn(1)
+        link.turn(0.02)
         made.begin_transaction()
         send(made)
         assert link.turn() == [("add", [("t", 0)])]
@@ -416,7 +416,7 @@ def test_callbacks_are_handed_out_after_the_end_of_their_batch():
         future.add_done_callback(called.append)
         link.turn()
         link.respond(link.receive())
-        ((what, callbacks),) = link.turn(1)
+        ((what, callbacks),) = link.turn(0.02)
 
         assert what == "ended"
         for one, function in callbacks:
@@ -445,5 +445,5 @@ def test_memory_of_futures_that_nobody_keeps_is_given_back():
         for _ in range(20):
             link.turn()
             link.respond(link.receive())
-            link.turn(1)
+            link.turn(0.02)
     assert made.used_bytes == 0
