@@ -33,6 +33,7 @@ def article(number, section, hour, minute=0):
     return Record(None, json.dumps(fields).encode())
 
 
+@pytest.mark.slow
 def test_articles_are_cleaned_and_counted_over_two_runs(spark, kbroker, articles, tmp_path):
     bootstrap = kbroker.bootstrap
     for name in (articles.RAW, articles.CLEAN, articles.COUNTS):
