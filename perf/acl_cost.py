@@ -157,7 +157,7 @@ def main() -> int:
         with_acls.create_acls(options.acls)
         if without.refuses() or not with_acls.refuses():
             raise RuntimeError("ACLs have no effect, or there are some where none should be")
-        for kind in ("produce", "fetch"):
+        for kind in ("fetch", "produce"):  # logs that have been written to are another load
             found: dict[Side, list[float]] = {without: [], with_acls: []}
             for turn in range(options.runs + 1):  # the first turn warms up
                 for side in (without, with_acls) if turn % 2 else (with_acls, without):
