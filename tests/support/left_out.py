@@ -19,6 +19,8 @@ PACKAGES = {
     r"\bnft\b": "nftables",
     r"\bsystemd-tmpfiles\b": "systemd",
     r"\bC compiler\b": "gcc",
+    r"\bzsh\b": "zsh",
+    r"\bfish\b": "fish",
 }
 ROOT = re.compile(r"\broot\b")
 
