@@ -92,8 +92,8 @@ class Stored(Protocol):
     @property
     def store(self) -> SettledStore: ...
 
-    @property
-    def is_connected(self) -> bool: ...
+    def check_connected(self) -> None:
+        """REQUEST_TIMED_OUT while the store cannot be reached."""
 
     def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]: ...
 
@@ -202,9 +202,7 @@ class ConfigAdmin:
         plan: Callable[[R, int, str], dict[str, str]],
     ) -> list[ConfigResult]:
         """The results, once every process of this broker has applied the changes."""
-        if not self._stored.is_connected:
-            text = "The metadata store cannot be reached; try again."
-            raise WireError(ErrorCode.REQUEST_TIMED_OUT, text)
+        self._stored.check_connected()
         work = partial(self._alter, asked, resources, plan)
         results, published = await self._events.put(work)
         await published

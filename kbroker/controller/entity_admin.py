@@ -17,7 +17,6 @@ from kbroker.controller.configs import ConfigsChanged
 from kbroker.controller.decisions import Decision
 from kbroker.controller.store_failure import store_failure
 from kbroker.controller.write_decided import write_decided
-from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import NOBODY, AlterQuotas
 from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address
@@ -50,9 +49,7 @@ class EntityAdmin:
 
         Everything that writes into these nodes does it here.
         """
-        if not self._stored.is_connected:
-            text = "The metadata store cannot be reached; try again."
-            raise WireError(ErrorCode.REQUEST_TIMED_OUT, text)
+        self._stored.check_connected()
         published = await self._stored.events.put(partial(self._alter, changes, asked_by))
         await published
 

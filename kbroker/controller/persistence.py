@@ -28,7 +28,7 @@ from kbroker.metastore import paths
 from kbroker.metastore.entities import entity_config, parents_of
 from kbroker.metastore.json_values import as_integer
 from kbroker.metastore.settled import SettledStore
-from kbroker.metastore.store import BadVersion, Node, NodeExists, NoNode
+from kbroker.metastore.store import BadVersion, Node, NoNode
 
 logger = logging.getLogger(__name__)
 
@@ -223,19 +223,12 @@ async def ensure_partition_nodes(
         partition = state.partition(key)
         if partition is None or partition.is_stored:
             continue
-        await _ensure_nodes(store, (paths.topic_partitions(key[0]), paths.partition(*key)))
+        await store.ensure((paths.topic_partitions(key[0]), paths.partition(*key)))
 
 
 async def ensure_entity_nodes(store: SettledStore, names: Iterable[str]) -> None:
     """The parents of these entities' config nodes."""
-    await _ensure_nodes(store, dict.fromkeys(p for name in names for p in parents_of(name)))
-
-
-async def _ensure_nodes(store: SettledStore, missing: Iterable[str]) -> None:
-    for path in missing:
-        if await store.exists(path) is None:
-            with suppress(NodeExists):
-                await store.multi().create(path).commit()
+    await store.ensure(dict.fromkeys(p for name in names for p in parents_of(name)))
 
 
 async def reread_config(store: SettledStore, configs: Configs, path: str) -> dict[str, str]:

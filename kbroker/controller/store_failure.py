@@ -1,4 +1,4 @@
-"""The wire error for a change that the metadata store rejected."""
+"""The wire errors for what the metadata store rejected, or could not be asked."""
 
 from __future__ import annotations
 
@@ -23,3 +23,9 @@ def store_failure(error: StoreFailed | StoreError | Fenced) -> WireError:
         return WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
     logger.error("the metadata store failed: %s", error)
     return WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store failed: {error}")
+
+
+def unreachable() -> WireError:
+    """The error while the store is not connected; clients retry."""
+    text = "The metadata store cannot be reached; try again."
+    return WireError(ErrorCode.REQUEST_TIMED_OUT, text)

@@ -12,11 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from kbroker.controller.events import EventQueue
-from kbroker.controller.notices import Notices
 from kbroker.controller.store_failure import store_failure
-from kbroker.controller.store_watch import StoreWatch
 from kbroker.controller.topic_nodes import DAMAGED
+from kbroker.controller.watched_tree import WatchedTree
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import AclResult, CreateAcls, DeleteAcls, DeletedAcl, DeletedAcls
 from kbroker.ipc.pending import Pending, run
@@ -31,7 +29,6 @@ from kbroker.metastore.store import (
     NodeExists,
     NoNode,
     Operation,
-    SessionState,
     Store,
     StoreError,
     StoreFailed,
@@ -98,74 +95,35 @@ class Acls:
         about is denied to everybody, as nobody knows better.
         """
         self._refuses_damage = refuses_damage
-        self._events = EventQueue()
         self._store = settled
         self._user = user
         self._sleep = sleep
-        self._watch = StoreWatch(settled, self._events, sleep)
-        self._notices = [
-            Notices(settled, f"{parent}/{acl_nodes.CHANGE}", wall_ms)
-            for parent in acl_nodes.CHANGES.values()
-        ]
+        self._tree = WatchedTree[Resource](
+            store,
+            settled,
+            sleep,
+            wall_ms,
+            prefixes=[f"{parent}/{acl_nodes.CHANGE}" for parent in acl_nodes.CHANGES.values()],
+            named=acl_nodes.decode_change,
+            read=self._read,
+            read_all=self._read_all,
+        )
         self._known: dict[Resource, Known] = {}
-        self._is_connected = self._is_watching = False
-        self._is_stale = True
-        store.watch_session(self._on_session)
+        self._is_begun = False
 
     def start(self) -> Pending[None]:
         """Resolves when all ACLs are read, and watched. BadAcls if one cannot be read."""
-        return self._events.put(self._begin)
+        return self._tree.events.put(self._begin)
 
     async def _begin(self) -> None:
-        await self._make_paths()
-        for notices in self._notices:
-            await self._watch.follow(notices.parent, self._look)
-        self._is_watching, self._is_stale = True, False
-        await self._read_all(at_start=True)
+        await self._tree.begin(acl_nodes.PERSISTENT_PATHS)
+        self._is_begun = True
         count = sum(len(known.acls.entries) for known in self._known.values())
         logger.info("%s of %s", counted(count, "ACL"), counted(len(self._known), "resource"))
 
-    async def _make_paths(self) -> None:
-        asked = [(path, run(self._store.exists(path))) for path in acl_nodes.PERSISTENT_PATHS]
-        for path, exists in asked:
-            if await exists is None:
-                try:
-                    await self._store.multi().create(path).commit()
-                except NodeExists:
-                    continue
-
-    def _on_session(self, state: SessionState) -> None:
-        self._is_connected = state is SessionState.CONNECTED
-        if self._is_connected and self._is_watching:
-            # Changes in the meantime were not reported.
-            self._is_stale = True
-            self._watch.look_at_all()
-
     # -- what others have changed --
 
-    async def _look(self) -> None:
-        is_stale, self._is_stale = self._is_stale, False
-        try:
-            await (self._read_all() if is_stale else self._take_notices())
-        except BaseException:
-            self._is_stale = True  # a notification is taken once
-            raise
-
-    async def _take_notices(self) -> None:
-        changed: dict[Resource, None] = {}
-        for notices in self._notices:
-            for notice in await notices.take():
-                try:
-                    changed[acl_nodes.decode_change(notices.parent, notice.data)] = None
-                except DAMAGED as error:
-                    logger.error("ignoring the notification %s: %r", notice.path, error)
-        await self._read(changed)
-
-    async def _read_all(self, *, at_start: bool = False) -> None:
-        """Read all ACLs; earlier notifications are then obsolete."""
-        if self._store.is_shared:
-            for notices in self._notices:
-                await notices.skip()
+    async def _read_all(self) -> None:
         found = dict[Resource, Known]()
         for tree in (acl_nodes.ACLS, acl_nodes.PREFIXED_ACLS):
             for node in await self._store.subtree(tree):
@@ -179,7 +137,7 @@ class Acls:
                 try:
                     found[resource] = _known(node)
                 except DAMAGED as error:
-                    if at_start and self._refuses_damage:
+                    if self._refuses_damage and not self._is_begun:
                         raise BadAcls(bad_node(node.path, error)) from error
                     found[resource] = self._unread(resource, error)
         gone = self._known.keys() - found.keys()
@@ -242,7 +200,7 @@ class Acls:
 
     async def create(self, sender: Address, asked: CreateAcls) -> list[AclResult]:
         """Add ACLs. They are valid; those of one resource are added together, or not at all."""
-        self._check_connected()
+        self._tree.check_connected()
         wanted: dict[Resource, set[Entry]] = {}
         for resource, entry in asked.acls:
             wanted.setdefault(resource, set()).add(entry)
@@ -256,7 +214,7 @@ class Acls:
 
     async def delete(self, sender: Address, asked: DeleteAcls) -> list[DeletedAcls]:
         """Remove the ACLs that match filters."""
-        self._check_connected()
+        self._tree.check_connected()
         matched: dict[Acl, int] = {}  # the first filter of each
 
         def without(resource: Resource, entries: Entries) -> Entries:
@@ -287,11 +245,6 @@ class Acls:
             deleted[number].append(row)
         return [DeletedAcls(rows) for rows in deleted]
 
-    def _check_connected(self) -> None:
-        if not self._is_connected:
-            text = "The metadata store cannot be reached; try again."
-            raise WireError(ErrorCode.REQUEST_TIMED_OUT, text)
-
     async def _change(
         self, resources: list[Resource], change: Change, asked_by: str
     ) -> dict[Resource, WireError]:
@@ -302,7 +255,7 @@ class Acls:
             some = resources[first : first + AT_ONCE]
             work = partial(self._change_some, some, change, asked_by)
             try:
-                published.append(await self._events.put(work))
+                published.append(await self._tree.events.put(work))
             except (StoreFailed, StoreError, Fenced) as error:
                 errors |= dict.fromkeys(some, store_failure(error))
             except WireError as error:

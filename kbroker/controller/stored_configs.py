@@ -24,17 +24,15 @@ from kbroker.config.quota_keys import CLIENT_QUOTAS, IP_QUOTAS, read_quotas
 from kbroker.config.topic_config import unusable
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.controller.configs import Configs, ConfigsChanged, entity_of
-from kbroker.controller.events import EventQueue
 from kbroker.controller.membership import latest_controller_epoch
-from kbroker.controller.notices import Notices
-from kbroker.controller.store_watch import StoreWatch
 from kbroker.controller.topic_nodes import DAMAGED
+from kbroker.controller.watched_tree import WatchedTree
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.pending import Pending, TooLate, in_window, run, within
 from kbroker.logcontext import RateLimit, Whole
 from kbroker.metastore import entities, paths
 from kbroker.metastore.settled import SettledStore
-from kbroker.metastore.store import Node, NoNode, SessionState, Store, StoreError, StoreFailed
+from kbroker.metastore.store import Node, NoNode, Store, StoreError, StoreFailed
 
 logger = logging.getLogger(__name__)
 
@@ -72,37 +70,41 @@ class StoredConfigs:
         wall_ms: Callable[[], int],
     ) -> None:
         self.configs = Configs()
-        self.events = EventQueue()
         self.store = settled
-        self.is_connected = False
         # Called with changed configs, before they are distributed.
         self.changed: Callable[[ConfigsChanged], None] = lambda _: None
         self._user = user
         self._sleep = sleep
-        self._notices = Notices(settled, paths.CONFIG_CHANGE, wall_ms)
-        self._watch = StoreWatch(settled, self.events, sleep)
-        self._is_stale = True
-        self._is_watching = self._is_begun = False
-        store.watch_session(self._on_session)
+        self._tree = WatchedTree[str](
+            store,
+            settled,
+            sleep,
+            wall_ms,
+            prefixes=[paths.CONFIG_CHANGE],
+            named=lambda _, data: _named(data),
+            read=self._read,
+            read_all=self._read_all,
+        )
+        self.events = self._tree.events
+        self._is_begun = False
 
     def start(self) -> Pending[None]:
         """Resolves when all configs are read, and watched."""
         return self.events.put(self._begin)
 
     async def _begin(self) -> None:
-        await self._watch.follow(paths.CONFIG_CHANGES, self._look)
-        await self._watch.follow(paths.GROUP_CONFIGS, self._read_groups)
-        await self._watch.follow(paths.IP_CONFIGS, self._read_addresses)
-        self._is_watching = True
-        await self._look()
+        await self._tree.follow(paths.GROUP_CONFIGS, self._read_groups)
+        await self._tree.follow(paths.IP_CONFIGS, self._read_addresses)
+        await self._tree.begin()
         self._is_begun = True
 
-    def _on_session(self, state: SessionState) -> None:
-        self.is_connected = state is SessionState.CONNECTED
-        if self.is_connected and self._is_watching:
-            # Changes in the meantime were not reported.
-            self._is_stale = True
-            self._watch.look_at_all()
+    @property
+    def is_connected(self) -> bool:
+        return self._tree.is_connected
+
+    def check_connected(self) -> None:
+        """REQUEST_TIMED_OUT while the store cannot be reached."""
+        self._tree.check_connected()
 
     # -- what is known here --
 
@@ -126,18 +128,7 @@ class StoredConfigs:
 
     # -- what others have changed --
 
-    async def _look(self) -> None:
-        is_stale, self._is_stale = self._is_stale, False
-        try:
-            await (self._read_all() if is_stale else self._take_notices())
-        except BaseException:
-            self._is_stale = True  # a notification is taken once
-            raise
-
     async def _read_all(self) -> None:
-        """Read all configs; earlier notifications are then obsolete."""
-        if self.store.is_shared:
-            await self._notices.skip()
         present = [await self._nodes_of(kind) for kind in KINDS]
         present += [await self._nodes_of(entities.entity_config(k)) for k in entities.KINDS]
         of_users = [f"{user}/{entities.CLIENTS}" for user in present[len(KINDS)]]
@@ -162,19 +153,6 @@ class StoredConfigs:
 
     def _known(self) -> set[str]:
         return set(self.configs.versions)
-
-    async def _take_notices(self) -> None:
-        changed: dict[str, None] = {}
-        for notice in await self._notices.take():
-            try:
-                of = paths.decode_config_change(notice.data)
-            except DAMAGED as error:
-                logger.error("ignoring the notification %s: %r", notice.path, error)
-                continue
-            name = of.removeprefix(f"{paths.CONFIG}/")
-            if of.rpartition("/")[0] in KINDS or entities.is_entity(name):
-                changed[of] = None
-        await self._read(changed)
 
     def complete(self, topics: Iterable[str]) -> Pending[None]:
         """Read the configs of those topics of which no config node is known.
@@ -224,6 +202,13 @@ class StoredConfigs:
                 logger.info("another client has changed the configs of %s", Whole(_names(changed)))
             self.set_configs(changed)
         return [path for path in before if path not in settled]
+
+
+def _named(notice: bytes) -> str | None:
+    """The node that a notification names, if it has configs that count here. DAMAGED."""
+    path = paths.decode_config_change(notice)
+    name = path.removeprefix(f"{paths.CONFIG}/")
+    return path if path.rpartition("/")[0] in KINDS or entities.is_entity(name) else None
 
 
 def _enter(found: Configs, node: Node) -> None:

@@ -13,11 +13,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kbroker.controller.events import EventQueue
-from kbroker.controller.notices import Notices
 from kbroker.controller.store_failure import store_failure
-from kbroker.controller.store_watch import StoreWatch
 from kbroker.controller.topic_nodes import DAMAGED
+from kbroker.controller.watched_tree import WatchedTree
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import (
     ChangeToken,
@@ -35,10 +33,8 @@ from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import (
     BadVersion,
     Node,
-    NodeExists,
     NoNode,
     Operation,
-    SessionState,
     Store,
     StoreError,
     StoreFailed,
@@ -79,68 +75,36 @@ class Tokens:
         sleep: Callable[[int], Pending[None]],
         wall_ms: Callable[[], int],
     ) -> None:
-        self._events = EventQueue()
         self._store = settled
         self._secrets = secrets
         self._lifetimes = lifetimes
         self._wall_ms = wall_ms
-        self._watch = StoreWatch(settled, self._events, sleep)
-        self._notices = Notices(settled, token_nodes.CHANGE, wall_ms)
+        self._tree = WatchedTree[str](
+            store,
+            settled,
+            sleep,
+            wall_ms,
+            prefixes=[token_nodes.CHANGE],
+            named=lambda _, data: token_nodes.decode_change(data),
+            read=self._read,
+            read_all=self._read_all,
+        )
         self._known: dict[str, Known] = {}
         self._ids: list[str] = []  # sorted
         self._by_secret: dict[bytes, str] = {}
         self._credentials: dict[tuple[str, str], Credential] = {}
-        self._is_connected = self._is_watching = False
-        self._is_stale = True
-        self._asked = self._looked = 0  # looks that requests have asked for, and that were done
-        store.watch_session(self._on_session)
 
     def start(self) -> Pending[None]:
         """Resolves when all tokens are read, and watched."""
-        return self._events.put(self._begin)
+        return self._tree.events.put(self._begin)
 
     async def _begin(self) -> None:
-        for path in token_nodes.PERSISTENT_PATHS:
-            if await self._store.exists(path) is None:
-                try:
-                    await self._store.multi().create(path).commit()
-                except NodeExists:
-                    continue
-        await self._watch.follow(self._notices.parent, self._look)
-        self._is_watching, self._is_stale = True, False
-        await self._read_all()
+        await self._tree.begin(token_nodes.PERSISTENT_PATHS)
         logger.info("%s", counted(len(self._known), "delegation token"))
-
-    def _on_session(self, state: SessionState) -> None:
-        self._is_connected = state is SessionState.CONNECTED
-        if self._is_connected and self._is_watching:
-            # Changes in the meantime were not reported.
-            self._is_stale = True
-            self._watch.look_at_all()
 
     # -- what others have changed --
 
-    async def _look(self) -> None:
-        is_stale, self._is_stale = self._is_stale, False
-        try:
-            await (self._read_all() if is_stale else self._take_notices())
-        except BaseException:
-            self._is_stale = True  # a notification is taken once
-            raise
-
-    async def _take_notices(self) -> None:
-        changed: dict[str, None] = {}
-        for notice in await self._notices.take():
-            try:
-                changed[token_nodes.decode_change(notice.data)] = None
-            except DAMAGED as error:
-                logger.error("ignoring the notification %s: %r", notice.path, error)
-        await self._read(changed)
-
     async def _read_all(self) -> None:
-        """Read all tokens; earlier notifications are then obsolete."""
-        if self._store.is_shared:
-            await self._notices.skip()
         found = {}
         for node in await self._store.subtree(token_nodes.TOKENS):
             known = _decoded(node)
@@ -204,21 +168,8 @@ class Tokens:
         )
 
     async def _catch_up(self) -> None:
-        """Learn what other brokers have changed just now, if the store can be reached. However
-        many requests wait for that, the store is asked once.
-        """
-        if not self._store.is_shared or not self._is_connected:
-            return
-        self._asked += 1
-        number = self._asked
-
-        async def look() -> None:
-            if number > self._looked:
-                self._looked = self._asked
-                await self._look()
-
         try:
-            await self._events.put(look)
+            await self._tree.catch_up()
         except (StoreFailed, StoreError, Fenced) as error:
             raise store_failure(error) from error
 
@@ -226,7 +177,7 @@ class Tokens:
 
     async def create(self, sender: Address, asked: CreateToken) -> FoundToken:
         """Create a token for a principal that may have one."""
-        self._check_connected()
+        self._tree.check_connected()
         if len(self._known) >= TOKENS_MAX:
             logger.error("rejecting a delegation token: there are %d already", len(self._known))
             raise WireError(ErrorCode.POLICY_VIOLATION)
@@ -240,7 +191,7 @@ class Tokens:
         )
         path = token_nodes.path_of(token.token_id)
         write = Operation("create", path, token_nodes.encode(token))
-        await self._events.put(lambda: self._write(token.token_id, write))
+        await self._tree.events.put(lambda: self._write(token.token_id, write))
         logger.info("created delegation token %s of %s", token.token_id, _named(token))
         return self._found(token)
 
@@ -287,19 +238,14 @@ class Tokens:
             self._secrets.hmac_of(token.token_id),
         )
 
-    def _check_connected(self) -> None:
-        if not self._is_connected:
-            text = "The metadata store cannot be reached; try again."
-            raise WireError(ErrorCode.REQUEST_TIMED_OUT, text)
-
     async def _changed(self, secret: bytes, change: Change, what: str) -> TokenEnd:
-        self._check_connected()
+        self._tree.check_connected()
         if secret not in self._by_secret:
             await self._catch_up()
         token_id = self._by_secret.get(secret)
         if token_id is None:
             raise WireError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
-        return await self._events.put(lambda: self._change(token_id, change, what))
+        return await self._tree.events.put(lambda: self._change(token_id, change, what))
 
     async def _change(self, token_id: str, change: Change, what: str) -> TokenEnd:
         for _ in range(ATTEMPTS):
@@ -338,12 +284,12 @@ class Tokens:
 
     def remove_ended(self) -> Pending[None]:
         """Remove the tokens that have ended; called now and then by the active controller."""
-        return self._events.put(self._remove_ended)
+        return self._tree.events.put(self._remove_ended)
 
     async def _remove_ended(self) -> None:
         now = self._wall_ms()
         for token_id, known in list(self._known.items()):
-            if not self._is_connected:
+            if not self._tree.is_connected:
                 return
             if not known.token.has_ended(now):
                 continue

@@ -8,10 +8,11 @@ means that it no longer holds, or that ``stop`` was called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from kbroker.ipc.pending import Pending
+from kbroker.ipc.pending import Pending, in_window
 from kbroker.metastore.store import (
     ANY_VERSION,
     BadVersion,
@@ -29,6 +30,9 @@ from kbroker.metastore.store import (
 )
 
 T = TypeVar("T")
+
+# BOUND: reads in progress of one ``ensure``.
+AT_ONCE = 100
 
 
 class Fenced(Exception):
@@ -119,6 +123,15 @@ class SettledStore:
             part.append(operation)
             size += operation.bytes
         await self.apply(part)
+
+    async def ensure(self, paths: Iterable[str]) -> None:
+        """Create those of these nodes that do not exist, in this order."""
+        wanted = list(paths)
+        found = await in_window(map(self.exists, wanted), AT_ONCE)
+        for path, stat in zip(wanted, found, strict=True):
+            if stat is None:
+                with suppress(NodeExists):  # another client has just created it
+                    await self.multi().create(path).commit()
 
     def stop(self) -> None:
         """Stop: pending and later requests fail with Fenced."""

@@ -21,6 +21,7 @@ from kbroker.controller.membership import Elected, Registration
 from kbroker.controller.replica_admin import ReplicaAdmin
 from kbroker.controller.session import Session
 from kbroker.controller.state import ClusterState
+from kbroker.controller.store_failure import unreachable
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.hosting import Hosting
@@ -150,8 +151,7 @@ class Office:
     def check_connected(self) -> None:
         """REQUEST_TIMED_OUT while the store cannot be reached; clients retry."""
         if not self.is_connected:
-            text = "The metadata store cannot be reached; try again."
-            raise WireError(ErrorCode.REQUEST_TIMED_OUT, text)
+            raise unreachable()
 
     # -- the session -------------------------------------------------------------------------
 

@@ -195,7 +195,7 @@ def test_quota_that_is_there_already_is_not_written_again() -> None:
 
 def test_without_the_store_nothing_is_altered() -> None:
     cluster = Cluster()
-    cluster.brokers[0].stored.is_connected = False
+    cluster.brokers[0].store.lose(1_000)
     with pytest.raises(WireError) as caught:
         cluster.brokers[0].alter("clients/c", producer_byte_rate="5")
     assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT

@@ -101,3 +101,15 @@ def test_stop_ends_what_waits_for_a_connection() -> None:
     assert not waiting.done
     store.stop()
     assert isinstance(waiting.error, Fenced)
+
+
+def test_missing_nodes_are_created_by_several_clients_at_once() -> None:
+    ensemble = SimulatedEnsemble(1, Faults(loss_per_request=0.1, outage_max_ms=100))
+    ensemble.apply([Operation("create", "/a"), Operation("set", "/a", b"kept")], 0)
+    wanted = ("/a", "/a/b", "/a/b/c", "/d")
+    ensured = [run(SettledStore(ensemble.connect()).ensure(wanted)) for _ in range(4)]
+    ensemble.run_until(lambda: all(one.done for one in ensured))
+
+    assert [one.error for one in ensured] == [None] * 4
+    assert all(ensemble.tree.exists(path) is not None for path in wanted)
+    assert ensemble.tree.get("/a").data == b"kept"
