@@ -106,7 +106,7 @@ HARM: dict[str, tuple[Harm, int]] = {
 
 
 # What every run of the tests does; `tools/exam.py cluster` does all.
-ALWAYS = ("controller", "tree")
+ALWAYS = ("tree",)
 
 
 @pytest.mark.parametrize(

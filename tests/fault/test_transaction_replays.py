@@ -123,6 +123,7 @@ def _write_one(producer: Any, value: bytes, told: list[object] | None = None) ->
     )
 
 
+@pytest.mark.slow
 @pytest.mark.java
 @pytest.mark.timeout(FIRST_TEST_TIMEOUT_S)
 @pytest.mark.skipif(bool(java_missing()), reason=java_missing())

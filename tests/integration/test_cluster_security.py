@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from support.secured_peers import PASSWORD, USER, SecuredPeers, write_user
@@ -54,9 +54,18 @@ def cluster(peers: SecuredPeers) -> Iterator[Cluster]:
     made = Cluster(3, settings, between="SASL_SSL")
     with closing(made):
         write_user(made.zookeeper_connect, MECHANISM)
-        yield made.start()
+        made.start()
+        make_offsets_topic(made)
+        yield made
         for broker in made.brokers:
             assert PASSWORD not in broker.log_text
+
+
+def make_offsets_topic(cluster: Cluster) -> None:
+    """While all brokers are up: it has three replicas."""
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "first"}
+    with closing(Consumer(settings)) as consumer:
+        consumer.committed([TopicPartition("absent", 0)], timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -123,6 +132,7 @@ def logins(broker: Broker) -> int:
     return sum(map(int, found))
 
 
+@pytest.mark.slow
 def test_records_are_replicated_and_sessions_renewed_without_a_warning(
     cluster: Cluster, topic: str
 ) -> None:

@@ -38,6 +38,7 @@ def run(*command: str | Path, **options: object) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_wheel_in_an_empty_environment_gives_a_working_broker(tmp_path: Path) -> None:
     # The build tree from before a module was renamed: it has both.

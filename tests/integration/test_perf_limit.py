@@ -7,6 +7,7 @@ from perf import limit
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.slow
 def test_every_load_yields_a_ratio_to_the_bare_server(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(limit, "CHUNKS", 2)
 

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from support.grids import some_of
 
 pa = pytest.importorskip("pyarrow")
 
@@ -156,7 +157,7 @@ def test_batch_larger_than_the_topic_allows_fails_its_records_only(broker, clust
     assert numbers(cluster, "small", 1) == [[0, 1, 2]]
 
 
-@pytest.mark.parametrize("how", ["restart", "network", "io"])
+@pytest.mark.parametrize("how", some_of(["restart", "network", "io"], ["io"]))
 def test_what_is_sent_while_processes_die_arrives_once_and_in_order(how):
     pauses = random.Random(SEED)
     often = {**SETTINGS, "worker.restart.backoff.max.ms": 500}

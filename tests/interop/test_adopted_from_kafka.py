@@ -99,6 +99,7 @@ def move_in(kafka: Kafka, home: Path, seen: Seen, capsys: Any) -> None:
         check_served(broker, seen)
 
 
+@pytest.mark.slow
 def test_directories_of_kraft_are_adopted_and_served(tmp_path: Path, capsys: Any) -> None:
     with Kafka39(tmp_path / "kafka", [tmp_path / "a", tmp_path / "b"]) as kafka:
         moving.fill(kafka.bootstrap, broker_id=1, old_formats=False)

@@ -115,6 +115,7 @@ def give_back(log_dirs: list[Path], *arguments: str) -> int:
     return adopt(["--log-dirs", ",".join(map(str, log_dirs)), "--back-to", *arguments])
 
 
+@pytest.mark.slow
 def test_kraft_takes_over_what_kbroker_wrote(tmp_path: Path, capsys: Any) -> None:
     log_dirs = [tmp_path / "a", tmp_path / "b"]
     seen = filled(log_dirs, tmp_path, rounds=1)

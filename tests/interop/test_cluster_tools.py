@@ -115,6 +115,7 @@ def test_topics_are_created_enlarged_and_deleted(tools: Tools, way: str) -> None
     assert name not in tools("broker", TOPICS, "--list").split()
 
 
+@pytest.mark.slow
 @WAYS
 def test_settings_of_a_topic_are_known_to_all_brokers(
     cluster: Cluster, tools: Tools, topic: str, way: str

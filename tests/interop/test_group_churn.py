@@ -182,6 +182,7 @@ MODES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("names", "how"), MODES[2:])
 def test_each_record_has_one_owner_while_members_come_and_go(
     names: list[str],

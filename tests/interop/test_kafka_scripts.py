@@ -89,6 +89,7 @@ def test_console_producer_and_consumer_pass_lines_on(script: Script, made: str) 
     assert script(CONSOLE_CONSUMER, *read, *show).splitlines() == lines[10:]
 
 
+@pytest.mark.slow
 def test_config_command_alters_topic_and_broker(script: Script, made: str) -> None:
     of_topic = ("--entity-type", "topics", "--entity-name", made)
     change = ("--alter", "--add-config", "segment.bytes=1048576,cleanup.policy=[compact,delete]")
@@ -102,6 +103,7 @@ def test_config_command_alters_topic_and_broker(script: Script, made: str) -> No
     assert "log.cleaner.threads=2" not in script(CONFIG_COMMAND, *of_broker, "--describe")
 
 
+@pytest.mark.slow
 def test_config_command_lists_and_alters_groups(newest_script: Script, group: str) -> None:
     one, script = ("--entity-type", "groups", "--entity-name", group), newest_script
     own = "consumer.session.timeout.ms=50000"
@@ -117,6 +119,7 @@ def test_config_command_lists_and_alters_groups(newest_script: Script, group: st
     assert group not in script(CONFIG_COMMAND, "--entity-type", "groups", "--describe")
 
 
+@pytest.mark.slow
 def test_offsets_records_and_directories_by_script(
     script: Script, driver_of: Callable[[str], Driver], made: str, tmp_path: Path
 ) -> None:
@@ -204,7 +207,8 @@ def test_transactions_command_lists_describes_and_aborts(
     assert found.value == b"behind"
 
 
-@pytest.mark.parametrize("version", some_of([VERSION, NEWEST], [NEWEST]))
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [VERSION, NEWEST])
 def test_what_this_broker_does_not_have_is_described_as_none(broker: Broker, version: str) -> None:
     """Until they are supported: no stack trace, and no false statement."""
     script = scripts_of(version, broker)

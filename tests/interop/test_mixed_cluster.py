@@ -54,6 +54,7 @@ def topic() -> str:
     return next(NAMES)
 
 
+@pytest.mark.slow
 def test_kbroker_joins_a_cluster_that_kafka_controls(
     cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
 ) -> None:

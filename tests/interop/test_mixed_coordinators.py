@@ -114,6 +114,7 @@ def read_committed(bootstrap: str, topic: str, last: str) -> list[str]:
     return sorted(text for text in found if text != last)
 
 
+@pytest.mark.slow
 @BOTH
 def test_transaction_is_whole_in_the_partitions_and_groups_of_both(
     cluster: MixedCluster, topic: str, coordinator: int

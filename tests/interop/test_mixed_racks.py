@@ -78,6 +78,7 @@ def read(cluster: MixedCluster, topic: str, rack: str) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_kafka_sends_consumers_to_a_kbroker_in_their_rack(
     cluster: MixedCluster, kbroker: Broker
 ) -> None:

@@ -157,6 +157,7 @@ def test_leader_of_kafka_has_its_in_sync_replicas_known_to_a_kbroker(
     wait_until(lambda: not cluster.store.get_children(reports), 30, "no report is left")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["2.7", pytest.param("2.6", marks=pytest.mark.slow)])
 def test_leader_of_kbroker_has_its_in_sync_replicas_known_to_a_kafka(
     cluster: Cluster, protocol: str

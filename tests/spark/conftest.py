@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from kbroker.spark import JVM_OPTIONS
 from kbroker.testing import java_home
@@ -21,6 +22,10 @@ from kbroker.testing import java_home
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Optimised compilation took the JVM longer than all its work.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Spark waits 10 s for the Python worker of a stream to connect (createSimpleWorker of its
+# PythonWorkerFactory), which no setting changes: a machine that stalls longer is not a finding.
+WORKER_WAS_LATE = "Python worker failed to connect back"
+ATTEMPTS = 3
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,6 +35,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if str(item.path).startswith(here):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(600))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Run a test again if Spark did not wait for one of its own processes."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for _ in range(ATTEMPTS):
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        if not any(one.failed and WORKER_WAS_LATE in one.longreprtext for one in reports):
+            break
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def connector_jars() -> list[Path]:

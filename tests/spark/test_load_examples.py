@@ -50,6 +50,7 @@ def test_loaded_topic_is_queried_with_duckdb(lake: Path, topic: str) -> None:
     assert [(row[0], str(row[1]), *row[2:]) for row in found] == [(topic, "2026-01-01", 500, 399)]
 
 
+@pytest.mark.slow
 def test_loaded_topic_is_queried_with_spark(
     spark: Any, lake: Path, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +64,7 @@ def test_loaded_topic_is_queried_with_spark(
     ]
 
 
+@pytest.mark.slow
 def test_topic_is_filled_from_parquet(
     spark: Any, kbroker_broker: Broker, lake: Path, topic: str
 ) -> None:

@@ -163,6 +163,7 @@ def test_each_option_gives_the_same_rows(both, full, options):
         assert frames[1].rdd.getNumPartitions() == 16 + 4 + 4  # of 200, 50 and 50 offsets
 
 
+@pytest.mark.slow
 def test_subscriptions_choose_the_same_partitions(both, full, kafka_broker):
     other = f"{full}-other"
     create_topic(kafka_broker.bootstrap, other, 2)
@@ -254,6 +255,7 @@ def test_compacted_gaps_look_the_same(both, kafka_broker):
     assert same(both({"subscribe": name, "minPartitions": "5"}))
 
 
+@pytest.mark.slow
 def test_offset_log_of_a_stream_is_the_same(spark, both, full, kafka_broker, tmp_path):
     logs, rows = {}, {}
     for name in ("kafka", "kbroker"):

@@ -164,6 +164,7 @@ def test_session_of_a_command_reaches_its_workers_without_tcp() -> None:
     assert found.stdout.decode().strip().lower() == "[{'unix': 'true'}]"
 
 
+@pytest.mark.slow
 @SESSIONS
 def test_load_that_is_terminated_leaves_no_process_not_even_a_dead_one(
     kbroker_broker: Broker, topic: str, tmp_path: Path

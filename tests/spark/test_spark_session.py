@@ -87,6 +87,7 @@ print(spark.range(1).rdd.map(told).first())
 """
 
 
+@pytest.mark.slow
 def test_session_of_the_builder_has_what_reading_is_fastest_with(
     kbroker_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
