@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker.cluster.settings import DEFAULT, FILE, effective_config
 from kbroker.cluster.stored_passwords import OLD_SECRET, decoded, encoded, encoder_of, reencoded
@@ -51,11 +51,13 @@ from kbroker.ipc.process_table import Address
 from kbroker.logcontext import Whole
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import StoreError, StoreFailed
-from kbroker.peers.security import PeerSecurity
 from kbroker.properties import read_properties
 from kbroker.security.policies import ConfigRequest, Policies
 from kbroker.security.principal import by
 from kbroker.security.tls.listeners import TlsListeners
+
+if TYPE_CHECKING:
+    from kbroker.peers.security import PeerSecurity
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,12 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from kbroker.peers.security import PeerSecurity, Secured
+from kbroker.peers.secured import Secured
+
+if TYPE_CHECKING:
+    from kbroker.peers.security import PeerSecurity
 
 OnConnected = Callable[[Secured | OSError], None]
 

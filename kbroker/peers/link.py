@@ -7,14 +7,13 @@ with LinkFailed: it may or may not have been executed, and the caller decides wh
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from kbroker.ipc.pending import Pending
 from kbroker.peers.connecting import Connecting
-from kbroker.peers.security import Secured, link_reason
+from kbroker.peers.secured import Secured
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.header import decode_response_header, encode_request_header
@@ -29,8 +28,6 @@ ANY_SIZE = -1  # of the receive buffer: the system's
 # BOUND: bytes read in one turn of the loop.
 _TURN_BYTES = 1 << 20
 CORRELATION_ID_MAX = 0x7FFF_FFFF
-# The socket has to become readable or writable first.
-_NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class LinkFailed(Exception):
@@ -90,7 +87,7 @@ class Link:
         self._client_id = client_id
         self._times = times
         self._now_ms = now_ms
-        self._socket: socket.socket | None = None
+        self._made: Secured | None = None
         self._renew_at_ms: int | None = None  # its session is about to end then
         self._attempt = 0  # distinguishes the current connection attempt from abandoned ones
         self._asked: Asked | None = None
@@ -112,7 +109,7 @@ class Link:
         _SIZE.pack_into(body, 0, len(body) - _SIZE.size)
         self._out = memoryview(body)
         asked = self._asked = Asked(api, version, self._next_id, Pending())
-        if self._socket is not None:
+        if self._made is not None:
             self._deadline_ms = self._now_ms() + self._times.response_ms
             self._exchange()
         else:
@@ -167,7 +164,7 @@ class Link:
             self._fail(f"cannot connect: {outcome}")
         else:
             now_ms = self._now_ms()
-            self._socket = outcome.socket
+            self._made = outcome
             if outcome.renews_after_ms is not None:
                 self._renew_at_ms = now_ms + outcome.renews_after_ms
             self._deadline_ms = now_ms + self._times.response_ms
@@ -178,15 +175,15 @@ class Link:
 
     def _exchange(self) -> None:
         """Send and receive as much as possible."""
-        made = self._socket
+        made = self._made
         assert made is not None
         try:
-            self._send(made)
+            self._send(made.socket)
             self._receive(made)
-        except _NOT_NOW:
+        except made.not_now:
             pass  # the rest when the socket is ready again
         except OSError as error:
-            self._fail(link_reason(error))
+            self._fail(made.reason(error))
 
     def _send(self, made: socket.socket) -> None:
         if not self._out:
@@ -198,11 +195,11 @@ class Link:
         finally:
             self._loop.watch_writable(made.fileno(), bool(self._out))
 
-    def _receive(self, made: socket.socket) -> None:
+    def _receive(self, made: Secured) -> None:
         left = _TURN_BYTES
-        while left > 0 and self._socket is made:
+        while left > 0 and self._made is made:
             # Encrypted: a whole record, so that nothing is left that the loop does not see.
-            data = made.recv(_READ_BYTES)
+            data = made.socket.recv(_READ_BYTES)
             if not data:
                 self._fail("it closed the connection")
                 return
@@ -242,11 +239,11 @@ class Link:
 
     def _fail(self, reason: str) -> None:
         """Close the connection, then fail the request, whose caller may retry at once."""
-        made, self._socket = self._socket, None
+        made, self._made = self._made, None
         self._renew_at_ms = None
         if made is not None:
-            self._loop.remove_reader(made.fileno())
-            made.close()
+            self._loop.remove_reader(made.socket.fileno())
+            made.socket.close()
         self._attempt += 1
         self._out = memoryview(b"")
         self._in.clear()

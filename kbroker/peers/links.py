@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.cluster.control_requests import ControlRequest, ControlResponse, LiveBroker
 from kbroker.config.loader import BrokerConfig
@@ -20,10 +20,12 @@ from kbroker.peers.control_codec import API_OF, merged, response_from_wire, send
 from kbroker.peers.control_queue import ControlQueue, Waiting
 from kbroker.peers.endpoints import endpoint_of, listener_for_control
 from kbroker.peers.link import Link, LinkFailed, Loop, Times
-from kbroker.peers.security import PeerSecurity
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.codec import EncodeError
 from kbroker.types import BrokerId
+
+if TYPE_CHECKING:
+    from kbroker.peers.security import PeerSecurity
 
 logger = logging.getLogger(__name__)
 

@@ -15,16 +15,18 @@ import threading
 import time
 from typing import NamedTuple
 
+from kbroker._ext.sockets.tls_transport import TlsTransport
+from kbroker._ext.sockets.transport import Transport
 from kbroker.config.listener_config import ListenerConfig
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.peers.login import Login, greet, log_in, login_of
+from kbroker.peers.secured import Secured
 from kbroker.security.tls.contexts import client_context, file_signs, reason_of, server_context
-from kbroker.security.tls.listeners import CONFIG_NAMES
+from kbroker.security.tls.listener import CONFIG_NAMES
 
 logger = logging.getLogger(__name__)
 
-PLAINTEXT = "PLAINTEXT"
 # Of a session, the part after which another connection is made (KIP-368).
 _RENEWED_AT = 0.85
 # BOUND: how often connections are renewed, whatever the other broker says.
@@ -55,14 +57,17 @@ _OTHERS = {
 }
 
 
-class Secured(NamedTuple):
-    """A connection that is encrypted and authenticated as the listener wants it. socket: an
-    ssl.SSLSocket if it is encrypted. renews_after_ms: another connection must be made then; None:
-    never.
-    """
+class Encrypted(Secured):
+    """By TLS."""
 
-    socket: socket.socket
-    renews_after_ms: int | None = None
+    socket: ssl.SSLSocket
+    not_now = (*Secured.not_now, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+    def transport(self) -> Transport:
+        return TlsTransport(self.socket.fileno(), self.socket)
+
+    def reason(self, error: OSError) -> str:
+        return tls_reason(error) if isinstance(error, ssl.SSLError) else str(error)
 
 
 class _Loaded(NamedTuple):
@@ -166,34 +171,23 @@ class PeerSecurity:
         for that long. Raises OSError.
         """
         deadline = time.monotonic() + timeout_s
-        made = plain
+        made = Secured(plain)
         try:
             loaded = self._present()
             if loaded.context is not None:
-                made = _encrypted(loaded.context, plain, host, timeout_s)
+                made = Encrypted(_encrypted(loaded.context, plain, host, timeout_s))
             if loaded.login is not None:
-                lasts_s = log_in(made, loaded.login, self._version, deadline)
-                return Secured(made, _renewal_ms(lasts_s))
-            if loaded.context is not None:
-                greet(made, self._version, deadline)
+                lasts_s = log_in(made.socket, loaded.login, self._version, deadline)
+                made.renews_after_ms = _renewal_ms(lasts_s)
+            elif loaded.context is not None:
+                greet(made.socket, self._version, deadline)
         except ssl.SSLError as error:
-            made.close()
+            made.socket.close()
             raise ConnectionError(tls_reason(error)) from error
         except BaseException:
-            made.close()
+            made.socket.close()
             raise
-        return Secured(made)
-
-
-def load_security(config: BrokerConfig) -> dict[str, PeerSecurity]:
-    """By listener: how this broker connects to others. Empty where there are none, or where nothing
-    is secured. Raises ConfigError.
-    """
-    if not config.uses_zookeeper:
-        return {}
-    names = dict.fromkeys((config.inter_broker_listener, config.control_listener))
-    secured = [name for name in names if config.security_protocol(name) != PLAINTEXT]
-    return {name: PeerSecurity(config, name) for name in secured}
+        return made
 
 
 def _check_own(own: ListenerConfig, uses_sasl: bool) -> None:
@@ -243,11 +237,6 @@ def tls_reason(error: OSError) -> str:
     _, is_alert, alert = name.partition("ALERT_")
     known = _ALERTS.get(alert) if is_alert else _OTHERS.get(name)
     return f"TLS failed: {known or reason_of(error)}"
-
-
-def link_reason(error: OSError) -> str:
-    """Why a connection that may be encrypted was lost."""
-    return tls_reason(error) if isinstance(error, ssl.SSLError) else str(error)
 
 
 def _encrypted(

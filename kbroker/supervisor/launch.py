@@ -31,7 +31,7 @@ from kbroker.ipc.process_table import PID, READY, STATE, Address, ProcessKind, P
 from kbroker.ipc.regions import SharedRegions, arena_size
 from kbroker.metrics import slots
 from kbroker.metrics.catalog import PROCESS_RESTARTS
-from kbroker.peers.security import load_security
+from kbroker.peers.secured import load_security
 from kbroker.supervisor.arbiter import Arbiter
 from kbroker.supervisor.child import RestartPolicy
 from kbroker.supervisor.data_dirs import DataDirs
@@ -76,6 +76,8 @@ class Broker:
         self.workers: dict[ProcessKind, type[Worker]] = {
             kind: rows[kind].load() for kind, count in counts.items() if count
         }
+        for worker in self.workers.values():
+            worker.import_for(config)
         self.addresses = [
             Address(kind, index) for kind, count in counts.items() for index in range(count)
         ]

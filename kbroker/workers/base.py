@@ -35,12 +35,12 @@ from kbroker.ipc.process_table import (
 )
 from kbroker.ipc.rpc import Pending, Rpc
 from kbroker.metrics.slots import Counters
-from kbroker.security.tls.listeners import TlsListeners
 from kbroker.types import BrokerId
 
 if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig, Listener
     from kbroker.peers.security import PeerSecurity
+    from kbroker.security.tls.listeners import TlsListeners
 
 logger = logging.getLogger(__name__)
 
@@ -142,6 +142,10 @@ class Worker:
         self._mail_is_left = False
 
     # -- what a kind of process fills in --
+
+    @classmethod
+    def import_for(cls, config: BrokerConfig) -> None:
+        """Import what only some configurations need; called before the fork."""
 
     def make_poller(self) -> None:
         """The poller that ``add_reader`` and ``wait`` use."""

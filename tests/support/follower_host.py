@@ -17,7 +17,8 @@ from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.rpc import Rpc
 from kbroker.peers.endpoints import listener_for_brokers
-from kbroker.peers.security import PLAINTEXT, PeerSecurity
+from kbroker.peers.secured import PLAINTEXT
+from kbroker.peers.security import PeerSecurity
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.workers.base import now_ms
 from kbroker.workers.io.followers import Followers, sent_versions

@@ -15,7 +15,6 @@ from kbroker.logcontext import RateLimit
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.endpoints import inter_broker_endpoint
 from kbroker.peers.link import Endpoint, Link, Times
-from kbroker.peers.security import PeerSecurity
 from kbroker.protocol.message import Message
 from kbroker.types import BrokerId
 from kbroker.workers.base import now_ms, raise_failure
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig
     from kbroker.config.protocol_version import ProtocolVersion
+    from kbroker.peers.security import PeerSecurity
 
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ are ``_ext.io.replica_fetch``'s; here is what is rare: connecting, questions, er
 from __future__ import annotations
 
 import logging
-import ssl
 from collections.abc import Callable
 from functools import partial
 from itertools import groupby, islice
@@ -17,11 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kbroker._ext.io.fetched_log import FetchedLog
 from kbroker._ext.io.replica_fetch import ReplicaFetch
 from kbroker._ext.network.peer_link import PeerLink
-from kbroker._ext.sockets.tls_transport import TlsTransport
-from kbroker._ext.sockets.transport import Transport
 from kbroker.errors import ErrorCode
 from kbroker.peers.link import LinkFailed
-from kbroker.peers.security import Secured, link_reason
+from kbroker.peers.secured import Secured
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.header import request_header_version
@@ -136,6 +133,7 @@ class LeaderLink:
         self._asking: dict[int, Follower] = {}
         self._asked: dict[tuple[str, int], Asked] = {}
         self._link: PeerLink | None = None
+        self._reason: Callable[[OSError], str] = str  # why the link was lost
         self._renew_at_ms: int | None = None  # the session of the connection is about to end then
         self._is_connecting = False
         self._is_closed = False
@@ -281,7 +279,8 @@ class LeaderLink:
         # A leader sends at most the requested bytes, or a single batch from one produce request.
         frame_max = config["replica.fetch.response.max.bytes"] + config["socket.request.max.bytes"]
         name = f"broker-{self._owner.broker_id}-fetcher-{self._index}"
-        self._link = link = PeerLink(transport_of(outcome), name, frame_max)
+        self._link = link = PeerLink(outcome.transport(), name, frame_max)
+        self._reason = outcome.reason
         is_renewed = self._renew_at_ms is not None
         self._renew_at_ms = None
         if outcome.renews_after_ms is not None:
@@ -338,7 +337,7 @@ class LeaderLink:
             else:
                 self._ask(link)
         except OSError as error:
-            self._lose(link_reason(error))
+            self._lose(self._reason(error))
             return
         self._sent_at_ms = now_ms
         self._watch_writable(link)
@@ -382,7 +381,7 @@ class LeaderLink:
             else:
                 self._read_responses(link)
         except OSError as error:
-            self._lose(link_reason(error))
+            self._lose(self._reason(error))
         except ValueError as error:
             self._lose(str(error))
 
@@ -441,14 +440,6 @@ class LeaderLink:
         # A role change in between makes the response outdated.
         if self.followers.get(follower.slot) is follower and follower.machine.question is question:
             self._owner.step(follower, partial(take, follower.machine, *values))
-
-
-def transport_of(secured: Secured) -> Transport:
-    """What owns the socket from now on."""
-    made = secured.socket
-    if isinstance(made, ssl.SSLSocket):
-        return TlsTransport(made.fileno(), made)
-    return Transport(made.detach())
 
 
 def epoch_request(replica_id: int, asked: list[Asked]) -> OffsetForLeaderEpochRequest:

@@ -25,7 +25,6 @@ from kbroker.ipc.rpc import Rpc, run
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.endpoints import inter_broker_endpoint
 from kbroker.peers.link import Link, LinkFailed, Times
-from kbroker.peers.security import PeerSecurity
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.codec import EncodeError
@@ -40,6 +39,7 @@ from kbroker.workers.io.replica_log import ReplicaLog, ReplicatingProcess
 if TYPE_CHECKING:
     from kbroker._ext.io.io_loop import IoLoop
     from kbroker.config.topic_config import TopicConfig
+    from kbroker.peers.security import PeerSecurity
     from kbroker.storage.checkpoint import TopicPartition
     from kbroker.storage.log.partition_log import PartitionLog
 

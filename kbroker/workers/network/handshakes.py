@@ -23,10 +23,12 @@ from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
+from kbroker._ext.sockets.tls_transport import TlsTransport
 from kbroker.security.principal import ANONYMOUS, Principal
 from kbroker.security.tls.certificate import CertificateError, read_certificate
 from kbroker.security.tls.contexts import reason_of
-from kbroker.security.tls.listeners import ListenerTls
+from kbroker.security.tls.listener import ListenerTls
+from kbroker.workers.network.arrival import Arrival
 
 logger = logging.getLogger(__name__)
 
@@ -62,15 +64,6 @@ _ALERTS = {
 }
 
 
-class Arrival(NamedTuple):
-    """A connection as the acceptor handed it over."""
-
-    listener: int
-    host: str
-    port: int
-    local: tuple[str, int]
-
-
 class Result(NamedTuple):
     """The end of a handshake. connected, principal: None if it failed, for ``reason``, which is
     empty if the client went away.
@@ -80,6 +73,11 @@ class Result(NamedTuple):
     connected: ssl.SSLSocket | None
     principal: Principal | None
     reason: str
+
+    def transport(self) -> TlsTransport:
+        """What owns the connection from now on."""
+        assert self.connected is not None
+        return TlsTransport(self.connected.fileno(), self.connected)
 
 
 class _Waiting:

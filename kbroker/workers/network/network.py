@@ -12,7 +12,7 @@ import mmap
 import re
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.fetch.fetch_engine import FetchEngine
 from kbroker._ext.network.connection import HANDSHAKE, SERVING, Connection
@@ -25,7 +25,6 @@ from kbroker._ext.shared.quota_table import QuotaTable
 from kbroker._ext.shared.replication_quota import LEADER, ReplicationQuota
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker._ext.sockets.requests import RequestTable
-from kbroker._ext.sockets.tls_transport import TlsTransport
 from kbroker._ext.sockets.transport import Transport
 from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import ClusterImage, TopicImage
@@ -68,13 +67,17 @@ from kbroker.replication.read_replicas import RackAwareSelector
 from kbroker.replication.throttles import LEADER_REPLICAS, throttled_partitions
 from kbroker.security.principal import ANONYMOUS, Principal
 from kbroker.workers.base import Worker, now_ms, raise_failure
+from kbroker.workers.network.arrival import Arrival
 from kbroker.workers.network.beside import Beside
 from kbroker.workers.network.client_usages import ClientUsages
 from kbroker.workers.network.coordinator_link import CoordinatorLink
 from kbroker.workers.network.epoch_ends import EpochEnds
-from kbroker.workers.network.handshakes import Arrival, Handshakes
 from kbroker.workers.network.leader_hints import LeaderHints
 from kbroker.workers.plugged import Authorization
+
+if TYPE_CHECKING:
+    from kbroker.config.loader import BrokerConfig
+    from kbroker.workers.network.handshakes import Handshakes
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +97,11 @@ class NetworkWorker(Worker):
     """The network process; see the module."""
 
     kind = ProcessKind.NETWORK
+
+    @classmethod
+    def import_for(cls, config: BrokerConfig) -> None:
+        if any(listener.uses_tls for listener in config.listeners):
+            import kbroker.workers.network.handshakes  # noqa: F401
 
     def make_poller(self) -> None:
         config, context = self.config, self.context
@@ -152,6 +160,8 @@ class NetworkWorker(Worker):
         self.tls.tick(now_ms())  # files may be newer than the broker's start
         self.handshakes: Handshakes | None = None
         if self.tls.by_name:
+            from kbroker.workers.network.handshakes import Handshakes
+
             self.handshakes = Handshakes(now_ms)
             self.loop.add_reader(self.handshakes.fd, self.take_handshakes)
         self.selector: RackAwareSelector | None = None
@@ -334,11 +344,9 @@ class NetworkWorker(Worker):
         """Serve the clients whose TLS handshake is done."""
         assert self.handshakes is not None
         for result in self.handshakes.results():
-            connected, reason = result.connected, result.reason
-            arrival = result.arrival
-            if connected is not None and result.principal is not None:
-                transport = TlsTransport(connected.fileno(), connected)
-                self.admit(transport, arrival, result.principal)
+            arrival, reason = result.arrival, result.reason
+            if result.principal is not None:
+                self.admit(result.transport(), arrival, result.principal)
                 if arrival.listener not in self.sasl_listeners:
                     self.counters.add(AUTHENTICATIONS, 1, arrival.listener)
                 continue

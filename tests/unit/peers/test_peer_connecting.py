@@ -14,7 +14,8 @@ from support.peer_loop import PeerLoop
 from support.secured_peers import HOST, PASSWORD, USER, SecuredPeers
 
 from kbroker.peers.connecting import Connecting
-from kbroker.peers.security import PeerSecurity, Secured
+from kbroker.peers.secured import Secured
+from kbroker.peers.security import PeerSecurity
 from kbroker.protocol.api import ApiKey
 
 pytestmark = pytest.mark.unit

@@ -20,7 +20,8 @@ from support.secured_peers import HOST, PASSWORD, USER, SecuredPeers
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.peers.connecting import connected
-from kbroker.peers.security import PeerSecurity, Secured, load_security
+from kbroker.peers.secured import Secured, load_security
+from kbroker.peers.security import PeerSecurity
 from kbroker.security.certificates import create_authority
 
 pytestmark = pytest.mark.unit

@@ -19,7 +19,8 @@ from kbroker.config.loader import load_properties
 from kbroker.errors import ConfigError
 from kbroker.security.certificates import Authority, Issued, create_authority
 from kbroker.security.tls.contexts import server_context
-from kbroker.security.tls.listeners import FILES_MS, ListenerTls, TlsListeners
+from kbroker.security.tls.listener import ListenerTls
+from kbroker.security.tls.listeners import FILES_MS, TlsListeners
 
 pytestmark = pytest.mark.unit
 

@@ -18,7 +18,6 @@ cdef class PeerLink:
     cdef int32_t next_request            # correlation ids: of the next request,
     cdef int32_t next_response           # and of the next response
 
-    cdef object failure(self)
     # Write a request's header at the end of `to_send`, with room for `body_max` more bytes; returns where it begins.
     cdef Py_ssize_t begin_request(self, int16_t api_key, int16_t version, bint flexible, Py_ssize_t body_max) except -1
     # The body follows it up to `end`: set its length, and send what the socket accepts.

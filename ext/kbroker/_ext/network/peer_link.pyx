@@ -4,7 +4,6 @@ Used in the loop of a process, over a transport that somebody else has connected
 read as a stream: whoever takes it sees the bytes that are here and consumes what it can use, so a long one needs no more
 memory than its longest piece. Nothing of it is trusted: its length is checked before anything is allocated for it.
 """
-from libc.errno cimport errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove
@@ -13,10 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from kbroker._ext.base.growing cimport grow, reserve, resize
 from kbroker._ext.base.wire cimport load_i32, store_i16, store_i32, store_i8
-from kbroker._ext.sockets.tls_transport cimport TlsTransport
 from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED, Transport
-
-import os
 
 cdef enum:
     LENGTH_BYTES = 4
@@ -43,13 +39,6 @@ cdef class PeerLink:
     def close(self) -> None:
         """Close the connection; nothing is sent or received any more."""
         self.transport.close()
-
-    cdef object failure(self):
-        """The error of the call of the transport that has just failed."""
-        cdef int number = errno
-        if isinstance(self.transport, TlsTransport):
-            return (<TlsTransport>self.transport).fault or ConnectionResetError("the TLS connection is broken")
-        return OSError(number, os.strerror(number))
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
@@ -104,7 +93,7 @@ cdef class PeerLink:
             elif count == TRANSPORT_BLOCKED:
                 return
             else:
-                raise self.failure()
+                raise self.transport.failure()
         self.sent = self.to_send.size = 0
         if self.to_send.capacity > KEPT_BYTES and resize(&self.to_send.data, KEPT_BYTES):
             self.to_send.capacity = KEPT_BYTES
@@ -139,7 +128,7 @@ cdef class PeerLink:
             elif count == TRANSPORT_BLOCKED:
                 return total
             else:
-                raise self.failure()
+                raise self.transport.failure()
 
     def take_response(self):
         """The body of the next response; None until it has arrived completely. Raises ValueError."""

@@ -110,6 +110,9 @@ cdef class TlsTransport(Transport):
             except OSError:
                 pass  # the descriptor is free even so
 
+    cdef object failure(self):
+        return self.fault or ConnectionResetError("the TLS connection is broken")
+
     # -- with the GIL ---
 
     cdef ssize_t read_some(self, char* into, size_t size) noexcept:

@@ -23,3 +23,4 @@ cdef class Transport:
     cdef ssize_t send_file(self, int file, int64_t position, size_t size) noexcept nogil
     cdef void end_sending(self) noexcept nogil
     cdef void close(self) noexcept nogil
+    cdef object failure(self)          # the error of the call that has just failed, for a log line

@@ -21,6 +21,8 @@ from kbroker._ext.base.socket_api cimport (
     shutdown,
 )
 
+import os
+
 cdef extern from "<sys/sendfile.h>" nogil:
     ssize_t sendfile(int out_fd, int in_fd, off_t* offset, size_t count)
 
@@ -92,6 +94,10 @@ cdef class Transport:
 
     cdef void close(self) noexcept nogil:
         close_fd(self.fd)
+
+    cdef object failure(self):
+        cdef int number = errno
+        return OSError(number, os.strerror(number))
 
 
 BLOCKED, FAILED, CUT = TRANSPORT_BLOCKED, TRANSPORT_FAILED, TRANSPORT_CUT

@@ -18,7 +18,8 @@ from kbroker.security.principal import ANONYMOUS, Principal
 from kbroker.security.tls.principal_mapping import PrincipalMapping
 from kbroker.workers.base import now_ms
 from kbroker.workers.network import handshakes
-from kbroker.workers.network.handshakes import Arrival, Handshakes, Result
+from kbroker.workers.network.arrival import Arrival
+from kbroker.workers.network.handshakes import Handshakes, Result
 
 pytestmark = pytest.mark.unit
 
