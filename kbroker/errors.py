@@ -359,6 +359,10 @@ class ConfigError(Exception):
         return type(self), (self.key, self.value, self.allowed)
 
 
+class FileConfigError(ConfigError):
+    """One whose text says something about a file: a client that has named it is not told."""
+
+
 class InvariantError(Exception):
     """A property kbroker itself must keep does not hold.
 

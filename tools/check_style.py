@@ -32,6 +32,7 @@ IMPORTED_BY = {
     "puresasl": ("kbroker/metastore",),
     "cryptography": ("kbroker/security",),
     "jwt": ("kbroker/security/sasl",),
+    "gssapi": ("kbroker/security/sasl",),
     "pyarrow": ("kbroker/client/arrow", "kbroker/spark"),
     "pandas": ("kbroker/spark",),
     "deltalake": ("kbroker/spark",),

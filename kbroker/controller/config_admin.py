@@ -38,7 +38,7 @@ from kbroker.controller.decisions import Decision
 from kbroker.controller.events import EventQueue
 from kbroker.controller.store_failure import store_failure
 from kbroker.controller.write_decided import write_decided
-from kbroker.errors import ConfigError, ErrorCode, WireError
+from kbroker.errors import ConfigError, ErrorCode, FileConfigError, WireError
 from kbroker.ipc.calls import (
     AlterConfigs,
     ConfigResult,
@@ -69,6 +69,7 @@ OF_FILES = (".location", ".password")
 STORE_THAT_LOADS = (
     "a store that loads, for the same name as the present one; the broker's log has the reason"
 )
+KEYS_THAT_LOAD = "a key tab with the keys of the principal; the broker's log has the reason"
 
 R = TypeVar("R", ResourceSettings, ResourceChanges)
 # (kind, name in the image) -> settings after the change
@@ -301,8 +302,13 @@ class ConfigAdmin:
             logger.warning("rejected a change of the settings of broker %s: %s", name, error)
             raise ConfigError(error.key, "(hidden)", STORE_THAT_LOADS) from None
         changed = dict(stored.items() ^ planned.items())
-        if any("sasl." in key for key in changed):
+        if not any("sasl." in key for key in changed):
+            return
+        try:
             self._check_sasl(config)
+        except FileConfigError as error:
+            logger.warning("rejected a change of the settings of broker %s: %s", name, error)
+            raise ConfigError(error.key, "(hidden)", KEYS_THAT_LOAD) from None
 
     def _target(self, kind: int, name: str) -> tuple[int, str]:
         if kind == TOPIC:

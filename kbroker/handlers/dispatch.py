@@ -8,7 +8,7 @@ import logging
 import os
 import struct
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kbroker._ext.network.connection import TOKENS
 from kbroker.coordinator.producer_ids import ProducerIds
@@ -38,8 +38,8 @@ for _name in sorted(os.listdir(os.path.dirname(__file__))):
     if _name.endswith(".py") and _name != "__init__.py":
         import_module(f"kbroker.handlers.{_name.removesuffix('.py')}")
 
-# A response with its header; None: close the connection.
-Response = bytes | None
+# A response with its header; None: close the connection; False: there is no response.
+Response = bytes | Literal[False] | None
 
 # Requests that only other brokers send, to which no quota applies; as ``net_loop.is_of_broker``.
 OF_BROKERS = frozenset(
@@ -125,7 +125,7 @@ def raiser(error: BaseException) -> Handle:
     return handle
 
 
-async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
+async def serve(ctx: RequestContext, handler: Handler) -> Response:
     """Decode, handle, encode; in slices if it takes long."""
     if handler.undecoded:
         return await respond(ctx, handler, ctx.body)
@@ -144,7 +144,7 @@ async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
     return await respond(ctx, handler, request)
 
 
-async def serve_token(ctx: RequestContext) -> bytes | None:
+async def serve_token(ctx: RequestContext) -> Response:
     """Its response is a token, too."""
     try:
         return await handle_token(ctx, ctx.frame)

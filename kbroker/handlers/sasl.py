@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from typing import Any, Literal
 
 from kbroker._ext.network.connection import (
     AUTHENTICATING,
@@ -59,7 +59,7 @@ AGAIN_MIN_MS = 1_000
 # How long a client has, after the response to a failure, to close the connection itself: some, such
 # as kafka-python, overlook a response behind which the connection is closed at once.
 GRACE_MS = 500
-# BOUND: tokens of one exchange; SCRAM has the most, two.
+# BOUND: tokens of one exchange; GSSAPI has the most, three.
 TOKENS_MAX = 4
 ALREADY = "SaslAuthenticate request received after successful authentication"
 NO_LISTENER = SaslListener({}, {})
@@ -148,7 +148,7 @@ async def handle_sasl_authenticate(
     try:
         step, session_ms = await take_token(ctx, login, bytes(request.auth_bytes))
     except Failed as error:
-        await failed(ctx, "wrong credentials", error, login)
+        await failed(ctx, error.reason, error, login)
         return SaslAuthenticateResponse(
             error_code=int(ErrorCode.SASL_AUTHENTICATION_FAILED),
             error_message=error.told or login.failure(),
@@ -157,23 +157,23 @@ async def handle_sasl_authenticate(
         ctx.connection.close_reason = f"its credentials cannot be checked: {error}"
         return None
     return SaslAuthenticateResponse(
-        error_message=None, auth_bytes=step.token, session_lifetime_ms=session_ms
+        error_message=None, auth_bytes=step.token or b"", session_lifetime_ms=session_ms
     )
 
 
-async def handle_token(ctx: RequestContext, token: bytes) -> bytes | None:
+async def handle_token(ctx: RequestContext, token: bytes) -> bytes | Literal[False] | None:
     """A token after SaslHandshake 0; the response is a token, too. COMPAT: there is none for a
-    failure.
+    failure, nor (False) at the end of GSSAPI.
     """
     login: Login = ctx.connection.login
     try:
         step, _ = await take_token(ctx, login, token)
     except Failed as error:
-        await failed(ctx, "wrong credentials", error, login)
+        await failed(ctx, error.reason, error, login)
     except Unavailable as error:
         ctx.connection.close_reason = f"its credentials cannot be checked: {error}"
     else:
-        return step.token
+        return False if step.token is None else step.token
     return None
 
 

@@ -394,7 +394,7 @@ def test_secrets_are_not_in_the_log(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({}, "GSSAPI"),
+        ({}, "Krb5LoginModule"),
         ({"sasl.enabled.mechanisms": "PLAIN,DIGEST-MD5"}, "DIGEST-MD5"),
         ({"sasl.enabled.mechanisms": "PLAIN", f"{OWN}plain.sasl.jaas.config": "hunter2"}, "jaas"),
         ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "jwks.endpoint.url"),

@@ -7,9 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import selectors
 import ssl
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,14 +21,8 @@ import kafka
 import kafka.errors
 import pytest
 from confluent_kafka.admin import AdminClient
-from interop.drivers.java import (
-    FIRST_TEST_TIMEOUT_S,
-    JVM_OPTIONS,
-    SOURCES,
-    classes_of,
-    java_missing,
-    libraries,
-)
+from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from interop.drivers.secure_java import JavaClients
 from support.grids import some_of
 from support.secured import JAAS
 
@@ -38,7 +30,6 @@ from kbroker.client import admin
 from kbroker.client.cluster import Cluster
 from kbroker.security.certificates import create_authority
 from kbroker.testing import Broker, wait_until
-from perf.kafka_distribution import kafka_libraries
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(FIRST_TEST_TIMEOUT_S)]
 
@@ -59,12 +50,6 @@ UNSECURED = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
     "OAuthBearerUnsecuredValidatorCallbackHandler"
 )
-# Clients that take tokens from a file need jose4j, which comes with brokers and tools only.
-JARS: dict[str, Callable[[], Path]] = {
-    "2.7.2": lambda: libraries("2.7.2"),
-    "3.9.1": lambda: kafka_libraries(version="3.9.1"),
-    "4.3.0": lambda: libraries("4.3.0", "kafka-tools"),
-}
 # Where the class is that takes tokens from a file; 2.7.2 has none.
 TOKENS = {
     "3.9.1": "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
@@ -154,53 +139,18 @@ java = [
 ]
 
 
-class JavaClients:
-    """A JVM with the clients of one version; each call uses other settings."""
-
-    def __init__(self, version: str, place: Path) -> None:
-        self.version = version
-        sources = [SOURCES / "secure" / "SecureClient.java"]
-        classes = classes_of(version, "kafka-clients", sources)
-        self._settings = place / f"client-{version}.properties"
-        self._log = open(place / f"client-{version}.log", "w+b")
-        files = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={(place / 'token').as_uri()}"
-        path = f"{classes}:{JARS[version]()}/*"
-        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={place / 'token'}"
-        self._jvm = subprocess.Popen(
-            ["java", *JVM_OPTIONS, files, allowed, "-cp", path, "SecureClient"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
-
-    def use(self, settings: Mapping[str, str]) -> str:
-        assert self._jvm.stdin is not None and self._jvm.stdout is not None
-        self._settings.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        self._jvm.stdin.write(f"{self._settings}\n".encode())
-        self._jvm.stdin.flush()
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._jvm.stdout, selectors.EVENT_READ)
-            assert selector.select(120), "no answer"
-        answer = self._jvm.stdout.readline().decode()
-        self._log.seek(0)
-        assert answer, self._log.read().decode(errors="replace")
-        return answer.strip()
-
-    def close(self) -> None:
-        assert self._jvm.stdin is not None and self._jvm.stdout is not None
-        self._jvm.stdin.close()
-        self._jvm.wait(30)
-        self._jvm.stdout.close()
-        self._log.close()
-
-
 @pytest.fixture(scope="module")
 def clients(site: Site) -> Iterator[Callable[[str], JavaClients]]:
     made: dict[str, JavaClients] = {}
 
     def get(version: str) -> JavaClients:
         if version not in made:
-            made[version] = JavaClients(version, site.place)
+            token = site.place / "token"
+            properties = {
+                "org.apache.kafka.sasl.oauthbearer.allowed.urls": token.as_uri(),
+                "org.apache.kafka.sasl.oauthbearer.allowed.files": str(token),
+            }
+            made[version] = JavaClients(version, site.place, properties)
         return made[version]
 
     yield get

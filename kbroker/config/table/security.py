@@ -100,7 +100,7 @@ TLS = (
 SASL = (
     Key("sasl.enabled.mechanisms", LIST, ("GSSAPI",), MEDIUM,
         doc=
-            "SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and "
+            "SASL mechanisms that clients may use: GSSAPI, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and "
             "OAUTHBEARER are built; a listener with any other is refused.",
         deviation="needs a restart to change"),
     Key("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", MEDIUM, dynamic=PER_BROKER,
@@ -112,7 +112,8 @@ SASL = (
     Key("sasl.jaas.config", PASSWORD, None, MEDIUM, dynamic=PER_BROKER,
         doc=
             "Credentials in Kafka's login syntax. For PLAIN, user_NAME=\"PASSWORD\" lets a user "
-            "log in. Only the text is read; no class is loaded."),
+            "log in; for GSSAPI, keyTab and principal of a Krb5LoginModule have the keys of the "
+            "broker. Only the text is read; no class is loaded."),
     Key("sasl.server.max.receive.size", INT, 524_288, MEDIUM,
         doc="Maximum size of a request before its client has authenticated."),
     Key("sasl.server.callback.handler.class", CLASS, None, MEDIUM,
@@ -128,22 +129,26 @@ SASL = (
         doc="Java class for logins. Java classes are never loaded."),
     Key("sasl.login.callback.handler.class", CLASS, None, MEDIUM, status=UNUSED,
         doc="Java class for logins. Java classes are never loaded."),
-    Key("sasl.kerberos.service.name", STRING, None, MEDIUM, dynamic=PER_BROKER, status=LATER,
-        doc="Kerberos name of the brokers' service."),
+    Key("sasl.kerberos.service.name", STRING, None, MEDIUM, dynamic=PER_BROKER,
+        doc=
+            "First part of the brokers' Kerberos principals (kafka in kafka/host@REALM). GSSAPI "
+            "needs it, or serviceName in sasl.jaas.config."),
     Key("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", MEDIUM, dynamic=PER_BROKER,
-        status=LATER,
-        doc="Path of kinit."),
+        status=UNUSED,
+        doc="Path of kinit. The Kerberos library gets tickets by itself."),
     Key("sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8, MEDIUM, dynamic=PER_BROKER,
-        status=LATER,
-        doc="Share of a ticket's lifetime after which it is renewed."),
-    Key("sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, MEDIUM, dynamic=PER_BROKER, status=LATER,
+        status=UNUSED,
+        doc="Share of a ticket's lifetime after which Java renews it."),
+    Key("sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, MEDIUM, dynamic=PER_BROKER,
+        status=UNUSED,
         doc="Random share added to that."),
     Key("sasl.kerberos.min.time.before.relogin", LONG, 60_000, MEDIUM, dynamic=PER_BROKER,
-        status=LATER,
+        status=UNUSED,
         doc="Least time between two logins, in ms."),
     Key("sasl.kerberos.principal.to.local.rules", LIST, ("DEFAULT",), MEDIUM, dynamic=PER_BROKER,
-        status=LATER,
-        doc="Rules that shorten Kerberos principals."),
+        doc=
+            "Rules that make users of Kerberos principals, as in Kafka. Their patterns are RE2's, "
+            "so they have no look-around and no back-references."),
     Key("sasl.login.refresh.window.factor", DOUBLE, 0.8, MEDIUM, dynamic=PER_BROKER, status=LATER,
         doc="Share of a token's lifetime after which it is renewed."),
     Key("sasl.login.refresh.window.jitter", DOUBLE, 0.05, MEDIUM, dynamic=PER_BROKER, status=LATER,

@@ -15,8 +15,9 @@ from kbroker.config.listener_config import ListenerConfig
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.logcontext import Whole
-from kbroker.security.sasl import oauthbearer, plain, scram
+from kbroker.security.sasl import kerberos, oauthbearer, plain, scram
 from kbroker.security.sasl.exchange import Mechanism
+from kbroker.security.sasl.kerberos_login import acceptor, kerberos_login, principal_rules
 from kbroker.security.sasl.login_options import login_options
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BUILT = (*scram.HASHES, plain.NAME, oauthbearer.NAME)
+BUILT = (*scram.HASHES, plain.NAME, oauthbearer.NAME, kerberos.NAME)
 CALLBACK = "sasl.server.callback.handler.class"
 KEYS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 ALLOWED_URLS = "sasl.oauthbearer.allowed.urls"
@@ -75,6 +76,8 @@ def sasl_listener(config: BrokerConfig, listener: str) -> SaslListener:
             begin[mechanism] = _plain(config, own, warnings)
         elif mechanism == oauthbearer.NAME:
             begin[mechanism] = _oauthbearer(config, own, warnings)
+        elif mechanism == kerberos.NAME:
+            begin[mechanism] = _kerberos(config, own, warnings)
         else:
             begin[mechanism] = _scram(own, mechanism)
         max_reauth_ms[mechanism] = own["connections.max.reauth.ms"]
@@ -142,6 +145,25 @@ def _loaded(own: ListenerConfig, name: str) -> plain.Check:
     if not callable(check):
         raise ConfigError(own.name_of(CALLBACK), name, _CALLABLE)
     return lambda user, password: check(user, password) is True
+
+
+# -- GSSAPI
+
+
+def _kerberos(
+    config: BrokerConfig, own: ListenerConfig, warnings: list[str]
+) -> Callable[[], Mechanism]:
+    if own[CALLBACK]:
+        raise ConfigError(own.name_of(CALLBACK), own[CALLBACK], "no value for GSSAPI")
+    login = kerberos_login(config, own)
+    if login.principal.partition("/")[0] != login.service:
+        warnings.append(
+            f"listener {own.listener} has the keys of {login.principal}, but clients look for "
+            f"{login.service}/<host> (sasl.kerberos.service.name)"
+        )
+    accepts = acceptor(own, login)
+    rules = principal_rules(own, accepts.default_realm)
+    return lambda: kerberos.Kerberos(accepts.context(), rules.user)
 
 
 # -- OAUTHBEARER

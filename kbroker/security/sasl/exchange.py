@@ -14,12 +14,15 @@ class Failed(Exception):
     """The client is not authenticated.
 
     told: a text for the client that says nothing about any user; "" for the one that Kafka has for
-    whatever was wrong. The text of the exception is for the debug log.
+    whatever was wrong. reason: for the log. The text of the exception is for the debug log.
     """
 
-    def __init__(self, detail: str, told: str = "", user: str = "") -> None:
+    def __init__(
+        self, detail: str, told: str = "", user: str = "", reason: str = "wrong credentials"
+    ) -> None:
         super().__init__(detail)
         self.told = told
+        self.reason = reason
         self.user = user  # as whom the client wanted to log in, if it has said so
 
 
@@ -48,13 +51,14 @@ class Work(NamedTuple):
 
 
 class Authenticated(NamedTuple):
-    """The exchange is over: send the last token.
+    """The exchange is over: send the last token. None: there is none, and a client that has no
+    header around its tokens expects none.
 
     expires_ms: when the credential itself ends, in ms since 1970. is_token: the client has logged
     in with a delegation token.
     """
 
-    token: bytes
+    token: bytes | None
     user: str
     expires_ms: int | None = None
     is_token: bool = False

@@ -31,7 +31,7 @@ from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.key import LONG_MAX
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError, ErrorCode, WireError
-from kbroker.handlers.dispatch import Dispatcher, peer
+from kbroker.handlers.dispatch import Dispatcher, Response, peer
 from kbroker.handlers.sasl import Login
 from kbroker.handlers.support.sasl_listener import SaslListener, sasl_listener
 from kbroker.ipc import calls
@@ -446,9 +446,9 @@ class NetworkWorker(Worker):
         )
 
     def respond_with(
-        self, connection: Connection, token: int, serve: Callable[[], Pending[bytes | None]]
+        self, connection: Connection, token: int, serve: Callable[[], Pending[Response]]
     ) -> None:
-        def done(outcome: Pending[bytes | None]) -> None:
+        def done(outcome: Pending[Response]) -> None:
             if outcome.error is not None:
                 logger.error("a request got no response", exc_info=outcome.error)
             self.loop.respond(token, outcome.value)

@@ -58,6 +58,20 @@ def test_phase_before_authentication_allows_its_own_requests_only(harness, phase
         assert harness.closed == [reason]
 
 
+def test_request_without_a_response_does_not_hold_up_the_next(harness):
+    """The last token of GSSAPI after SaslHandshake 0 has none."""
+    client = harness.connect()
+    client.send(request(ApiKey.METADATA) * 2)
+    harness.turn()
+    harness.loop.respond(harness.dispatched[0][0], False)
+    harness.turn()
+    harness.loop.respond(harness.dispatched[1][0], b"\0\0\0\7")
+    harness.turn()
+
+    assert received(client) == framed(b"\0\0\0\7")
+    assert harness.closed == []
+
+
 def test_phase_serving_is_where_a_plain_connection_starts(harness):
     harness.connect()
 

@@ -457,14 +457,14 @@ cdef class NetLoop(ConnectionLoop):
     # -- responses ---
 
     def respond(self, uint64_t token, response):
-        """Respond to a dispatched request with bytes (without length prefix); None closes the connection."""
+        """Respond to a request with bytes (without length prefix); None closes the connection, False is no response."""
         cdef Request* request = self._requests.find(token)
         cdef Py_ssize_t size
         cdef Py_buffer view
         if request == NULL or request.connection == NULL or request.state != REQUEST_WAITING:
             return
-        if response is None:
-            request.close_after = True
+        if response is None or response is False:
+            request.close_after = response is None
             request.silent = True
         else:
             PyObject_GetBuffer(response, &view, PyBUF_SIMPLE)

@@ -1,0 +1,67 @@
+r"""Patterns in rules that turn names into principals: RE2's, with replacements as in Java.
+
+RE2 matches in time linear in the name, which others choose. It has no back-references and no
+look-around; patterns with these are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import re2
+
+# BOUND: of what a pattern compiles to.
+_MEMORY_MAX = 1 << 20
+
+
+class BadPattern(ValueError):
+    """A pattern that is not understood; the message has it."""
+
+
+def compiled(pattern: str) -> Any:
+    r"""Raises BadPattern. Java's \/ is a slash; RE2 takes that, too."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY_MAX
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        if isinstance(reason, bytes):
+            reason = reason.decode("utf-8", "replace")
+        raise BadPattern(f"the pattern {pattern[:80]!r} is not supported: {reason}") from error
+
+
+def replaced(pattern: Any, replacement: str, name: str, count: int = 0) -> str:
+    """The name with the first ``count`` matches replaced, 0 for all."""
+    return str(pattern.sub(lambda match: _filled(replacement, pattern.groups, match), name, count))
+
+
+def _filled(text: str, groups: int, match: Any) -> str:
+    r"""The replacement as Java fills it in: $n is a group, \ escapes what follows.
+
+    COMPAT: of $12, the longest number counts that is a group; $n without such a group is text.
+    """
+    out, at = [], 0
+    while at < len(text):
+        char = text[at]
+        at += 1
+        if char == "\\" and at < len(text):
+            out.append(text[at])
+            at += 1
+        elif char == "$" and text[at : at + 1].isascii() and text[at : at + 1].isdigit():
+            end = at + 1
+            number = int(text[at])
+            while end < len(text) and text[end].isascii() and text[end].isdigit():
+                if number * 10 + int(text[end]) > groups:
+                    break
+                number = number * 10 + int(text[end])
+                end += 1
+            if number > groups:
+                out.append(text[at - 1 : end])
+            else:
+                out.append(match.group(number) or "")
+            at = end
+        else:
+            out.append(char)
+    return "".join(out)
