@@ -9,7 +9,6 @@ means that it no longer holds, or that ``stop`` was called.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from kbroker.ipc.pending import Pending, in_window
@@ -125,13 +124,20 @@ class SettledStore:
         await self.apply(part)
 
     async def ensure(self, paths: Iterable[str]) -> None:
-        """Create those of these nodes that do not exist, in this order."""
+        """Create those of these nodes that do not exist, in this order and in one transaction: a
+        broker that starts waits for each sync of a disk.
+        """
         wanted = list(paths)
-        found = await in_window(map(self.exists, wanted), AT_ONCE)
-        for path, stat in zip(wanted, found, strict=True):
-            if stat is None:
-                with suppress(NodeExists):  # another client has just created it
-                    await self.multi().create(path).commit()
+        while True:
+            found = await in_window(map(self.exists, wanted), AT_ONCE)
+            missing = [path for path, stat in zip(wanted, found, strict=True) if stat is None]
+            if not missing:
+                return
+            try:
+                await self.apply_in_parts([Operation("create", path) for path in missing])
+                return
+            except NodeExists:  # other clients create them, too
+                continue
 
     def stop(self) -> None:
         """Stop: pending and later requests fail with Fenced."""

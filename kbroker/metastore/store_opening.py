@@ -77,8 +77,8 @@ class Opening:
             self._replace_missing()
         db = self._checked()
         try:
-            db.executescript(COUNT_OF_CHANGES)
-            db.execute("BEGIN EXCLUSIVE")
+            # One transaction: each is a sync, and a start waits for it.
+            db.executescript(f"BEGIN EXCLUSIVE;{COUNT_OF_CHANGES}")
             drop_ephemerals(db)
             db.execute("COMMIT")
         except BaseException:

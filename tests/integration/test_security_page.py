@@ -36,6 +36,7 @@ class Shell:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.broker: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
         bin_directory = str(Path(sys.executable).parent)
         self._environment = {**os.environ, "PATH": f"{bin_directory}:{os.environ['PATH']}"}
 
@@ -51,10 +52,15 @@ class Shell:
             self.stop()
             command = [*START.split(), "--override", "metrics.port=-1"]
             with (self.directory / "log").open("ab") as log:
+                self._log_start = log.tell()
                 self.broker = subprocess.Popen(
                     command, cwd=self.directory, env=self._environment, stdout=log, stderr=log
                 )
         return done.stdout
+
+    def is_ready(self) -> bool:
+        """Whether all processes of the broker that was started last are ready."""
+        return "processes are ready" in (self.directory / "log").read_text()[self._log_start :]
 
     def stop(self) -> None:
         if self.broker is not None:
@@ -74,18 +80,25 @@ def listens(port: str) -> bool:
         return probe.connect_ex(("127.0.0.1", int(port))) == 0
 
 
+def wait_until_served(shell: Shell, port: str) -> None:
+    """Clients may come earlier, but a start may take longer than they wait: on a busy disk each
+    sync takes its time.
+    """
+    wait_until(lambda: listens(port) and shell.is_ready(), 60, "the broker serves")
+
+
 def test_commands_of_the_page_lead_to_a_closed_broker(shell: Shell) -> None:
     held = HeldPort(), HeldPort()
     ports = {"9092": str(held[0].number), "9093": str(held[1].number)}
     certificates, users, close, allow = blocks(ports)
 
     shell.run(certificates)
-    wait_until(lambda: listens(ports["9092"]), 60, "the broker listens")
+    wait_until_served(shell, ports["9092"])
     shown = shell.run(users)
     assert [line.split()[0] for line in shown.splitlines()[-4:]] == ["admin"] * 2 + ["alice"] * 2
 
     shell.run(close)
-    wait_until(lambda: listens(ports["9093"]), 60, "the broker listens")
+    wait_until_served(shell, ports["9093"])
     assert not listens(ports["9092"])
     assert "User:alice" in shell.run(allow)
 

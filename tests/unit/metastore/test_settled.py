@@ -113,3 +113,18 @@ def test_missing_nodes_are_created_by_several_clients_at_once() -> None:
     assert [one.error for one in ensured] == [None] * 4
     assert all(ensemble.tree.exists(path) is not None for path in wanted)
     assert ensemble.tree.get("/a").data == b"kept"
+
+
+def test_missing_nodes_are_created_in_one_transaction() -> None:
+    """A broker that starts, and its clients, wait for each sync of a disk: 21 for ACLs before."""
+    ensemble = SimulatedEnsemble(1)
+    ensemble.apply([Operation("create", "/a")], 0)
+    store = ensemble.connect()
+    written: list[list[str]] = []
+    apply = store.apply
+    store.apply = lambda asked: (written.append([o.path for o in asked]), apply(asked))[1]  # type: ignore
+
+    finish(ensemble, SettledStore(store).ensure(("/a", "/a/b", "/a/b/c", "/d")))
+    finish(ensemble, SettledStore(store).ensure(("/a", "/d")))
+
+    assert written == [["/a/b", "/a/b/c", "/d"]]
