@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from kbroker.cluster.stored_passwords import decoded, encoder_of, is_password
 from kbroker.config.broker_keys import BROKER_NAMES
+from kbroker.config.dynamic import ONLY_OF_A_LISTENER
 from kbroker.config.loader import BrokerConfig, Source
 from kbroker.errors import ConfigError
 
@@ -29,6 +30,7 @@ def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int)
     if static is None:
         static = dict(started_with.layers())[Source.STATIC_BROKER]
     default, own = dict(layers.get(DEFAULT, {})), dict(layers.get(str(broker_id), {}))
+    own, default = _of_listeners(own), _of_listeners(default)
     if any(map(is_password, default)):
         logger.error("Per-broker configs defined at default cluster level will be ignored")
         default = {name: text for name, text in default.items() if not is_password(name)}
@@ -46,6 +48,18 @@ def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int)
                 return started_with
             logger.error("ignoring the stored broker setting %s: %s", name, rejection)
         del (own if name in own else default)[name]
+
+
+def _of_listeners(layer: dict[str, str]) -> dict[str, str]:
+    """Without stores that no listener is named for. COMPAT: Kafka's text."""
+    if ONLY_OF_A_LISTENER.isdisjoint(layer):
+        return layer
+    logger.error(
+        "Security configs can be dynamically updated only using listener prefix, base configs will"
+        " be ignored: %s",
+        ", ".join(sorted(ONLY_OF_A_LISTENER & layer.keys())),
+    )
+    return {name: text for name, text in layer.items() if name not in ONLY_OF_A_LISTENER}
 
 
 def _joined(

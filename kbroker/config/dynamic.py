@@ -22,6 +22,21 @@ SET = 0
 DELETE = 1
 APPEND = 2
 SUBTRACT = 3
+# COMPAT: at run time, these change for one listener only, by its prefix.
+ONLY_OF_A_LISTENER = frozenset(
+    (
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    )
+)
 
 
 class NotAList(ConfigError):
@@ -194,6 +209,8 @@ def _check_dynamic(name: str, text: str | None, per_broker: bool) -> None:
     if key.dynamic == READ_ONLY:
         allowed = "no change while the broker runs; set it in the file and restart"
         raise ConfigError(name, shown, allowed)
+    if name in ONLY_OF_A_LISTENER:
+        raise ConfigError(name, shown, f"a change for one listener, listener.name.<name>.{name}")
     if key.dynamic == PER_BROKER and not per_broker:
         raise ConfigError(name, shown, "a change for one broker, not for all")
     # Whoever may alter configs may not thereby name code, or have something fetched.

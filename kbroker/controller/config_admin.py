@@ -115,10 +115,11 @@ class ConfigAdmin:
         policies: Policies = NO_POLICIES,
         check_sasl: Callable[[BrokerConfig], object] = lambda _: None,
         peer_security: Mapping[str, PeerSecurity] | None = None,
+        first: BrokerConfig | None = None,
     ) -> None:
         """Start from the stored configs and the file as it was last read. tls, peer_security: this
         process's. check_sasl: raises ConfigError if clients could not authenticate with these
-        configs.
+        configs. first: in effect until the stored configs have been read.
         """
         self._stored = stored
         self._topics = topics
@@ -132,18 +133,20 @@ class ConfigAdmin:
         self._file_layer_path = os.path.join(runtime_dir, FILE_LAYER_NAME)
         self._tls = tls
         self._peer_security = peer_security or {}
-        self.config = started_with
+        self.config = first or started_with
         if os.path.exists(self._file_layer_path):
             with open(self._file_layer_path, encoding="utf-8") as file:
                 self._stored.set_configs(ConfigsChanged(brokers={FILE: json.load(file)}))
-        self._refresh()
+        if any(self._configs.brokers.values()):
+            self.refresh()
 
     def changed(self, changed: ConfigsChanged) -> None:
         """Configs have changed in the store."""
         if changed.brokers:
-            self._refresh()
+            self.refresh()
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Take the configs as they are now."""
         layers = self._configs.brokers
         self.config = effective_config(self._started_with, layers, self._broker_id)
         self._tls.follow(self.config.of_listener)

@@ -6,8 +6,10 @@ own, and only at the first start: later ones find both in meta.properties. Synch
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
@@ -17,6 +19,8 @@ from kbroker.metastore.store import foreign_cluster
 from kbroker.metastore.zookeeper_client import acl_of, make_chroot, new_client
 from kbroker.metastore.zookeeper_settings import ZooKeeperSettings
 from kbroker.uuids import new_uuid, uuid_text
+
+A = TypeVar("A")
 
 
 class Identity(NamedTuple):
@@ -78,12 +82,36 @@ def ask_zookeeper(
 
     Raises WrongCluster, NotAsked after ``connection_timeout_ms`` without a connection.
     """
+    make = partial(
+        settle_identity,
+        settings=settings,
+        known=known,
+        reserved_broker_max_id=reserved_broker_max_id,
+    )
+    return _asked(settings, make)
+
+
+def nodes_in_zookeeper(settings: ZooKeeperSettings, wanted: Collection[str]) -> dict[str, bytes]:
+    """The data of those nodes that are there. Likewise. Raises NotAsked."""
+
+    def read(client: Any) -> dict[str, bytes]:
+        found = {}
+        for path in wanted:
+            with suppress(NoNodeError):
+                found[path] = client.get(path)[0]
+        return found
+
+    return _asked(settings, read)
+
+
+def _asked(settings: ZooKeeperSettings, use: Callable[[Any], A]) -> A:
+    """What a function of a started client returns. Raises NotAsked."""
     try:
         make_chroot(settings)
         client = new_client(settings)
         client.start(settings.connection_timeout_ms / 1000)
         try:
-            return settle_identity(client, settings, known, reserved_broker_max_id)
+            return use(client)
         finally:
             client.stop()
             client.close()

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 import struct
+import tempfile
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
+from contextlib import closing, suppress
 
 from kbroker.metastore.reserve import PLENTY_BYTES
 
@@ -76,6 +78,27 @@ def count_changes(db: sqlite3.Connection) -> int:
     if not isinstance(count, int):
         raise TypeError(f"the count of changes is {count!r}")
     return count
+
+
+def nodes_of_store(directories: Sequence[str], wanted: Collection[str]) -> dict[str, bytes]:
+    """The data of those nodes that are there, without touching the store: for a look at it before
+    the start. Empty without a store. Raises OSError, ValueError.
+    """
+    having = places_of_store(directories)
+    if len(having) != 1:
+        return {}
+    # SQLite would write into the directory, even to read.
+    with tempfile.TemporaryDirectory(prefix="kbroker-look-") as place:
+        for name in (FILE_NAME, WAL_NAME):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(os.path.join(having[0], name), os.path.join(place, name))
+        try:
+            with closing(sqlite3.connect(os.path.join(place, FILE_NAME))) as db:
+                marks = ", ".join("?" * len(wanted))
+                query = f"SELECT path, data FROM nodes WHERE path IN ({marks})"
+                return dict(db.execute(query, list(wanted)).fetchall())
+        except sqlite3.Error as error:
+            raise ValueError(f"{having[0]}: {error}") from error
 
 
 # ---- the copy ----

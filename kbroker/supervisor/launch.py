@@ -39,6 +39,7 @@ from kbroker.supervisor.listening import bind_listeners, bind_metrics, load_tls,
 from kbroker.supervisor.runtime_dir import RuntimeDir
 from kbroker.supervisor.signals import SignalQueue
 from kbroker.supervisor.spawn import ForkingSystem
+from kbroker.supervisor.stored_settings import config_at_start
 from kbroker.types import BrokerId
 from kbroker.workers import plugged
 from kbroker.workers.base import ProcessContext, Worker, set_title
@@ -66,7 +67,6 @@ class Broker:
         missing_begin_empty: bool = False,
     ) -> None:
         """Raises ConfigError for faults of the configuration that only this machine shows."""
-        check_sasl(config)
         self.config = config
         self._config_path = config_path
         self._overrides = dict(overrides)
@@ -93,8 +93,7 @@ class Broker:
 
     def _share(self) -> None:
         config = self.config
-        self.tls = load_tls(config)
-        self.peer_security = load_security(config)
+        self._load_security()
         self.listeners = bind_listeners(config)
         self.metrics_socket = bind_metrics(config)
         table_addresses = [*self.addresses, SUPERVISOR]
@@ -127,6 +126,27 @@ class Broker:
         self.data_dirs.begin()
         self.runtime.write_status(self._status())
 
+    def _load_security(self) -> None:
+        """Load what the stored settings say, or else the file alone. Raises ConfigError."""
+        data_dirs = self.data_dirs
+        stored = config_at_start(self.config, data_dirs.broker_id, data_dirs.paths)
+        try:
+            self._secure(stored)
+        except ConfigError as error:
+            if stored is self.config:
+                raise
+            try:
+                self._secure(self.config)
+            except ConfigError:
+                raise error from None
+            logger.error("starting without the stored settings: %s", error)
+
+    def _secure(self, config: BrokerConfig) -> None:
+        check_sasl(config)
+        self.tls = load_tls(config)
+        self.peer_security = load_security(config)
+        self._first_config = config
+
     def _status(self) -> dict[str, object]:
         metrics = self.metrics_socket.getsockname()[:2] if self.metrics_socket else None
         return {
@@ -151,6 +171,7 @@ class Broker:
         context.incarnation = incarnation
         context.parent_pid = os.getpid()
         context.config = self.config
+        context.first_config = self._first_config
         context.config_path = self._config_path
         context.overrides = self._overrides
         context.properties = self._properties

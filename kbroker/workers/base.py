@@ -70,6 +70,7 @@ class ProcessContext:
         "config_path",
         "counters",
         "failed_log_dirs",
+        "first_config",
         "follower_sessions",
         "handoffs",
         "incarnation",
@@ -92,6 +93,9 @@ class ProcessContext:
     incarnation: int
     parent_pid: int
     config: BrokerConfig
+    first_config: (
+        BrokerConfig  # until a process has the image; with what the store had at the start
+    )
     config_path: str | None  # re-read on SIGHUP
     overrides: dict[str, str]
     broker_id: BrokerId
@@ -130,7 +134,7 @@ class Worker:
         self.context = context
         self.address = context.address
         self.processes = context.processes
-        self.config = context.config
+        self.config = context.first_config
         self.stopping = False
         self.exit_code = EXIT_DONE
         self.mailbox: Mailbox

@@ -194,12 +194,13 @@ class ControllerWorker(Worker):
             self.stored_configs,
             self.hosting.metadata,
             self.context.broker_id,
-            self.config,
+            self.context.config,
             self.context.runtime_dir,
             self.context.tls,
             self.policies,
             make_sasl,
             self.context.peer_security,
+            self.config,
         )
         self.entities = EntityAdmin(self.stored_configs)
         samples = self.config["controller.quota.window.num"]
@@ -227,6 +228,7 @@ class ControllerWorker(Worker):
     def _settings_read(self, outcome: Pending[None]) -> None:
         """Logs are opened with their settings: there is no office, and no image, before them."""
         if outcome.error is None:
+            self.configs.refresh()
             self.configs.reencode().then(raise_failure)
         if outcome.error is not None:
             self.failed(outcome.error)

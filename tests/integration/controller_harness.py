@@ -95,7 +95,7 @@ class ControllerHarness:
         context = self.context = ProcessContext()
         context.address = CONTROLLER
         context.parent_pid = os.getpid()
-        context.config = load(self.config_path, overrides)[0]
+        context.config = context.first_config = load(self.config_path, overrides)[0]
         context.config_path = self.config_path
         context.overrides = overrides
         context.broker_id = 0

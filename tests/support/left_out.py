@@ -21,6 +21,8 @@ PACKAGES = {
     r"\bC compiler\b": "gcc",
     r"\bzsh\b": "zsh",
     r"\bfish\b": "fish",
+    r"\bkrb5kdc\b": "krb5-kdc krb5-admin-server krb5-user",
+    r"\blibkrb5-dev\b": "libkrb5-dev",
 }
 ROOT = re.compile(r"\broot\b")
 

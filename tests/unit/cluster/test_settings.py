@@ -63,3 +63,11 @@ def test_settings_that_go_together_only_are_kept_together():
     )
 
     assert config["log.cleaner.max.compaction.lag.ms"] == 60
+
+
+def test_store_that_no_listener_is_named_for_is_ignored(caplog):
+    """Kafka's tools reject it, but ZooKeeper may have one."""
+    found = effective({"log.retention.ms": "7"}, {"ssl.keystore.location": "/x"})
+    assert found["ssl.keystore.location"] is None
+    assert found["log.retention.ms"] == 7
+    assert "can be dynamically updated only using listener prefix" in caplog.text

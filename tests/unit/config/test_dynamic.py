@@ -9,6 +9,7 @@ from kbroker.config import dynamic
 from kbroker.config.dynamic import (
     APPEND,
     DELETE,
+    ONLY_OF_A_LISTENER,
     SET,
     SUBTRACT,
     AlterOp,
@@ -124,9 +125,9 @@ def test_cluster_wide_setting_may_change_at_both_levels(per_broker):
 
 
 def test_per_broker_setting_may_not_change_for_all():
-    ops = [op(SET, "ssl.keystore.type", "PEM")]
+    ops = [op(SET, "ssl.client.auth", "required")]
 
-    assert alter_broker({}, ops, BROKER, per_broker=True) == {"ssl.keystore.type": "PEM"}
+    assert alter_broker({}, ops, BROKER, per_broker=True) == {"ssl.client.auth": "required"}
     with pytest.raises(ConfigError, match="one broker"):
         alter_broker({}, ops, BROKER, per_broker=False)
 
@@ -161,7 +162,24 @@ def test_secret_that_is_refused_is_not_repeated(name, per_broker):
     assert "hunter2" not in str(altered.value) + str(replaced.value)
 
 
-@pytest.mark.parametrize("name", ["ssl.key.password", "listener.name.x.plain.sasl.jaas.config"])
+@pytest.mark.parametrize("name", sorted(ONLY_OF_A_LISTENER))
+def test_store_changes_for_a_listener_only(name):
+    """As in Kafka, which has the new one of a listener without a prefix only after a restart."""
+    value = "1" if name.endswith("type") else "/x"
+    with pytest.raises(ConfigError, match=f"listener.name.<name>.{name}"):
+        alter_broker({}, [op(SET, name, value)], BROKER, per_broker=True)
+    with pytest.raises(ConfigError, match=f"listener.name.<name>.{name}"):
+        replace_broker({name: value}, BROKER, per_broker=True)
+    assert alter_broker({name: value}, [op(DELETE, name)], BROKER, per_broker=True) == {}
+    prefixed = f"listener.name.x.{name}"
+    ops = [op(SET, prefixed, value)]
+    assert alter_broker({}, ops, BROKER, per_broker=True) == {prefixed: value}
+
+
+PASSWORD_NAMES = ["listener.name.x.ssl.key.password", "listener.name.x.plain.sasl.jaas.config"]
+
+
+@pytest.mark.parametrize("name", PASSWORD_NAMES)
 def test_secret_of_one_broker_may_change(name):
     assert alter_broker({}, [op(SET, name, "x")], BROKER, per_broker=True) == {name: "x"}
 

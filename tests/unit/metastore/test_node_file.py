@@ -20,7 +20,7 @@ from kbroker.metastore.store import (
     StoreError,
     StoreFailed,
 )
-from kbroker.metastore.store_files import FILE_NAME
+from kbroker.metastore.store_files import FILE_NAME, nodes_of_store
 
 pytestmark = pytest.mark.unit
 
@@ -322,3 +322,21 @@ def test_reserve_is_set_aside_again_when_there_is_room(store, tmp_path):
     store.create("/a")
 
     assert (tmp_path / "kbroker-metadata.reserve").exists()
+
+
+def test_look_at_a_store_changes_nothing(tmp_path):
+    """Before a start, while what it finds behind the last part of the log is not known yet."""
+    store = NodeFile(str(tmp_path))
+    store.create("/a", b"1")
+    store.create("/b", b"2")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    assert nodes_of_store([str(tmp_path)], ["/a", "/c"]) == {"/a": b"1"}
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    store.close()
+    assert nodes_of_store([str(tmp_path)], ["/b"]) == {"/b": b"2"}
+    assert nodes_of_store([str(tmp_path / "other")], ["/b"]) == {}
+    (tmp_path / FILE_NAME).write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=str(tmp_path)):
+        nodes_of_store([str(tmp_path)], ["/b"])
