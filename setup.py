@@ -44,6 +44,7 @@ BYTE_LOOPS = {
     "record_counts",
     "record_cursor",
     "record_filter",
+    "record_reader",
 }
 
 DIRECTIVES = {

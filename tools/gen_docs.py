@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from kbroker.client.client_settings import Setting  # noqa: E402
+from kbroker.client.consumer.consumer_settings import (  # noqa: E402
+    SETTINGS as CONSUMER_SETTINGS,
+)
 from kbroker.client.producer.producer_settings import (  # noqa: E402
     SETTINGS as PRODUCER_SETTINGS,
 )
@@ -81,6 +84,20 @@ dictionary under the names below, as keywords with `_` for `.`, or both. Names, 
 meanings are those of Java's producer 4.x; those of the producer of 0.8.2 that Java no longer has
 are there, too. A setting that is not known is an error that names the nearest one; a value that is
 not allowed is one, too. A setting without effect is accepted, and a warning is logged if it is set.
+
+The settings of TLS and SASL are those of Java and of librdkafka:
+"""
+
+_CONSUMER_HEAD = """\
+# Settings of the consumer
+
+<!-- Written by tools/gen_docs.py from kbroker/client/consumer/consumer_settings.py. -->
+
+`kbroker.client.KafkaConsumer` takes these ([docs/clients.md](clients.md) has examples) as a
+dictionary under the names below, as keywords with `_` for `.`, or both. Names, defaults and
+meanings are those of Java's consumer 4.x. A setting that is not known is an error that names the
+nearest one; a value that is not allowed is one, too. A setting without effect is accepted, and a
+warning is logged if it is set.
 
 The settings of TLS and SASL are those of Java and of librdkafka:
 """
@@ -233,13 +250,22 @@ def metrics() -> str:
 
 def producer_settings() -> str:
     """docs/producer-settings.md: every setting of the producer."""
+    return _client_settings(_PRODUCER_HEAD, PRODUCER_SETTINGS.values())
+
+
+def consumer_settings() -> str:
+    """docs/consumer-settings.md: every setting of the consumer."""
+    return _client_settings(_CONSUMER_HEAD, CONSUMER_SETTINGS.values())
+
+
+def _client_settings(head: str, rows: Iterable[Setting]) -> str:
     secure = ", ".join(f"`{name}`" for name in sorted(SECURITY_SETTINGS))
-    lines = [_PRODUCER_HEAD + f"{secure}.", ""]
+    lines = [head + f"{secure}.", ""]
     lines += [
         "| Setting | Meaning | Value | Default | Allowed |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for row in PRODUCER_SETTINGS.values():
+    for row in rows:
         meaning = row.text
         if row.no_effect:
             meaning += f" **No effect:** {row.no_effect}."
@@ -254,6 +280,8 @@ def _client_default(row: Setting) -> str:
         return "*unset*"
     if row.name == "acks":
         return "`all`"
+    if isinstance(row.default, tuple):
+        return ", ".join(f"`{one}`" for one in row.default)
     shown = str(row.default).lower() if isinstance(row.default, bool) else str(row.default)
     return f"`{shown}`" if shown else "*empty*"
 
@@ -303,6 +331,7 @@ def api_keys() -> str:
 DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("docs/command-line.md", command_line),
     ("docs/configuration.md", configuration),
+    ("docs/consumer-settings.md", consumer_settings),
     ("docs/metrics.md", metrics),
     ("docs/producer-settings.md", producer_settings),
     ("ext/kbroker/_ext/base/api_keys.pxd", api_keys),

@@ -1,9 +1,9 @@
 """Clients for any Kafka.
 
-``KafkaProducer`` is the producer for applications (docs/clients.md). Below it is a wire client of
-whole record batches: blocking, driven by the caller, every call with a deadline, without record
-objects (docs/decisions/0007-client-and-spark.md); ``kbroker.client.arrow`` is the part of that
-which needs pyarrow.
+``KafkaProducer`` and ``KafkaConsumer`` are for applications (docs/clients.md). Below them is a wire
+client of whole record batches: blocking, driven by the caller, every call with a deadline, without
+record objects (docs/decisions/0007-client-and-spark.md); ``kbroker.client.arrow`` is the part of
+that which needs pyarrow.
 """
 
 from __future__ import annotations
@@ -13,12 +13,30 @@ from typing import TYPE_CHECKING, Any
 import kbroker.record  # noqa: F401 - extensions need its codecs
 
 if TYPE_CHECKING:
+    from kbroker._ext.client.consumer_record import ConsumerRecord as ConsumerRecord
+    from kbroker.client.consumer.kafka_consumer import KafkaConsumer as KafkaConsumer
+    from kbroker.client.consumer.membership import RebalanceListener as RebalanceListener
+    from kbroker.client.consumer.partitions import OffsetAndMetadata as OffsetAndMetadata
+    from kbroker.client.consumer.partitions import TopicPartition as TopicPartition
     from kbroker.client.producer.kafka_producer import KafkaProducer as KafkaProducer
     from kbroker.client.producer.kafka_producer import RecordMetadata as RecordMetadata
 
-__all__ = ["KafkaProducer", "RecordMetadata"]
+__all__ = [
+    "ConsumerRecord",
+    "KafkaConsumer",
+    "KafkaProducer",
+    "OffsetAndMetadata",
+    "RebalanceListener",
+    "RecordMetadata",
+    "TopicPartition",
+]
 
 _PLACES = {
+    "ConsumerRecord": "kbroker._ext.client.consumer_record",
+    "KafkaConsumer": "kbroker.client.consumer.kafka_consumer",
+    "OffsetAndMetadata": "kbroker.client.consumer.partitions",
+    "RebalanceListener": "kbroker.client.consumer.membership",
+    "TopicPartition": "kbroker.client.consumer.partitions",
     "KafkaProducer": "kbroker.client.producer.kafka_producer",
     "RecordMetadata": "kbroker.client.producer.kafka_producer",
 }

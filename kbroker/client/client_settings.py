@@ -127,7 +127,7 @@ def _name_of(key: str, rows: Mapping[str, Setting]) -> str:
     if name in rows or security.is_setting(name):
         return name
     near = difflib.get_close_matches(name, [*rows, *security.SETTINGS], n=1)
-    hint = f"did you mean {near[0]}?" if near else "see docs/producer-settings.md"
+    hint = f"did you mean {near[0]}?" if near else "see the list of settings in docs"
     raise SettingRefused(key, f"unknown client setting; {hint}")
 
 

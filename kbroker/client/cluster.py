@@ -421,6 +421,10 @@ class Cluster:
         self._coordinators[key, kind] = node
         return node
 
+    def forget_coordinator(self, key: str, kind: int) -> None:
+        """It has moved, or does not respond: look it up before it is used again."""
+        self._coordinators.pop((key, kind), None)
+
     def call_coordinator(
         self,
         key: str,
@@ -431,8 +435,11 @@ class Cluster:
         what: str,
         deadline: float | None = None,
         at_most: int | None = None,
+        once: bool = False,
     ) -> Any:
         """Ask a coordinator until it responds without a retriable error.
+
+        once: make one attempt, and raise its error.
 
         request: or what makes it, for a connection, whose versions may decide, and its node.
         error_of: the first error code of the response, 0 if there is none. Raises RejectedError for
@@ -452,6 +459,8 @@ class Cluster:
             except ClientError as error:
                 if error.code in _MOVED or isinstance(error, ConnectionLost | Timeout):
                     self._coordinators.pop((key, kind), None)
+                if once:
+                    raise
                 retry.pause(error)
 
 

@@ -155,6 +155,12 @@ class Connection:
     def in_flight(self) -> int:
         return len(self._waiting)
 
+    def fileno(self) -> int:
+        """For polling, which tells the first byte of a response; -1 once it is closed."""
+        if not self.closed:
+            self._wake_at(1)
+        return self._socket.fileno()
+
     def take_socket(self) -> socket.socket:
         """Its socket, for a caller who sends and receives by himself from now on."""
         assert not self._waiting, "a response would be taken for another one"

@@ -7,7 +7,7 @@ deadline.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kbroker.errors import ErrorCode
@@ -263,6 +263,64 @@ class TransactionState(ClientError):
     """
 
     code = ErrorCode(48)
+
+
+class UnreadableRecord(CorruptRecords):
+    """A consumer cannot read a record; its position stays there.
+
+    offset: of that record. next_offset: seek there to continue behind it, or behind its batch if
+    the whole of that cannot be read.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, next_offset: int, why: str) -> None:
+        super().__init__(topic, partition, offset, why)
+        self.next_offset = next_offset
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.topic, self.partition, self.offset, self.next_offset, self.why)
+
+
+class DeserializationFailed(UnreadableRecord):
+    """A deserializer raised an error for a record, its cause."""
+
+
+class NoOffsetForPartition(ClientError):
+    """Partitions have no committed offset, and ``auto.offset.reset`` is none."""
+
+    def __init__(self, partitions: Iterable[tuple[str, int]]) -> None:
+        self.partitions = sorted(tuple(one) for one in partitions)
+        named = ", ".join(f"{topic}-{partition}" for topic, partition in self.partitions)
+        super().__init__(
+            f"{named}: there is no committed offset, and auto.offset.reset is none: seek to one"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.partitions,)
+
+
+class LogTruncated(OffsetOutOfRange):
+    """Records that were read are not in the log any more: a leader without them was elected.
+
+    wanted: the position. log_end: where the logs part, -1 if the leader cannot tell.
+    """
+
+    code = ErrorCode(1)
+
+
+class CommitFailed(RejectedError):
+    """The member has lost its partitions to others of its group before its commit: what it has read
+    since its last one is read again there.
+    """
+
+
+class WakeupError(ClientError):
+    """``wakeup`` was called. Nothing was lost, and the call may be repeated."""
+
+    retriable = True
+
+
+class ConsumerState(ClientError):
+    """A call does not fit the state of the consumer, or another thread is in one."""
 
 
 def _known(code: int) -> ErrorCode:

@@ -213,11 +213,13 @@ def committed(
     *,
     stable: bool = True,
     deadline: float | None = None,
+    once: bool = False,
 ) -> dict[TopicPartition, Committed]:
     """The committed offsets of a group, without ``partitions`` those of all partitions.
 
     Partitions without a committed offset are left out. Waits until the offsets of open transactions
     are decided (KIP-447); if ``stable`` is False, returns those committed before instead.
+    once: make one attempt, and raise its error.
     """
     by_topic: dict[str, list[int]] | None = None
     if partitions is not None:
@@ -235,7 +237,7 @@ def committed(
         waits = stable and connection.version_of(ApiKey.OFFSET_FETCH) >= _FIRST_STABLE
         return OffsetFetchRequest(group_id=group, topics=topics, require_stable=waits)
 
-    response = _ask_group(cluster, group, request, "read offsets", deadline)
+    response = _ask_group(cluster, group, request, "read offsets", deadline, once)
     return {
         (topic.name, row.partition_index): Committed(
             row.committed_offset, row.metadata or "", row.committed_leader_epoch
@@ -327,11 +329,16 @@ def named_error(what: str, code: int, partition: TopicPartition) -> int:
 
 
 def _ask_group(
-    cluster: Cluster, group: str, request: Any, doing: str, deadline: float | None
+    cluster: Cluster,
+    group: str,
+    request: Any,
+    doing: str,
+    deadline: float | None,
+    once: bool = False,
 ) -> Any:
     what = f"{doing} of group {group}"
     return cluster.call_coordinator(
-        group, GROUP, request, partial(first_error, what), what=what, deadline=deadline
+        group, GROUP, request, partial(first_error, what), what=what, deadline=deadline, once=once
     )
 
 

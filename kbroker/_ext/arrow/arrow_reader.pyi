@@ -11,6 +11,7 @@ class ArrowBatch:
 
 class ArrowReader:
     rows: int
+    row_offset: int
     def __init__(
         self,
         topic: str,

@@ -170,6 +170,7 @@ cdef class ArrowReader:
         Shared* _types
         int8_t _types_of                # what _types is filled with
         readonly int64_t rows           # handed over so far
+        readonly int64_t row_offset     # of the last row that was staged, -1 before the first
 
     def __cinit__(
         self, str topic not None, int32_t partition, int64_t start, int64_t end, columns, *,
@@ -195,6 +196,7 @@ cdef class ArrowReader:
         self._bytes_max = bytes_max
         self._partition = partition
         self._timestamp_type = 0
+        self.row_offset = -1
         self._key_arena = self._value_arena = ARENA_BYTES_MIN
         self._cursor = RecordCursor(start, end, decompressed_max, check_crcs)
         self._share_constants(name)
@@ -399,6 +401,7 @@ cdef class ArrowReader:
             if self._timestamps != NULL:
                 self._timestamps[self._rows] = microseconds(row.timestamp)
             self._rows += 1
+            self.row_offset = row.offset
 
     # -- batches
 

@@ -1,0 +1,490 @@
+"""A member of a group whose members assign the partitions (Kafka's classic protocol)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from kbroker.client.client_settings import Settings
+from kbroker.client.cluster import Topic
+from kbroker.client.connection import Connection
+from kbroker.client.consumer.assignors import Assignor, Members
+from kbroker.client.consumer.commits import Identity
+from kbroker.client.consumer.member_thread import Action, Ask, End, Interrupted, LookUp, Wait
+from kbroker.client.consumer.subscriptions import (
+    NO_GENERATION,
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from kbroker.client.errors import ClientError, RejectedError
+from kbroker.client.offsets import TopicPartition as Key
+from kbroker.errors import ErrorCode
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.heartbeat import HeartbeatRequest
+from kbroker.protocol.messages.join_group import JoinGroupRequest
+from kbroker.protocol.messages.leave_group import LeaveGroupRequest
+from kbroker.protocol.messages.sync_group import SyncGroupRequest
+
+logger = logging.getLogger(__name__)
+
+PROTOCOL_TYPE = "consumer"
+FOREVER = float("inf")
+# Beyond the rebalance timeout, so that the coordinator is who ends a join.
+_JOIN_GRACE_S = 5.0
+_LEAVE_S = 5.0
+_FIRST_LEAVE_OF_SEVERAL = 3  # version of LeaveGroup
+_AGAIN = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
+
+
+class State(Enum):
+    """What a member waits for. PREPARING, COMPLETING: the thread that polls."""
+
+    IDLE = "not subscribed"
+    PREPARING = "giving partitions up"
+    JOINING = "joining"
+    ASSIGNING = "metadata for its assignor"
+    SYNCING = "its assignment"
+    COMPLETING = "taking partitions over"
+    STABLE = "the next rebalance"
+    LEAVING = "leaving"
+    GONE = "gone"
+
+
+class Prepare(NamedTuple):
+    """A rebalance begins. lost: the member had been removed, so others may have its partitions."""
+
+    lost: bool
+
+
+class Complete(NamedTuple):
+    """A rebalance ends with this assignment."""
+
+    partitions: tuple[Key, ...]
+
+
+class Fatal(NamedTuple):
+    """The member cannot be one."""
+
+    error: ClientError
+
+
+Event = Prepare | Complete | Fatal
+
+
+class ClassicMember:
+    """See ``member_thread.Member``. Between ``event`` and ``prepared`` or ``completed``, the thread
+    that polls calls the listener; heartbeats go on meanwhile.
+    """
+
+    def __init__(self, settings: Settings, assignors: Sequence[Assignor], now: float) -> None:
+        self.group: str = settings["group.id"]
+        self.instance: str | None = settings["group.instance.id"]
+        self._assignors = {one.name: one for one in assignors}
+        self.cooperative = all(one.cooperative for one in assignors)
+        self._session_ms: int = settings["session.timeout.ms"]
+        self._rebalance_ms: int = settings["max.poll.interval.ms"]
+        self._heartbeat_s: float = settings["heartbeat.interval.ms"] / 1000
+        self._request_s: float = settings["request.timeout.ms"] / 1000
+        self._backoff_s: float = settings["retry.backoff.ms"] / 1000
+        self._age_s: float = settings["metadata.max.age.ms"] / 1000
+        self._rack: str | None = settings["client.rack"] or None
+        self.state = State.IDLE
+        self.generation = NO_GENERATION
+        self.member_id = ""
+        self.topics: frozenset[str] = frozenset()
+        self._joined_topics: frozenset[str] = frozenset()
+        self._owned: tuple[Key, ...] = ()
+        self._protocol = ""
+        self._is_leader = False
+        self._skip_assignment = False
+        self._group_members: Members = {}
+        self._group_topics: dict[str, int] = {}
+        self._looked_up_at = now
+        self._reason = ""
+        self._rejoin = False
+        self._lost = False
+        self._event: Event | None = None
+        self._asked: str = ""
+        self._heartbeat_at = now
+        self._stopped = False
+        self._not_before = now
+        self._polled_at = now
+        self.rebalances = 0
+        self.heartbeats = 0
+
+    # -- the thread that polls
+
+    def polled(self, now: float) -> None:
+        """``poll`` was called."""
+        self._polled_at = now
+        if self.state is State.IDLE and self._event is None and self._stopped:
+            self._stopped = False
+            self._prepare("it tries again after an error", lost=bool(self._owned))
+
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Take part with these topics from now on."""
+        self.topics = topics
+        if self.state is State.IDLE:
+            self._prepare("the first subscription", lost=self._stopped and bool(self._owned))
+            self._stopped = False
+        elif topics != self._joined_topics:
+            self.rejoin("the subscription has changed")
+
+    def rejoin(self, reason: str) -> None:
+        """Begin a rebalance as soon as possible."""
+        self._rejoin, self._reason = True, reason
+
+    def event(self) -> Event | None:
+        """What the thread that polls has to do, once."""
+        event, self._event = self._event, None
+        return event
+
+    def prepared(self, owned: Iterable[Key], lost: bool) -> None:
+        """Partitions were given up, or are lost; these are left."""
+        self._owned = tuple(owned)
+        if self.state is not State.PREPARING:
+            return
+        if self._lost and not lost:
+            self._event = Prepare(True)  # it was removed while it prepared
+            return
+        self._lost = False
+        self.state = State.JOINING
+
+    def completed(self, owned: Iterable[Key], rejoin: bool) -> None:
+        """Partitions were taken over. rejoin: some were given up, which others wait for."""
+        self._owned = tuple(owned)
+        if self.state is State.COMPLETING:
+            self.state = State.STABLE
+        if rejoin:
+            self.rejoin("partitions were given up")
+
+    def leave(self) -> None:
+        """Be no member any more."""
+        if self.state is not State.GONE:
+            self.state = State.LEAVING
+
+    def identity(self) -> Identity:
+        """Who commits. Raises RejectedError while it is not a member."""
+        if self.generation == NO_GENERATION:
+            error = RejectedError(ErrorCode.UNKNOWN_MEMBER_ID, f"member of group {self.group}")
+            error.retriable = False
+            raise error
+        return Identity(self.generation, self.member_id, self.instance)
+
+    # -- the member's thread
+
+    def is_leaving(self) -> bool:
+        return self.state in (State.LEAVING, State.GONE)
+
+    def next(self, now: float) -> Action:
+        """What to do now."""
+        if self.state is State.GONE:
+            return End()
+        if self.state is State.LEAVING:
+            return self._leave(now)
+        if now < self._not_before:
+            return Wait(self._not_before)
+        if self.state is State.IDLE:
+            return Wait(FOREVER)
+        if self.generation != NO_GENERATION and self.state is not State.JOINING:
+            late = self._polled_at + self._rebalance_ms / 1000
+            if now >= late:
+                return self._stop_for_lack_of_polls()
+        if self.state is State.JOINING:
+            return self._join()
+        if self.state is State.ASSIGNING:
+            return LookUp(self._subscribed())
+        if self.state is State.SYNCING:
+            return self._sync({})
+        if self.state is State.STABLE:
+            if self._rejoin:
+                self._prepare(self._reason)
+                return Wait(now)
+            if self._is_leader and now - self._looked_up_at >= self._age_s:
+                return LookUp(self._subscribed())
+        return self._beat(now)
+
+    def _beat(self, now: float) -> Action:
+        """A heartbeat, if one is due."""
+        if self.generation == NO_GENERATION:
+            return Wait(FOREVER)
+        if now < self._heartbeat_at:
+            return Wait(min(self._heartbeat_at, self._polled_at + self._rebalance_ms / 1000))
+        self._heartbeat_at = now + self._heartbeat_s
+        self._asked = "heartbeat"
+        self.heartbeats += 1
+        return Ask(
+            HeartbeatRequest(
+                group_id=self.group,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance,
+            ),
+            min(self._request_s, self._session_ms / 1000),
+        )
+
+    def _prepare(self, reason: str, lost: bool = False) -> None:
+        self._rejoin, self._reason = False, reason
+        self.state = State.PREPARING
+        self._lost = lost
+        self._event = Prepare(lost)
+        logger.info("group %s rebalances: %s", self.group, reason)
+
+    def _reset(self, reason: str, *, forget_member: bool) -> None:
+        """The generation is over for this member, which may have been removed."""
+        self.generation = NO_GENERATION
+        self._is_leader = False
+        if forget_member:
+            self.member_id = ""
+        if self.state in (State.STABLE, State.COMPLETING, State.PREPARING):
+            self._prepare(reason, lost=True)
+        elif self.state in (State.ASSIGNING, State.SYNCING):
+            self.state = State.JOINING
+
+    def _stop_for_lack_of_polls(self) -> Action:
+        logger.warning(
+            "poll was not called for max.poll.interval.ms, %d: the consumer leaves group %s until "
+            "it is; handle records faster, or lower max.poll.records",
+            self._rebalance_ms,
+            self.group,
+        )
+        leave = self._leave_request("poll was not called for max.poll.interval.ms")
+        self._reset("poll was called again", forget_member=True)
+        self._asked = "leave"
+        return leave if leave is not None else Wait(0.0)
+
+    # -- leaving
+
+    def _leave(self, now: float) -> Action:
+        leave = self._leave_request("the consumer was closed")
+        self.member_id, self.generation = "", NO_GENERATION
+        self.state = State.GONE
+        self._asked = "leave"
+        return leave if leave is not None else Wait(now)
+
+    def _leave_request(self, reason: str) -> Ask | None:
+        """COMPAT: as in Java, a static member stays, for whoever continues it."""
+        if not self.member_id or self.instance is not None:
+            return None
+        group, member = self.group, self.member_id
+
+        def request(connection: Connection) -> LeaveGroupRequest:
+            if connection.version_of(ApiKey.LEAVE_GROUP) < _FIRST_LEAVE_OF_SEVERAL:
+                return LeaveGroupRequest(group_id=group, member_id=member)
+            identity = LeaveGroupRequest.MemberIdentity(member_id=member, reason=reason)
+            return LeaveGroupRequest(group_id=group, members=[identity])
+
+        return Ask(request, min(self._request_s, _LEAVE_S))
+
+    # -- joining
+
+    def _join(self) -> Ask:
+        self._asked = "join"
+        self._joined_topics = self.topics
+        self._rejoin = False
+        rows = [
+            JoinGroupRequest.JoinGroupRequestProtocol(
+                name=name, metadata=encode_subscription(self._subscription(assignor))
+            )
+            for name, assignor in self._assignors.items()
+        ]
+        request = JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=self._session_ms,
+            rebalance_timeout_ms=self._rebalance_ms,
+            member_id=self.member_id,
+            group_instance_id=self.instance,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=rows,
+            reason=self._reason[:255] or None,
+        )
+        seconds = max(self._request_s, self._rebalance_ms / 1000 + _JOIN_GRACE_S)
+        return Ask(request, seconds)
+
+    def _subscription(self, assignor: Assignor) -> Subscription:
+        return Subscription(
+            tuple(sorted(self.topics)),
+            assignor.user_data(self.topics),
+            self._owned,
+            self.generation,
+            self._rack,
+            self.instance,
+        )
+
+    def take(self, response: Any, now: float) -> None:
+        """The response to the last request."""
+        getattr(self, f"_take_{self._asked}")(response, now)
+
+    def _take_leave(self, response: Any, now: float) -> None:
+        """Whether it went well or not: it is no member."""
+
+    def _take_join(self, response: Any, now: float) -> None:
+        code = response.error_code
+        if self.state is not State.JOINING:
+            if not code:
+                self.member_id = response.member_id
+            return  # it leaves
+        if code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+        elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._reset("the member is unknown", forget_member=True)
+        elif code:
+            self._failed_request(code, f"join group {self.group}", now)
+        else:
+            self._joined(response, now)
+
+    def _joined(self, response: Any, now: float) -> None:
+        self.generation = response.generation_id
+        self.member_id = response.member_id
+        self._protocol = response.protocol_name or ""
+        self._is_leader = response.leader == response.member_id
+        self._skip_assignment = response.skip_assignment
+        self._heartbeat_at = now + self._heartbeat_s
+        self.rebalances += 1
+        if response.protocol_type not in (None, PROTOCOL_TYPE) or (
+            self._protocol not in self._assignors
+        ):
+            self._fatal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"join group {self.group}")
+            return
+        if not self._is_leader:
+            self.state = State.SYNCING
+            return
+        try:
+            self._group_members = {
+                row.member_id: decode_subscription(row.metadata, row.group_instance_id)
+                for row in response.members
+            }
+        except ValueError as error:
+            what = f"join group {self.group}: the subscription of a member: {error}"
+            self._fatal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, what)
+            return
+        self.state = State.ASSIGNING
+
+    def _subscribed(self) -> frozenset[str]:
+        return frozenset(topic for row in self._group_members.values() for topic in row.topics)
+
+    def take_topics(self, topics: Mapping[str, Topic], now: float) -> None:
+        """Metadata of all topics of the group."""
+        self._looked_up_at = now
+        counts = {name: len(topic.partitions) for name, topic in topics.items()}
+        if self.state is State.STABLE:
+            if counts != self._group_topics:
+                self.rejoin("topics or their partitions have changed")
+            return
+        if self.state is not State.ASSIGNING:
+            return
+        self._group_topics = counts
+        self.state = State.SYNCING
+
+    def _assignments(self) -> dict[str, bytes]:
+        """The leader's part."""
+        if not self._is_leader or self._skip_assignment:
+            return {}
+        assignor = self._assignors[self._protocol]
+        found = assignor.assign(self._group_topics, self._group_members)
+        return {
+            member: encode_assignment(Assignment(tuple(found.get(member, ()))))
+            for member in self._group_members
+        }
+
+    def _sync(self, _: Any) -> Ask:
+        self._asked = "sync"
+        rows = [
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=data)
+            for member, data in self._assignments().items()
+        ]
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=self._protocol,
+            assignments=rows,
+        )
+        return Ask(request, max(self._request_s, self._rebalance_ms / 1000 + _JOIN_GRACE_S))
+
+    def _take_sync(self, response: Any, now: float) -> None:
+        code = response.error_code
+        if self.state is not State.SYNCING:
+            return
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self.state = State.JOINING
+        elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._reset("the member is unknown", forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
+        elif code:
+            self._failed_request(code, f"sync group {self.group}", now)
+            if self.state is State.SYNCING:
+                self.state = State.JOINING
+        else:
+            try:
+                found = decode_assignment(response.assignment)
+            except ValueError as error:
+                what = f"sync group {self.group}: the assignment of its leader: {error}"
+                self._fatal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, what)
+                return
+            self._assignors[self._protocol].assigned(found, self.generation)
+            self.state = State.COMPLETING
+            self._event = Complete(found.partitions)
+            self._heartbeat_at = now + self._heartbeat_s
+
+    def _take_heartbeat(self, response: Any, now: float) -> None:
+        code = response.error_code
+        if not code or self.is_leaving():
+            return
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            if self.state in (State.STABLE, State.COMPLETING):
+                self.rejoin("the group rebalances")
+        elif code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
+            # COMPAT: as in Java, a member keeps its id when only its generation is over.
+            self._reset(
+                f"the coordinator says {ErrorCode(code).name}",
+                forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID,
+            )
+        else:
+            self._failed_request(code, f"heartbeat in group {self.group}", now)
+
+    # -- errors
+
+    def failed(self, error: ClientError, now: float) -> None:
+        """There was no response."""
+        if self.state is State.GONE or isinstance(error, Interrupted):
+            return
+        if self._asked == "sync" and self.state is State.SYNCING:
+            self.state = State.JOINING  # whether it was assigned something is unknown
+        if error.retriable:
+            logger.debug("group %s: %s; asking again", self.group, error)
+            self._not_before = now + self._backoff_s
+            self._heartbeat_at = min(self._heartbeat_at, self._not_before)
+        else:
+            self._stop(error)
+
+    def _failed_request(self, code: int, what: str, now: float) -> None:
+        if code in _AGAIN:
+            self._not_before = now + self._backoff_s
+            self._heartbeat_at = min(self._heartbeat_at, self._not_before)
+        else:
+            self._fatal(code, what)
+
+    def _fatal(self, code: int, what: str) -> None:
+        self._stop(RejectedError(code, what))
+
+    def _stop(self, error: ClientError) -> None:
+        """Until ``poll`` is called after the call that raises the error."""
+        self.generation = NO_GENERATION
+        self.state = State.IDLE
+        self._stopped = True
+        self._event = Fatal(error)

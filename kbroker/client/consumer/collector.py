@@ -1,0 +1,163 @@
+"""Turns what was fetched into what ``poll`` returns, and moves positions by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kbroker._ext.client.consumer_record import ConsumerRecord
+from kbroker._ext.client.record_reader import RecordColumns, RecordReader
+from kbroker.client.client_settings import Settings
+from kbroker.client.consumer.fetcher import Fetcher
+from kbroker.client.consumer.partitions import FetchedSet, PartitionState
+from kbroker.client.errors import DeserializationFailed, UnreadableRecord
+
+Deserializer = Callable[[str, bytes], Any]
+# BOUND: bytes of the records of one batch, decompressed.
+DECOMPRESSED_MAX = 1 << 30
+# Rows of one call, which are many more than records for the time they take.
+_COLUMN_ROWS = 65_536
+
+
+class Collector:
+    """Reads sets in the order of their arrival.
+
+    Raises UnreadableRecord, DeserializationFailed, and what ``Fetcher.fault`` has, but after the
+    records before have been returned.
+    """
+
+    def __init__(self, settings: Settings, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+        self._check_crcs: bool = settings["check.crcs"]
+        self._key = deserializer_of(settings["key.deserializer"])
+        self._value = deserializer_of(settings["value.deserializer"])
+
+    # -- records
+
+    def records(self, limit: int) -> list[ConsumerRecord]:
+        """At most ``limit`` records."""
+        out: list[ConsumerRecord] = []
+        while limit > 0:
+            found = self._next(out)
+            if found is None:
+                break
+            part = found.part
+            reader = self._reader(found)
+            count = reader.read(out, limit)
+            limit -= count
+            part.position = reader.position
+            part.epoch = reader.leader_epoch
+            if limit > 0 and not self._ended(found, reader, out):
+                break
+        self._fetcher.counts["fetched_records"] += len(out)
+        return out
+
+    def columns(self, limit: int, keys: bool) -> list[RecordColumns]:
+        """At most ``limit`` records, those of a partition together."""
+        out: list[RecordColumns] = []
+        while limit > 0:
+            found = self._next(out)
+            if found is None:
+                break
+            part = found.part
+            reader = self._reader(found)
+            columns = reader.read_columns(min(limit, _COLUMN_ROWS), keys)
+            part.position = reader.position
+            part.epoch = reader.leader_epoch
+            if columns is not None:
+                out.append(columns)
+                limit -= len(columns)
+                self._fetcher.counts["fetched_records"] += len(columns)
+            elif not self._ended(found, reader, out):
+                break
+        return out
+
+    def _next(self, out: list[Any]) -> FetchedSet | None:
+        found = self._fetcher.take_set()
+        if found is None and not out:
+            fault = self._fetcher.fault()
+            if fault is not None:
+                raise fault
+        return found
+
+    def _reader(self, found: FetchedSet) -> RecordReader:
+        part = found.part
+        reader = part.reader
+        if found.loaded and isinstance(reader, RecordReader):
+            return reader
+        if not isinstance(reader, RecordReader) or reader.position != part.position:
+            part.drop_reader()
+            assert part.position is not None
+            reader = RecordReader(
+                *part.key,
+                part.position,
+                check_crcs=self._check_crcs,
+                key_deserializer=self._key,
+                value_deserializer=self._value,
+                decompressed_max=DECOMPRESSED_MAX,
+            )
+            part.reader = reader
+        reader.load(found.records, found.aborted)
+        found.loaded = True
+        return reader
+
+    def _ended(self, found: FetchedSet, reader: RecordReader, out: list[Any]) -> bool:
+        """The set has no further record that can be read. False: what comes next is an error,
+        which is raised if there is nothing to return.
+        """
+        if reader.error is None and found.fault is None:
+            part = found.part
+            assert part.position is not None
+            part.position = max(part.position, found.next_offset)
+            self._fetcher.done_with(found)
+            return True
+        if out:
+            return False
+        if reader.error is not None:
+            raise _unreadable(found.part, reader.error)
+        assert found.fault is not None
+        raise found.fault
+
+    # -- Arrow
+
+    def arrow(self, limit: int, columns: Iterable[str] | None) -> list[Any]:
+        """At least one batch, if there is any record, and about ``limit`` rows."""
+        from kbroker.client import arrow_sets
+
+        out: list[Any] = []
+        rows = 0
+        while rows < limit:
+            found = self._next(out)
+            if found is None:
+                break
+            batches, error = arrow_sets.read(found, columns, self._check_crcs)
+            out += batches
+            rows += sum(len(batch) for batch in batches)
+            if error is not None or found.fault is not None:
+                if out:
+                    break
+                raise error or found.fault  # type: ignore[misc]
+            self._fetcher.done_with(found)
+        self._fetcher.counts["fetched_records"] += rows
+        return out
+
+
+def _unreadable(part: PartitionState, error: tuple[int, int, str, Exception | None]) -> Exception:
+    offset, after, why, cause = error
+    if cause is not None:
+        failed = DeserializationFailed(*part.key, offset, after, why)
+        failed.__cause__ = cause
+        return failed
+    if part.high_watermark is not None:
+        after = max(offset + 1, min(after, part.high_watermark))
+    return UnreadableRecord(*part.key, offset, after, why)
+
+
+def deserializer_of(given: Any) -> Deserializer | None:
+    """``(topic, bytes) -> anything`` from a callable or an object with ``deserialize``."""
+    if given is None:
+        return None
+    deserialize = getattr(given, "deserialize", None)
+    if deserialize is not None:
+        return deserialize  # type: ignore[no-any-return]
+    return lambda topic, data: given(data)

@@ -1,0 +1,401 @@
+"""The parts of a consumer together, and the waiting of all of its calls.
+
+Everything here runs in the thread that has entered; others may only ``wake``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from kbroker.client.client_settings import Settings
+from kbroker.client.cluster import Cluster
+from kbroker.client.consumer.collector import Collector
+from kbroker.client.consumer.commits import Commits, Identity, Offsets
+from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
+from kbroker.client.consumer.fetcher import Fetcher
+from kbroker.client.consumer.lanes import Call, Inbox, Lane
+from kbroker.client.consumer.membership import Membership
+from kbroker.client.consumer.partitions import OffsetAndMetadata, PartitionState
+from kbroker.client.consumer.positions import Positions
+from kbroker.client.errors import (
+    ClientClosed,
+    ClientError,
+    ConsumerState,
+    OffsetOutOfRange,
+    Timeout,
+    UnreachableError,
+    WakeupError,
+)
+from kbroker.client.offsets import TopicPartition as Key
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+_numbers = itertools.count(1)
+# A call's own deadline is told by the call, which knows why; this is for one that is queued.
+_GRACE_S = 0.5
+_CLOSE_LANES_S = 2.0
+
+
+class Core:
+    """``with core:`` enters it, as ``acquire`` of Java's consumer does."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        group: str | None = settings["group.id"]
+        self.client_id: str = settings["client.id"] or _client_id(group)
+        self.default_s: float = settings["default.api.timeout.ms"] / 1000
+        self.request_s: float = settings["request.timeout.ms"] / 1000
+        self.inbox = Inbox()
+        self.lane = Lane("kafka-consumer-calls", self.cluster(), self.inbox)
+        self.metadata = ConsumerMetadata(self.lane, settings, self._on_metadata)
+        self.fetcher = Fetcher(
+            settings,
+            self.client_id,
+            self.inbox,
+            self.metadata,
+            self._out_of_range,
+            self._on_leaders,
+        )
+        self.commits: Commits | None = None
+        self.coordinator_lane: Lane | None = None
+        if group is not None:
+            self.coordinator_lane = Lane("kafka-consumer-commits", self.cluster(), self.inbox)
+            self.commits = Commits(group, self.coordinator_lane, self.identity)
+        self.positions = Positions(
+            settings,
+            self.lane,
+            self.metadata,
+            self.fetcher,
+            self._look_up_committed if self.commits is not None else None,
+        )
+        self.collector = Collector(settings, self.fetcher)
+        self.membership: Membership | None = None
+        self.pattern: re.Pattern[str] | None = None
+        self.topics: frozenset[str] = frozenset()
+        self._auto_commit: bool = settings["enable.auto.commit"]
+        self._commit_s: float = settings["auto.commit.interval.ms"] / 1000
+        self._commit_at = time.monotonic() + self._commit_s
+        self._committing: Call | None = None
+        self._committed: dict[Key, int] = {}
+        self._woken = False
+        self.closed = False
+        self._owner: int | None = None
+        self._depth = 0
+        self._lock = threading.Lock()
+        self.pid = os.getpid()
+
+    def cluster(self) -> Cluster:
+        """A cluster for one thread."""
+        found = self.settings
+        return Cluster(
+            ",".join(found["bootstrap.servers"]),
+            found.security,
+            client_id=self.client_id,
+            request_timeout=min(
+                found["request.timeout.ms"], found["socket.connection.setup.timeout.ms"] * 3
+            )
+            / 1000,
+            deadline=max(self.default_s, 0.001),
+        )
+
+    # -- one thread at a time
+
+    def __enter__(self) -> Core:
+        me = threading.get_ident()
+        if self._owner != me:
+            if not self._lock.acquire(blocking=False):
+                raise ConsumerState(
+                    "another thread is using this consumer: it serves one at a time"
+                )
+            self._owner = me
+        self._depth += 1
+        if self.closed:
+            self.__exit__()
+            raise ClientClosed("the consumer is closed")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            self._lock.release()
+
+    def wake(self) -> None:
+        """The call that waits, or the next that would, raises WakeupError. Any thread."""
+        self._woken = True
+        self.inbox.wake()
+
+    def _check_woken(self) -> None:
+        if self._woken:
+            self._woken = False
+            raise WakeupError("wakeup was called")
+
+    # -- waiting
+
+    def poll(self, timeout: float, collect: Callable[[], list[Any]]) -> list[Any]:
+        """What ``collect`` finds within ``timeout`` seconds; meanwhile everything is kept going."""
+        now = time.monotonic()
+        deadline = now + timeout
+        while True:
+            self._check_woken()
+            self.maintain(now)
+            found = collect()
+            if found:
+                self.fetcher.send(now)
+                return found
+            self.fetcher.send(now)
+            now = time.monotonic()
+            if now >= deadline:
+                self._tell_unreachable(now)
+                return found
+            due = min(self._due_in(now), max(self.fetcher.due_in(now), 0.001))
+            self.fetcher.wait(min(deadline - now, due))
+            self.inbox.take()
+            now = time.monotonic()
+
+    def maintain(self, now: float) -> None:
+        """What is due: group, commits, metadata, positions."""
+        if not self.inbox.is_empty:
+            self.inbox.take()
+        if self.membership is not None:
+            self.membership.poll(now)
+        if self._auto_commit and now >= self._commit_at:
+            self.commit_all(now)
+        if self.commits is not None:
+            self.commits.run_callbacks()
+        self.metadata.maintain(now)
+        self.positions.update(now)
+
+    def _due_in(self, now: float) -> float:
+        due = min(self.metadata.due_in(now), self.positions.due_in(now), 3600.0)
+        if self._auto_commit:
+            due = min(due, max(0.0, self._commit_at - now))
+        # Something that cannot be done yet is not asked for without a pause.
+        return max(due, 0.001)
+
+    def until(self, done: Callable[[], bool], what: str, timeout: float) -> None:
+        """Keep everything going until something is so. Raises Timeout, UnreachableError."""
+        deadline = time.monotonic() + timeout
+        while True:
+            self._check_woken()
+            now = time.monotonic()
+            self.maintain(now)
+            if done():
+                return
+            fault = self.fetcher.fault()
+            if fault is not None:
+                raise fault
+            if now >= deadline:
+                if isinstance(self.metadata.trouble, UnreachableError):
+                    raise UnreachableError(self.metadata.trouble.tried, timeout)
+                raise Timeout(what, timeout, str(self.metadata.trouble or ""))
+            self.inbox.wait(min(deadline - now, self._due_in(now)))
+            self.inbox.take()
+
+    def result(self, call: Call, what: str, timeout: float) -> Any:
+        """The result of a call in a lane, whose own deadline is in ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout + _GRACE_S
+        while not call.done:
+            self._check_woken()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Timeout(what, timeout)
+            self.inbox.wait(left)
+            self.inbox.take()
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+    def ask(self, call: Callable[[Cluster, float], Result], what: str, timeout: float) -> Result:
+        """The result of what may wait for brokers. call: gets a cluster and seconds."""
+        made = self.lane.run(lambda cluster: call(cluster, timeout))
+        found: Result = self.result(made, what, timeout)
+        return found
+
+    def _tell_unreachable(self, now: float) -> None:
+        """COMPAT: Java's ``poll`` waits for brokers for ever; this one waits for those that it has
+        seen, for ``default.api.timeout.ms``.
+        """
+        trouble = self.metadata.trouble
+        if isinstance(trouble, ClientError) and not trouble.retriable:
+            raise trouble
+        heard_at = self.metadata.heard_at
+        if isinstance(trouble, UnreachableError) and (
+            heard_at is None or now - heard_at >= self.default_s
+        ):
+            raise UnreachableError(trouble.tried)
+        for topic, error in list(self.metadata.errors.items()):
+            if not error.retriable and topic in self._topics_wanted():
+                del self.metadata.errors[topic]
+                self.metadata.want()
+                raise error
+
+    # -- metadata
+
+    def _topics_wanted(self) -> set[str]:
+        return set(self.topics) | {topic for topic, _ in self.fetcher.parts}
+
+    def track(self) -> None:
+        """Ask for the metadata of what is read."""
+        self.metadata.track(None if self.pattern is not None else self._topics_wanted())
+
+    def _on_metadata(self) -> None:
+        self._on_leaders()
+        if self.pattern is not None:
+            self.match_pattern()
+
+    def match_pattern(self) -> None:
+        """The topics that the pattern stands for now."""
+        assert self.pattern is not None
+        excluded = self.settings["exclude.internal.topics"]
+        found = frozenset(
+            name
+            for name, topic in self.metadata.topics.items()
+            if self.pattern.fullmatch(name) and not (excluded and topic.internal)
+        )
+        if self.metadata.heard_at is not None and found != self.topics:
+            self.topics = found
+            if self.membership is not None:
+                self.membership.subscribe(found)
+
+    def _on_leaders(self) -> None:
+        self.positions.compare(self.fetcher.adopt_metadata())
+
+    def _out_of_range(self, part: PartitionState, error: OffsetOutOfRange) -> None:
+        self.positions.out_of_range(part, error)
+
+    # -- partitions
+
+    def assign(self, keys: Iterable[Key]) -> None:
+        """Read these partitions and no others; those that were read before keep their position."""
+        wanted = dict.fromkeys(keys)
+        self.fetcher.retain(wanted)
+        for key in wanted:
+            if key not in self.fetcher.parts:
+                self.fetcher.parts[key] = PartitionState(
+                    key, self.settings["max.partition.fetch.bytes"]
+                )
+        self._committed = {key: at for key, at in self._committed.items() if key in wanted}
+        self.positions.missing = True
+        self.track()
+        self._on_leaders()
+
+    def part(self, key: Any) -> PartitionState:
+        """Raises ConsumerState."""
+        topic, partition = key
+        found = self.fetcher.parts.get((topic, partition))
+        if found is None:
+            raise ConsumerState(f"{topic}-{partition} is not assigned to this consumer")
+        return found
+
+    # -- commits
+
+    def identity(self) -> Identity:
+        """Who commits. Any thread."""
+        membership = self.membership
+        return Identity() if membership is None else membership.identity()
+
+    def _look_up_committed(
+        self, keys: Iterable[Key], then: Callable[[Any, Exception | None], None]
+    ) -> None:
+        assert self.commits is not None
+        self.commits.look_up(keys, self.request_s, then)
+
+    def consumed(self, keys: Iterable[Key] | None = None) -> dict[Key, OffsetAndMetadata]:
+        """Positions to commit."""
+        parts = self.fetcher.parts
+        return {
+            key: OffsetAndMetadata(part.position, "", part.epoch)
+            for key, part in parts.items()
+            if part.position is not None and (keys is None or key in set(keys))
+        }
+
+    def commit_all(self, now: float) -> None:
+        """Begin to commit the positions that have moved, unless a commit is on its way."""
+        if self._committing is not None and not self._committing.done:
+            return
+        self._commit_at = now + self._commit_s
+        offsets = self._moved()
+        if offsets:
+            assert self.commits is not None
+            self._committing = self.commits.commit(offsets, self.request_s, self._noted)
+
+    def _moved(self) -> dict[Key, OffsetAndMetadata]:
+        return {
+            key: row
+            for key, row in self.consumed().items()
+            if self._committed.get(key) != row.offset
+        }
+
+    def _noted(self, offsets: Mapping[Any, OffsetAndMetadata], error: Exception | None) -> None:
+        if error is not None:
+            logger.warning("cannot commit automatically: %s; trying again later", error)
+            return
+        self._committed.update({tuple(key): row.offset for key, row in offsets.items()})
+
+    def commit_before_loss(self, timeout: float) -> None:
+        """Positions are committed, if that is automatic, before partitions are given up."""
+        if not self._auto_commit or self.commits is None:
+            return
+        offsets = self._moved()
+        if not offsets:
+            return
+        call = self.commits.commit(offsets, timeout)
+        try:
+            self.result(call, "a commit", timeout)
+            self._noted(offsets, None)
+        except WakeupError:
+            self._woken = True
+        except ClientError as error:
+            logger.warning("cannot commit before partitions are given up: %s", error)
+
+    def commit(self, offsets: Offsets, timeout: float) -> None:
+        """Raises CommitFailed, Timeout, ..."""
+        commits = self.grouped()
+        try:
+            call = commits.commit(offsets, timeout)
+            self.result(call, f"a commit of group {commits.group}", timeout)
+        finally:
+            commits.run_callbacks()
+        self._committed.update({key: row.offset for key, row in offsets.items()})
+
+    def grouped(self) -> Commits:
+        """Raises ConsumerState without ``group.id``."""
+        if self.commits is None:
+            raise ConsumerState("group.id is not set: there is no group to commit for")
+        return self.commits
+
+    # -- the end
+
+    def close(self, timeout: float) -> None:
+        """Leave the group, end what runs, and close connections."""
+        deadline = time.monotonic() + timeout
+        with self:
+            try:
+                if self.membership is not None:
+                    self.membership.close(max(0.0, deadline - time.monotonic()))
+                else:
+                    self.commit_before_loss(max(0.0, deadline - time.monotonic()))
+            finally:
+                self.closed = True
+                self.fetcher.close(time.monotonic())
+                if self.coordinator_lane is not None:
+                    self.coordinator_lane.close(min(_CLOSE_LANES_S, timeout))
+                self.lane.close(0.0)
+                self.inbox.take()
+                if self.commits is not None:
+                    self.commits.run_callbacks()
+                self.inbox.close()
+
+
+def _client_id(group: str | None) -> str:
+    number = next(_numbers)
+    return f"consumer-{group}-{number}" if group else f"consumer-{number}"

@@ -1,0 +1,575 @@
+"""Fetches from the leaders of all assigned partitions, and hands out what arrived, in order.
+
+All of it runs in the thread that polls, between its waits. A broker has one request in flight, and
+is asked for more while the records of the response before are being read, so at most two responses
+of a broker are in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
+from kbroker.client.client_settings import Settings
+from kbroker.client.connection import Connection
+from kbroker.client.consumer.consumer_metadata import ConsumerMetadata, KnownBroker
+from kbroker.client.consumer.fetch_link import FetchLink
+from kbroker.client.consumer.fetch_session import FetchSession, Wanted, ids_known
+from kbroker.client.consumer.lanes import Inbox, aside
+from kbroker.client.consumer.partitions import NO_NODE, FetchedSet, PartitionState
+from kbroker.client.errors import (
+    ClientError,
+    ConnectionLost,
+    CorruptRecords,
+    OffsetOutOfRange,
+    RejectedError,
+    UnreadableRecord,
+)
+from kbroker.client.offsets import TopicPartition as Key
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchRequest
+
+logger = logging.getLogger(__name__)
+
+# From this version on a fetch names topics by id alone.
+_FIRST_BY_ID = 13
+# BOUND: what is asked for of a partition whose first batch is larger than it may be (KIP-74: an old
+# broker cuts it).
+_BATCH_BYTES_MAX = 1 << 30
+# Responses of a broker that may be in memory when it is asked for another one.
+_RESPONSES_AHEAD = 1
+# Metadata or the session is stale; another attempt will do.
+_MOVED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
+
+
+class _Source:
+    """A response, until all of its sets are read."""
+
+    __slots__ = ("left", "node")
+
+    def __init__(self, node: _Node) -> None:
+        self.node = node
+        self.left = 0
+
+
+class _Node:
+    """A broker that is fetched from. responses: those in memory. sent: what is in flight, with the
+    version of each partition's position.
+    """
+
+    __slots__ = (
+        "address",
+        "connecting",
+        "failures",
+        "id",
+        "link",
+        "responses",
+        "retry_at",
+        "sent",
+        "session",
+        "trouble",
+    )
+
+    def __init__(self, node_id: int) -> None:
+        self.id = node_id
+        self.link: FetchLink | None = None
+        self.session = FetchSession()
+        self.connecting = False
+        self.failures = 0
+        self.retry_at = 0.0
+        self.responses = 0
+        self.sent: dict[Key, tuple[PartitionState, int]] = {}
+        self.address: tuple[str, int] | None = None
+        self.trouble: Exception | None = None
+
+
+class Fetcher:
+    """parts: the assigned partitions, which the consumer keeps. out_of_range: called for one whose
+    position is not in the log. on_leaders: called when the metadata has other leaders.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        client_id: str,
+        inbox: Inbox,
+        metadata: ConsumerMetadata,
+        out_of_range: Callable[[PartitionState, OffsetOutOfRange], None],
+        on_leaders: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._client_id = client_id
+        self._inbox = inbox
+        self._metadata = metadata
+        self._out_of_range = out_of_range
+        self._on_leaders = on_leaders
+        self._max_wait_ms: int = settings["fetch.max.wait.ms"]
+        self._min_bytes: int = settings["fetch.min.bytes"]
+        self._max_bytes: int = settings["fetch.max.bytes"]
+        self._isolation = int(settings["isolation.level"] == "read_committed")
+        self._rack: str = settings["client.rack"]
+        self._request_s: float = settings["request.timeout.ms"] / 1000
+        self._backoff_s: float = settings["retry.backoff.ms"] / 1000
+        self._age_s: float = settings["metadata.max.age.ms"] / 1000
+        self.parts: dict[Key, PartitionState] = {}
+        self._nodes: dict[int, _Node] = {}
+        self._ready: deque[FetchedSet] = deque()
+        self._set_aside: list[FetchedSet] = []  # of paused partitions
+        self._closed = False
+        self.changed = True  # something may be fetched that was not before
+        self._look_at = 0.0
+        self.counts = dict.fromkeys(
+            ("fetches", "fetched_bytes", "fetched_records", "latency_us", "throttled_ms"), 0
+        )
+
+    # -- asking
+
+    def send(self, now: float) -> None:
+        """Ask all brokers that are to be asked now."""
+        if not self.changed and now < self._look_at:
+            return
+        self.changed = False
+        self._look_at = now + 1.0
+        by_node: dict[int, list[PartitionState]] = {}
+        for part in self.parts.values():
+            if part.may_fetch(now):
+                by_node.setdefault(part.node(now), []).append(part)
+            elif part.retry_at > now:
+                self._look_at = min(self._look_at, part.retry_at)
+        if by_node.pop(NO_NODE, None):
+            self._metadata.want()
+        for node_id, parts in by_node.items():
+            node = self._nodes.get(node_id)
+            if node is None:
+                node = self._nodes[node_id] = _Node(node_id)
+            self._ask(node, parts, now)
+
+    def _ask(self, node: _Node, parts: list[PartitionState], now: float) -> None:
+        if node.retry_at > now:
+            self._look_at = min(self._look_at, node.retry_at)
+            return
+        if node.link is not None and not node.link.in_flight and node.link.connection.expired:
+            node.link.close()  # its authentication ends soon
+            node.link = None
+        if node.link is None:
+            self._connect(node)
+            return
+        if node.link.in_flight or node.responses > _RESPONSES_AHEAD:
+            return
+        wanted = {
+            part.key: Wanted(part.topic_id, part.fetch_offset, part.leader_epoch, part.max_bytes)
+            for part in parts
+        }
+        try:
+            version = node.link.version()
+            if version >= _FIRST_BY_ID and not ids_known(wanted.values()):
+                version = node.link.version(_FIRST_BY_ID - 1)
+            node.sent = {part.key: (part, part.version) for part in parts}
+            node.link.send(self._request(node, wanted, version), version)
+            self.counts["fetches"] += 1
+        except ClientError as error:
+            self._lost(node, error)
+
+    def _request(self, node: _Node, wanted: dict[Key, Wanted], version: int) -> FetchRequest:
+        return FetchRequest(
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=self._min_bytes,
+            max_bytes=self._max_bytes,
+            isolation_level=self._isolation,
+            rack_id=self._rack,
+            **node.session.fields(wanted, version >= _FIRST_BY_ID),
+        )
+
+    # -- connections
+
+    def _connect(self, node: _Node) -> None:
+        if node.connecting:
+            return
+        broker = self._metadata.brokers.get(node.id)
+        if broker is None:
+            self._metadata.want()
+            return
+        node.connecting = True
+        host, port = node.address = broker.host, broker.port
+        seconds = self._settings["socket.connection.setup.timeout.ms"] / 1000
+
+        def connect() -> Connection:
+            return Connection(
+                host,
+                port,
+                self._settings.security,
+                client_id=self._client_id,
+                deadline=time.monotonic() + seconds,
+            )
+
+        aside(
+            f"kafka-consumer-connect-{node.id}",
+            self._inbox,
+            connect,
+            lambda made, error: self._connected(node, made, error),
+        )
+
+    def _connected(self, node: _Node, made: Connection | None, error: Exception | None) -> None:
+        node.connecting = False
+        self.changed = True
+        if made is None:
+            self._failed(node, error)
+            return
+        if self._closed or self._nodes.get(node.id) is not node:
+            made.close()
+            return
+        node.failures = 0
+        node.trouble = None
+        node.link = FetchLink(made)
+
+    def _failed(self, node: _Node, error: Exception | None) -> None:
+        """A connection or a request was in vain."""
+        node.failures += 1
+        node.trouble = error
+        pause = self._settings["reconnect.backoff.ms"] * 2.0 ** min(node.failures - 1, 30)
+        most = max(
+            self._settings["reconnect.backoff.max.ms"], self._settings["reconnect.backoff.ms"]
+        )
+        node.retry_at = time.monotonic() + min(pause, most) / 1000
+        self._metadata.want()
+        self.changed = True
+        if isinstance(error, ClientError) and not error.retriable:
+            for part in self.parts.values():
+                if part.leader == node.id and part.fault is None:
+                    part.fault = error
+        for part in self.parts.values():
+            if part.preferred == node.id:
+                part.preferred = NO_NODE
+
+    def _lost(self, node: _Node, error: ClientError) -> None:
+        if node.link is not None:
+            node.link.close()
+        node.link = None
+        node.session.reset()
+        node.sent = {}
+        logger.info("lost the connection to node %d: %s; fetching again", node.id, error)
+        self._failed(node, error)
+
+    # -- waiting
+
+    def wait(self, seconds: float) -> None:
+        """Return when something has arrived or was posted, or after these seconds."""
+        if self.receive() or not self._inbox.is_empty:
+            return
+        poll = select.poll()
+        poll.register(self._inbox.fileno(), select.POLLIN)
+        now = time.monotonic()
+        for node in self._nodes.values():
+            link = node.link
+            if link is not None and link.in_flight:
+                events = select.POLLIN | (select.POLLOUT if link.wants_to_write else 0)
+                poll.register(link.fileno(), events)
+                seconds = min(seconds, max(0.0, self._deadline(link) - now))
+        poll.poll(max(0.0, seconds) * 1000)
+        self.receive()
+
+    def _deadline(self, link: FetchLink) -> float:
+        return link.sent_at + self._request_s + self._max_wait_ms / 1000
+
+    def receive(self) -> bool:
+        """Take all responses that are there; whether there was one."""
+        found = False
+        for node in list(self._nodes.values()):
+            link = node.link
+            if link is None or not link.in_flight:
+                continue
+            try:
+                if link.wants_to_write:
+                    link.write()
+                response = link.receive()
+            except ClientError as error:
+                self._lost(node, error)
+                continue
+            if response is not None:
+                found = True
+                self._take(node, response, time.monotonic())
+            elif time.monotonic() > self._deadline(link):
+                why = f"no response to a fetch within {self._request_s:.3g} s"
+                self._lost(node, ConnectionLost(link.address, why))
+        return found
+
+    # -- responses
+
+    def _take(self, node: _Node, response: Any, now: float) -> None:
+        self.changed = True
+        sent, node.sent = node.sent, {}
+        assert node.link is not None
+        self.counts["latency_us"] += int((now - node.link.sent_at) * 1e6)
+        if response.throttle_time_ms > 0:
+            self.counts["throttled_ms"] += response.throttle_time_ms
+            node.retry_at = now + response.throttle_time_ms / 1000
+        if response.error_code:
+            # Of the session, which begins again; or of a topic's id, which metadata tells.
+            node.session.reset()
+            node.retry_at = max(node.retry_at, now + self._backoff_s)
+            self._metadata.want()
+            return
+        names = [(node.session.name_of(topic), topic) for topic in response.responses]
+        node.session.accepted(response.session_id)
+        source = _Source(node)
+        for name, topic in names:
+            for row in topic.partitions:
+                asked = sent.get((name or "", row.partition_index))
+                if asked is None or asked[0].version != asked[1] or not self._has(asked[0]):
+                    continue  # it was given up, or is read from another position
+                part = asked[0]
+                self._take_row(part, row, source, response, now)
+        if source.left:
+            node.responses += 1
+
+    def _has(self, part: PartitionState) -> bool:
+        return self.parts.get(part.key) is part
+
+    def _take_row(
+        self, part: PartitionState, row: Any, source: _Source, response: Any, now: float
+    ) -> None:
+        if row.error_code:
+            self._rejected(part, row, response, now)
+            return
+        part.high_watermark = row.high_watermark
+        part.last_stable_offset = row.last_stable_offset
+        part.log_start_offset = row.log_start_offset
+        if row.preferred_read_replica >= 0 and row.preferred_read_replica != part.preferred:
+            part.preferred = row.preferred_read_replica
+            part.preferred_until = now + self._age_s
+        records = row.records
+        if records is None or not len(records):
+            return
+        aborted = [(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()]
+        found = FetchedSet(part, records, aborted if self._isolation else (), source)
+        topic, partition = part.key
+        try:
+            found.next_offset = int(end_offset(records, part.fetch_offset))
+        except RecordsDamaged as error:
+            offset, why = error.args
+            after = max(offset, part.fetch_offset) + 1
+            found.fault = UnreadableRecord(
+                topic, partition, max(offset, part.fetch_offset), after, why
+            )
+        if found.fault is None and found.next_offset == part.fetch_offset:
+            found.fault = self._without_batch(part, records)
+            if found.fault is None:
+                return
+        if found.fault is None:
+            part.fetch_offset = found.next_offset
+        else:
+            part.retry_at = float("inf")  # until the position is changed
+        source.left += 1
+        self.counts["fetched_bytes"] += len(records)
+        self._ready.append(found)
+
+    def _without_batch(self, part: PartitionState, records: memoryview) -> UnreadableRecord | None:
+        """No complete batch at or after the position: ask for more bytes, unless it is damaged."""
+        topic, partition = part.key
+        claimed = int.from_bytes(records[8:12], "big") + 12
+        if len(records) >= 12 and claimed <= len(records):
+            why = "a batch with offsets that do not belong there"
+        elif part.max_bytes >= _BATCH_BYTES_MAX:
+            why = f"a batch of {claimed} bytes"
+        else:
+            part.max_bytes = max(1, part.max_bytes) * 2
+            return None
+        return UnreadableRecord(topic, partition, part.fetch_offset, part.fetch_offset + 1, why)
+
+    def _rejected(self, part: PartitionState, row: Any, response: Any, now: float) -> None:
+        code = row.error_code
+        topic, partition = part.key
+        if code in _MOVED:
+            part.retry_at = now + self._backoff_s
+            part.preferred = NO_NODE
+            self._adopt_leader(part, row, response)
+            self._metadata.want()
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if part.preferred != NO_NODE:
+                part.preferred = NO_NODE  # a follower may be behind
+                return
+            if part.fetch_offset != part.position:
+                return  # it is told again when what was fetched is read
+            self._out_of_range(
+                part,
+                OffsetOutOfRange(
+                    topic, partition, part.fetch_offset, row.log_start_offset, row.high_watermark
+                ),
+            )
+        elif code == ErrorCode.CORRUPT_MESSAGE:
+            why = "the broker cannot read them"
+            part.fault = CorruptRecords(topic, partition, part.fetch_offset, why)
+        else:
+            error = RejectedError(code, f"fetch of {topic}-{partition}")
+            part.retry_at = now + self._backoff_s
+            if error.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR:
+                logger.warning("%s; fetching again", error)
+            else:
+                part.fault = error
+
+    def _adopt_leader(self, part: PartitionState, row: Any, response: Any) -> None:
+        """KIP-951: the broker tells who leads."""
+        told = row.current_leader
+        if told.leader_id < 0 or told.leader_epoch <= part.leader_epoch:
+            return
+        endpoints = {one.node_id: one for one in response.node_endpoints}
+        endpoint = endpoints.get(told.leader_id)
+        if endpoint is not None and told.leader_id not in self._metadata.brokers:
+            self._metadata.brokers[told.leader_id] = KnownBroker(
+                endpoint.host, endpoint.port, endpoint.rack
+            )
+        if told.leader_id in self._metadata.brokers:
+            self._metadata.lead(part.key, told.leader_id, told.leader_epoch)
+            self._on_leaders()
+            part.retry_at = 0.0
+
+    # -- handing out
+
+    def take_set(self) -> FetchedSet | None:
+        """The set to read from next, in the order of their arrival; ``done_with`` it at its end.
+
+        Raises the fault of a partition that cannot be read.
+        """
+        while self._ready:
+            found = self._ready[0]
+            part = found.part
+            if found.stale or not self._has(part):
+                self._drop_first()
+            elif part.paused or part.pending_revocation:
+                self._set_aside.append(self._ready.popleft())
+                self._release(found)
+            else:
+                return found
+        return None
+
+    def done_with(self, found: FetchedSet) -> None:
+        """It is read, or is not to be read."""
+        assert self._ready[0] is found
+        self._drop_first()
+
+    def _drop_first(self) -> None:
+        found = self._ready.popleft()
+        self._release(found)
+        if found.loaded and not found.stale and found.part.reader is not None:
+            found.part.reader.unload()
+        found.records = None
+
+    def _release(self, found: FetchedSet) -> None:
+        source, found.source = found.source, None
+        if source is None:
+            return
+        source.left -= 1
+        if source.left == 0:
+            source.node.responses -= 1
+            self.changed = True
+
+    def resumed(self) -> None:
+        """Sets that were set aside are read again, before others."""
+        self._ready.extendleft(reversed(self._set_aside))
+        self._set_aside.clear()
+        self.changed = True
+
+    def fault(self) -> ClientError | None:
+        """Why a partition cannot be read, if there is such a one."""
+        for part in self.parts.values():
+            if part.fault is not None and not part.paused:
+                fault = part.fault
+                if isinstance(fault, RejectedError):
+                    part.fault = None  # it may be allowed by now
+                return fault
+        return None
+
+    @property
+    def has_records(self) -> bool:
+        return bool(self._ready)
+
+    # -- metadata
+
+    def adopt_metadata(self) -> list[PartitionState]:
+        """Leaders as they are known now. Returns the partitions whose position is to be compared
+        with the log of a new leader.
+        """
+        doubtful = []
+        for part in self.parts.values():
+            topic, partition = part.key
+            known = self._metadata.topics.get(topic)
+            row = known.partitions.get(partition) if known is not None else None
+            if known is None or row is None:
+                continue
+            part.topic_id = known.id
+            if row.leader_epoch < part.leader_epoch:
+                continue  # from a broker that is behind
+            if row.leader_epoch > part.leader_epoch and part.leader_epoch >= 0 and part.epoch >= 0:
+                doubtful.append(part)
+            part.leader, part.leader_epoch = row.leader, row.leader_epoch
+        for node in list(self._nodes.values()):
+            broker = self._metadata.brokers.get(node.id)
+            if broker is not None and node.address not in (None, (broker.host, broker.port)):
+                self._forget(node)
+        self.changed = True
+        return doubtful
+
+    def _forget(self, node: _Node) -> None:
+        """It has another address now."""
+        if node.link is not None:
+            node.link.close()
+        del self._nodes[node.id]
+
+    def troubles(self) -> dict[str, str]:
+        """Address -> why it cannot be reached now."""
+        return {
+            f"{node.address[0]}:{node.address[1]}": getattr(node.trouble, "why", str(node.trouble))
+            for node in self._nodes.values()
+            if node.trouble is not None and node.address is not None
+        }
+
+    def due_in(self, now: float) -> float:
+        """Seconds until ``send`` has something to do."""
+        return 0.0 if self.changed else max(0.0, self._look_at - now)
+
+    def retain(self, keys: Iterable[Key]) -> None:
+        """Only these partitions are left."""
+        wanted = set(keys)
+        for key in [key for key in self.parts if key not in wanted]:
+            self.parts.pop(key).drop_reader()
+        self._set_aside = [one for one in self._set_aside if self._has(one.part)]
+        self.changed = True
+
+    def close(self, now: float) -> None:
+        """End sessions, and close all connections."""
+        self._closed = True
+        for node in self._nodes.values():
+            link, node.link = node.link, None
+            if link is None:
+                continue
+            if node.session.is_open and not link.in_flight:
+                try:
+                    request = FetchRequest(
+                        max_wait_ms=0, min_bytes=0, max_bytes=0, **node.session.final()
+                    )
+                    link.send(request, link.version())
+                except ClientError:
+                    pass  # the broker forgets it by itself
+            link.close()
+        for part in self.parts.values():
+            part.drop_reader()
+        self._ready.clear()
+        self._set_aside.clear()

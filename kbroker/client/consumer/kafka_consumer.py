@@ -1,0 +1,479 @@
+"""``KafkaConsumer``: reads records of topics, alone or as a member of a group."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from kbroker._ext.client.consumer_record import ConsumerRecord
+from kbroker._ext.client.record_reader import RecordColumns
+from kbroker.client.cluster import Cluster
+from kbroker.client.consumer.commits import Callback, as_committed
+from kbroker.client.consumer.consumer_metadata import KnownTopic, ask
+from kbroker.client.consumer.consumer_metrics import ConsumerMetrics
+from kbroker.client.consumer.consumer_settings import SETTINGS, consumer_settings
+from kbroker.client.consumer.core import Core
+from kbroker.client.consumer.membership import Membership, RebalanceListener
+from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
+from kbroker.client.errors import ConsumerState, RejectedError
+from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
+from kbroker.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+_alive: weakref.WeakSet[KafkaConsumer] = weakref.WeakSet()
+_CLOSE_S = 30.0
+_AT_EXIT_S = 5.0
+_ITERATE_S = 1.0
+# BOUND: records of one `poll` whose caller has named no other limit than "all that there is".
+_COLUMN_ROWS_MAX = 1 << 20
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first record at or after a time. leader_epoch: -1 if unknown."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class GroupMetadata(NamedTuple):
+    """Who this consumer is in its group, for ``send_offsets_to_transaction``."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
+class KafkaConsumer:
+    """Reads records from the partitions that are assigned to it.
+
+        with KafkaConsumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            consumer.subscribe(["orders"])
+            while True:
+                for record in consumer.poll(1.0):
+                    print(record.topic, record.partition, record.offset, record.value)
+
+    config: settings under Java's names (docs/consumer-settings.md); keywords: the same, with ``_``
+    or ``.``. Raises SettingRefused. Connects when it is first used. One thread at a time may use
+    it; only ``wakeup`` is for any thread. Times are in seconds, ``timeout=None`` is
+    ``default.api.timeout.ms``. It does not survive a fork.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        found = self._settings = consumer_settings(config, settings)
+        for name in found.without_effect(SETTINGS):
+            logger.warning("the setting %s has no effect: %s", name, SETTINGS[name].no_effect)
+        self._core = Core(found)
+        self.client_id: str = self._core.client_id
+        self._limit: int = found["max.poll.records"]
+        self._interceptors = found["interceptor.classes"]
+        self._manual = False
+        self._metrics = ConsumerMetrics(found, self._core)
+        _alive.add(self)
+
+    def __enter__(self) -> KafkaConsumer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- what is read
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read topics as a member of ``group.id``, which shares their partitions.
+
+        pattern: instead of topics, a regular expression for their whole names, also of topics that
+        are created later. listener: told of partitions that come and go. Replaces an earlier
+        subscription; the group rebalances while ``poll`` is called.
+        """
+        if (topics is None) == (pattern is None):
+            raise TypeError("subscribe to topics, or to a pattern")
+        if isinstance(topics, str):
+            raise TypeError(f"a list of topics, not {topics!r}")
+        names = frozenset(topics or ())
+        with self._core as core:
+            core.grouped()
+            if self._manual:
+                raise ConsumerState("partitions are assigned by hand: call unsubscribe first")
+            if topics is not None and not names:
+                self._unsubscribe()
+                return
+            core.pattern = None if pattern is None else re.compile(pattern)
+            core.topics = names
+            if core.membership is None:
+                core.membership = Membership(core)
+            core.membership.listener = listener
+            core.track()
+            if core.pattern is None:
+                core.membership.subscribe(names)
+            else:
+                core.match_pattern()
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed to."""
+        return set(self._core.topics)
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these (topic, partition), without the help of a group, and no others."""
+        keys = [(str(topic), int(partition)) for topic, partition in partitions]
+        with self._core as core:
+            if core.membership is not None:
+                raise ConsumerState("topics are subscribed to: call unsubscribe first")
+            core.commit_before_loss(core.request_s)
+            self._manual = bool(keys)
+            core.assign(keys)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read."""
+        return {TopicPartition(*key) for key in self._core.fetcher.parts}
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more; a member leaves its group."""
+        with self._core:
+            self._unsubscribe()
+
+    def _unsubscribe(self) -> None:
+        core = self._core
+        if core.membership is not None:
+            core.membership.close(core.request_s)
+            core.membership = None
+        else:
+            core.commit_before_loss(core.request_s)
+        core.pattern = None
+        core.topics = frozenset()
+        self._manual = False
+        core.assign(())
+
+    def enforce_rebalance(self) -> None:
+        """Let the group rebalance, when ``poll`` is called next."""
+        with self._core as core:
+            if core.membership is None:
+                raise ConsumerState("no topics are subscribed to")
+            core.membership.rejoin("enforce_rebalance was called")
+
+    # -- records
+
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord]:
+        """The next records, in order within each partition; an empty list after ``timeout``.
+
+        At most ``max_records``, by default ``max.poll.records``. Raises, with the position kept:
+        UnreadableRecord and DeserializationFailed, which say where to seek to continue;
+        NoOffsetForPartition, OffsetOutOfRange; CommitFailed never. Raises UnreachableError if no
+        broker has ever been reached, or not for ``default.api.timeout.ms``; what else a broker
+        refuses; and what a rebalance listener raises.
+        """
+        limit = self._limit if max_records is None else max_records
+        with self._core as core:
+            found: list[ConsumerRecord] = core.poll(timeout, lambda: core.collector.records(limit))
+        for interceptor in self._interceptors:
+            found = _intercepted(interceptor, found)
+        return found
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records, one after the other and without end."""
+        while True:
+            yield from self.poll(_ITERATE_S)
+
+    def poll_columns(
+        self, timeout: float = 1.0, max_records: int = _COLUMN_ROWS_MAX, *, keys: bool = True
+    ) -> list[RecordColumns]:
+        """The same without an object for each record: lists of values, keys, offsets, timestamps.
+
+        keys: False leaves them out. There are no headers and no interceptors.
+        """
+        with self._core as core:
+            return core.poll(timeout, lambda: core.collector.columns(max_records, keys))
+
+    def poll_arrow(
+        self,
+        timeout: float = 1.0,
+        max_records: int = _COLUMN_ROWS_MAX,
+        columns: Iterable[str] | None = None,
+    ) -> list[Any]:
+        """The same as Arrow record batches, each with records of one partition.
+
+        columns: of ``kbroker.client.arrow.FIELDS``, None: all but headers. Deserializers and
+        interceptors are not called. max_records: about; what one response has of a partition is not
+        divided.
+        """
+        names = None if columns is None else tuple(columns)
+        with self._core as core:
+            return core.poll(timeout, lambda: core.collector.arrow(max_records, names))
+
+    # -- positions
+
+    def seek(
+        self, partition: tuple[str, int], offset: int | OffsetAndMetadata, leader_epoch: int = -1
+    ) -> None:
+        """Let ``poll`` continue at an offset."""
+        if isinstance(offset, OffsetAndMetadata):
+            offset, _, leader_epoch = offset
+        if offset < 0:
+            raise ValueError(f"offset {offset} is negative")
+        with self._core as core:
+            core.part(partition).seek(offset, leader_epoch)
+            core.fetcher.changed = True
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Continue at the first record of partitions, of all assigned ones without arguments."""
+        self._look_up(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Continue behind the last record of partitions, of all assigned ones without arguments."""
+        self._look_up(partitions, LATEST)
+
+    def _look_up(self, partitions: Iterable[tuple[str, int]], reset: int) -> None:
+        with self._core as core:
+            for key in list(partitions) or list(core.fetcher.parts):
+                core.part(key).look_up(reset)
+            core.positions.missing = True
+
+    def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
+        """The offset of the next record that ``poll`` returns."""
+        with self._core as core:
+            part = core.part(partition)
+            if part.position is None:
+                core.until(
+                    lambda: part.position is not None,
+                    f"the position in {partition[0]}-{partition[1]}",
+                    self._seconds(timeout),
+                )
+            assert part.position is not None
+            return part.position
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """``poll`` returns no records of these until ``resume``; they stay assigned."""
+        with self._core as core:
+            for key in partitions:
+                core.part(key).paused = True
+            core.fetcher.changed = True
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        """``poll`` returns their records again."""
+        with self._core as core:
+            for key in partitions:
+                core.part(key).paused = False
+            core.fetcher.resumed()
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return {
+            TopicPartition(*key) for key, part in self._core.fetcher.parts.items() if part.paused
+        }
+
+    def current_lag(self, partition: tuple[str, int]) -> int | None:
+        """Records between the position and the end, as of the last fetch; None if unknown."""
+        with self._core as core:
+            part = core.part(partition)
+            committed = self._settings["isolation.level"] == "read_committed"
+            end = part.last_stable_offset if committed else part.high_watermark
+            if end is None or part.position is None:
+                return None
+            return max(0, end - part.position)
+
+    # -- commits
+
+    def commit_sync(
+        self, offsets: Mapping[Any, Any] | None = None, timeout: float | None = None
+    ) -> None:
+        """Commit, and wait until the coordinator has it.
+
+        offsets: {(topic, partition): offset of the next record to read, or (offset, metadata), or
+        OffsetAndMetadata}, None: the positions of all assigned partitions. Raises CommitFailed if
+        the group has given the partitions to others, Timeout, RejectedError.
+        """
+        with self._core as core:
+            rows = core.consumed() if offsets is None else as_committed(offsets)
+            core.commit(rows, self._seconds(timeout))
+
+    def commit_async(
+        self, offsets: Mapping[Any, Any] | None = None, callback: Callback | None = None
+    ) -> None:
+        """The same without waiting. Commits are done in their order.
+
+        callback: gets the offsets and None or the error, from a later call of ``poll``,
+        ``commit_sync`` or ``close``.
+        """
+        with self._core as core:
+            rows = core.consumed() if offsets is None else as_committed(offsets)
+            commits = core.grouped()
+            commits.run_callbacks()
+            commits.commit(rows, core.request_s, callback)
+
+    def committed(
+        self, partitions: Iterable[tuple[str, int]], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None where that is nothing."""
+        keys = [(str(topic), int(partition)) for topic, partition in partitions]
+        seconds = self._seconds(timeout)
+        with self._core as core:
+            call = core.grouped().look_up(keys, seconds)
+            found = core.result(call, "committed offsets", seconds)
+        return {
+            TopicPartition(*key): OffsetAndMetadata(*found[key]) if key in found else None
+            for key in keys
+        }
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group now."""
+        with self._core as core:
+            group = core.grouped().group
+            who = core.identity()
+        return GroupMetadata(group, who.generation, who.member, self._settings["group.instance.id"])
+
+    # -- logs and topics
+
+    def beginning_offsets(
+        self, partitions: Iterable[tuple[str, int]], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of the first record of each partition."""
+        return self._bounds(partitions, EARLIEST, timeout)
+
+    def end_offsets(
+        self, partitions: Iterable[tuple[str, int]], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset that the next record of each partition gets; with ``read_committed``, that of
+        the first record whose transaction is open.
+        """
+        return self._bounds(partitions, LATEST, timeout)
+
+    def _bounds(
+        self, partitions: Iterable[tuple[str, int]], which: int, timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        wanted = {(str(topic), int(partition)): which for topic, partition in partitions}
+        found = self._listed(wanted, timeout)
+        return {TopicPartition(*key): found[key].offset for key in wanted}
+
+    def offsets_for_times(
+        self, timestamps: Mapping[tuple[str, int], int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after a time (milliseconds since 1970); None if there is none."""
+        wanted = {(str(key[0]), int(key[1])): int(at) for key, at in timestamps.items()}
+        for at in wanted.values():
+            if at < 0:
+                raise ValueError(f"{at} is not a time")
+        found = self._listed(wanted, timeout)
+        return {
+            TopicPartition(*key): (
+                OffsetAndTimestamp(*found[key]) if found[key].offset != NO_OFFSET else None
+            )
+            for key in wanted
+        }
+
+    def _listed(self, wanted: Mapping[tuple[str, int], int], timeout: float | None) -> Any:
+        committed = self._settings["isolation.level"] == "read_committed"
+        with self._core as core:
+            return core.ask(
+                lambda cluster, seconds: list_offsets(
+                    cluster, wanted, read_committed=committed, deadline=seconds
+                ),
+                "offsets",
+                self._seconds(timeout),
+            )
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> set[int]:
+        """The partitions of a topic. Raises RejectedError if it does not exist."""
+        found = self._topics([topic], timeout)
+        if topic not in found:
+            raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic}")
+        return set(found[topic].partitions)
+
+    def list_topics(self, timeout: float | None = None) -> dict[str, set[int]]:
+        """The partitions of all topics that this user may see."""
+        return {name: set(row.partitions) for name, row in self._topics(None, timeout).items()}
+
+    def _topics(self, names: list[str] | None, timeout: float | None) -> dict[str, KnownTopic]:
+        create = self._settings["allow.auto.create.topics"]
+
+        def call(cluster: Cluster, seconds: float) -> dict[str, KnownTopic]:
+            retry = cluster.retry("metadata", seconds)
+            while True:
+                try:
+                    return ask(cluster, names, create).topics
+                except Exception as error:
+                    retry.pause(error)
+
+        with self._core as core:
+            return core.ask(call, "metadata", self._seconds(timeout))
+
+    def metrics(self) -> dict[str, float]:
+        """Values by name, under the names of Java's groups ``consumer-fetch-manager-metrics`` and
+        ``consumer-coordinator-metrics``.
+        """
+        return self._metrics.values()
+
+    # -- the end
+
+    def wakeup(self) -> None:
+        """Let the call that waits, or the next one that would, raise WakeupError. Any thread."""
+        self._core.wake()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Commit, if that is automatic, leave the group, and end; may be called again.
+
+        timeout: seconds for all of that, by default 30.
+        """
+        core = self._core
+        _alive.discard(self)
+        if core.closed or core.pid != os.getpid():
+            return
+        core.close(_CLOSE_S if timeout is None else timeout)
+        self._metrics.close()
+        for interceptor in self._interceptors:
+            if hasattr(interceptor, "close"):
+                interceptor.close()
+
+    def _seconds(self, timeout: float | None) -> float:
+        return self._core.default_s if timeout is None else timeout
+
+
+def _intercepted(interceptor: Any, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+    """COMPAT: as in Java, an interceptor that fails is left out."""
+    try:
+        changed = interceptor.on_consume(records)
+    except Exception:
+        logger.exception("on_consume of %r raised an error; records are as they were", interceptor)
+        return records
+    return records if changed is None else changed
+
+
+# -- the ends of processes
+
+
+def _close_all() -> None:
+    """A program that ends leaves its groups."""
+    for consumer in list(_alive):
+        try:
+            consumer.close(_AT_EXIT_S)
+        except Exception as error:
+            logger.warning("cannot close consumer %s: %s", consumer.client_id, error)
+
+
+def _forget_all() -> None:
+    """In a new process, whose threads and connections are another's."""
+    for consumer in list(_alive):
+        consumer._core.closed = True
+    _alive.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,148 @@
+"""Calls that may wait for a broker, in threads of their own; their results come back to the thread
+that polls.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kbroker.client.cluster import Cluster
+
+
+class Inbox:
+    """What other threads have for the thread that polls, and a descriptor that wakes it."""
+
+    def __init__(self) -> None:
+        self._posted: deque[Callable[[], Any]] = deque()
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._poll = select.poll()
+        self._poll.register(self._read, select.POLLIN)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def fileno(self) -> int:
+        return self._read
+
+    def post(self, call: Callable[[], Any]) -> None:
+        """Call it in the thread that polls. Any thread."""
+        self._posted.append(call)
+        self.wake()
+
+    def wake(self) -> None:
+        """End its waiting. Any thread."""
+        with self._lock:
+            if not self._closed:
+                with suppress(BlockingIOError):  # it is awake
+                    os.write(self._write, b"\0")
+
+    def take(self) -> bool:
+        """Run what was posted; whether there was anything."""
+        with suppress(BlockingIOError):
+            os.read(self._read, 4096)
+        found = False
+        while self._posted:
+            self._posted.popleft()()
+            found = True
+        return found
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._posted
+
+    def wait(self, seconds: float) -> None:
+        """Return when something was posted, or after these seconds."""
+        if not self._posted:
+            self._poll.poll(max(0.0, seconds) * 1000)
+
+    def close(self) -> None:
+        """Nothing is posted any more."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._read)
+                os.close(self._write)
+
+
+class Call:
+    """A call that runs in a lane. done: it has ended, with ``result`` or ``error``."""
+
+    __slots__ = ("done", "error", "result")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.result: Any = None
+        self.error: Exception | None = None
+
+
+class Lane:
+    """One call after the other, in a thread that begins with the first, on a cluster of its own."""
+
+    def __init__(self, name: str, cluster: Cluster, inbox: Inbox) -> None:
+        self._name = name
+        self._cluster = cluster
+        self._inbox = inbox
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def run(
+        self,
+        call: Callable[[Cluster], Any],
+        then: Callable[[Any, Exception | None], Any] | None = None,
+    ) -> Call:
+        """Queue a call, which must have a deadline. then: gets its result or its error, in the
+        thread that polls.
+        """
+        made = Call()
+
+        def body() -> None:
+            try:
+                made.result = call(self._cluster)
+            except Exception as error:
+                made.error = error
+            made.done = True
+            if then is not None:
+                self._inbox.post(lambda: then(made.result, made.error))
+            else:
+                self._inbox.wake()
+
+        self._queue.put(body)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            self._thread.start()
+        return made
+
+    def _serve(self) -> None:
+        while (body := self._queue.get()) is not None:
+            body()
+        self._cluster.close()
+
+    def close(self, timeout: float) -> None:
+        """End after the calls that are queued; waits for that, at most ``timeout`` seconds."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(timeout)
+
+
+def aside(
+    name: str, inbox: Inbox, call: Callable[[], Any], then: Callable[[Any, Exception | None], Any]
+) -> None:
+    """One call in a thread of its own, for what must not wait for others: a connection."""
+
+    def body() -> None:
+        result, failure = None, None
+        try:
+            result = call()
+        except Exception as error:
+            failure = error
+        inbox.post(lambda: then(result, failure))
+
+    threading.Thread(target=body, name=name, daemon=True).start()

@@ -1,0 +1,198 @@
+"""The thread that keeps a consumer in its group, and what it drives: a member, which is a state
+machine without sockets, threads or clocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from kbroker.client.cluster import GROUP, Cluster, Topic
+from kbroker.client.connection import Connection
+from kbroker.client.errors import ClientError, ConnectionLost, Timeout
+from kbroker.errors import ErrorCode
+from kbroker.protocol.message import Message
+
+logger = logging.getLogger(__name__)
+
+_MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+
+
+class Wait(NamedTuple):
+    """Nothing to do before this time, or until ``poke``."""
+
+    until: float
+
+
+class Ask(NamedTuple):
+    """A request for the coordinator, or what makes it for a connection, whose versions decide.
+    seconds: how long its response may take.
+    """
+
+    request: Message | Callable[[Connection], Message]
+    seconds: float
+
+
+class LookUp(NamedTuple):
+    """Metadata of topics; None: of all."""
+
+    topics: frozenset[str] | None
+
+
+class End(NamedTuple):
+    """It is no member any more, and never again."""
+
+
+Action = Wait | Ask | LookUp | End
+
+
+class Member(Protocol):
+    """All methods are called with the lock of its ``MemberThread``."""
+
+    def next(self, now: float) -> Action:
+        """What to do now."""
+
+    def take(self, response: Any, now: float) -> None:
+        """The response to the request of ``next``."""
+
+    def take_topics(self, topics: dict[str, Topic], now: float) -> None:
+        """The metadata that it has asked for."""
+
+    def failed(self, error: ClientError, now: float) -> None:
+        """There was no response."""
+
+    def is_leaving(self) -> bool:
+        """Whether it does not wait for a response any more."""
+
+
+class Interrupted(ClientError):
+    """The member leaves, and does not wait for a response."""
+
+    retriable = True
+
+
+class MemberThread:
+    """Does what a member says. lock: guards the member. on_change: called after each response, for
+    the thread that polls, which may have something to do.
+    """
+
+    def __init__(self, name: str, cluster: Cluster, member: Member) -> None:
+        self.lock = threading.Condition()
+        self._cluster = cluster
+        self._group = name
+        self._member = member
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._ended = False
+        self.on_change: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(
+            target=self._run, name=f"kafka-consumer-heartbeat-{cluster.client_id}", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def poke(self) -> None:
+        """The member has changed. With the lock."""
+        if not self._ended:
+            self.lock.notify_all()
+            with suppress(BlockingIOError):
+                os.write(self._write, b"\0")
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end of the thread; whether it has ended."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self.lock:
+                    now = time.monotonic()
+                    action = self._member.next(now)
+                    self.on_change()
+                    if isinstance(action, Wait):
+                        self.lock.wait(min(max(0.0, action.until - now), threading.TIMEOUT_MAX))
+                        continue
+                if isinstance(action, End):
+                    return
+                self._do(action)
+        finally:
+            with self.lock:
+                self._ended = True
+                os.close(self._read)
+                os.close(self._write)
+            self._cluster.close()
+
+    def _do(self, action: Ask | LookUp) -> None:
+        try:
+            if isinstance(action, LookUp):
+                found = self._cluster.topics(action.topics, deadline=self._cluster.request_timeout)
+                with self.lock:
+                    self._member.take_topics(found, time.monotonic())
+                return
+            response = self._ask(action)
+        except Exception as error:
+            failure = error if isinstance(error, ClientError) else _unexpected(error)
+            with self.lock:
+                self._member.failed(failure, time.monotonic())
+            return
+        with self.lock:
+            try:
+                self._member.take(response, time.monotonic())
+            except Exception as error:
+                self._member.failed(_unexpected(error), time.monotonic())
+
+    def _ask(self, action: Ask) -> Any:
+        cluster = self._cluster
+        retry = cluster.retry(f"a request of group {self._group}", action.seconds)
+        try:
+            node = cluster.coordinator(self._group, GROUP, retry)
+            connection = cluster.connection(node, retry)
+            made = action.request
+            request = made if isinstance(made, Message) else made(connection)
+            pending = connection.send(request, retry.deadline)
+            self._await(connection, retry.deadline)
+            response = connection.receive(pending, retry.deadline)
+        except (ConnectionLost, Timeout):
+            self.forget_coordinator()
+            raise
+        if getattr(response, "error_code", 0) in _MOVED:
+            self.forget_coordinator()
+        return response
+
+    def forget_coordinator(self) -> None:
+        """It may be another one by now."""
+        self._cluster.forget_coordinator(self._group, GROUP)
+
+    def _await(self, connection: Connection, deadline: float) -> None:
+        """Return when the response begins. Raises Interrupted, which closes the connection."""
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN)
+        poll.register(self._read, select.POLLIN)
+        while True:
+            left = deadline - time.monotonic()
+            events = dict(poll.poll(max(0.0, left) * 1000))
+            if connection.fileno() in events or left <= 0:
+                return
+            with suppress(BlockingIOError):
+                os.read(self._read, 4096)
+            with self.lock:
+                if self._member.is_leaving():
+                    connection.close()
+                    raise Interrupted("the consumer is closed")
+
+
+def _unexpected(error: Exception) -> ClientError:
+    """What no caller handles is logged, and told to the user as an error of his consumer."""
+    logger.exception("the thread of a group member failed")
+    made = ClientError(f"{type(error).__name__}: {error}")
+    made.__cause__ = error
+    return made

@@ -1,0 +1,164 @@
+"""The partitions that a consumer reads: where it is in each, and what was fetched of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kbroker.client.cluster import NO_TOPIC_ID
+from kbroker.client.errors import ClientError
+from kbroker.client.offsets import TopicPartition as Key
+
+NO_NODE = -1
+
+
+class TopicPartition(NamedTuple):
+    """A partition; a plain tuple of both does as well."""
+
+    topic: str
+    partition: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """What is committed for a partition: the offset of the next record to read, a text of the
+    caller's, and the leader epoch of the record before, -1 if that is unknown.
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class FetchedSet:
+    """The records of a partition in one response, until they are read.
+
+    version: of the partition's position when they were asked for; when it has changed since, they
+    are dropped. fault: what is known to be wrong behind the last record.
+    """
+
+    __slots__ = (
+        "aborted",
+        "fault",
+        "loaded",
+        "next_offset",
+        "part",
+        "records",
+        "source",
+        "version",
+    )
+
+    def __init__(self, part: PartitionState, records: Any, aborted: Any, source: Any) -> None:
+        self.part = part
+        self.version = part.version
+        self.records = records
+        self.aborted = aborted
+        self.source = source
+        self.next_offset = 0
+        self.loaded = False
+        self.fault: ClientError | None = None
+
+    @property
+    def stale(self) -> bool:
+        return self.version != self.part.version
+
+
+class PartitionState:
+    """position: the offset of the next record that ``poll`` returns, None while it is looked up.
+    fetch_offset: that of the next one to fetch. reset: what the position is looked up by, a
+    timestamp; None: by what is committed. epoch: of the last record, -1 if unknown. fault: why it
+    cannot be read; ``poll`` raises it until the position is changed.
+    """
+
+    __slots__ = (
+        "epoch",
+        "fault",
+        "fetch_offset",
+        "high_watermark",
+        "in_lookup",
+        "key",
+        "last_stable_offset",
+        "leader",
+        "leader_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "paused",
+        "pending_revocation",
+        "position",
+        "preferred",
+        "preferred_until",
+        "reader",
+        "reset",
+        "retry_at",
+        "topic_id",
+        "validating",
+        "version",
+    )
+
+    def __init__(self, key: Key, max_bytes: int) -> None:
+        self.key = key
+        self.topic_id = NO_TOPIC_ID
+        self.leader = NO_NODE
+        self.leader_epoch = -1
+        self.position: int | None = None
+        self.fetch_offset = 0
+        self.epoch = -1
+        self.reset: int | None = None
+        self.in_lookup = False
+        self.validating = False
+        self.paused = False
+        self.pending_revocation = False
+        self.preferred = NO_NODE
+        self.preferred_until = 0.0
+        self.max_bytes = max_bytes
+        self.retry_at = 0.0
+        self.version = 0
+        self.reader: Any = None  # a RecordReader, or one of Arrow
+        self.fault: ClientError | None = None
+        self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
+        self.log_start_offset: int | None = None
+
+    def seek(self, offset: int, epoch: int = -1) -> None:
+        """Continue at an offset; what was fetched is dropped."""
+        self._forget()
+        self.position = self.fetch_offset = offset
+        self.epoch = epoch
+
+    def look_up(self, reset: int | None) -> None:
+        """The position is to be looked up. reset: a timestamp, EARLIEST or LATEST; None: the
+        committed one.
+        """
+        self._forget()
+        self.position = None
+        self.reset = reset
+        self.epoch = -1
+
+    def _forget(self) -> None:
+        self.version += 1
+        self.fault = None
+        self.in_lookup = False
+        self.validating = False
+        self.retry_at = 0.0
+        self.drop_reader()
+
+    def drop_reader(self) -> None:
+        if self.reader is not None:
+            self.reader.unload()
+            self.reader = None
+
+    def node(self, now: float) -> int:
+        """Whom to fetch from."""
+        if self.preferred != NO_NODE:
+            if now < self.preferred_until:
+                return self.preferred
+            self.preferred = NO_NODE
+        return self.leader
+
+    def may_fetch(self, now: float) -> bool:
+        return (
+            self.position is not None
+            and not self.paused
+            and not self.pending_revocation
+            and not self.validating
+            and self.fault is None
+            and now >= self.retry_at
+        )
