@@ -6,9 +6,10 @@
     python perf/client.py --quick             toy size, to see that it all runs
     python perf/client.py --bootstrap HOST:PORT   a broker that runs already
 
-Each run is a process of its own with one producer, which sends values that exist already as bytes,
-with the same settings for all (batch.size, linger.ms, acks=all, no idempotence, 64 MiB of memory):
-from the first call until everything is acknowledged. Libraries take turns.
+Each run is a process of its own. A producer sends values that exist already as bytes, with the same
+settings for all (batch.size, linger.ms, acks=all, no idempotence, 64 MiB of memory): from the first
+call until everything is acknowledged. A consumer reads partitions from their beginning, with its
+defaults and without commits, as often as its number of records needs. Libraries take turns.
 """
 
 from __future__ import annotations
@@ -48,18 +49,27 @@ class Bar(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """value_bytes: size of a value. records: of each run, by library; it lasts some seconds."""
+    """value_bytes: size of a value. records: of each run, by library; it lasts some seconds.
+    filled: records in the topic that is read, 0: it is written to.
+    """
 
     name: str
     value_bytes: int
     records: dict[str, int]
     bars: tuple[Bar, ...]
+    filled: int = 0
 
 
 BARS = (
     Bar("kbroker send", "kafka-python", 5.0, 5.0),
     Bar("kbroker send", "confluent-kafka", 0.7, 1.2),
     Bar("kbroker send_many", "confluent-kafka", 2.0, 4.0),
+)
+CONSUME_BARS = (
+    Bar("kbroker poll", "kafka-python poll", 3.0, 3.0),
+    Bar("kbroker poll", "confluent consume", 1.0, 2.0),
+    Bar("kbroker poll_columns", "confluent consume", 5.0, 10.0),
+    Bar("kbroker poll_arrow", "confluent consume", 5.0, 10.0),
 )
 CELLS = (
     Cell(
@@ -83,6 +93,32 @@ CELLS = (
             "kafka-python": 100_000,
         },
         BARS,
+    ),
+    Cell(
+        "consume100",
+        100,
+        {
+            "kbroker poll": 8_000_000,
+            "kbroker poll_columns": 16_000_000,
+            "kbroker poll_arrow": 24_000_000,
+            "confluent consume": 2_000_000,
+            "kafka-python poll": 150_000,
+        },
+        CONSUME_BARS,
+        1_000_000,
+    ),
+    Cell(
+        "consume1k",
+        1024,
+        {
+            "kbroker poll": 1_500_000,
+            "kbroker poll_columns": 2_000_000,
+            "kbroker poll_arrow": 2_000_000,
+            "confluent consume": 750_000,
+            "kafka-python poll": 100_000,
+        },
+        CONSUME_BARS,
+        250_000,
     ),
 )
 
@@ -184,11 +220,103 @@ def send_kafka_python(options: Options, values: list[bytes]) -> None:
     producer.close()
 
 
+def poll_ours(options: Options, values: list[bytes]) -> None:
+    """With max.poll.records as it is, 500."""
+    _read_ours(options, lambda consumer: len(consumer.poll(WAIT_S)))
+
+
+def poll_columns_ours(options: Options, values: list[bytes]) -> None:
+    _read_ours(options, lambda consumer: sum(map(len, consumer.poll_columns(WAIT_S))))
+
+
+def poll_arrow_ours(options: Options, values: list[bytes]) -> None:
+    """Keys, values, offsets, timestamps."""
+    columns = ("key", "value", "offset", "timestamp")
+    _read_ours(
+        options,
+        lambda consumer: sum(batch.num_rows for batch in consumer.poll_arrow(WAIT_S, 1, columns)),
+    )
+
+
+def _read_ours(options: Options, read: Callable[[Any], int]) -> None:
+    from kbroker.client import KafkaConsumer
+
+    with KafkaConsumer(
+        bootstrap_servers=options.bootstrap, auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign([(options.topic, n) for n in range(PARTITIONS)])
+        for n in range(PARTITIONS):
+            consumer.position((options.topic, n))
+        yield_start()
+        left = options.records
+        while left > 0:
+            due = min(left, options.filled)
+            left -= due
+            while due > 0:
+                due -= read(consumer)
+            if left:
+                consumer.seek_to_beginning()
+
+
+def consume_confluent(options: Options, values: list[bytes]) -> None:
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": options.bootstrap,
+            "group.id": "perf",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.list_topics(options.topic, timeout=WAIT_S)
+    left = options.records
+    yield_start()
+    while left > 0:
+        consumer.assign(
+            [TopicPartition(options.topic, n, OFFSET_BEGINNING) for n in range(PARTITIONS)]
+        )
+        due = min(left, options.filled)
+        left -= due
+        while due > 0:
+            found = consumer.consume(500, WAIT_S)
+            due -= len(found)
+        assert found[-1].error() is None, found[-1].error()
+    consumer.close()
+
+
+def poll_kafka_python(options: Options, values: list[bytes]) -> None:
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=options.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    parts = [TopicPartition(options.topic, n) for n in range(PARTITIONS)]
+    consumer.assign(parts)
+    for part in parts:
+        consumer.position(part)
+    yield_start()
+    left = options.records
+    while left > 0:
+        due = min(left, options.filled)
+        left -= due
+        while due > 0:
+            due -= sum(map(len, consumer.poll(1000 * WAIT_S).values()))
+        consumer.seek_to_beginning()
+    consumer.close()
+
+
 LIBRARIES: dict[str, Callable[[Options, list[bytes]], None]] = {
     "kbroker send": send_ours,
     "kbroker send_many": send_many_ours,
     "confluent-kafka": send_confluent,
     "kafka-python": send_kafka_python,
+    "kbroker poll": poll_ours,
+    "kbroker poll_columns": poll_columns_ours,
+    "kbroker poll_arrow": poll_arrow_ours,
+    "confluent consume": consume_confluent,
+    "kafka-python poll": poll_kafka_python,
 }
 
 
@@ -227,8 +355,10 @@ def run_here(options: Options) -> Run:
     values = [os.urandom(options.value_bytes) for _ in range(DISTINCT)]
     LIBRARIES[options.one](options, values)
     (begun, cpu) = _started[-1]
-    sent = options.records // DISTINCT * DISTINCT
-    return Run(sent, time.perf_counter() - begun, _cpu() - cpu)
+    count = options.records
+    if not options.filled:
+        count = count // DISTINCT * DISTINCT
+    return Run(count, time.perf_counter() - begun, _cpu() - cpu)
 
 
 # -- the comparison
@@ -253,16 +383,35 @@ def delete_topic(bootstrap: str, name: str) -> None:
         future.result(30)
 
 
-def measure(options: Options, bootstrap: str, cell: Cell, library: str) -> Run:
-    """One run in a process of its own. Raises CalledProcessError."""
+def fill_topic(options: Options, bootstrap: str, cell: Cell) -> tuple[str, int]:
+    """A topic to read from, and how many records it has."""
+    from kbroker.client import KafkaProducer
+
     topic = create_topic(bootstrap)
+    records = 2 * DISTINCT if options.quick else cell.filled
+    values = [os.urandom(cell.value_bytes) for _ in range(DISTINCT)]
+    with KafkaProducer(
+        bootstrap_servers=bootstrap, batch_size=options.batch_size, buffer_memory=BUFFER_BYTES
+    ) as producer:
+        for n in range(records // DISTINCT):
+            producer.send_many(topic, values, partition=n % PARTITIONS)
+        producer.flush(WAIT_S)
+    return topic, records
+
+
+def measure(
+    options: Options, bootstrap: str, cell: Cell, library: str, filled: tuple[str, int] | None
+) -> Run:
+    """One run in a process of its own. filled: the topic to read. Raises CalledProcessError."""
+    topic, present = filled or (create_topic(bootstrap), 0)
     records = 2 * DISTINCT if options.quick else cell.records[library]
     command = [sys.executable, __file__, "--one", library, "--bootstrap", bootstrap]
     command += ["--topic", topic, "--records", str(records)]
-    command += ["--value-bytes", str(cell.value_bytes)]
+    command += ["--value-bytes", str(cell.value_bytes), "--filled", str(present)]
     command += ["--batch-size", str(options.batch_size), "--linger-ms", str(options.linger_ms)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, timeout=600)
-    delete_topic(bootstrap, topic)
+    if filled is None:
+        delete_topic(bootstrap, topic)
     return Run(*json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -272,18 +421,22 @@ def compare(options: Options, bootstrap: str, say: Callable[[str], None] = print
     for cell in CELLS:
         if cell.name not in options.cells.split(","):
             continue
-        libraries = [name for name in LIBRARIES if name in options.libraries.split(",")]
+        chosen = options.libraries.split(",")
+        libraries = [name for name in LIBRARIES if name in cell.records and name in chosen]
+        filled = fill_topic(options, bootstrap, cell) if cell.filled else None
         runs: dict[str, list[Run]] = {name: [] for name in libraries}
         for turn in range(options.runs):
             for name in libraries[turn % len(libraries) :] + libraries[: turn % len(libraries)]:
-                runs[name].append(measure(options, bootstrap, cell, name))
+                runs[name].append(measure(options, bootstrap, cell, name, filled))
+        if filled is not None:
+            delete_topic(bootstrap, filled[0])
         rates = {name: [one.records / one.seconds for one in some] for name, some in runs.items()}
         say(f"{cell.name}: values of {cell.value_bytes} bytes")
         for name, some in runs.items():
             cpu = median(one.cpu_seconds / one.records * 1e6 for one in some)
             low, high = min(rates[name]), max(rates[name])
             say(
-                f"  {name:18} {median(rates[name]):>12,.0f} records/s ({low:,.0f} to {high:,.0f}), "
+                f"  {name:20} {median(rates[name]):>12,.0f} records/s ({low:,.0f} to {high:,.0f}), "
                 f"{cpu:.2f} µs CPU a record"
             )
         ratios = {}
@@ -315,6 +468,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--topic", help=argparse.SUPPRESS)
     parser.add_argument("--records", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--value-bytes", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--filled", type=int, default=0, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 

@@ -312,6 +312,10 @@ class CommitFailed(RejectedError):
     since its last one is read again there.
     """
 
+    def __init__(self, code: int, what: str, message: str | None = None) -> None:
+        super().__init__(code, what, message)
+        self.retriable = False
+
 
 class WakeupError(ClientError):
     """``wakeup`` was called. Nothing was lost, and the call may be repeated."""

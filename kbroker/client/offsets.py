@@ -54,6 +54,15 @@ class Offset(NamedTuple):
     leader_epoch: int
 
 
+class GroupMetadata(NamedTuple):
+    """Who a consumer is in its group. generation_id: or its epoch; -1: it is no member."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class Committed(NamedTuple):
     offset: int
     metadata: str

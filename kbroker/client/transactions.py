@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kbroker.client.cluster import GROUP, TRANSACTION, Cluster
+from kbroker.client.connection import Connection
 from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
-from kbroker.client.offsets import TopicPartition, first_error, named_error
+from kbroker.client.offsets import GroupMetadata, TopicPartition, first_error, named_error
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -29,6 +30,8 @@ from kbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 # The newest versions of the first protocol.
 _END_TXN_1 = 4
 _TXN_OFFSET_COMMIT_1 = 4
+# From this version on a member says who it is (KIP-447).
+_TXN_OFFSET_COMMIT_OF_MEMBERS = 3
 # From this version of EndTxn on a broker uses the second protocol, if its feature level says so,
 # too.
 _END_TXN_2 = 5
@@ -144,13 +147,19 @@ def add_partitions(
 def commit_offsets(
     cluster: Cluster,
     identity: ProducerIdentity,
-    group: str,
+    group: str | GroupMetadata,
     offsets: Mapping[TopicPartition, tuple[int, str]],
     *,
     deadline: float | None = None,
 ) -> None:
-    """Commit a group's offsets within the transaction: they count when it is committed."""
+    """Commit a group's offsets within the transaction: they count when it is committed.
+
+    group: or a member of it, which brokers from Kafka 2.5 reject once the group has given its
+    partitions to others (KIP-447).
+    """
     assert identity.transactional_id is not None
+    member = GroupMetadata(group) if isinstance(group, str) else group
+    group = member.group_id
     if not identity.implicit:
         request = AddOffsetsToTxnRequest(
             transactional_id=identity.transactional_id,
@@ -166,16 +175,27 @@ def commit_offsets(
                 partition_index=partition, committed_offset=offset, committed_metadata=metadata
             )
         )
-    commit = TxnOffsetCommitRequest(
-        transactional_id=identity.transactional_id,
-        group_id=group,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
-        topics=[
-            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=rows)
-            for name, rows in by_topic.items()
-        ],
-    )
+    topics = [
+        TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=rows)
+        for name, rows in by_topic.items()
+    ]
+    at_most = None if identity.implicit else _TXN_OFFSET_COMMIT_1
+
+    def commit(connection: Connection, node: int) -> TxnOffsetCommitRequest:
+        request = TxnOffsetCommitRequest(
+            transactional_id=identity.transactional_id,
+            group_id=member.group_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            topics=topics,
+        )
+        version = connection.version_of(ApiKey.TXN_OFFSET_COMMIT, at_most)
+        if version >= _TXN_OFFSET_COMMIT_OF_MEMBERS:
+            request.generation_id = member.generation_id
+            request.member_id = member.member_id
+            request.group_instance_id = member.group_instance_id
+        return request
+
     what = f"commit offsets of group {group} in transaction {identity.transactional_id}"
     cluster.call_coordinator(
         group,
@@ -184,7 +204,7 @@ def commit_offsets(
         partial(first_error, what),
         what=what,
         deadline=deadline,
-        at_most=None if identity.implicit else _TXN_OFFSET_COMMIT_1,
+        at_most=at_most,
     )
 
 

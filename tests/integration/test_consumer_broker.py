@@ -401,6 +401,29 @@ def test_commits_by_hand_call_back_in_order(cluster, made):
         consumer.commit_sync({key: -1})
 
 
+def test_offsets_of_a_transaction_count_only_for_a_member(broker, cluster, made):
+    topics.create(cluster, "exactly")
+    topics.write(cluster, "exactly", 4)
+    consumer = made(group_id="exactly", enable_auto_commit=False)
+    consumer.subscribe(["exactly"])
+    assert len(read(consumer, 4)) == 4
+    key = TopicPartition("exactly", 0)
+    with KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="exactly") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({key: 3}, consumer.group_metadata())
+        producer.commit_transaction()
+        assert consumer.committed([key])[key].offset == 3
+
+        was = consumer.group_metadata()
+        producer.begin_transaction()
+        gone = was._replace(generation_id=was.generation_id - 1)
+        with pytest.raises(RejectedError, match="ILLEGAL_GENERATION"):
+            producer.send_offsets_to_transaction({key: 4}, gone)
+        producer.abort_transaction()
+    assert consumer.committed([key])[key].offset == 3
+
+
 def test_wakeup_ends_a_poll_and_another_thread_is_refused(cluster, made):
     topics.create(cluster, "woken")
     consumer = made()

@@ -21,7 +21,7 @@ def broker():
         yield running
 
 
-@pytest.mark.parametrize("library", client.LIBRARIES)
+@pytest.mark.parametrize("library", client.CELLS[0].records)
 def test_each_library_sends_all_records(broker, library):
     topic = client.create_topic(broker.bootstrap)
     options = client.parse_arguments(
@@ -38,6 +38,15 @@ def test_each_library_sends_all_records(broker, library):
     with Cluster(broker.bootstrap) as cluster:
         warm = 4 * client.PARTITIONS
         assert sum(end for _, end in topics.ends(cluster, topic).values()) == 2000 + warm
+
+
+def test_each_library_reads_all_records(broker):
+    options = client.parse_arguments(["--quick", "--cells", "consume100"])
+    options.runs = 1
+
+    found = client.compare(options, broker.bootstrap, lambda line: None)
+
+    assert set(found["consume100"]["rates"]) == set(client.CELLS[2].records)
 
 
 def test_comparison_tells_rates_and_ratios(broker):

@@ -187,6 +187,7 @@ def join(broker: Broker, driver_of: Callable[[str], Driver]) -> Iterator[Callabl
 def _member(
     name: str, driver_of: Callable[[str], Driver], bootstrap: str, wanted: Subscription
 ) -> Member:
+    from interop.drivers.members_ours import KbrokerMember
     from interop.drivers.members_outside import JavaMember, KcatMember
     from interop.drivers.members_python import AioMember, ConfluentMember, KafkaPythonMember
 
@@ -197,6 +198,7 @@ def _member(
         "kafka-python": KafkaPythonMember,
         "aiokafka": AioMember,
         "kcat": KcatMember,
+        "kbroker": KbrokerMember,
     }
     return kinds[name](bootstrap, wanted)
 

@@ -8,10 +8,10 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from kbroker.client.client_settings import Settings
-from kbroker.client.cluster import Topic
 from kbroker.client.connection import Connection
 from kbroker.client.consumer.assignors import Assignor, Members
-from kbroker.client.consumer.commits import Identity
+from kbroker.client.consumer.commits import LOST_WORDS, Identity
+from kbroker.client.consumer.consumer_metadata import KnownTopic
 from kbroker.client.consumer.member_thread import Action, Ask, End, Interrupted, LookUp, Wait
 from kbroker.client.consumer.subscriptions import (
     NO_GENERATION,
@@ -22,7 +22,7 @@ from kbroker.client.consumer.subscriptions import (
     encode_assignment,
     encode_subscription,
 )
-from kbroker.client.errors import ClientError, RejectedError
+from kbroker.client.errors import ClientError, CommitFailed, RejectedError
 from kbroker.client.offsets import TopicPartition as Key
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
@@ -177,11 +177,10 @@ class ClassicMember:
             self.state = State.LEAVING
 
     def identity(self) -> Identity:
-        """Who commits. Raises RejectedError while it is not a member."""
+        """Who commits. Raises CommitFailed while it is not a member."""
         if self.generation == NO_GENERATION:
-            error = RejectedError(ErrorCode.UNKNOWN_MEMBER_ID, f"member of group {self.group}")
-            error.retriable = False
-            raise error
+            what = f"commit offsets of group {self.group}"
+            raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, what, LOST_WORDS)
         return Identity(self.generation, self.member_id, self.instance)
 
     # -- the member's thread
@@ -376,7 +375,7 @@ class ClassicMember:
     def _subscribed(self) -> frozenset[str]:
         return frozenset(topic for row in self._group_members.values() for topic in row.topics)
 
-    def take_topics(self, topics: Mapping[str, Topic], now: float) -> None:
+    def take_topics(self, topics: Mapping[str, KnownTopic], now: float) -> None:
         """Metadata of all topics of the group."""
         self._looked_up_at = now
         counts = {name: len(topic.partitions) for name, topic in topics.items()}

@@ -31,7 +31,7 @@ _LOST = frozenset(
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
-_LOST_WORDS = (
+LOST_WORDS = (
     "the group has rebalanced meanwhile, and gives the partitions to others; poll more often, "
     "raise max.poll.interval.ms, or lower max.poll.records"
 )
@@ -60,6 +60,7 @@ class Commits:
         self._lane = lane
         self._identity = identity
         self._ended: deque[tuple[Callback, Offsets, Exception | None]] = deque()
+        self.interceptors: Iterable[Any] = ()
         self.counts = {"commits": 0, "latency_us": 0}
 
     def commit(self, offsets: Offsets, deadline: float, callback: Callback | None = None) -> Call:
@@ -69,6 +70,8 @@ class Commits:
         def ended(result: Any, error: Exception | None) -> None:
             self.counts["commits"] += 1
             self.counts["latency_us"] += int((time.monotonic() - began) * 1e6)
+            if error is None:
+                self._tell_interceptors(offsets)
             if callback is not None:
                 self._ended.append((callback, offsets, error))
             elif error is not None:
@@ -77,6 +80,15 @@ class Commits:
         return self._lane.run(
             lambda cluster: commit(cluster, self.group, offsets, self._identity, deadline), ended
         )
+
+    def _tell_interceptors(self, offsets: Offsets) -> None:
+        told = {TopicPartition(*key): row for key, row in offsets.items()}
+        for one in self.interceptors:
+            try:
+                if hasattr(one, "on_commit"):
+                    one.on_commit(told)
+            except Exception:
+                logger.exception("on_commit of %r raised an error", one)
 
     def run_callbacks(self) -> None:
         """Those of commits that have ended."""
@@ -149,9 +161,7 @@ def _error(what: str, response: Any) -> int:
         for row in topic.partitions:
             code = row.error_code
             if code in _LOST:
-                failed = CommitFailed(code, what, _LOST_WORDS)
-                failed.retriable = False
-                raise failed
+                raise CommitFailed(code, what, LOST_WORDS)
             if code == ErrorCode.STALE_MEMBER_EPOCH:
                 stale = RejectedError(code, what)
                 stale.retriable = True  # with the next epoch, which a heartbeat brings

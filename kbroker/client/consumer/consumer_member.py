@@ -10,11 +10,11 @@ from enum import Enum
 from typing import Any
 
 from kbroker.client.client_settings import Settings
-from kbroker.client.cluster import Topic
 from kbroker.client.consumer.classic_member import Complete, Event, Fatal, Prepare
-from kbroker.client.consumer.commits import Identity
+from kbroker.client.consumer.commits import LOST_WORDS, Identity
+from kbroker.client.consumer.consumer_metadata import KnownTopic
 from kbroker.client.consumer.member_thread import Action, Ask, End, Interrupted, LookUp, Wait
-from kbroker.client.errors import ClientError, RejectedError
+from kbroker.client.errors import ClientError, CommitFailed, RejectedError
 from kbroker.client.offsets import TopicPartition as Key
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -137,11 +137,10 @@ class ConsumerMember:
             self.state = State.LEAVING
 
     def identity(self) -> Identity:
-        """Who commits. Raises RejectedError while it is not a member."""
+        """Who commits. Raises CommitFailed while it is not a member."""
         if self.epoch <= JOIN_EPOCH:
-            error = RejectedError(ErrorCode.UNKNOWN_MEMBER_ID, f"member of group {self.group}")
-            error.retriable = False
-            raise error
+            what = f"commit offsets of group {self.group}"
+            raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, what, LOST_WORDS)
         return Identity(self.epoch, self.member_id, self.instance)
 
     # -- the member's thread
@@ -238,7 +237,7 @@ class ConsumerMember:
             )
             self._resolve_at = now
 
-    def take_topics(self, topics: Mapping[str, Topic], now: float) -> None:
+    def take_topics(self, topics: Mapping[str, KnownTopic], now: float) -> None:
         """Metadata with the ids of topics."""
         self._names.update({topic.id: name for name, topic in topics.items()})
 

@@ -69,6 +69,7 @@ class Core:
         if group is not None:
             self.coordinator_lane = Lane("kafka-consumer-commits", self.cluster(), self.inbox)
             self.commits = Commits(group, self.coordinator_lane, self.identity)
+            self.commits.interceptors = settings["interceptor.classes"]
         self.positions = Positions(
             settings,
             self.lane,
@@ -133,6 +134,10 @@ class Core:
         self._woken = True
         self.inbox.wake()
 
+    def forget_wake(self) -> None:
+        """Whoever was to be woken has returned."""
+        self._woken = False
+
     def _check_woken(self) -> None:
         if self._woken:
             self._woken = False
@@ -161,11 +166,11 @@ class Core:
             self.inbox.take()
             now = time.monotonic()
 
-    def maintain(self, now: float) -> None:
-        """What is due: group, commits, metadata, positions."""
+    def maintain(self, now: float, group: bool = True) -> None:
+        """What is due: group, commits, metadata, positions. group: listeners may be called."""
         if not self.inbox.is_empty:
             self.inbox.take()
-        if self.membership is not None:
+        if self.membership is not None and group:
             self.membership.poll(now)
         if self._auto_commit and now >= self._commit_at:
             self.commit_all(now)
@@ -187,7 +192,7 @@ class Core:
         while True:
             self._check_woken()
             now = time.monotonic()
-            self.maintain(now)
+            self.maintain(now, group=False)
             if done():
                 return
             fault = self.fetcher.fault()
@@ -327,6 +332,15 @@ class Core:
         if offsets:
             assert self.commits is not None
             self._committing = self.commits.commit(offsets, self.request_s, self._noted)
+
+    def commit_soon(self) -> None:
+        """The same, if that is automatic, before other partitions are assigned by hand."""
+        if self._auto_commit:
+            self.commit_all(time.monotonic())
+
+    def stop_auto_commit(self) -> None:
+        """Nothing is committed by itself any more."""
+        self._auto_commit = False
 
     def _moved(self) -> dict[Key, OffsetAndMetadata]:
         return {

@@ -26,6 +26,7 @@ from kbroker.client.errors import (
     ClientError,
     ConnectionLost,
     CorruptRecords,
+    NoOffsetForPartition,
     OffsetOutOfRange,
     RejectedError,
     UnreadableRecord,
@@ -58,6 +59,10 @@ _MOVED = frozenset(
         ErrorCode.LEADER_NOT_AVAILABLE,
     }
 )
+
+
+# Only another position helps.
+_STAYS = (OffsetOutOfRange, NoOffsetForPartition, CorruptRecords)
 
 
 class _Source:
@@ -329,6 +334,9 @@ class Fetcher:
             return
         names = [(node.session.name_of(topic), topic) for topic in response.responses]
         node.session.accepted(response.session_id)
+        if any(name is None for name, _ in names):
+            node.session.reset()  # the broker speaks of a topic that was not asked for
+            self._metadata.want()
         source = _Source(node)
         for name, topic in names:
             for row in topic.partitions:
@@ -416,7 +424,8 @@ class Fetcher:
             )
         elif code == ErrorCode.CORRUPT_MESSAGE:
             why = "the broker cannot read them"
-            part.fault = CorruptRecords(topic, partition, part.fetch_offset, why)
+            at = part.fetch_offset
+            part.fault = UnreadableRecord(topic, partition, at, at + 1, why)
         else:
             error = RejectedError(code, f"fetch of {topic}-{partition}")
             part.retry_at = now + self._backoff_s
@@ -428,7 +437,7 @@ class Fetcher:
     def _adopt_leader(self, part: PartitionState, row: Any, response: Any) -> None:
         """KIP-951: the broker tells who leads."""
         told = row.current_leader
-        if told.leader_id < 0 or told.leader_epoch <= part.leader_epoch:
+        if told is None or told.leader_epoch <= part.leader_epoch:
             return
         endpoints = {one.node_id: one for one in response.node_endpoints}
         endpoint = endpoints.get(told.leader_id)
@@ -492,8 +501,9 @@ class Fetcher:
         for part in self.parts.values():
             if part.fault is not None and not part.paused:
                 fault = part.fault
-                if isinstance(fault, RejectedError):
+                if not isinstance(fault, _STAYS):
                     part.fault = None  # it may be allowed by now
+                    self.changed = True
                 return fault
         return None
 
@@ -514,7 +524,9 @@ class Fetcher:
             row = known.partitions.get(partition) if known is not None else None
             if known is None or row is None:
                 continue
-            part.topic_id = known.id
+            if part.topic_id != known.id:
+                # Another topic of that name has epochs of its own.
+                part.topic_id, part.leader_epoch = known.id, -1
             if row.leader_epoch < part.leader_epoch:
                 continue  # from a broker that is behind
             if row.leader_epoch > part.leader_epoch and part.leader_epoch >= 0 and part.epoch >= 0:

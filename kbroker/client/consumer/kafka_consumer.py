@@ -21,8 +21,8 @@ from kbroker.client.consumer.consumer_settings import SETTINGS, consumer_setting
 from kbroker.client.consumer.core import Core
 from kbroker.client.consumer.membership import Membership, RebalanceListener
 from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
-from kbroker.client.errors import ConsumerState, RejectedError
-from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
+from kbroker.client.errors import CommitFailed, ConsumerState, RejectedError
+from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, GroupMetadata, list_offsets
 from kbroker.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -41,15 +41,6 @@ class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
-
-
-class GroupMetadata(NamedTuple):
-    """Who this consumer is in its group, for ``send_offsets_to_transaction``."""
-
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None
 
 
 class KafkaConsumer:
@@ -88,6 +79,9 @@ class KafkaConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Records that a program has failed with were not handled: they are read again.
+        if error is not None:
+            self.stop_auto_commit()
         self.close()
 
     # -- what is read
@@ -119,6 +113,7 @@ class KafkaConsumer:
                 return
             core.pattern = None if pattern is None else re.compile(pattern)
             core.topics = names
+            joined = core.membership is not None
             if core.membership is None:
                 core.membership = Membership(core)
             core.membership.listener = listener
@@ -127,6 +122,8 @@ class KafkaConsumer:
                 core.membership.subscribe(names)
             else:
                 core.match_pattern()
+                if joined and not core.topics:
+                    core.membership.subscribe(names)
 
     def subscription(self) -> set[str]:
         """The topics that are subscribed to."""
@@ -138,7 +135,7 @@ class KafkaConsumer:
         with self._core as core:
             if core.membership is not None:
                 raise ConsumerState("topics are subscribed to: call unsubscribe first")
-            core.commit_before_loss(core.request_s)
+            core.commit_soon()
             self._manual = bool(keys)
             core.assign(keys)
 
@@ -157,7 +154,7 @@ class KafkaConsumer:
             core.membership.close(core.request_s)
             core.membership = None
         else:
-            core.commit_before_loss(core.request_s)
+            core.commit_soon()
         core.pattern = None
         core.topics = frozenset()
         self._manual = False
@@ -189,9 +186,12 @@ class KafkaConsumer:
         return found
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records, one after the other and without end."""
+        """Records, one after the other and without end; the position is behind the last one.
+
+        A ``poll`` each, so several times slower than lists.
+        """
         while True:
-            yield from self.poll(_ITERATE_S)
+            yield from self.poll(_ITERATE_S, 1)
 
     def poll_columns(
         self, timeout: float = 1.0, max_records: int = _COLUMN_ROWS_MAX, *, keys: bool = True
@@ -334,11 +334,14 @@ class KafkaConsumer:
         }
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this consumer is in its group now."""
+        """Who this consumer is in its group now, for ``send_offsets_to_transaction``."""
         with self._core as core:
             group = core.grouped().group
-            who = core.identity()
-        return GroupMetadata(group, who.generation, who.member, self._settings["group.instance.id"])
+            try:
+                who = core.identity()
+            except CommitFailed:
+                return GroupMetadata(group)  # COMPAT: as in Java, it is no error to ask
+        return GroupMetadata(group, who.generation, who.member, who.instance)
 
     # -- logs and topics
 
@@ -427,6 +430,14 @@ class KafkaConsumer:
         """Let the call that waits, or the next one that would, raise WakeupError. Any thread."""
         self._core.wake()
 
+    def forget_wakeup(self) -> None:
+        """A ``wakeup`` before has no effect any more. Not while another thread is in a call."""
+        self._core.forget_wake()
+
+    def stop_auto_commit(self) -> None:
+        """Commit nothing by itself any more, as if ``enable.auto.commit`` were false."""
+        self._core.stop_auto_commit()
+
     def close(self, timeout: float | None = None) -> None:
         """Commit, if that is automatic, leave the group, and end; may be called again.
 
@@ -460,9 +471,12 @@ def _intercepted(interceptor: Any, records: list[ConsumerRecord]) -> list[Consum
 
 
 def _close_all() -> None:
-    """A program that ends leaves its groups."""
+    """A program that ends leaves its groups. What it has handled is unknown, so nothing is
+    committed.
+    """
     for consumer in list(_alive):
         try:
+            consumer.stop_auto_commit()
             consumer.close(_AT_EXIT_S)
         except Exception as error:
             logger.warning("cannot close consumer %s: %s", consumer.client_id, error)

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from kbroker.client.cluster import GROUP, Cluster, Topic
+from kbroker.client.cluster import GROUP, Cluster
 from kbroker.client.connection import Connection
+from kbroker.client.consumer.consumer_metadata import KnownTopic, ask
 from kbroker.client.errors import ClientError, ConnectionLost, Timeout
 from kbroker.errors import ErrorCode
 from kbroker.protocol.message import Message
@@ -61,7 +62,7 @@ class Member(Protocol):
     def take(self, response: Any, now: float) -> None:
         """The response to the request of ``next``."""
 
-    def take_topics(self, topics: dict[str, Topic], now: float) -> None:
+    def take_topics(self, topics: dict[str, KnownTopic], now: float) -> None:
         """The metadata that it has asked for."""
 
     def failed(self, error: ClientError, now: float) -> None:
@@ -134,7 +135,8 @@ class MemberThread:
     def _do(self, action: Ask | LookUp) -> None:
         try:
             if isinstance(action, LookUp):
-                found = self._cluster.topics(action.topics, deadline=self._cluster.request_timeout)
+                names = None if action.topics is None else sorted(action.topics)
+                found = ask(self._cluster, names, create=False).topics
                 with self.lock:
                     self._member.take_topics(found, time.monotonic())
                 return

@@ -76,7 +76,7 @@ class Membership:
             self._thread.poke()
 
     def identity(self) -> Identity:
-        """Who commits. Any thread. Raises RejectedError."""
+        """Who commits. Any thread. Raises CommitFailed."""
         with self._lock:
             return self._member.identity()
 

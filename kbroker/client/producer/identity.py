@@ -10,7 +10,7 @@ from kbroker.client import transactions
 from kbroker.client.client_settings import Settings
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError, TransactionState
-from kbroker.client.offsets import TopicPartition
+from kbroker.client.offsets import GroupMetadata, TopicPartition
 from kbroker.client.producer.sender import Sender
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
@@ -100,7 +100,7 @@ class Identity:
             self.state = FATAL if fenced else BROKEN
             self.error = error
 
-    def commit_offsets(self, group: str, offsets: Offsets) -> None:
+    def commit_offsets(self, group: str | GroupMetadata, offsets: Offsets) -> None:
         """Commit a group's offsets within the transaction."""
         self.expect("send_offsets_to_transaction", OPEN)
         rows = {

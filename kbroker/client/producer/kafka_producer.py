@@ -24,6 +24,7 @@ from kbroker.client.errors import (
     Timeout,
     TransactionState,
 )
+from kbroker.client.offsets import GroupMetadata
 from kbroker.client.producer.failures import Failures
 from kbroker.client.producer.identity import BROKEN, OPEN, READY, Identity, Offsets
 from kbroker.client.producer.producer_metrics import ProducerMetrics
@@ -335,9 +336,13 @@ class KafkaProducer:
         self._identity.state = OPEN
         self._settle()
 
-    def send_offsets_to_transaction(self, offsets: Offsets, group: str) -> None:
+    def send_offsets_to_transaction(self, offsets: Offsets, group: str | GroupMetadata) -> None:
         """Commit a group's offsets with the transaction: {(topic, partition): offset}, or
-        (offset, metadata) for each."""
+        (offset, metadata) for each.
+
+        group: its name, or ``group_metadata()`` of the consumer that has read the records: then a
+        consumer that has lost its partitions to others of the group commits nothing.
+        """
         try:
             self._identity.commit_offsets(group, offsets)
         finally:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from kbroker.client.cluster import Partition, Topic
 from kbroker.client.consumer.assignors import assignors_of
 from kbroker.client.consumer.classic_member import (
     ClassicMember,
@@ -15,6 +14,7 @@ from kbroker.client.consumer.classic_member import (
     Prepare,
     State,
 )
+from kbroker.client.consumer.consumer_metadata import KnownPartition, KnownTopic
 from kbroker.client.consumer.consumer_settings import consumer_settings
 from kbroker.client.consumer.member_thread import Ask, End, Interrupted, LookUp, Wait
 from kbroker.client.consumer.subscriptions import (
@@ -25,7 +25,7 @@ from kbroker.client.consumer.subscriptions import (
     encode_assignment,
     encode_subscription,
 )
-from kbroker.client.errors import ConnectionLost, RejectedError
+from kbroker.client.errors import CommitFailed, ConnectionLost
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -135,8 +135,8 @@ def test_a_leader_assigns_for_all_members():
     script.joined("me", members=rows)
 
     assert script.member.next(script.now) == LookUp(frozenset({"t", "u"}))
-    parts = {n: Partition(1, 0) for n in range(2)}
-    topics = {name: Topic(name, bytes(16), parts, False) for name in ("t", "u")}
+    parts = {n: KnownPartition(1, 0, (), ()) for n in range(2)}
+    topics = {name: KnownTopic(name, bytes(16), parts, False) for name in ("t", "u")}
     script.member.take_topics(topics, script.now)
     request = script.asks(SyncGroupRequest)
     found = {row.member_id: decode_assignment(row.assignment) for row in request.assignments}
@@ -150,7 +150,7 @@ def test_a_leader_assigns_for_all_members():
     script.now += 300
     script.member.polled(script.now)
     assert script.member.next(script.now) == LookUp(frozenset({"t", "u"}))
-    topics["u"] = topics["u"]._replace(partitions={0: Partition(1, 0)})
+    topics["u"] = topics["u"]._replace(partitions={0: KnownPartition(1, 0, (), ())})
     script.member.take_topics(topics, script.now)
     script.member.next(script.now)
     assert script.event() == Prepare(False)
@@ -177,7 +177,7 @@ def test_a_member_that_was_removed_has_lost_its_partitions(code, member_id):
     assert script.member.identity().generation == 1
     script.beats(code)
     assert script.event() == Prepare(True)
-    with pytest.raises(RejectedError):
+    with pytest.raises(CommitFailed):
         script.member.identity()
     script.member.prepared((), True)
     assert script.asks(JoinGroupRequest).member_id == member_id

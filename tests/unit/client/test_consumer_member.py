@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kbroker.client.cluster import Partition, Topic
 from kbroker.client.consumer.classic_member import Complete, Fatal, Prepare
 from kbroker.client.consumer.consumer_member import ConsumerMember, State
+from kbroker.client.consumer.consumer_metadata import KnownPartition, KnownTopic
 from kbroker.client.consumer.consumer_settings import consumer_settings
 from kbroker.client.consumer.member_thread import Ask, End, LookUp, Wait
-from kbroker.client.errors import ConnectionLost, RejectedError
+from kbroker.client.errors import CommitFailed, ConnectionLost
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 
 ID, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
 TOPICS = {
-    name: Topic(name, topic_id, {0: Partition(1, 0)}, False)
+    name: KnownTopic(name, topic_id, {0: KnownPartition(1, 0, (), ())}, False)
     for name, topic_id in (("t", ID), ("u", OTHER))
 }
 
@@ -136,7 +136,7 @@ def test_a_fenced_member_has_lost_its_partitions_and_joins_again(code):
     script.beats()
     script.answer(code=code)
     assert script.member.event() == Prepare(True)
-    with pytest.raises(RejectedError):
+    with pytest.raises(CommitFailed):
         script.member.identity()
     assert script.waits() == float("inf")
     script.member.prepared((), True)

@@ -1,0 +1,266 @@
+"""``AsyncKafkaConsumer``: the consumer for programs of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import queue
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, TypeVar
+
+from kbroker._ext.client.consumer_record import ConsumerRecord
+from kbroker._ext.client.record_reader import RecordColumns
+from kbroker.client.consumer.kafka_consumer import KafkaConsumer, OffsetAndTimestamp
+from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
+from kbroker.client.offsets import GroupMetadata
+
+Result = TypeVar("Result")
+# Whether this task is a callback of a rebalance, for which the consumer's thread waits.
+_in_callback: ContextVar[bool] = ContextVar("in_callback", default=False)
+
+
+class AsyncKafkaConsumer:
+    """``KafkaConsumer`` (its settings, results and errors), with calls that are awaited.
+
+        async with AsyncKafkaConsumer(bootstrap_servers="localhost:9092", group_id="g") as consumer:
+            await consumer.subscribe(["orders"])
+            async for record in consumer:
+                ...
+
+    Calls are done one after the other, by a thread of its own. One that is cancelled ends at once;
+    records that it has got by then are returned by the next ``poll``. The methods of a listener may
+    be coroutines, and may await calls of the consumer.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        self._consumer = KafkaConsumer(config, **settings)
+        self._thread = ThreadPoolExecutor(1, f"{self._consumer.client_id}-aio")
+        self._turn = asyncio.Lock()
+        self._inner: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._left: list[Any] = []
+
+    async def __aenter__(self) -> AsyncKafkaConsumer:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._consumer.stop_auto_commit()
+        await self.close()
+
+    # -- running calls
+
+    async def _run(self, call: Callable[[], Result], keep: bool = False) -> Result:
+        """keep: what a cancelled call returns is not lost."""
+        loop = asyncio.get_running_loop()
+        if _in_callback.get():
+            return await asyncio.wrap_future(self._queued(call), loop=loop)
+        async with self._turn:
+            work = loop.run_in_executor(self._thread, call)
+            try:
+                return await asyncio.shield(work)
+            except asyncio.CancelledError:
+                self._consumer.wakeup()
+                with suppress(Exception):
+                    found = await work
+                    if keep and isinstance(found, list):
+                        self._left += found
+                self._consumer.forget_wakeup()
+                raise
+
+    def _queued(self, call: Callable[[], Result]) -> Future[Result]:
+        """Run it in the consumer's thread, which waits for a callback."""
+        made: Future[Result] = Future()
+
+        def body() -> None:
+            try:
+                made.set_result(call())
+            except BaseException as error:
+                made.set_exception(error)
+
+        self._inner.put(body)
+        return made
+
+    def _awaited(self, method: Callable[[Any], Any], loop: asyncio.AbstractEventLoop) -> Any:
+        """A listener's method, for the consumer's thread."""
+
+        async def called(partitions: Any) -> None:
+            _in_callback.set(True)
+            await method(partitions)
+
+        def wait(partitions: Any) -> None:
+            ended = asyncio.run_coroutine_threadsafe(called(partitions), loop)
+            ended.add_done_callback(lambda _: self._inner.put(None))
+            while (body := self._inner.get()) is not None:
+                body()
+            ended.result()
+
+        return wait if inspect.iscoroutinefunction(method) else method
+
+    # -- what is read
+
+    async def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | None = None,
+        listener: Any = None,
+    ) -> None:
+        """As ``KafkaConsumer.subscribe``; methods of the listener may be coroutines."""
+        told: Any = None
+        if listener is not None:
+            loop = asyncio.get_running_loop()
+            names = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
+            methods = {name: getattr(listener, name, None) for name in names}
+            told = type(
+                "Listener",
+                (),
+                {
+                    name: staticmethod(self._awaited(method, loop))
+                    for name, method in methods.items()
+                    if method is not None
+                },
+            )()
+        await self._run(lambda: self._consumer.subscribe(topics, pattern=pattern, listener=told))
+
+    async def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """As ``KafkaConsumer.assign``."""
+        await self._run(lambda: self._consumer.assign(partitions))
+
+    async def unsubscribe(self) -> None:
+        """As ``KafkaConsumer.unsubscribe``."""
+        await self._run(self._consumer.unsubscribe)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read."""
+        return self._consumer.assignment()
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed to."""
+        return self._consumer.subscription()
+
+    # -- records
+
+    async def poll(
+        self, timeout: float = 1.0, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
+        """As ``KafkaConsumer.poll``."""
+        if self._left:
+            left, self._left = self._left, []
+            return left
+        return await self._run(lambda: self._consumer.poll(timeout, max_records), keep=True)
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """Records, one after the other and without end. Lists of ``poll`` are much faster."""
+        while True:
+            for record in await self.poll(max_records=1):
+                yield record
+
+    async def poll_columns(
+        self, timeout: float = 1.0, max_records: int = 1 << 20, *, keys: bool = True
+    ) -> list[RecordColumns]:
+        """As ``KafkaConsumer.poll_columns``."""
+        return await self._run(lambda: self._consumer.poll_columns(timeout, max_records, keys=keys))
+
+    async def poll_arrow(
+        self,
+        timeout: float = 1.0,
+        max_records: int = 1 << 20,
+        columns: Iterable[str] | None = None,
+    ) -> list[Any]:
+        """As ``KafkaConsumer.poll_arrow``."""
+        return await self._run(lambda: self._consumer.poll_arrow(timeout, max_records, columns))
+
+    # -- positions
+
+    async def seek(
+        self, partition: tuple[str, int], offset: int | OffsetAndMetadata, leader_epoch: int = -1
+    ) -> None:
+        """As ``KafkaConsumer.seek``."""
+        self._drop([partition])
+        await self._run(lambda: self._consumer.seek(partition, offset, leader_epoch))
+
+    async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """As ``KafkaConsumer.seek_to_beginning``."""
+        self._drop(partitions or self._consumer.assignment())
+        await self._run(lambda: self._consumer.seek_to_beginning(*partitions))
+
+    async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """As ``KafkaConsumer.seek_to_end``."""
+        self._drop(partitions or self._consumer.assignment())
+        await self._run(lambda: self._consumer.seek_to_end(*partitions))
+
+    def _drop(self, partitions: Iterable[tuple[str, int]]) -> None:
+        gone = {tuple(one) for one in partitions}
+        self._left = [one for one in self._left if (one.topic, one.partition) not in gone]
+
+    async def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
+        """As ``KafkaConsumer.position``."""
+        return await self._run(lambda: self._consumer.position(partition, timeout))
+
+    async def pause(self, *partitions: tuple[str, int]) -> None:
+        """As ``KafkaConsumer.pause``."""
+        await self._run(lambda: self._consumer.pause(*partitions))
+
+    async def resume(self, *partitions: tuple[str, int]) -> None:
+        """As ``KafkaConsumer.resume``."""
+        await self._run(lambda: self._consumer.resume(*partitions))
+
+    # -- commits
+
+    async def commit(
+        self, offsets: Mapping[Any, Any] | None = None, timeout: float | None = None
+    ) -> None:
+        """As ``KafkaConsumer.commit_sync``."""
+        await self._run(lambda: self._consumer.commit_sync(offsets, timeout))
+
+    async def committed(
+        self, partitions: Iterable[tuple[str, int]], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """As ``KafkaConsumer.committed``."""
+        return await self._run(lambda: self._consumer.committed(partitions, timeout))
+
+    async def group_metadata(self) -> GroupMetadata:
+        """As ``KafkaConsumer.group_metadata``."""
+        return await self._run(self._consumer.group_metadata)
+
+    # -- logs and topics
+
+    async def beginning_offsets(
+        self, partitions: Iterable[tuple[str, int]], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """As ``KafkaConsumer.beginning_offsets``."""
+        return await self._run(lambda: self._consumer.beginning_offsets(partitions, timeout))
+
+    async def end_offsets(
+        self, partitions: Iterable[tuple[str, int]], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """As ``KafkaConsumer.end_offsets``."""
+        return await self._run(lambda: self._consumer.end_offsets(partitions, timeout))
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[tuple[str, int], int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """As ``KafkaConsumer.offsets_for_times``."""
+        return await self._run(lambda: self._consumer.offsets_for_times(timestamps, timeout))
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> set[int]:
+        """As ``KafkaConsumer.partitions_for``."""
+        return await self._run(lambda: self._consumer.partitions_for(topic, timeout))
+
+    def metrics(self) -> dict[str, float]:
+        """As ``KafkaConsumer.metrics``."""
+        return self._consumer.metrics()
+
+    async def close(self, timeout: float | None = None) -> None:
+        """As ``KafkaConsumer.close``."""
+        await self._run(lambda: self._consumer.close(timeout))
+        self._thread.shutdown(wait=False)

@@ -1,0 +1,282 @@
+"""``KafkaConsumer`` and brokers that say what a test wants: damage, moves, truncation, nonsense."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from support.fake_broker import FakeBroker
+
+from kbroker.client import KafkaConsumer, TopicPartition
+from kbroker.client.errors import (
+    CommitFailed,
+    LogTruncated,
+    ProtocolViolation,
+    RejectedError,
+    UnreadableRecord,
+)
+from kbroker.errors import ErrorCode
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.fetch import FetchResponse
+from kbroker.protocol.messages.find_coordinator import FindCoordinatorResponse
+from kbroker.protocol.messages.list_offsets import ListOffsetsResponse
+from kbroker.protocol.messages.metadata import MetadataResponse
+from kbroker.protocol.messages.offset_commit import OffsetCommitResponse
+from kbroker.protocol.messages.offset_fetch import OffsetFetchResponse
+from kbroker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+from kbroker.record.builder import BatchBuilder
+
+pytestmark = pytest.mark.unit
+
+ID = bytes(15) + b"\1"
+KEY = TopicPartition("t", 0)
+WAIT_S = 20.0
+
+
+def batch(base: int, count: int, epoch: int = 0) -> bytes:
+    builder = BatchBuilder(base_offset=base, leader_epoch=epoch)
+    for n in range(base, base + count):
+        builder.append(b"%d" % n)
+    return builder.build()
+
+
+class Scene:
+    """Two brokers with one partition. log: base offset and bytes of its batches. rows: what the
+    next fetches are answered with instead, by broker.
+    """
+
+    def __init__(self) -> None:
+        self.log: list[tuple[int, bytes]] = [(0, batch(0, 3))]
+        self.topic_id = ID
+        self.leader, self.epoch, self.end_of_epoch = 0, 0, 0
+        self.instead: list[list[Any]] = [[], []]
+        self.fetches: list[list[Any]] = [[], []]
+        self.brokers = [
+            FakeBroker(
+                {
+                    ApiKey.METADATA: self.metadata,
+                    ApiKey.FETCH: lambda request, state, node=node: self.fetch(node, request),
+                    ApiKey.LIST_OFFSETS: self.list_offsets,
+                    ApiKey.OFFSET_FOR_LEADER_EPOCH: self.epoch_end,
+                    ApiKey.FIND_COORDINATOR: self.coordinator,
+                    ApiKey.OFFSET_COMMIT: self.commit,
+                    ApiKey.OFFSET_FETCH: lambda request, state: OffsetFetchResponse(topics=[]),
+                }
+            )
+            for node in (0, 1)
+        ]
+
+    def metadata(self, request: Any, state: Any) -> MetadataResponse:
+        brokers = [
+            MetadataResponse.MetadataResponseBroker(node_id=n, host="127.0.0.1", port=one.port)
+            for n, one in enumerate(self.brokers)
+        ]
+        part = MetadataResponse.MetadataResponsePartition(
+            partition_index=0, leader_id=self.leader, leader_epoch=self.epoch
+        )
+        topic = MetadataResponse.MetadataResponseTopic(
+            name="t", topic_id=self.topic_id, partitions=[part]
+        )
+        return MetadataResponse(brokers=brokers, topics=[topic])
+
+    def fetch(self, node: int, request: Any) -> Any:
+        self.fetches[node].append(request)
+        for topic in request.topics:
+            self.at = topic.partitions[0].fetch_offset
+            self.asked_id = topic.topic_id
+        if self.asked_id != self.topic_id:
+            return self.response({"error_code": ErrorCode.UNKNOWN_TOPIC_ID})
+        if self.instead[node]:
+            instead = self.instead[node].pop(0)
+            return instead if isinstance(instead, bytes) else self.response(instead)
+        data = b"".join(data for base, data in self.log if base >= self.at)
+        self.at = max(self.at, self.log[-1][0] + 1) if data else self.at
+        return self.response({"records": data})
+
+    def response(self, row: dict[str, Any]) -> FetchResponse:
+        row = {"high_watermark": 100, "last_stable_offset": 100, "log_start_offset": 0, **row}
+        part = FetchResponse.PartitionData(partition_index=0, **row)
+        topic = FetchResponse.FetchableTopicResponse(
+            topic="t", topic_id=self.asked_id, partitions=[part]
+        )
+        return FetchResponse(session_id=7, responses=[topic])
+
+    def list_offsets(self, request: Any, state: Any) -> ListOffsetsResponse:
+        part = ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=0, offset=0)
+        topic = ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[part])
+        return ListOffsetsResponse(topics=[topic])
+
+    def epoch_end(self, request: Any, state: Any) -> OffsetForLeaderEpochResponse:
+        part = OffsetForLeaderEpochResponse.EpochEndOffset(
+            partition=0, leader_epoch=0, end_offset=self.end_of_epoch
+        )
+        topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+            topic="t", partitions=[part]
+        )
+        return OffsetForLeaderEpochResponse(topics=[topic])
+
+    def coordinator(self, request: Any, state: Any) -> FindCoordinatorResponse:
+        return FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=self.brokers[1].port)
+
+    def commit(self, request: Any, state: Any) -> OffsetCommitResponse:
+        part = OffsetCommitResponse.OffsetCommitResponsePartition(
+            partition_index=0, error_code=ErrorCode.UNKNOWN_MEMBER_ID
+        )
+        topic = OffsetCommitResponse.OffsetCommitResponseTopic(name="t", partitions=[part])
+        return OffsetCommitResponse(topics=[topic])
+
+    @contextmanager
+    def consumer(self, **settings: Any) -> Iterator[KafkaConsumer]:
+        settings.setdefault("auto_offset_reset", "earliest")
+        made = KafkaConsumer(
+            bootstrap_servers=self.brokers[0].bootstrap, retry_backoff_ms=10, **settings
+        )
+        try:
+            made.assign([KEY])
+            yield made
+        finally:
+            made.close(1.0)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    made = Scene()
+    with made.brokers[0], made.brokers[1]:
+        yield made
+
+
+def values(consumer: KafkaConsumer, count: int) -> list[int]:
+    found: list[int] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(found) < count and time.monotonic() < deadline:
+        found += [int(record.value) for record in consumer.poll(0.2)]
+    return found
+
+
+def test_a_damaged_batch_is_named_and_can_be_skipped(scene):
+    bad = bytearray(batch(3, 4))
+    bad[-2] ^= 1
+    scene.log += [(3, bytes(bad)), (7, batch(7, 2))]
+    with scene.consumer() as consumer:
+        assert values(consumer, 3) == [0, 1, 2]
+        for poll in (consumer.poll, consumer.poll_columns, consumer.poll):
+            with pytest.raises(UnreadableRecord, match=r"t-0.*offset 3.*checksum") as raised:
+                poll(WAIT_S)
+            assert (raised.value.offset, raised.value.next_offset) == (3, 7)
+            assert consumer.position(KEY) == 3
+        consumer.seek(KEY, raised.value.next_offset)
+        assert values(consumer, 2) == [7, 8]
+
+
+def test_arrow_stops_at_a_damaged_batch_too(scene):
+    pytest.importorskip("pyarrow")
+    bad = bytearray(batch(3, 4))
+    bad[-2] ^= 1
+    scene.log += [(3, bytes(bad)), (7, batch(7, 2))]
+    with scene.consumer() as consumer:
+        (rows,) = consumer.poll_arrow(WAIT_S, columns=["value"])
+        assert rows.column(0).to_pylist() == [b"0", b"1", b"2"]
+        with pytest.raises(UnreadableRecord):
+            consumer.poll_arrow(WAIT_S, columns=["value"])
+        assert consumer.position(KEY) == 3
+
+
+def test_an_impossible_batch_is_named(scene):
+    scene.instead[0] = [{"records": b"\0" * 8 + (5).to_bytes(4, "big") + b"\0" * 60}]
+    with scene.consumer() as consumer:
+        with pytest.raises(UnreadableRecord):
+            consumer.poll(WAIT_S)
+        consumer.seek(KEY, 0)
+        assert values(consumer, 3) == [0, 1, 2]
+
+
+def test_only_changes_are_asked_for_in_a_session(scene):
+    with scene.consumer() as consumer:
+        assert values(consumer, 3) == [0, 1, 2]
+        consumer.poll(0.1)
+    first, second, third = scene.fetches[0][:3]
+    assert (first.session_id, first.session_epoch) == (0, 0)
+    assert (second.session_id, second.session_epoch) == (7, 1)
+    assert second.topics[0].partitions[0].fetch_offset == 3
+    assert (third.session_epoch, third.topics) == (2, [])
+
+
+def test_a_leader_that_has_moved_is_followed(scene):
+    told = FetchResponse.LeaderIdAndEpoch(leader_id=1, leader_epoch=1)
+    scene.instead[0] = [{"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER, "current_leader": told}]
+    with scene.consumer() as consumer:
+        assert values(consumer, 3) == [0, 1, 2]
+    assert scene.fetches[1]
+
+
+def test_a_replica_that_the_leader_prefers_is_read(scene):
+    scene.instead[0] = [{"preferred_read_replica": 1}]
+    with scene.consumer(client_rack="here") as consumer:
+        assert values(consumer, 3) == [0, 1, 2]
+        # It is behind: back to the leader.
+        scene.log.append((3, batch(3, 1)))
+        scene.instead[1] = [{"error_code": ErrorCode.OFFSET_OUT_OF_RANGE}]
+        assert values(consumer, 1) == [3]
+    assert scene.fetches[0][0].rack_id == "here"
+    assert scene.fetches[1][0].topics[0].partitions[0].fetch_offset == 0
+
+
+@pytest.mark.parametrize("policy", ["earliest", "none"])
+def test_records_that_a_new_leader_does_not_have_are_noticed(scene, policy):
+    with scene.consumer(auto_offset_reset=policy, metadata_max_age_ms=50) as consumer:
+        consumer.seek(KEY, 0)
+        assert values(consumer, 3) == [0, 1, 2]
+        scene.end_of_epoch = 1
+        scene.log = [(1, batch(1, 1, epoch=1))]
+        scene.leader, scene.epoch = 1, 1
+        if policy == "none":
+            with pytest.raises(LogTruncated, match="offset 3"):
+                values(consumer, 1)
+        else:
+            assert values(consumer, 1) == [1]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [b"\0\0\0\5\0\0\0\1x", b"\xff\xff\xff\xff"],
+)
+def test_nonsense_is_an_error_and_the_next_poll_goes_on(scene, nonsense):
+    scene.instead[0] = [nonsense]
+    with scene.consumer() as consumer:
+        with pytest.raises(ProtocolViolation, match="127"):
+            consumer.poll(WAIT_S)
+        assert values(consumer, 3) == [0, 1, 2]
+
+
+def test_what_a_broker_refuses_is_raised_and_asked_for_again(scene):
+    scene.instead[0] = [{"error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED}]
+    with scene.consumer() as consumer:
+        with pytest.raises(RejectedError, match="t-0"):
+            consumer.poll(WAIT_S)
+        assert values(consumer, 3) == [0, 1, 2]
+
+
+def test_a_topic_that_was_recreated_is_read_under_its_new_id(scene):
+    scene.epoch = 5
+    with scene.consumer() as consumer:
+        assert values(consumer, 3) == [0, 1, 2]
+        scene.topic_id, scene.epoch = bytes(15) + b"\2", 0
+        scene.log = [(3, batch(3, 1))]
+        assert values(consumer, 1) == [3]
+    ids = {topic.topic_id for one in scene.fetches[0] for topic in one.topics}
+    assert ids == {ID, scene.topic_id}
+
+
+def test_a_commit_of_who_is_no_member_fails_and_says_why(scene):
+    with scene.consumer(group_id="g", enable_auto_commit=False) as consumer:
+        with pytest.raises(CommitFailed, match=r"max\.poll\.interval\.ms"):
+            consumer.commit_sync({KEY: 1})
+        done: list = []
+        consumer.commit_async({KEY: 1}, lambda offsets, error: done.append(error))
+        deadline = time.monotonic() + WAIT_S
+        while not done and time.monotonic() < deadline:
+            consumer.poll(0.01)
+        assert isinstance(done[0], CommitFailed)
