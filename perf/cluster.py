@@ -105,6 +105,7 @@ def judge(condition: Condition, results: dict[str, Any]) -> dict[str, Any]:
     theirs = condition.better(known) if known else None
     return {
         "figure": condition.figure,
+        "text": condition.text,
         "condition": condition.describe(),
         "kbroker": ours,
         "kafka": theirs,

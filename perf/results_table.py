@@ -36,6 +36,8 @@ FIGURES = {
     "pss_mib": "MiB",
     "first_s": "s to the first response",
     "bytes_per_offset": "bytes/offset",
+    "connections_per_s": "connections/s",
+    "cpu_ms_per_connection": "CPU ms/connection",
 }
 SPARK_CASES = {
     "read-100B": "Spark batch read to noop, 100 B",
@@ -65,21 +67,25 @@ class Row:
     machine: str
 
     def markdown(self) -> str:
-        ratio = "–" if self.ratio is None else f"{self.ratio:.2f}×"
-        if self.passes is False:
+        ours, ratio = self.ours, "–" if self.ratio is None else f"{self.ratio:.2f}×"
+        if self.passes is False and self.ratio is None:
+            ours = f"**{ours}**"
+        elif self.passes is False:
             ratio = f"**{ratio}**"
         load = f"{self.title} (`{self.name}`)" if self.name else self.title
-        cells = (load, self.figure, self.ours, self.theirs, ratio, self.bar)
+        cells = (load, self.figure, ours, self.theirs, ratio, self.bar)
         return "| " + " | ".join((*cells, self.commit, self.machine)) + " |"
 
 
 def results_table(folder: Path = RESULTS) -> str:
-    """The table in Markdown; a ratio that misses its bar is bold."""
+    """The table in Markdown; a ratio that misses its bar is bold, or a figure without a ratio."""
     return "\n".join([*HEAD, *(row.markdown() for row in newest_rows(folder))])
 
 
 def newest_rows(folder: Path = RESULTS) -> list[Row]:
-    """Cells in the order in which they first appeared, then Spark cases, then bounds."""
+    """Cells in the order in which they first appeared, those of one broker and then those of
+    clusters, then Spark cases, then bounds.
+    """
     cells: dict[str, list[Row]] = {}
     cases: dict[str, list[Row]] = {}
     bounds: dict[str, list[Row]] = {}
@@ -94,7 +100,17 @@ def newest_rows(folder: Path = RESULTS) -> list[Row]:
         for bound in BOUNDS:
             if all("runs" in by_case.get(name, ()) for name in bound.needs):
                 bounds[bound.name] = [bound_row(bound, by_case, report)]
-    ordered = [cells, _in_order(cases, SPARK_CASES), _in_order(bounds, [b.name for b in BOUNDS])]
+    clusters: dict[str, list[Row]] = {}
+    for report in reports(folder / "cluster"):
+        for name, cell in report["cells"].items():
+            if rows := cluster_rows(name, cell, report):
+                clusters[name] = rows
+    ordered = [
+        cells,
+        clusters,
+        _in_order(cases, SPARK_CASES),
+        _in_order(bounds, [b.name for b in BOUNDS]),
+    ]
     return [row for group in ordered for rows in group.values() for row in rows]
 
 
@@ -131,6 +147,26 @@ def cell_rows(name: str, cell: dict[str, Any], report: dict[str, Any]) -> list[R
             )
         )
     return rows
+
+
+def cluster_rows(name: str, cell: dict[str, Any], report: dict[str, Any]) -> list[Row]:
+    """A row for each condition of a cell of ``perf/cluster.py`` that was judged."""
+    return [
+        Row(
+            name,
+            f"three brokers: {cell['title']}",
+            one["text"],
+            number_text(one["kbroker"]),
+            number_text(one["kafka"]),
+            one["ratio"],
+            _signs(one["condition"]),
+            one["met"],
+            report["commit"],
+            machine_text(report["machine"]),
+        )
+        for one in cell["conditions"]
+        if one["met"] is not None
+    ]
 
 
 def case_row(name: str, case: dict[str, Any], report: dict[str, Any]) -> Row:

@@ -31,6 +31,20 @@ def cases(date, commit, **runs):
     return {"date": date, "commit": commit, "machine": {"cores": 2}, "cases": found}
 
 
+def cluster(date, commit, ours, ratio=None, met=True):
+    condition = {
+        "figure": "stop_s",
+        "text": "stop, s",
+        "condition": "<= 3",
+        "kbroker": ours,
+        "kafka": ours / ratio if ratio else None,
+        "ratio": ratio,
+        "met": met,
+    }
+    cell = {"title": "orderly stop", "conditions": [condition]}
+    return {"date": date, "commit": commit, "machine": MACHINE, "cells": {"shutdown": cell}}
+
+
 @pytest.fixture
 def table(tmp_path):
     """Writes result files and returns the rows of their table."""
@@ -68,6 +82,39 @@ def test_run_that_failed_does_not_replace_an_older_figure(table):
     (row,) = table(cells("2026-11-21", "old", 20.0), failed)
 
     assert "| old |" in row
+
+
+def test_cluster_has_rows_behind_one_broker(table, tmp_path):
+    (tmp_path / "cluster").mkdir()
+    for number, one in enumerate(
+        [cluster("2026-11-27", "new", 2.0, 0.25), cluster("2026-11-26", "old", 1.0)]
+    ):
+        (tmp_path / "cluster" / f"{number}.json").write_text(json.dumps(one))
+
+    _, row = table(cells("2026-11-28", "aaa", 20.0))
+
+    assert row == (
+        "| three brokers: orderly stop (`shutdown`) | stop, s | 2 | 8 | 0.25× | ≤ 3 "
+        "| new | Intel Xeon, 2 cores |"
+    )
+
+
+def test_missed_limit_without_a_ratio_has_a_bold_figure(table, tmp_path):
+    (tmp_path / "cluster").mkdir()
+    one = cluster("2026-11-27", "new", 4.0, met=False)
+    (tmp_path / "cluster" / "1.json").write_text(json.dumps(one))
+
+    (row,) = table()
+
+    assert "| **4** | - | – | ≤ 3 |" in row
+
+
+def test_cluster_that_was_not_judged_has_no_row(table, tmp_path):
+    (tmp_path / "cluster").mkdir()
+    one = cluster("2026-11-27", "new", 4.0, met=None)
+    (tmp_path / "cluster" / "1.json").write_text(json.dumps(one))
+
+    assert table() == []
 
 
 def test_bound_is_taken_from_one_run_that_has_all_its_cases(table):
