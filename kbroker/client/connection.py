@@ -92,6 +92,7 @@ class Connection:
         client_id: str = "kbroker",
         deadline: float,
     ) -> None:
+        self.host = host
         self.address = f"{host}:{port}"
         self.client_id = client_id
         self.versions: dict[int, tuple[int, int]] = {}

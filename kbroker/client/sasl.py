@@ -26,6 +26,10 @@ class ExchangeFailed(Exception):
     """The server's message is malformed or fails verification."""
 
 
+class NothingToShow(Exception):
+    """There is nothing to log in with, such as a ticket."""
+
+
 class Mechanism(Protocol):
     """A conversation. ``evaluate(None)`` is its first token; the last response may be None."""
 
@@ -145,7 +149,10 @@ def exchange(connection: Calls, mechanism: str, client: Mechanism, deadline: flo
         raise connection.not_authenticated(
             f"the broker does not offer SASL {mechanism}, only {offered}"
         )
-    token = client.evaluate(None)
+    try:
+        token = client.evaluate(None)
+    except NothingToShow as error:
+        raise connection.not_authenticated(f"SASL {mechanism}: {error}") from None
     lifetime_ms = 0
     for _ in range(_TURNS_MAX):
         if client.done:

@@ -15,16 +15,19 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kbroker.client import stores
 from kbroker.client.errors import AuthenticationFailed, ConnectionLost, SettingRefused, Timeout
 
 if TYPE_CHECKING:
     import ssl
 
-    from kbroker.client import oauth, sasl
+    from kbroker.client import kerberos, oauth, sasl
     from kbroker.client.connection import Connection
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTHBEARER = "OAUTHBEARER"
+GSSAPI = "GSSAPI"
+TRUST_STORE = "ssl.truststore.location"
 # The supported names; librdkafka's and the Java client's differ for the same config.
 SETTINGS = {
     "security.protocol",
@@ -33,6 +36,9 @@ SETTINGS = {
     "sasl.username",
     "sasl.password",
     "sasl.jaas.config",
+    "sasl.kerberos.keytab",
+    "sasl.kerberos.principal",
+    "sasl.kerberos.service.name",
     "sasl.oauthbearer.client.credentials.client.id",
     "sasl.oauthbearer.client.credentials.client.secret",
     "sasl.oauthbearer.client.id",
@@ -53,8 +59,10 @@ SETTINGS = {
     "ssl.truststore.type",
     "ssl.truststore.location",
     "ssl.truststore.certificates",
+    "ssl.truststore.password",
     "ssl.keystore.type",
     "ssl.keystore.location",
+    "ssl.keystore.password",
     "ssl.keystore.certificate.chain",
     "ssl.keystore.key",
     "ssl.endpoint.identification.algorithm",
@@ -65,16 +73,7 @@ SETTINGS = {
 }
 _PREFIXES = ("ssl.", "sasl.", "security.")
 _REFUSED = {
-    "ssl.truststore.password": (
-        "only PEM truststores are supported, which have no password: export others as PEM, and "
-        "leave this setting out"
-    ),
-    "ssl.keystore.password": (
-        "only PEM keystores are supported, which have no password: export others as PEM, and "
-        "leave this setting out; the password of a key is ssl.key.password"
-    ),
     "ssl.key.store": "set ssl.keystore.location with ssl.keystore.type=PEM",
-    "sasl.kerberos.service.name": "GSSAPI is not supported; use PLAIN, SCRAM or OAUTHBEARER",
 }
 _PEM_BLOCK = re.compile(r"(-----BEGIN [^-]+-----)([^-]*)(-----END [^-]+-----)")
 _PEM_LINE = 64
@@ -95,9 +94,13 @@ class Security:
         self.username = self._password = ""
         self._is_token = False
         self._tokens: oauth.TokenSource | None = None
+        self._kerberos: kerberos.KerberosSettings | None = None
         if self.protocol.startswith("SASL_"):
             self.mechanism = _mechanism(settings)
-            if self.mechanism == OAUTHBEARER:
+            if self.mechanism == GSSAPI:
+                self._kerberos = _kerberos(settings)
+                self.username = self._kerberos.principal
+            elif self.mechanism == OAUTHBEARER:
                 self._tokens = _token_source(settings)
                 self.username = self._tokens.settings.client_id
             else:
@@ -200,7 +203,9 @@ class Security:
 
         assert self.mechanism is not None
         client: sasl.Mechanism
-        if self._tokens is not None:
+        if self._kerberos is not None:
+            client = _kerberos_client(self._kerberos, connection.host)
+        elif self._tokens is not None:
             client = self._tokens.client(deadline)
         elif self._is_token:
             client = sasl.token_client(self.mechanism, self.username, self._password)
@@ -234,10 +239,12 @@ def _flag(settings: Mapping[str, str], name: str, default: bool) -> bool:
 def _mechanism(settings: Mapping[str, str]) -> str:
     from kbroker.client import sasl
 
+    # Kafka's clients have a default, GSSAPI; a user who does not name it has forgotten another.
     value = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or ""
-    if value.upper() not in (*sasl.CLIENTS, OAUTHBEARER):
-        offered = ", ".join((*sasl.CLIENTS, OAUTHBEARER))
-        raise SettingRefused("sasl.mechanism", f"{value or 'GSSAPI'} is not supported: {offered}")
+    offered = (*sasl.CLIENTS, OAUTHBEARER, GSSAPI)
+    if value.upper() not in offered:
+        told = f"{value} is not supported" if value else "set it"
+        raise SettingRefused("sasl.mechanism", f"{told}: {', '.join(offered)}")
     return value.upper()
 
 
@@ -263,6 +270,25 @@ def _from_jaas(text: str, mechanism: str) -> tuple[str, str, bool]:
     if not options.get("username") or "password" not in options:
         raise SettingRefused("sasl.jaas.config", "username or password is missing")
     return options["username"], options["password"], is_token
+
+
+def _kerberos(settings: Mapping[str, str]) -> kerberos.KerberosSettings:
+    from kbroker.client import kerberos
+
+    jaas = None
+    if text := settings.get("sasl.jaas.config"):
+        jaas = _jaas_options(
+            text,
+            kerberos.KIND,
+            'useKeyTab=true keyTab="..." principal="...", or useTicketCache=true',
+        )
+    return kerberos.kerberos_settings(settings, jaas)
+
+
+def _kerberos_client(own: kerberos.KerberosSettings, host: str) -> sasl.Mechanism:
+    from kbroker.client import kerberos
+
+    return kerberos.Kerberos(lambda: kerberos.initiator(own, host))
 
 
 def _token_source(settings: Mapping[str, str]) -> oauth.TokenSource:
@@ -301,13 +327,17 @@ def _check_stores(settings: Mapping[str, str]) -> None:
         ("truststore", "ssl.ca.location"),
         ("keystore", "ssl.certificate.location and ssl.key.location"),
     ):
-        kind = settings.get(f"ssl.{store}.type", "").upper()
         given = settings.get(f"ssl.{store}.location", "")
-        if (given and kind != "PEM") or kind not in ("", "PEM"):
+        kind = settings.get(f"ssl.{store}.type", "").upper()
+        if kind not in ("", "PEM", *stores.KINDS):
             raise SettingRefused(
-                f"ssl.{store}.type",
-                f"{kind or 'JKS'} stores are not supported: export it as PEM and set "
-                f"ssl.{store}.type=PEM, or {instead}",
+                f"ssl.{store}.type", f"{kind} is not one of JKS, PKCS12, PEM; or set {instead}"
+            )
+        if settings.get(f"ssl.{store}.password") and (kind == "PEM" or not given):
+            raise SettingRefused(
+                f"ssl.{store}.password",
+                "leave it out: only JKS and PKCS12 stores have one; that of a key in PEM is "
+                "ssl.key.password",
             )
     _tls_versions(settings)
     _flag(settings, "enable.ssl.certificate.verification", True)
@@ -334,19 +364,37 @@ def _pem(settings: Mapping[str, str], *names: str) -> str:
 
 def _load_trust(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
     pem = _pem(settings, "ssl.ca.pem", "ssl.truststore.certificates")
-    name = "ssl.ca.location" if settings.get("ssl.ca.location") else "ssl.truststore.location"
+    import ssl
+
+    name = "ssl.ca.location" if settings.get("ssl.ca.location") else TRUST_STORE
     place = settings.get(name)
     try:
         if pem:
             context.load_verify_locations(cadata=pem)
+        elif name == TRUST_STORE and stores.is_used(settings, "truststore"):
+            # As in Java, any certificate in the store is trusted.
+            context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+            context.load_verify_locations(cadata=stores.trusted(settings))
         elif place and os.path.isdir(place):
             context.load_verify_locations(capath=place)
         elif place:
             context.load_verify_locations(cafile=place)
         else:
             context.load_default_certs()
+    except SettingRefused:
+        raise
     except (OSError, ValueError) as error:
         raise SettingRefused(name if not pem else "ssl.ca.pem", f"{place or ''} {error}") from error
+
+
+def _load_text(context: ssl.SSLContext, text: str, password: str) -> None:
+    import tempfile
+
+    # OpenSSL reads keys only from files, so this one exists for a moment.
+    with tempfile.NamedTemporaryFile("w", prefix="kbroker-key-") as file:
+        file.write(text)
+        file.flush()
+        context.load_cert_chain(file.name, password=password)
 
 
 def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
@@ -355,15 +403,12 @@ def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
     key = _pem(settings, "ssl.key.pem", "ssl.keystore.key")
     place = settings.get("ssl.certificate.location") or settings.get("ssl.keystore.location")
     key_place = settings.get("ssl.key.location")
+    of_java = not settings.get("ssl.certificate.location") and stores.is_used(settings, "keystore")
     try:
         if chain:
-            import tempfile
-
-            # OpenSSL reads keys only from files, so this one exists for a moment.
-            with tempfile.NamedTemporaryFile("w", prefix="kbroker-key-") as file:
-                file.write(f"{chain}\n{key}\n")
-                file.flush()
-                context.load_cert_chain(file.name, password=password or "")
+            _load_text(context, f"{chain}\n{key}\n", password or "")
+        elif of_java:
+            _load_text(context, stores.keys(settings), "")
         elif place:
             context.load_cert_chain(place, key_place or None, password=password or "")
         elif key_place or key:

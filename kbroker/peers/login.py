@@ -9,9 +9,10 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kbroker.client import sasl
+from kbroker.client import kerberos, oauth, sasl
+from kbroker.client.errors import ClientError, SettingRefused
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.protocol_version import ProtocolVersion
 from kbroker.errors import ConfigError
@@ -21,34 +22,92 @@ from kbroker.protocol.header import decode_response_header, encode_request_heade
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.primitives import DecodeError
+from kbroker.security.sasl import oauthbearer
+from kbroker.security.sasl.kerberos_login import SERVICE_NAME, acceptor, kerberos_login
 from kbroker.security.sasl.login_options import HIDDEN, JAAS, login_options
 
+if TYPE_CHECKING:
+    from kbroker.config.listener_config import ListenerConfig
+
 MECHANISM = "sasl.mechanism.inter.broker.protocol"
+MECHANISMS = (*sasl.CLIENTS, oauthbearer.NAME, kerberos.NAME)
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
+ALLOWED_URLS = "sasl.oauthbearer.allowed.urls"
+# What a login follows from.
+LOGIN_CONFIGS = (JAAS, TOKEN_URL, SERVICE_NAME)
 CLIENT_ID = "kbroker"
 # BOUND: size of a response to one of these requests; that to ApiVersions has less than 1 KB.
 RESPONSE_BYTES_MAX = 64 << 10
 _SIZE = struct.Struct(">i")
 
 
-class Login(NamedTuple):
-    """As whom this broker logs in, and how."""
+class Login(Protocol):
+    """As whom this broker logs in, and how. It is shown without what is secret."""
 
+    @property
+    def mechanism(self) -> str: ...
+
+    @property
+    def username(self) -> str: ...
+
+    def client(self, host: str, deadline: float) -> sasl.Mechanism:
+        """A conversation with the broker of that host. Raises OSError."""
+        ...
+
+
+class PasswordLogin(NamedTuple):
     mechanism: str
     username: str
     password: str
+
+    def client(self, host: str, deadline: float) -> sasl.Mechanism:
+        return sasl.CLIENTS[self.mechanism](self.username, self.password)
 
     def __repr__(self) -> str:
         return f"Login({self.mechanism} as {self.username!r})"
 
 
+class TokenLogin:
+    """With tokens of an OAuth endpoint, or of a file."""
+
+    mechanism = oauthbearer.NAME
+
+    def __init__(self, own: oauth.OAuthSettings) -> None:
+        self.username = own.client_id or own.url
+        self._tokens = oauth.TokenSource(own)
+
+    def client(self, host: str, deadline: float) -> sasl.Mechanism:
+        try:
+            return self._tokens.client(deadline)
+        except ClientError as error:
+            raise ConnectionError(f"this broker cannot log in: {error}") from error
+
+
+class TicketLogin(NamedTuple):
+    """With the keys of the principal by which this broker is known."""
+
+    own: kerberos.KerberosSettings
+
+    @property
+    def mechanism(self) -> str:
+        return kerberos.NAME
+
+    @property
+    def username(self) -> str:
+        return self.own.principal
+
+    def client(self, host: str, deadline: float) -> sasl.Mechanism:
+        return kerberos.Kerberos(lambda: kerberos.initiator(self.own, host))
+
+
 def login_of(config: BrokerConfig, listener: str) -> Login:
     """How brokers log in at this listener of others. Raises ConfigError.
 
-    COMPAT: user and password are those in the login module of this broker's own listener.
+    COMPAT: the login module is that of this broker's own listener.
     """
     mechanism = str(config[MECHANISM]).upper()
-    if mechanism not in sasl.CLIENTS:
-        allowed = f"a mechanism that is built between brokers: {', '.join(sasl.CLIENTS)}"
+    if mechanism not in MECHANISMS:
+        allowed = f"a mechanism that is built between brokers: {', '.join(MECHANISMS)}"
         raise ConfigError(MECHANISM, config[MECHANISM], allowed)
     enabled = config.of_listener(listener)
     if mechanism not in enabled["sasl.enabled.mechanisms"]:
@@ -56,23 +115,44 @@ def login_of(config: BrokerConfig, listener: str) -> Login:
         name = enabled.name_of("sasl.enabled.mechanisms")
         raise ConfigError(name, ",".join(enabled["sasl.enabled.mechanisms"]), allowed)
     own = config.of_listener(listener, mechanism)
+    if mechanism == oauthbearer.NAME:
+        return _token_login(config, own)
+    if mechanism == kerberos.NAME:
+        found = kerberos_login(config, own)
+        acceptor(own, found)  # its keys are there
+        return TicketLogin(kerberos.KerberosSettings(found.service, found.principal, found.key_tab))
     kind = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
     options = login_options(config, own, kind)
     if not options.get("username") or "password" not in options:
         where = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS}"
         allowed = f'{kind} required username="..." password="..."; as whom this broker logs in'
         raise ConfigError(where, HIDDEN if own[JAAS] else "", allowed)
-    return Login(mechanism, options["username"], options["password"])
+    return PasswordLogin(mechanism, options["username"], options["password"])
 
 
-def log_in(made: socket.socket, login: Login, protocol: ProtocolVersion, deadline: float) -> float:
+def _token_login(config: BrokerConfig, own: ListenerConfig) -> TokenLogin:
+    url = own[TOKEN_URL]
+    if not url:
+        allowed = "where this broker gets its token from: a URL with https, http or file"
+        raise ConfigError(own.name_of(TOKEN_URL), "", allowed)
+    if url not in (config[ALLOWED_URLS] or ()):
+        raise ConfigError(own.name_of(TOKEN_URL), url, f"a URL of {ALLOWED_URLS}")
+    options = login_options(config, own, "OAuthBearerLoginModule")
+    try:
+        return TokenLogin(oauth.oauth_settings({TOKEN_URL: url}, options))
+    except SettingRefused as error:
+        raise ConfigError(own.name_of(JAAS), HIDDEN, f"a login with a token: {error}") from None
+
+
+def log_in(
+    made: socket.socket, login: Login, protocol: ProtocolVersion, host: str, deadline: float
+) -> float:
     """Log in on a blocking socket; returns how long the session lasts in seconds, 0 for ever.
 
-    deadline: on the clock of time.monotonic. Raises OSError.
+    host: of the other broker. deadline: on the clock of time.monotonic. Raises OSError.
     """
     calls = Calls(made, protocol, login)
-    client = sasl.CLIENTS[login.mechanism](login.username, login.password)
-    return sasl.exchange(calls, login.mechanism, client, deadline)
+    return sasl.exchange(calls, login.mechanism, login.client(host, deadline), deadline)
 
 
 def greet(made: socket.socket, protocol: ProtocolVersion, deadline: float) -> None:

@@ -20,7 +20,7 @@ from kbroker._ext.sockets.transport import Transport
 from kbroker.config.listener_config import ListenerConfig
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
-from kbroker.peers.login import Login, greet, log_in, login_of
+from kbroker.peers.login import LOGIN_CONFIGS, Login, greet, log_in, login_of
 from kbroker.peers.secured import Secured
 from kbroker.security.tls.contexts import client_context, file_signs, reason_of, server_context
 from kbroker.security.tls.listener import CONFIG_NAMES
@@ -161,7 +161,8 @@ class PeerSecurity:
             values.append(own["ssl.endpoint.identification.algorithm"])
         if self.uses_sasl:
             mechanism = config["sasl.mechanism.inter.broker.protocol"]
-            values += [mechanism, config.of_listener(self.listener, mechanism)["sasl.jaas.config"]]
+            login = config.of_listener(self.listener, mechanism)
+            values += [mechanism, *(login[name] for name in LOGIN_CONFIGS)]
         return values
 
     # -- connections --
@@ -177,7 +178,7 @@ class PeerSecurity:
             if loaded.context is not None:
                 made = Encrypted(_encrypted(loaded.context, plain, host, timeout_s))
             if loaded.login is not None:
-                lasts_s = log_in(made.socket, loaded.login, self._version, deadline)
+                lasts_s = log_in(made.socket, loaded.login, self._version, host, deadline)
                 made.renews_after_ms = _renewal_ms(lasts_s)
             elif loaded.context is not None:
                 greet(made.socket, self._version, deadline)

@@ -1,8 +1,8 @@
-"""The exporter: a small HTTP server with ``/health``, ``/metrics`` and ``/waiting``.
+"""The exporter: a small HTTP server with ``/health``, ``/metrics``, ``/quotas`` and ``/waiting``.
 
 Serves people and monitoring, not clients: one answer a connection, bounded in number, size and
 time. For the first two it reads shared memory only, so a scrape costs no other process anything,
-and it answers while the rest is stuck. The third asks the controller process.
+and it answers while the rest is stuck. The others ask network processes, and the controller.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import logging
 import select
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
 from kbroker.errors import NO_ROOM_TO_ACCEPT, WireError
-from kbroker.ipc.calls import LIST_WAITING, Nothing, WaitingWork
+from kbroker.ipc.calls import LIST_WAITING, QUOTA_FIGURES, Nothing, QuotaFigure, WaitingWork
 from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import (
     CONNECTIONS,
@@ -35,6 +36,7 @@ from kbroker.metrics.catalog import ACCEPT_PAUSES, ZOOKEEPER_DISCONNECTED
 from kbroker.metrics.export import CONTENT_TYPE, prometheus_text
 from kbroker.metrics.slots import Counters
 from kbroker.workers.base import NO_DESCRIPTORS_PAUSE_MS, ProcessContext, Worker, now_ms
+from kbroker.workers.quota_page import quotas_text
 
 logger = logging.getLogger(__name__)
 
@@ -167,9 +169,10 @@ class ExporterWorker(Worker):
         if connection.is_asking:
             connection.request.clear()  # nothing that comes after a request counts
         elif b"\r\n\r\n" in connection.request or b"\n\n" in connection.request:
-            if is_for(bytes(connection.request), b"/waiting"):
+            ask = self._asking(bytes(connection.request))
+            if ask is not None:
                 connection.is_asking = True
-                self._ask_controller(connection)
+                ask(connection)
             else:
                 connection.response = memoryview(self.respond(bytes(connection.request)))
         elif len(connection.request) >= REQUEST_BYTES_MAX:
@@ -189,6 +192,28 @@ class ExporterWorker(Worker):
         with suppress(OSError):
             connection.sock.recv(DISCARDED_BYTES_MAX)
         self._close(connection)
+
+    def _asking(self, request: bytes) -> Callable[[HttpConnection], None] | None:
+        """What has to ask other processes for the response."""
+        if is_for(request, b"/waiting"):
+            return self._ask_controller
+        return self._ask_for_quotas if is_for(request, b"/quotas") else None
+
+    def _ask_for_quotas(self, connection: HttpConnection) -> None:
+        asked = self.processes.of_kind(ProcessKind.NETWORK)
+        answers: list[list[QuotaFigure]] = []
+
+        def answered(outcome: Pending[list[QuotaFigure]]) -> None:
+            # Of a process that does not answer, /health tells; others know its clients, too.
+            answers.append([] if outcome.error is not None else outcome.value)
+            if len(answers) == len(asked) and self._open.get(fd) is connection:
+                body = quotas_text(answers).encode()
+                connection.response = memoryview(http_response(200, CONTENT_TYPE, body))
+                self._turn(connection)
+
+        fd = connection.sock.fileno()
+        for network in asked:
+            self.rpc.call(network, QUOTA_FIGURES, Nothing()).then(answered)
 
     def _ask_controller(self, connection: HttpConnection) -> None:
         def answered(outcome: Pending[list[WaitingWork]]) -> None:
@@ -214,7 +239,9 @@ class ExporterWorker(Worker):
             status, body = self.health()
             response = http_response(status, "application/json", body)
         else:
-            response = http_response(404, "text/plain", b"try /health, /metrics or /waiting\n")
+            response = http_response(
+                404, "text/plain", b"try /health, /metrics, /quotas or /waiting\n"
+            )
         if method == b"HEAD":
             return response[: response.index(b"\r\n\r\n") + 4]
         return response

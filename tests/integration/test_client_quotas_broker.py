@@ -98,6 +98,15 @@ def throttled_responses(broker: Broker) -> int:
     return sum(map(int, found))
 
 
+def figure(broker: Broker, name: str, client_id: str) -> float:
+    """A figure of a quota of client ids for producers, of all processes."""
+    with urllib.request.urlopen(f"{broker.metrics_url}/quotas") as page:
+        text = page.read().decode()
+    labels = f'quota="producer_byte_rate",user="",client_id="{client_id}"'
+    (found,) = re.findall(rf"^kbroker_quota_{name}\{{{labels}\}} (\S+)", text, re.MULTILINE)
+    return float(found)
+
+
 def used_up(connection: Connection, count: int) -> list[int]:
     """The throttle times of so many Produce requests."""
     return [produce(connection) for _ in range(count)]
@@ -128,6 +137,9 @@ def test_clients_of_one_id_share_a_quota_over_all_processes(broker: Broker) -> N
     assert times[6:] == sorted(times[6:]), "each has to wait for those before it, too"
     other = connect(broker, "p2-other")
     assert produce(other) == 0
+    assert figure(broker, "used_total", client_id="p2") >= 9 * RECORDS
+    assert figure(broker, "bound", client_id="p2") == 10_000
+    assert figure(broker, "throttle_ms", client_id="p2") > 0
     for connection in [*connections, other]:
         connection.close()
 
@@ -166,6 +178,7 @@ def test_most_specific_quota_applies(broker: Broker) -> None:
     assert produce(connection) > 0
     alter(broker, {"user": "ANONYMOUS", "client-id": "p4"}, producer_byte_rate=wide)
     assert produce(connect(broker, "p4")) == 0
+    ask(connection, METADATA(topics=[]))  # it need not wait for the hours that it was told
     alter(broker, {"user": "ANONYMOUS", "client-id": "p4"}, producer_byte_rate=None)
     alter(broker, {"user": None, "client-id": "p4"}, producer_byte_rate=wide)
     assert produce(connect(broker, "p4")) == 0

@@ -27,6 +27,9 @@ from support.kerberos import (
     kerberos_missing,
 )
 
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import AuthenticationFailed
+from kbroker.client.security import Security
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -161,6 +164,47 @@ def test_kcat_writes(site: Site, broker: Broker) -> None:
     if "No worthy mechs found" in done.stderr:
         pytest.skip("needs libsasl2-modules-gssapi-mit for kcat")
     assert done.returncode == 0, done.stderr
+
+
+# -- kbroker.client
+
+
+def own_cluster(broker: Broker, **settings: Any) -> Cluster:
+    options = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        **{name.replace("_", "."): str(value) for name, value in settings.items()},
+    }
+    return Cluster(bootstrap(broker), Security.from_options(options), deadline=20)
+
+
+def test_own_client_logs_in_with_a_key_tab(site: Site, broker: Broker) -> None:
+    keys = {"sasl_kerberos_keytab": site.keys[ALICE], "sasl_kerberos_principal": ALICE}
+    for settings in (keys, {"sasl_jaas_config": site.jaas(ALICE)}):
+        with own_cluster(broker, **settings) as cluster:
+            assert isinstance(cluster.topics(), dict)
+
+
+@pytest.mark.usefixtures("alice")
+def test_own_client_logs_in_with_its_ticket(broker: Broker) -> None:
+    with own_cluster(broker) as cluster:
+        assert isinstance(cluster.topics(), dict)
+
+
+def test_own_client_tells_what_is_wrong(site: Site, broker: Broker) -> None:
+    keys = {"sasl_kerberos_keytab": site.keys[EVE], "sasl_kerberos_principal": EVE}
+    other = {"sasl_kerberos_keytab": site.keys[EVE], "sasl_kerberos_principal": ALICE}
+    for settings, told in (
+        ({}, "No Kerberos credentials available"),
+        (keys, f"{TOLD} GSSAPI"),
+        (other, "SASL GSSAPI: "),
+        ({"sasl_kerberos_service_name": "nobody"}, "SASL GSSAPI: "),
+    ):
+        with (
+            pytest.raises(AuthenticationFailed, match=told),
+            own_cluster(broker, **settings) as cluster,
+        ):
+            cluster.topics()
 
 
 # -- Java

@@ -105,8 +105,9 @@ SASL = (
         deviation="needs a restart to change"),
     Key("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", MEDIUM, dynamic=PER_BROKER,
         doc=
-            "SASL mechanism by which brokers log in at each other: PLAIN, SCRAM-SHA-256 or "
-            "SCRAM-SHA-512. User and password are in sasl.jaas.config of the listener."),
+            "SASL mechanism by which brokers log in at each other. As whom they do is in "
+            "sasl.jaas.config of the listener; the tokens of OAUTHBEARER come from "
+            "sasl.oauthbearer.token.endpoint.url."),
     Key("sasl.mechanism.controller.protocol", STRING, "GSSAPI", HIGH, status=LATER,
         doc="SASL mechanism used with controllers."),
     Key("sasl.jaas.config", PASSWORD, None, MEDIUM, dynamic=PER_BROKER,
@@ -149,29 +150,36 @@ SASL = (
         doc=
             "Rules that make users of Kerberos principals, as in Kafka. Their patterns are RE2's, "
             "so they have no look-around and no back-references."),
-    Key("sasl.login.refresh.window.factor", DOUBLE, 0.8, MEDIUM, dynamic=PER_BROKER, status=LATER,
-        doc="Share of a token's lifetime after which it is renewed."),
-    Key("sasl.login.refresh.window.jitter", DOUBLE, 0.05, MEDIUM, dynamic=PER_BROKER, status=LATER,
+    Key("sasl.login.refresh.window.factor", DOUBLE, 0.8, MEDIUM, dynamic=PER_BROKER, status=UNUSED,
+        doc=
+            "Share of a token's lifetime after which Java renews it. Here, a login gets another "
+            "token after 80 % of that."),
+    Key("sasl.login.refresh.window.jitter", DOUBLE, 0.05, MEDIUM, dynamic=PER_BROKER, status=UNUSED,
         doc="Random share added to that."),
     Key("sasl.login.refresh.min.period.seconds", SHORT, 60, MEDIUM, dynamic=PER_BROKER,
-        status=LATER,
+        status=UNUSED,
         doc="Least time between two renewals."),
-    Key("sasl.login.refresh.buffer.seconds", SHORT, 300, MEDIUM, dynamic=PER_BROKER, status=LATER,
+    Key("sasl.login.refresh.buffer.seconds", SHORT, 300, MEDIUM, dynamic=PER_BROKER, status=UNUSED,
         doc="Safety margin before a token expires."),
-    Key("sasl.login.connect.timeout.ms", INT, None, LOW, status=LATER,
-        doc="Connect timeout of an outside token provider."),
-    Key("sasl.login.read.timeout.ms", INT, None, LOW, status=LATER,
-        doc="Read timeout of an outside token provider."),
-    Key("sasl.login.retry.backoff.ms", LONG, 100, LOW, status=LATER,
-        doc="Initial backoff after a failed token request."),
-    Key("sasl.login.retry.backoff.max.ms", LONG, 10_000, LOW, status=LATER,
-        doc="Maximum backoff after failed token requests."),
+    Key("sasl.login.connect.timeout.ms", INT, None, LOW, status=UNUSED,
+        doc=
+            "Connect timeout of an outside token provider. Here, the time for the whole connection "
+            "to a broker counts."),
+    Key("sasl.login.read.timeout.ms", INT, None, LOW, status=UNUSED,
+        doc="Read timeout of an outside token provider; likewise."),
+    Key("sasl.login.retry.backoff.ms", LONG, 100, LOW, status=UNUSED,
+        doc="Initial backoff after a failed token request. Here, that of the connection counts."),
+    Key("sasl.login.retry.backoff.max.ms", LONG, 10_000, LOW, status=UNUSED,
+        doc="Maximum backoff after failed token requests; likewise."),
     Key("sasl.oauthbearer.scope.claim.name", STRING, "scope", LOW,
         doc="Claim of a token that holds its scope."),
     Key("sasl.oauthbearer.sub.claim.name", STRING, "sub", LOW,
         doc="Claim of a token that holds its subject."),
-    Key("sasl.oauthbearer.token.endpoint.url", STRING, None, MEDIUM, status=LATER,
-        doc="Where tokens are fetched for other brokers."),
+    Key("sasl.oauthbearer.token.endpoint.url", STRING, None, MEDIUM,
+        doc=
+            "Where this broker gets the tokens by which it logs in at others: a URL with https, "
+            "http or file, which must be in sasl.oauthbearer.allowed.urls. clientId, clientSecret "
+            "and scope are in sasl.jaas.config."),
     Key("sasl.oauthbearer.jwks.endpoint.url", STRING, None, MEDIUM,
         doc=
             "Where the keys that sign tokens are: a URL with https, http or file, which must be in "

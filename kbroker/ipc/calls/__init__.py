@@ -24,6 +24,7 @@ from kbroker.ipc.calls.image import *  # noqa: F403
 from kbroker.ipc.calls.in_sync import *  # noqa: F403
 from kbroker.ipc.calls.log_dirs import *  # noqa: F403
 from kbroker.ipc.calls.partitions import *  # noqa: F403
+from kbroker.ipc.calls.quotas import *  # noqa: F403
 from kbroker.ipc.calls.reassignments import *  # noqa: F403
 from kbroker.ipc.calls.stored import *  # noqa: F403
 from kbroker.ipc.calls.tokens import *  # noqa: F403

@@ -102,6 +102,65 @@ class Context:
             raise _failure(error, self.client) from None
 
 
+class Initiator:
+    """A client's end of a context with the service of that name on that host. Raises KerberosError,
+    and ImportError without the package.
+
+    principal, key_tab: who logs in; the library gets tickets with these keys, and again before they
+    end. Without them, it uses the tickets that are there (``kinit``).
+    """
+
+    def __init__(self, service: str, host: str, principal: str = "", key_tab: str = "") -> None:
+        self._gss = gss = _library()
+        kerberos = gss.MechType.kerberos
+        if key_tab:
+            _check_readable(key_tab)
+        try:
+            target = gss.Name(f"{service}@{host}", gss.NameType.hostbased_service)
+            credentials = None
+            if principal:
+                store = None
+                if key_tab:
+                    # In memory, and shared by the connections of this process.
+                    tickets = f"MEMORY:kbroker {principal} {key_tab}"
+                    store = {
+                        b"client_keytab": b"FILE:" + os.fsencode(key_tab),
+                        b"ccache": tickets.encode(),
+                    }
+                name = gss.Name(principal, gss.NameType.kerberos_principal)
+                credentials = gss.Credentials(
+                    name=name, mechs=[kerberos], usage="initiate", store=store
+                )
+            self._context = gss.SecurityContext(
+                name=target.canonicalize(kerberos), creds=credentials, mech=kerberos,
+                usage="initiate",
+            )  # fmt: skip
+            self._context.__DEFER_STEP_ERRORS__ = False
+        except gss.exceptions.GSSError as error:
+            raise KerberosError(_reason(error)) from None
+
+    @property
+    def complete(self) -> bool:
+        return bool(self._context.complete)
+
+    def step(self, token: bytes | None) -> bytes:
+        """Asks the realm's server for a ticket at first. Raises KerberosError."""
+        try:
+            return self._context.step(token) or b""
+        except self._gss.exceptions.GSSError as error:
+            raise KerberosError(_reason(error)) from None
+
+    def wrap(self, data: bytes) -> bytes:
+        return bytes(self._context.wrap(data, False).message)
+
+    def unwrap(self, token: bytes) -> bytes:
+        """Raises KerberosError."""
+        try:
+            return bytes(self._context.unwrap(token).message)
+        except self._gss.exceptions.GSSError as error:
+            raise KerberosError(_reason(error)) from None
+
+
 def _library() -> Any:
     import gssapi
     import gssapi.exceptions

@@ -204,6 +204,7 @@ class NetworkWorker(Worker):
         self.dispatcher = Dispatcher(self)
         self.rpc.serve(calls.IMAGE, self.serve_image)
         self.rpc.serve(calls.CONNECTIONS, self.serve_connections)
+        self.rpc.serve(calls.QUOTA_FIGURES, lambda sender, _: self.usages.figures(now_ms()))
         run(self.join()).then(raise_failure)
 
     async def join(self) -> None:

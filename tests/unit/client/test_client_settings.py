@@ -68,7 +68,7 @@ def test_settings_of_security_are_known():
     with pytest.raises(SettingRefused, match=r"did you mean security\.protocol"):
         settings(security_protokol="SSL")
     with pytest.raises(SettingRefused, match="PEM"):
-        settings({"ssl.truststore.password": "x"})
+        settings({"security.protocol": "SSL", "ssl.truststore.type": "BKS"})
 
 
 @pytest.mark.parametrize(

@@ -148,3 +148,15 @@ def test_excess_that_is_remembered_is_bounded() -> None:
 def test_table_without_room_or_samples_is_refused(size: int, samples: int, sample_ms: int) -> None:
     with pytest.raises(ValueError, match="no quotas have"):
         QuotaTable(bytearray(size), samples, sample_ms)
+
+
+def test_what_is_used_is_counted_for_people_until_its_cell_has_another_owner() -> None:
+    table = table_of(cells=1)
+    first, same = Quota(table, 1, 100.0), Quota(table, 1, 100.0)
+    first.add(300, T)
+    same.add(40, T)
+    assert (first.used(T), same.used(T)) == (340, 340)
+    later = T + 60_000
+    other = Quota(table, 2, 100.0)
+    other.add(7, later)
+    assert other.used(later) == 7

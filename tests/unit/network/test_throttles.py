@@ -102,6 +102,27 @@ def test_muted_connections_end_in_the_order_of_their_times(harness: Harness) -> 
     assert order == [harness.connection, first]
 
 
+def test_muted_connections_go_on_when_quotas_change(harness: Harness) -> None:
+    """One that was told to wait for an hour need not, if its quota is raised."""
+    clients = []
+    for _ in range(3):
+        clients.append(harness.connect())
+        mute(harness, LONG_MS)
+        clients[-1].send(METADATA)
+    harness.turn()
+    assert harness.dispatched == []
+
+    harness.loop.forget_quotas(False)
+    harness.turn()
+
+    assert len(harness.dispatched) == 3
+    assert harness.connection.muted_until_ms == 0
+    mute(harness, LONG_MS)
+    clients[-1].send(METADATA)
+    harness.turn()
+    assert len(harness.dispatched) == 3
+
+
 def test_mute_lasts_until_the_later_of_two_ends(harness: Harness) -> None:
     client = harness.connect()
     later = mute(harness, LONG_MS)

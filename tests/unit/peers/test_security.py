@@ -302,9 +302,16 @@ def test_config_that_does_not_load_is_rejected_and_not_followed(
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "GSSAPI": (
-        {"sasl.mechanism.inter.broker.protocol": "GSSAPI"},
-        "sasl.mechanism.inter.broker.protocol=GSSAPI is not valid: expected a mechanism that",
+    "mechanism": (
+        {"sasl.mechanism.inter.broker.protocol": "DIGEST-MD5"},
+        "sasl.mechanism.inter.broker.protocol=DIGEST-MD5 is not valid: expected a mechanism that",
+    ),
+    "Kerberos": (
+        {
+            "sasl.mechanism.inter.broker.protocol": "GSSAPI",
+            "sasl.enabled.mechanisms": "PLAIN,GSSAPI",
+        },
+        "listener.name.sasl_ssl.gssapi.sasl.jaas.config",
     ),
     "not enabled": (
         {"sasl.enabled.mechanisms": "SCRAM-SHA-256"},

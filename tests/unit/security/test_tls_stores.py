@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import ssl
-import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.serialization import pkcs12
+from support.java_stores import jks, jks_key, jks_trusted, pkcs12_of
 
 from kbroker.config.loader import load_properties
 from kbroker.errors import ConfigError
@@ -78,53 +75,6 @@ def trusting(authority: Authority) -> ssl.SSLContext:
     return client
 
 
-def jks(password: str, *entries: bytes) -> bytes:
-    """A store as Java's keytool writes it."""
-    body = struct.pack(">III", 0xFEEDFEED, 2, len(entries)) + b"".join(entries)
-    secret = password.encode("utf-16-be")
-    return body + hashlib.sha1(secret + b"Mighty Aphrodite" + body).digest()
-
-
-def sized(form: str, data: bytes) -> bytes:
-    return struct.pack(form, len(data)) + data
-
-
-def der(tag: int, content: bytes) -> bytes:
-    return bytes([tag, 0x83]) + len(content).to_bytes(3, "big") + content
-
-
-def jks_certificate(pem_text: bytes) -> bytes:
-    content = ssl.PEM_cert_to_DER_cert(pem_text.decode())
-    return sized(">H", b"X.509") + sized(">I", content)
-
-
-def jks_key(issued: Issued, password: str) -> bytes:
-    loaded = serialization.load_pem_private_key(issued.key, None)
-    plain = loaded.private_bytes(
-        serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    secret, salt = password.encode("utf-16-be"), os.urandom(20)
-    block, mask = salt, b""
-    while len(mask) < len(plain):
-        block = hashlib.sha1(secret + block).digest()
-        mask += block
-    hidden = bytes(a ^ b for a, b in zip(plain, mask, strict=False))
-    protected = salt + hidden + hashlib.sha1(secret + plain).digest()
-    algorithm = bytes.fromhex("300e060a2b060104012a021101010500")
-    encrypted = der(0x30, algorithm + der(0x04, protected))
-    head = struct.pack(">I", 1) + sized(">H", b"broker") + struct.pack(">Q", 0)
-    return (
-        head + sized(">I", encrypted) + struct.pack(">I", 1) + jks_certificate(issued.certificate)
-    )
-
-
-def pkcs12_of(issued: Issued) -> bytes:
-    key: Any = serialization.load_pem_private_key(issued.key, None)
-    leaf, *others = x509.load_pem_x509_certificates(issued.chain)
-    encryption = serialization.BestAvailableEncryption(PASSWORD.encode())
-    return pkcs12.serialize_key_and_certificates(b"broker", key, leaf, others, encryption)
-
-
 # -- kinds of stores
 
 
@@ -151,10 +101,8 @@ def test_key_stores_of_each_kind_serve_their_certificate(
         path.write_bytes(key + issued.chain)
         used = pem(path, ssl_key_password="key-secret")
     else:
-        content = (
-            pkcs12_of(issued) if kind == "PKCS12" else jks(PASSWORD, jks_key(issued, PASSWORD))
-        )
-        path.write_bytes(content)
+        of_java = jks(PASSWORD, jks_key(issued, PASSWORD))
+        path.write_bytes(pkcs12_of(issued, PASSWORD) if kind == "PKCS12" else of_java)
         used = configs(ssl_keystore_location=path, ssl_keystore_password=PASSWORD)
 
     served = server_context(used)
@@ -173,8 +121,7 @@ def test_trust_stores_of_each_kind_accept_their_clients_only(
         trust.write_bytes(authority.certificate)
         more = {"ssl_truststore_type": "PEM"}
     else:
-        head = struct.pack(">I", 2) + sized(">H", b"ca") + struct.pack(">Q", 0)
-        trust.write_bytes(jks(PASSWORD, head + jks_certificate(authority.certificate)))
+        trust.write_bytes(jks(PASSWORD, jks_trusted(authority.certificate)))
         more = {"ssl_truststore_password": PASSWORD}
     used = pem(key, ssl_truststore_location=trust, ssl_client_auth="required", **more)
     server = server_context(used).context

@@ -304,15 +304,15 @@ def test_missing_servers_are_refused(given, says):
     [
         ({"kafka.bootstrap.servers": "host"}, "kafka.bootstrap.servers: 'host' is not host:port"),
         ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol: 'TLS' is not one of PLAIN"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "GSSAPI is not supported: PLAIN"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism: set it: PLAIN"),
         ({"kafka.request.timeout.ms": "30s"}, "kafka.request.timeout.ms is '30s': write a whole"),
         ({"kafka.request.timeout.ms": "0"}, "kafka.request.timeout.ms: '0' is not a positive"),
         ({"kafka.max.partition.fetch.bytes": "abc"}, "is 'abc': write a whole number"),
         ({"kafka.max.poll.records": "-5"}, "must not be negative: write 0 or more"),
         ({"kafka.enable.idempotence": "maybe"}, "is 'maybe': write true or false"),
         (
-            {"kafka.ssl.truststore.password": "x"},
-            "kafka.ssl.truststore.password: .* leave this setting out",
+            {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.type": "BKS"},
+            "kafka.ssl.truststore.type: BKS is not one of JKS, PKCS12, PEM",
         ),
     ],
 )

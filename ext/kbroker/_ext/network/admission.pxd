@@ -20,3 +20,4 @@ cdef class MutedConnections:
     cdef int64_t numbers
     cdef bint add(self, Connection c, int64_t until_ms) except *
     cdef list take_due(self, int64_t now_ms)
+    cdef list end_all(self, int64_t now_ms)

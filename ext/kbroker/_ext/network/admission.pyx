@@ -8,10 +8,13 @@ from kbroker._ext.shared.arena cimport Arena
 
 from collections import deque
 from heapq import heappop, heappush
+from operator import itemgetter
 
 cdef enum:
     # BOUND: bytes of heavy requests in progress. Decoded, they may take thirty times as much memory.
     HEAVY_BYTES_MAX = 4194304
+
+number_of = itemgetter(1)
 
 
 cdef class HeavyRequests:
@@ -99,3 +102,12 @@ cdef class MutedConnections:
                 found.append(c)
         self.next_end_ms = self.heap[0][0] if self.heap else -1
         return found
+
+    cdef list end_all(self, int64_t now_ms):
+        """Unmute and return all connections."""
+        cdef Connection c
+        for _, _, entry in self.heap:
+            c = <Connection>entry
+            c.muted_until_ms = now_ms
+        self.heap = [(now_ms, number, entry) for _, number, entry in sorted(self.heap, key=number_of)]
+        return self.take_due(now_ms)

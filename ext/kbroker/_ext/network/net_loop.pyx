@@ -140,9 +140,11 @@ cdef class NetLoop(ConnectionLoop):
         return counts
 
     def forget_quotas(self, bint on):
-        """The quotas have changed. on: whether there are any."""
+        """The quotas have changed: whoever waits for an old one goes on. on: whether there are any."""
         self.limits.on = on
         self.limits.forget(self._connections.values())
+        for c in self._muted.end_all(self.now_ms):
+            self.continue_later(<Connection>c)
 
     # -- lanes ---
 

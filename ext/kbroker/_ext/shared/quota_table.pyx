@@ -6,8 +6,8 @@ Kafka's throttle time, too, but Kafka forgets each sample some seconds later: wh
 wait is never paid (8 % for a hundred that share a quota and send every second), and one that has used up its samples
 stops until the first of them is forgotten, and then uses all of them up again.
 
-A cell has a key and a time (us): when everything that was used so far would have been used at the rate of the quota. It
-belongs to one quota of one client, or of all that share it. All processes move the time by compare-and-exchange; a cell
+A cell has a key and a time (us): when everything that was used so far would have been used at the rate of the quota; and how
+much that was since its owner has it, for people. It belongs to one quota of one client, or of all that share it. All processes move the time by compare-and-exchange; a cell
 for each process would spare that, but then every check would read as many cells.
 
 BOUND: CELLS. A key is looked for in PROBES cells from its own place on; a new one takes one that is free, or whose time is
@@ -17,14 +17,20 @@ the next period, in which both processes find the first one.
 """
 from libc.stdint cimport uint8_t
 
-from kbroker._ext.base.atomics cimport kb_load_u64, kb_replace_u64
+from kbroker._ext.base.atomics cimport (
+    kb_add_fetch_i64,
+    kb_load_relaxed_i64,
+    kb_load_u64,
+    kb_replace_u64,
+    kb_store_relaxed_i64,
+)
 from kbroker._ext.base.buffers cimport region_bytes
 
 CELLS = 8192
 
 cdef enum:
     PROBES = 16
-    CELL_WORDS = 8  # key, time: two cells have no cache line in common
+    CELL_WORDS = 8  # key, time, amount: two cells have no cache line in common
 
 cdef int64_t THROTTLE_MS_MAX = 0x7FFFFFFF
 # BOUND: how much use in excess is remembered.
@@ -69,6 +75,7 @@ cdef class QuotaTable:
                 if owner == 0 or (i >= PROBES and <int64_t>kb_load_u64(&cell[1]) <= now_us):
                     taken = kb_replace_u64(cell, owner, key)
                 if taken:
+                    kb_store_relaxed_i64(<int64_t*>&cell[2], 0)
                     break
         return self.words + home * CELL_WORDS
 
@@ -99,6 +106,7 @@ cdef class QuotaTable:
             return
         cost_us = <int64_t>min(<double>amount * 1e6 / limit.rate, <double>limit.ahead_us_max)
         self.locate(limit, now_ms)
+        kb_add_fetch_i64(<int64_t*>&limit.cell[2], amount)
         while True:
             before = kb_load_u64(&limit.cell[1])
             due_us = min(max(<int64_t>before, now_us) + cost_us, now_us + limit.ahead_us_max)
@@ -130,3 +138,8 @@ cdef class Quota:
     def ahead_ms(self, int64_t now_ms) -> int:
         """How long what they have used takes at their rate, from now on."""
         return self.table.ahead_us(&self.limit, now_ms) // 1000
+
+    def used(self, int64_t now_ms) -> int:
+        """What its clients have used since they have its cell."""
+        self.table.locate(&self.limit, now_ms)
+        return kb_load_relaxed_i64(<const int64_t*>&self.limit.cell[2])

@@ -4,8 +4,7 @@ It keeps the contract of ``Transport``. Python's OpenSSL decrypts into the calle
 has at most RECORD_BYTES of it. A record that the socket did not accept completely must be given to OpenSSL again, byte
 for byte: a copy of it is kept here, so the caller may change its mind about the rest.
 
-Where the kernel offers TLS (kTLS), ``send_file`` could hand the file to it. Nothing here does: no kernel that this was
-tried on offers it.
+``send_file`` reads and encrypts: why the kernel does not (kTLS), docs/decisions/0023 tells.
 """
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from libc.errno cimport EINTR, errno
