@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from kbroker._ext.record.record_cursor import RecordsDamaged
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import ClientError, CorruptRecords, SettingRefused
 from kbroker.client.fetch import RangeFetch
+from kbroker.client.flushed import FlushedAtEnd
 from kbroker.client.produce import BatchProducer
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.record.compression import CODEC_NAMES
@@ -144,7 +144,7 @@ _AS_IT_IS = {
 BATCH_BYTES = 512 << 10
 
 
-class ArrowProducer:
+class ArrowProducer(FlushedAtEnd):
     """Writes Arrow batches: rows are placed as Kafka's clients place them, and encoded in Cython.
 
     topic: of all rows that name none. codec: none, gzip, snappy, lz4 or zstd; level: of that codec.
@@ -229,21 +229,6 @@ class ArrowProducer:
     def close(self) -> None:
         """Closes without ``flush``: unacknowledged records are abandoned."""
         self.producer.close()
-
-    def __enter__(self) -> ArrowProducer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None:
-                self.flush()
-        finally:
-            self.close()
 
 
 def as_written(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 from kbroker._ext.record.batch_stamp import stamp_batch
@@ -25,6 +24,7 @@ from kbroker.client.errors import (
     SettingRefused,
     Timeout,
 )
+from kbroker.client.flushed import FlushedAtEnd
 from kbroker.client.offsets import TopicPartition
 from kbroker.client.retry import Retry
 from kbroker.client.transactions import ProducerIdentity
@@ -106,7 +106,7 @@ class _Node:
         self.requests: deque[_Request] = deque()
 
 
-class BatchProducer:
+class BatchProducer(FlushedAtEnd):
     """A producer, used by one thread.
 
     acks: -1 (all in-sync replicas), 1 or 0.
@@ -161,21 +161,6 @@ class BatchProducer:
         self._unacknowledged_bytes = 0
         self._sent = 0
         self._error: ClientError | None = None
-
-    def __enter__(self) -> BatchProducer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None:
-                self.flush()
-        finally:
-            self.close()
 
     # -- transactions
 

@@ -6,14 +6,14 @@ request's time is up; the followers still delete them then. With one replica the
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Coroutine
 from typing import Any, NamedTuple
 
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import CALL_MARGIN_MS, RequestContext, now_ms, partition_error
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.owner_calls import OwnerCalls
+from kbroker.handlers.support.owner_calls import OwnerCalls, each_partition
 from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import (
     AWAIT_DELETION,
@@ -69,25 +69,18 @@ async def handle_delete_records(
     deletable = ctx.allowed(
         AclOperation.DELETE, Kind.TOPIC, (topic.name for topic in request.topics)
     )
-    started = [
-        (
-            topic.name,
-            [
-                (p.partition_index, start(ctx, topic.name, p, owners, deletable))
-                async for p in ctx.each(topic.partitions)
-            ],
-        )
-        async for topic in ctx.each(request.topics)
-    ]
-    owners.send()
+    behind: list[tuple[Deletion, Any]] = []
+
+    def begin(name: str, partition: Any) -> Started | WireError:
+        return start(ctx, name, partition, owners, deletable)
+
+    def result(partition: Any, begun: Started | WireError) -> Coroutine[Any, Any, Any]:
+        return partition_result(partition.partition_index, begun, behind)
+
     response = DeleteRecordsResponse()
     entry = DeleteRecordsResponse.DeleteRecordsTopicResult
-    behind: list[tuple[Deletion, Any]] = []
-    async for name, partitions in ctx.each(started):
-        results = [
-            await partition_result(number, deletion, behind)
-            async for number, deletion in ctx.each(partitions)
-        ]
+    topics = ((topic.name, topic.partitions) for topic in request.topics)
+    async for name, results in each_partition(ctx, topics, begin, owners.send, result):
         response.topics.append(entry(name=name, partitions=results))
     if behind:
         await wait_for_followers(ctx, behind, until_ms)

@@ -12,7 +12,7 @@ from typing import Any
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.owner_calls import OwnerCalls
+from kbroker.handlers.support.owner_calls import OwnerCalls, each_partition
 from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import DESCRIBE_PRODUCERS, KnownProducers, ProducersQuestion
 from kbroker.ipc.rpc import Pending
@@ -58,23 +58,14 @@ async def handle_describe_producers(
     async for topic in ctx.each(request.topics):
         numbers.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     readable = ctx.allowed(AclOperation.READ, Kind.TOPIC, numbers)
-    started = [
-        (
-            name,
-            [
-                (number, ask(ctx, name, number, owners, readable))
-                async for number in ctx.each(of_topic)
-            ],
-        )
-        async for name, of_topic in ctx.each(numbers.items())
-    ]
-    owners.send()
+
+    def start(name: str, number: int) -> Pending[KnownProducers] | WireError:
+        return ask(ctx, name, number, owners, readable)
+
     response = DescribeProducersResponse()
     entry = DescribeProducersResponse.TopicResponse
-    async for name, partitions in ctx.each(started):
-        results = [
-            await partition_result(number, asked) async for number, asked in ctx.each(partitions)
-        ]
+    found = each_partition(ctx, numbers.items(), start, owners.send, partition_result)
+    async for name, results in found:
         response.topics.append(entry(name=name, partitions=results))
     return response
 

@@ -11,13 +11,14 @@ OFFSET_NOT_AVAILABLE where the end of the log matters.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.cluster.image import PartitionImage
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.owner_calls import OwnerCalls
+from kbroker.handlers.support.owner_calls import OwnerCalls, each_partition
 from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import (
     LIST_OFFSETS,
@@ -81,6 +82,10 @@ class Owners(NamedTuple):
     old: OwnerCalls[SegmentsQuestion, FoundOffsets]
     new: OwnerCalls[OffsetQuestion, FoundOffset]
 
+    def send(self) -> None:
+        self.old.send()
+        self.new.send()
+
 
 def fail(ctx: RequestContext, request: ListOffsetsRequest, error: WireError) -> ListOffsetsResponse:
     """The same error for every partition."""
@@ -107,34 +112,28 @@ async def handle_list_offsets(
 ) -> ListOffsetsResponse:
     """Look up every partition; calls to io workers run in parallel."""
     seen: set[tuple[str, int]] = set()
-    started = []
     describable = ctx.allowed(
         AclOperation.DESCRIBE, Kind.TOPIC, (topic.name for topic in request.topics)
     )
     owners = Owners(OwnerCalls(ctx, OFFSETS_BEFORE), OwnerCalls(ctx, LIST_OFFSETS))
-    async for topic in ctx.each(request.topics):
-        partitions = []
-        async for partition in ctx.each(topic.partitions):
-            place = topic.name, partition.partition_index
-            looked_up: Lookup | WireError
-            if topic.name not in describable:
-                looked_up = WireError(Kind.TOPIC.error)
-            elif place in seen:
-                looked_up = WireError(ErrorCode.INVALID_REQUEST)
-            else:
-                looked_up = look_up(ctx, request, *place, partition, owners)
-            partitions.append((partition, looked_up))
-            seen.add(place)
-        started.append((topic.name, partitions))
-    owners.old.send()
-    owners.new.send()
+
+    def start(name: str, partition: Any) -> Lookup | WireError:
+        place = name, partition.partition_index
+        is_repeated = place in seen
+        seen.add(place)
+        if name not in describable:
+            return WireError(Kind.TOPIC.error)
+        if is_repeated:
+            return WireError(ErrorCode.INVALID_REQUEST)
+        return look_up(ctx, request, *place, partition, owners)
+
+    def result(partition: Any, found: Lookup | WireError) -> Coroutine[Any, Any, Any]:
+        return partition_result(ctx, partition, found)
+
     response = ListOffsetsResponse()
     entry = ListOffsetsResponse.ListOffsetsTopicResponse
-    async for name, partitions in ctx.each(started):
-        results = [
-            await partition_result(ctx, partition, found)
-            async for partition, found in ctx.each(partitions)
-        ]
+    topics = ((topic.name, topic.partitions) for topic in request.topics)
+    async for name, results in each_partition(ctx, topics, start, owners.send, result):
         response.topics.append(entry(name=name, partitions=results))
     return response
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.owner_calls import OwnerCalls
+from kbroker.handlers.support.owner_calls import OwnerCalls, each_partition
 from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import OFFSET_FOR_LEADER_EPOCH, EpochEnd, EpochQuestion
 from kbroker.ipc.rpc import Pending
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kbroker._ext.shared.partition_table import Slot
 
 UNKNOWN = EpochEnd(-1, -1)
+Asked = Pending[EpochEnd] | EpochEnd | WireError
 
 
 def fail(ctx: RequestContext, request: OffsetForLeaderEpochRequest, error: WireError) -> Any:
@@ -59,23 +60,14 @@ async def handle_offset_for_leader_epoch(
     if not ctx.allows(AclOperation.CLUSTER_ACTION, Kind.CLUSTER, is_filter=True):
         names = [topic.topic for topic in request.topics]
         describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, names)
-    started = [
-        (
-            topic.topic,
-            [
-                (p.partition, ask(ctx, topic.topic, p, owners, describable))
-                async for p in ctx.each(topic.partitions)
-            ],
-        )
-        async for topic in ctx.each(request.topics)
-    ]
-    owners.send()
+
+    def start(name: str, partition: Any) -> Asked:
+        return ask(ctx, name, partition, owners, describable)
+
     response = OffsetForLeaderEpochResponse()
     entry = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
-    async for name, partitions in ctx.each(started):
-        results = [
-            await partition_result(number, asked) async for number, asked in ctx.each(partitions)
-        ]
+    topics = ((topic.topic, topic.partitions) for topic in request.topics)
+    async for name, results in each_partition(ctx, topics, start, owners.send, partition_result):
         response.topics.append(entry(topic=name, partitions=results))
     return response
 
@@ -86,7 +78,7 @@ def ask(
     partition: Any,
     owners: OwnerCalls[EpochQuestion, EpochEnd],
     describable: Container[str],
-) -> Pending[EpochEnd] | EpochEnd | WireError:
+) -> Asked:
     """Start with one partition."""
     if topic not in describable:
         return WireError(Kind.TOPIC.error)
@@ -115,8 +107,9 @@ def end_by_slot(slot: Slot, leader_epoch: int) -> EpochEnd | None:
     return None
 
 
-async def partition_result(number: int, asked: Pending[EpochEnd] | EpochEnd | WireError) -> Any:
+async def partition_result(partition: Any, asked: Asked) -> Any:
     """The response's entry of one partition."""
+    number = partition.partition
     if isinstance(asked, WireError):
         return failed(number, asked)
     try:

@@ -21,13 +21,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from glob import glob
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from kbroker.config.loader import check_name
 from kbroker.ipc.process_kinds import WORKERS
 from kbroker.testing import processes, template
 from kbroker.testing.ports import HeldPort
+from kbroker.testing.running import RunningInBlock
 from kbroker.testing.waiting import ProcessEnded, wait_until
 
 # Small, so that a start is fast, but two of each kind that can have several.
@@ -59,7 +59,7 @@ class BrokerFailed(Exception):
     """The broker did not start or did not stop; the text contains its log."""
 
 
-class Broker:
+class Broker(RunningInBlock):
     """One broker. Settings are Kafka's: ``Broker({"log.segment.bytes": 4096})`` or, with
     underscores for dots, ``Broker(log_segment_bytes=4096)``."""
 
@@ -104,7 +104,7 @@ class Broker:
 
     # -- start and stop
 
-    def start(self) -> Broker:
+    def start(self) -> Self:
         """Start it and return once it serves requests.
 
         The port that the system chose stays this broker's until ``close``.
@@ -200,7 +200,7 @@ class Broker:
         self._process.wait()
         wait_until(lambda: not any(map(processes.exists, pids)), 10, "the broker's processes end")
 
-    def restart(self) -> Broker:
+    def restart(self) -> Self:
         """Shut it down and start it again with the same data and port."""
         self.stop()
         return self.start()
@@ -216,21 +216,6 @@ class Broker:
                 shutil.rmtree(self._runtime_dir, ignore_errors=True)
             if not self._keeps_directory:
                 shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self) -> Broker:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- what a test asks
 

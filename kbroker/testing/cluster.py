@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from kbroker.testing import zookeeper
 from kbroker.testing.broker import Broker, BrokerFailed
 from kbroker.testing.cables import Cables
 from kbroker.testing.metadata import PartitionState, are_in_sync, membership, partition_states
 from kbroker.testing.ports import LOCALHOST, HeldPort
+from kbroker.testing.running import RunningInBlock
 from kbroker.testing.waiting import wait_until
 
 # A killed broker is detected after this time, and a busy machine is not mistaken for a dead one.
@@ -50,7 +51,7 @@ Others = int | str | Iterable[int | str]
 _numbers = count()
 
 
-class Cluster:
+class Cluster(RunningInBlock):
     """Brokers 0 to ``brokers`` - 1. Settings are those of ``Broker``, for all of them."""
 
     def __init__(
@@ -135,7 +136,7 @@ class Cluster:
 
     # -- all of it
 
-    def start(self) -> Cluster:
+    def start(self) -> Self:
         """Start all stopped brokers and return once every one knows all others."""
         self._at_once(Broker.start, [one for one in self.brokers if not one.running])
         self.wait_ready()
@@ -190,21 +191,6 @@ class Cluster:
             return are_in_sync(running, topic, replicas)
 
         wait_until(in_sync, timeout, f"the replicas of {topic} are in sync")
-
-    def __enter__(self) -> Cluster:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @staticmethod
     def _at_once(work: Callable[[Broker], object], brokers: list[Broker]) -> None:

@@ -5,9 +5,9 @@ A request may name thousands of partitions. A call for each costs both ends more
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from itertools import chain
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -26,6 +26,9 @@ class Question(Protocol):
 
 Q = TypeVar("Q", bound=Question)
 A = TypeVar("A")
+P = TypeVar("P")
+S = TypeVar("S")
+R = TypeVar("R")
 
 # BOUND: partitions per call. Results that arrived before a timeout or a restart are kept.
 CALL_PARTITIONS_MAX = 100
@@ -94,3 +97,24 @@ class OwnerCalls(Generic[Q, A]):
                 part[number][1].resolve(error=WireError(ErrorCode(code), text or ""))
             for (_, pending), result in zip(part, found.results, strict=True):
                 pending.resolve(result)  # does nothing if there was a failure
+
+
+async def each_partition(
+    ctx: RequestContext,
+    topics: Iterable[tuple[str, Iterable[P]]],
+    start: Callable[[str, P], S],
+    send: Callable[[], None],
+    result: Callable[[P, S], Coroutine[Any, Any, R]],
+) -> AsyncIterator[tuple[str, list[R]]]:
+    """The results of all partitions, by topic and in order.
+
+    topics: with what the request says of each partition. start: starts with one, and may ask its
+    owner; ``send`` sends all questions. result: of one, from what ``start`` has returned.
+    """
+    started = [
+        (name, [(partition, start(name, partition)) async for partition in ctx.each(partitions)])
+        async for name, partitions in ctx.each(topics)
+    ]
+    send()
+    async for name, begun in ctx.each(started):
+        yield name, [await result(partition, one) async for partition, one in ctx.each(begun)]
