@@ -53,10 +53,49 @@ _METRICS_HEAD = """\
 
 <!-- Written by tools/gen_docs.py from kbroker/metrics/catalog.py; change it there. -->
 
-`http://<metrics.host>:<metrics.port>/metrics` serves these in Prometheus's text format. Each value
-has a `process` label (`network-0`, `io-1`, ...); the broker's value is the sum over its processes.
-Values of 0 are left out. Counters never decrease while the broker runs, even when a process is
-restarted. `kbroker_process_up` is 1 for each process that serves.
+`http://<metrics.host>:<metrics.port>/metrics` has figures in Prometheus's text format, in families
+of names that `metrics.names` chooses:
+
+- `jmx`: what Prometheus' JMX exporter makes of Kafka's MBeans with its rules for Kafka 2, for
+  Strimzi's dashboards and alert rules and most others for Kafka:
+  `kafka_server_brokertopicmetrics_bytesin_total{topic}`,
+  `kafka_network_requestmetrics_totaltimems{request,quantile}`.
+- `exporter`: kafka_exporter's, for its dashboard, and Strimzi's for it:
+  `kafka_topic_partition_current_offset{topic,partition}`.
+- `native`: this broker's own, in the table below.
+- `confluent`, on request: as `jmx`, but `kafka_server_brokertopicmetrics_bytesinpersec{topic}`, for
+  Confluent's dashboards.
+
+`/jmx` has the same figures as JSON, by the names of Kafka's MBeans; `?qry=kafka.server:*` selects
+some. In a cluster each broker tells of the partitions that it leads, and the active controller of
+what belongs to no broker. Quantiles and shares of idle time are those of the last
+`metrics.num.samples` times `metrics.sample.window.ms`, quantiles with an error of at most 3 %. A
+figure that nobody measures is absent, not 0. [Decision 0026](decisions/0026-metrics.md) says how
+figures are kept, and where they differ from Kafka's.
+
+## Lag
+
+`kafka_consumergroup_lag` is how many records of a partition a group has not committed yet, for
+groups of both protocols and for those that only commit offsets;
+`kbroker_consumergroup_lag_seconds` is the age of the oldest of them, and 0 without any.
+`kafka_consumergroup_lag_sum` and `kbroker_consumergroup_lag_max` are sum and maximum over a topic.
+A broker tells of the groups that it coordinates, and of lag in partitions of which it has a
+replica. For each scrape at most 1,000 ages are looked up that are not known from the last ones; the
+others are absent until later ones. Beyond `metrics.group.partitions.max` committed offsets only the
+figures of whole topics are told; `kbroker_metrics_left_out` says of how many.
+
+## Health
+
+`/livez`, `/readyz` and `/healthz` are 200 if all is well, else 503; `?verbose` lists the checks.
+`/livez`: the supervisor lives. `/readyz`: also, every process serves, the metadata of the cluster
+is there, and a log directory is online. `/healthz`: also, ZooKeeper is connected. `/health` has the
+processes as JSON.
+
+## This broker's own
+
+Each value has a `process` label (`network-0`, `io-1`, ...); the broker's value is the sum over its
+processes. Values of 0 are left out. Counters never decrease while the broker runs, even when a
+process is restarted. `kbroker_process_up` is 1 for each process that serves.
 
 | Metric | Kind | Label | Meaning |
 | --- | --- | --- | --- |"""

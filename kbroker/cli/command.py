@@ -34,6 +34,7 @@ VERBS = {
     "config": "get, set and unset settings of topics, brokers, groups and client metrics",
     "consume": "print the records of a topic",
     "doctor": "find out why brokers cannot be reached",
+    "generate": "print what Prometheus and Grafana need to watch brokers",
     "group": "list, describe and delete consumer groups, and reset their offsets",
     "health": "check brokers and partitions",
     "log": "inspect, check and repair log files while no broker uses them",

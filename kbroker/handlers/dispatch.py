@@ -16,6 +16,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, now_ms
 from kbroker.handlers.registry import HANDLERS, Handle, Handler, announced, served_range
 from kbroker.handlers.sasl import handle_token
+from kbroker.handlers.support.error_counts import error_counts
 from kbroker.handlers.support.peer import peer as peer
 from kbroker.handlers.support.requirements import NOTHING, check
 from kbroker.ipc.rpc import Pending
@@ -189,6 +190,8 @@ async def encode(ctx: RequestContext, response: Message | bytes) -> bytes:
     if isinstance(response, bytes):
         out += response
     else:
+        for code, count in error_counts(response).items():
+            ctx.process.times.note_error(ctx.api_key, code, count)
         await ctx.slices.finish(codec.encode_steps(response, ctx.api_version, out))
     return bytes(out)
 

@@ -152,12 +152,14 @@ class Publisher:
         self, addresses: list[Address], delta: calls.ImageDocument, errors: Errors
     ) -> None:
         """Send an image to processes, which are io workers or others, and wait; adds the codes of
-        partitions not served.
+        partitions not served. Nobody waits for the exporter, which serves no client.
         """
         opens_logs = any(address.kind == ProcessKind.IO_WORKER for address in addresses)
         timeout_ms = None if opens_logs else OTHER_TIMEOUT_MS
         told = self._rpc.call_each(addresses, calls.IMAGE, calls.ImageChange(delta), timeout_ms)
         for address, call in zip(addresses, told, strict=True):
+            if address.kind == ProcessKind.EXPORTER:
+                continue
             try:
                 taken = await call
             except WireError as error:

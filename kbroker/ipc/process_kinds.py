@@ -85,7 +85,7 @@ class ProcessKind(IntEnum):
         7,
         KindRow(
             "exporter",
-            "kbroker.workers.exporter:ExporterWorker",
+            "kbroker.workers.exporter.exporter:ExporterWorker",
             6,
             lambda c: int(c["metrics.port"] >= 0),
         ),

@@ -11,7 +11,14 @@ import fcntl
 import mmap
 import os
 
-from kbroker._ext.shared import quota_table, replication_quota, session_times
+from kbroker._ext.shared import (
+    group_offsets,
+    log_figures,
+    quota_table,
+    replication_quota,
+    request_times,
+    session_times,
+)
 from kbroker.ipc import process_table
 
 # Absent from the fcntl module of Python 3.11; values of <linux/fcntl.h>.
@@ -58,15 +65,20 @@ class SharedRegions:
         "counters",
         "failed_log_dirs",
         "follower_sessions",
+        "group_offsets",
+        "log_figures",
         "partition_table",
         "process_table",
         "replication_quotas",
+        "request_times",
     )
 
     def __init__(
         self,
         process_count: int,
         partition_table_bytes: int,
+        slot_count: int,
+        io_worker_count: int,
         arena_count: int,
         arena_bytes: int,
         counters_bytes: int,
@@ -81,6 +93,16 @@ class SharedRegions:
             create_region(f"kbroker-arena-{index}", arena_bytes) for index in range(arena_count)
         ]
         self.counters = create_region("kbroker-counters", counters_bytes)
+        self.request_times = create_region(
+            "kbroker-request-times", request_times.region_size(process_count)
+        )
+        self.group_offsets = [
+            create_region(f"kbroker-group-offsets-{index}", group_offsets.region_size())
+            for index in range(io_worker_count)
+        ]
+        self.log_figures = create_region(
+            "kbroker-log-figures", log_figures.region_size(slot_count, arena_count)
+        )
         # The time of the last request of each follower's session.
         self.follower_sessions = create_region(
             "kbroker-follower-sessions", session_times.region_size(max(arena_count, 1))

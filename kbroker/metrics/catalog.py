@@ -62,6 +62,13 @@ THROTTLED = _row(
 
 # -- connections
 CONNECTIONS_OPEN = _row("kbroker_connections", GAUGE, "Open client connections.")
+LISTENER_CONNECTIONS = _row(
+    "kbroker_listener_connections",
+    GAUGE,
+    "Open client connections, by listener.",
+    "listener",
+    LISTENER_WIDTH,
+)
 CONNECTIONS_TAKEN = _row(
     "kbroker_connections_accepted_total", COUNTER, "Connections accepted and handed to a process."
 )
@@ -120,6 +127,22 @@ PRODUCE_BATCHES = _row("kbroker_produce_batches_total", COUNTER, "Record batches
 PRODUCE_FAILURES = _row(
     "kbroker_produce_failures_total", COUNTER, "Record batches rejected or not written."
 )
+PRODUCE_MESSAGES = _row("kbroker_produce_messages_total", COUNTER, "Records appended for clients.")
+PRODUCES_WAITING = _row(
+    "kbroker_produces_waiting",
+    GAUGE,
+    "Batches and other operations that wait until what they appended is committed.",
+)
+CONSUMER_BYTES = _row(
+    "kbroker_consumer_bytes_total", COUNTER, "Bytes of records sent to consumers."
+)
+PARTITION_READS = _row(
+    "kbroker_fetch_partitions_total", COUNTER, "Partitions that were read for Fetch requests."
+)
+PARTITION_READS_FAILED = _row(
+    "kbroker_fetch_partitions_failed_total", COUNTER, "Of these, partitions that got an error."
+)
+FETCHES_WAITING = _row("kbroker_fetches_waiting", GAUGE, "Fetches that are waiting for data.")
 FETCH_PARKED = _row(
     "kbroker_fetches_waited_total", COUNTER, "Fetches that were parked to wait for data."
 )
@@ -387,6 +410,16 @@ CLEANER_BYTES_READ = _row(
 )
 CLEANER_BYTES_WRITTEN = _row(
     "kbroker_log_cleaner_written_bytes_total", COUNTER, "Bytes that compaction has written."
+)
+
+# -- idle time
+NETWORK_IDLE = _row(
+    "kbroker_network_idle_nanoseconds_total",
+    COUNTER,
+    "Time for which network processes had nothing to do.",
+)
+IO_IDLE = _row(
+    "kbroker_io_idle_nanoseconds_total", COUNTER, "Time for which io workers had nothing to do."
 )
 
 # -- between processes

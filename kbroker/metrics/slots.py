@@ -47,9 +47,9 @@ class Counters:
             label = metric.width - 1
         self.cells[metric.index + label] += count
 
-    def set(self, metric: Metric, value: int) -> None:
-        """Give a gauge its value."""
-        self.cells[metric.index] = value
+    def set(self, metric: Metric, value: int, label: int = 0) -> None:
+        """Give a gauge its value; a label value outside the row's width has the last cell."""
+        self.cells[metric.index + min(label, metric.width - 1)] = value
 
     def get(self, metric: Metric, label: int = 0) -> int:
         return self.cells[metric.index + label]

@@ -98,9 +98,12 @@ class Broker:
         self.metrics_socket = bind_metrics(config)
         table_addresses = [*self.addresses, SUPERVISOR]
         feeder_count = sum(address.kind.row.feeds for address in self.addresses)
+        io_worker_count = sum(a.kind == ProcessKind.IO_WORKER for a in self.addresses)
         self.regions = SharedRegions(
             process_count=len(table_addresses),
             partition_table_bytes=partition_table.region_size(config["partition.table.slots"]),
+            slot_count=config["partition.table.slots"],
+            io_worker_count=io_worker_count,
             arena_count=feeder_count,
             arena_bytes=arena_size(
                 config.queued_max_request_bytes, config["socket.request.max.bytes"] + 4
@@ -117,7 +120,6 @@ class Broker:
         self.processes.started(SUPERVISOR, os.getpid())
         self.processes.set(SUPERVISOR, STATE, READY)
         self.counters = slots.Counters(self.regions.counters, len(table_addresses) - 1)
-        io_worker_count = sum(a.kind == ProcessKind.IO_WORKER for a in self.addresses)
         network_count = sum(a.kind == ProcessKind.NETWORK for a in self.addresses)
         self._handoffs = [fdpass.create_pair() for _ in range(network_count)]
         self._lanes = [
@@ -182,6 +184,9 @@ class Broker:
         context.partition_table = self.regions.partition_table
         context.arenas = self.regions.arenas
         context.counters = self.regions.counters
+        context.request_times = self.regions.request_times
+        context.log_figures = self.regions.log_figures
+        context.group_offsets = self.regions.group_offsets
         context.failed_log_dirs = self.regions.failed_log_dirs
         context.follower_sessions = self.regions.follower_sessions
         context.replication_quotas = self.regions.replication_quotas

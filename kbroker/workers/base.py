@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from kbroker._ext.shared.log_figures import LogFigures
 from kbroker.cluster.settings import effective_config
 from kbroker.errors import EXIT_CANNOT_START, EXIT_DONE, ConfigError, WireError
 from kbroker.heap import Collector
@@ -72,10 +73,12 @@ class ProcessContext:
         "failed_log_dirs",
         "first_config",
         "follower_sessions",
+        "group_offsets",
         "handoffs",
         "incarnation",
         "lanes",
         "listeners",
+        "log_figures",
         "metrics_socket",
         "overrides",
         "parent_pid",
@@ -84,6 +87,7 @@ class ProcessContext:
         "processes",
         "properties",
         "replication_quotas",
+        "request_times",
         "runtime_dir",
         "tls",
         "trusts_clock",
@@ -106,6 +110,9 @@ class ProcessContext:
     partition_table: mmap.mmap
     arenas: list[mmap.mmap]  # one a network process, by index
     counters: mmap.mmap
+    request_times: mmap.mmap  # see RequestTimes: a row for each process
+    log_figures: mmap.mmap  # see LogFigures
+    group_offsets: list[mmap.mmap]  # see ``group_offsets``; one an io worker, by index
     failed_log_dirs: mmap.mmap  # by index in log.dirs; written by io workers
     follower_sessions: mmap.mmap  # a SessionTimes; written by network processes
     replication_quotas: mmap.mmap  # see ReplicationQuota
@@ -285,6 +292,12 @@ class Worker:
         counters = Counters(self.context.counters, self.processes.addresses.index(self.address))
         counters.reset_gauges()
         return counters
+
+    def open_log_figures(self, network_index: int = -1) -> LogFigures:
+        """What passes through each partition."""
+        slots = self.config["partition.table.slots"]
+        networks = sum(address.kind.row.feeds for address in self.processes.addresses)
+        return LogFigures(self.context.log_figures, slots, networks, network_index)
 
     def ready(self) -> None:
         """Tell the supervisor and the others that this process is serving."""

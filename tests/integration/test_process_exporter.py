@@ -79,6 +79,24 @@ def test_other_paths_are_404(broker: Broker) -> None:
     assert http_get(broker, "/metricsx")[0] == 404
 
 
+def test_probes_tell_which_check_fails(broker: Broker) -> None:
+    assert http_get(broker, "/livez") == (200, "ok\n")
+    assert http_get(broker, "/livez?verbose")[1].splitlines() == [
+        "[+]supervisor ok",
+        "livez check passed",
+    ]
+    order = tell(broker, "io-0", "slow")
+    broker.kill("io", 0)
+    wait_until(lambda: "[-]io-0 failed: not ready" in http_get(broker, "/healthz?verbose")[1])
+    status, text = http_get(broker, "/readyz")
+
+    order.unlink()
+
+    assert (status, "io-0" in text) == (503, True)
+    assert http_get(broker, "/readyz?full")[0] == 400
+    wait_until(lambda: http_get(broker, "/health")[0] == 200)
+
+
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
@@ -86,6 +104,10 @@ def test_other_paths_are_404(broker: Broker) -> None:
         (b"nonsense\r\n\r\n", b"400"),
         (b"GET /health HTTP/1.1\r\nX: " + b"x" * 9000, b"431"),
         (b"HEAD /metrics HTTP/1.0\r\n\r\n", b"200"),
+        (b"GET /metrics HTTP/1.0\r\n\r\n", b"200"),
+        (b"GET /jmx?qry=%FF HTTP/1.1\r\n\r\n", b"200"),
+        (b"GET /jmx?a=1&b=2 HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET /jmx?" + b"&".join(b"a%d=1" % i for i in range(40)) + b" HTTP/1.1\r\n\r\n", b"400"),
     ],
 )
 def test_odd_request_gets_its_status(broker: Broker, request_bytes: bytes, status: bytes) -> None:

@@ -23,6 +23,7 @@ PACKAGES = {
     r"\bfish\b": "fish",
     r"\bkrb5kdc\b": "krb5-kdc krb5-admin-server krb5-user",
     r"\blibkrb5-dev\b": "libkrb5-dev",
+    r"\b(promtool|prometheus)\b": "prometheus",
 }
 ROOT = re.compile(r"\broot\b")
 

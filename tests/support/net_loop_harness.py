@@ -29,7 +29,7 @@ from kbroker.security.principal import ANONYMOUS, Principal
 
 ENVELOPE = struct.Struct("=BBHIII")
 DESCRIPTOR = struct.Struct("=QIiIiQIhhII")
-RESULT = struct.Struct("=QIhHqqqiI")
+RESULT = struct.Struct("=QIhHqqqiIqq")
 MSG_PRODUCE_RESULT = 4
 
 NETWORK, IO_WORKER = 2, 3
@@ -130,9 +130,12 @@ def result(
     text: bytes = b"",
     bad_record: int = -1,
     more: int = 0,
+    taken_ns: int = 0,
+    waits_ns: int = 0,
 ) -> tuple[Any, ...]:
     """A ProduceResult for a descriptor."""
-    return (descriptor[0], descriptor[1], error, len(text), base_offset, -1, 0, bad_record, more)
+    outcome = (error, len(text), base_offset, -1, 0, bad_record, more, taken_ns, waits_ns)
+    return (descriptor[0], descriptor[1], *outcome)
 
 
 def framed(payload: bytes) -> bytes:

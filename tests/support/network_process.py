@@ -13,6 +13,7 @@ from support.call_documents import arguments, completed
 from support.control_process import serve_control
 
 from kbroker._ext.network.connection import SERVING
+from kbroker._ext.shared import request_times
 from kbroker._ext.shared.partition_table import (
     FOLLOWER,
     LEADER,
@@ -235,6 +236,7 @@ class NetworkProcess:
             phase=SERVING,
             login=None,
         )
+        self.times = request_times.RequestTimes(bytearray(request_times.region_size(1)), 0)
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
 
     def follow(self, authorizer: Authorizer) -> None:

@@ -50,6 +50,20 @@ KBROKER_S_OWN = (
             "system chooses."),
     Key("metrics.host", STRING, "127.0.0.1", MEDIUM,
         doc="Address the HTTP server for metrics binds."),
+    Key("metrics.names", LIST, ("jmx", "exporter", "native"), MEDIUM,
+        one_of=("jmx", "exporter", "native", "confluent"),
+        doc=
+            "The names that /metrics has: those of Prometheus' JMX exporter with its rules for "
+            "Kafka (jmx; Strimzi's, too), of kafka_exporter (exporter), this broker's own "
+            "(native), and those of Confluent's dashboards where they differ (confluent)."),
+    Key("metrics.group.partitions.max", INT, 50_000, LOW, low=0,
+        doc=
+            "With more committed offsets on this broker, /metrics has sums by group and topic "
+            "only, and no lag of single partitions."),
+    Key("metrics.partitions.max", INT, 20_000, LOW, low=0,
+        doc=
+            "With more replicas on this broker, /metrics has sums by topic only, and no series of "
+            "single partitions."),
     Key("max.decompressed.message.bytes", INT, 67_108_864, HIGH, low=1, dynamic=CLUSTER_WIDE,
         doc=
             "Maximum size of a batch after decompression; a larger one is rejected before it is "

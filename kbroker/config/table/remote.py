@@ -20,10 +20,10 @@ from kbroker.config.key import (
 
 # fmt: off
 METRICS_OF_KAFKA = (
-    Key("metrics.num.samples", INT, 2, LOW, low=1, status=UNUSED,
-        doc="Samples of Kafka's metrics library. See metrics.port for the metrics of this broker."),
-    Key("metrics.sample.window.ms", LONG, 30_000, LOW, low=1, status=UNUSED,
-        doc="Sample length of Kafka's metrics library."),
+    Key("metrics.num.samples", INT, 2, LOW, low=1,
+        doc="How many samples the quantiles and shares of /metrics cover."),
+    Key("metrics.sample.window.ms", LONG, 30_000, LOW, low=1,
+        doc="Length of such a sample."),
     Key("metrics.recording.level", STRING, "INFO", LOW, one_of=("INFO", "DEBUG", "TRACE"),
         status=UNUSED,
         doc="Detail of Kafka's metrics library.",

@@ -20,6 +20,7 @@ from kbroker.ipc.calls.connections import *  # noqa: F403
 from kbroker.ipc.calls.control import *  # noqa: F403
 from kbroker.ipc.calls.credentials import *  # noqa: F403
 from kbroker.ipc.calls.features import *  # noqa: F403
+from kbroker.ipc.calls.groups import *  # noqa: F403
 from kbroker.ipc.calls.image import *  # noqa: F403
 from kbroker.ipc.calls.in_sync import *  # noqa: F403
 from kbroker.ipc.calls.log_dirs import *  # noqa: F403

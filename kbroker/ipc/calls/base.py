@@ -11,6 +11,7 @@ from kbroker.security.principal import ANONYMOUS
 ACCEPTOR = ProcessKind.ACCEPTOR
 CLEANER = ProcessKind.CLEANER
 CONTROLLER = ProcessKind.CONTROLLER
+EXPORTER = ProcessKind.EXPORTER
 IO_WORKER = ProcessKind.IO_WORKER
 NETWORK = ProcessKind.NETWORK
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from types import NoneType
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
-from kbroker.ipc.calls.base import ACCEPTOR, CLEANER, CONTROLLER, IO_WORKER, NETWORK, Nothing
+from kbroker.ipc.calls.base import (
+    ACCEPTOR,
+    CLEANER,
+    CONTROLLER,
+    EXPORTER,
+    IO_WORKER,
+    NETWORK,
+    Nothing,
+)
 from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 
@@ -71,7 +79,11 @@ class StopReplicas(Document):
 HELLO = Operation("hello", Nothing, ImageDocument, (CONTROLLER,), HELLO_DEADLINE_MS)
 # The processes that have an image. Others do not get changes.
 IMAGE = Operation(
-    "image", ImageChange, ImageTaken, (IO_WORKER, NETWORK, ACCEPTOR, CLEANER), IMAGE_DEADLINE_MS
+    "image",
+    ImageChange,
+    ImageTaken,
+    (IO_WORKER, NETWORK, ACCEPTOR, CLEANER, EXPORTER),
+    IMAGE_DEADLINE_MS,
 )
 # The reply is sent when the logs are deleted. Nothing else deletes a log.
 STOP_REPLICAS = Operation("stop_replicas", StopReplicas, NoneType, (IO_WORKER,), IMAGE_DEADLINE_MS)

@@ -519,6 +519,10 @@ class Coordinators:
             shard.run_timers()
             self.timer_set(shard.next_deadline_ms)
 
+    def shards(self) -> list[Shard]:
+        """All of them, whatever they are doing."""
+        return list(self._shards.values())
+
     @property
     def loading(self) -> int:
         """Shards that do not serve yet."""

@@ -32,6 +32,7 @@ from kbroker.metrics.catalog import (
     FOLLOWED_BYTES,
     FOLLOWED_FAILED,
     FOLLOWER_LAG_MAX,
+    IO_IDLE,
     ISR_EXPANDS,
     ISR_SHRINKS,
     LOG_DIRS_OFFLINE,
@@ -43,6 +44,8 @@ from kbroker.metrics.catalog import (
     PRODUCE_BATCHES,
     PRODUCE_BYTES,
     PRODUCE_FAILURES,
+    PRODUCE_MESSAGES,
+    PRODUCES_WAITING,
     SEGMENTS_DAMAGED,
     TAIL_REPAIRS_INCOMPLETE,
     TAIL_REPAIRS_WAITING,
@@ -61,6 +64,7 @@ from kbroker.types import Offset
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.io.coordinators import Coordinators
 from kbroker.workers.io.followers import Followers, sent_versions
+from kbroker.workers.io.group_figures import GroupFigures
 from kbroker.workers.io.hosted import HostedPartitions
 from kbroker.workers.io.in_sync import InSync
 from kbroker.workers.io.log_cleaning import LogCleaningService
@@ -97,6 +101,8 @@ class IoWorker(Worker):
         for arena in context.arenas:
             forbid_writes(arena)
         self.loop = IoLoop(self.table, context.arenas, lanes, self.on_storage_failure)
+        self.figures = self.open_log_figures()
+        self.loop.keep_figures(self.figures)
         self.loop.set_opening(True)
         self.loop.shows_followers = bool(self.config["replica.selector.class"])
         self.lane_is_full = False
@@ -160,6 +166,9 @@ class IoWorker(Worker):
         )
         self.low_watermarks = LowWatermarks(self, self.loop)
         self.coordinators = Coordinators(self, self.logs, self.loop, lanes, self.security)
+        self.group_figures = GroupFigures(
+            self.rpc, self.coordinators, context.group_offsets[self.address.index]
+        )
         self.transaction_log = TransactionLog(
             self, self.logs, self.loop, verify=self.coordinators.verify
         )
@@ -347,6 +356,9 @@ class IoWorker(Worker):
             (PRODUCE_BYTES, lambda: loop.bytes_total),
             (PRODUCE_BATCHES, lambda: loop.batches_total),
             (PRODUCE_FAILURES, lambda: loop.failed_total),
+            (PRODUCE_MESSAGES, lambda: loop.messages_total),
+            (PRODUCES_WAITING, lambda: loop.waiting_count),
+            (IO_IDLE, lambda: loop.idle_ns),
             (LOGS, lambda: len(self.logs.logs())),
             (FOLLOWED, lambda: self.followers.count),
             (FOLLOWED_FAILED, lambda: self.followers.failed_count),
@@ -404,6 +416,7 @@ class IoWorker(Worker):
 
     def tick(self, now: int) -> None:
         self.totals.publish()
+        self.show_sizes()
         for slot in self.logs.tick():
             self.loop.wake(slot)
         for slot, count in self.loop.expire_waiting(self.clock.monotonic_ms()):
@@ -418,6 +431,14 @@ class IoWorker(Worker):
         self.in_sync.tick(now)
         self.tail_repairs.tick(now)
         self.prove_followers()
+
+    def show_sizes(self) -> None:
+        """Note the sizes of logs whose segments have changed."""
+        for slot in self.figures.resized(self.table, self.address.index, self.worker_count):
+            log = self.logs.log(slot)
+            if log is not None:
+                sealed = log.segments.size - log.segments.active.size
+                self.figures.show_size(self.table, slot, len(log.segments), sealed)
 
     def prove_followers(self) -> None:
         """A follower that has caught up has lost nothing in a power failure any more."""

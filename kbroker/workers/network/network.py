@@ -23,6 +23,7 @@ from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker._ext.shared.quota_table import QuotaTable
 from kbroker._ext.shared.replication_quota import LEADER, ReplicationQuota
+from kbroker._ext.shared.request_times import RequestTimes
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker._ext.sockets.requests import RequestTable
 from kbroker._ext.sockets.transport import Transport
@@ -47,14 +48,20 @@ from kbroker.metrics.catalog import (
     AUTHENTICATIONS,
     CONNECTIONS_CLOSED,
     CONNECTIONS_OPEN,
+    CONSUMER_BYTES,
     EXPIRED_CONNECTIONS,
     FAILED_AUTHENTICATIONS,
     FETCH_PARKED,
     FETCHES_REDIRECTED,
+    FETCHES_WAITING,
     FOLLOWER_BYTES,
     FOLLOWER_SESSIONS,
     INVALID_REQUESTS,
+    LISTENER_CONNECTIONS,
     MESSAGES_DROPPED,
+    NETWORK_IDLE,
+    PARTITION_READS,
+    PARTITION_READS_FAILED,
     REQUEST_BYTES,
     REQUESTS,
     RESPONSE_BYTES,
@@ -150,6 +157,7 @@ class NetworkWorker(Worker):
                 config["quota.window.size.seconds"] * 1000,
             ),
         )
+        self.open_figures()
         self.usages = ClientUsages(self.loop, config)
         self.loop.unknown_frame_max = min(frame_max, config["sasl.server.max.receive.size"])
         self.listeners = [listener.name for listener, *_ in context.listeners]
@@ -170,6 +178,15 @@ class NetworkWorker(Worker):
             self.fetch.reader.select = self.selector.choose
         self.configure_loop()
         self._turns = self.loop.turns
+
+    def open_figures(self) -> None:
+        """Count requests, and what passes through partitions."""
+        me = self.processes.addresses.index(self.address)
+        times = RequestTimes(self.context.request_times, me)
+        self.loop.keep_times(times)
+        self.fetch.reader.times = times
+        self.fetch.reader.figures = self.open_log_figures(self.address.index)
+        self.times = times
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
         self.loop.add_reader(fd, callback)
@@ -478,7 +495,12 @@ class NetworkWorker(Worker):
             (CONNECTIONS_OPEN, lambda: loop.connection_count),
             (CONNECTIONS_CLOSED, lambda: loop.closed_total),
             (ARENA_USED, lambda: arena.allocated),
+            (NETWORK_IDLE, lambda: loop.idle_ns),
+            (CONSUMER_BYTES, lambda: fetch.reader.bytes_out),
+            (PARTITION_READS, lambda: fetch.reader.reads),
+            (PARTITION_READS_FAILED, lambda: fetch.reader.failed_reads),
             (FETCH_PARKED, lambda: fetch.parked_total),
+            (FETCHES_WAITING, lambda: fetch.counts()["parked"]),
             (FETCHES_REDIRECTED, lambda: fetch.reader.redirected_total),
             (FOLLOWER_SESSIONS, lambda: fetch.counts()["followers"]),
             (FOLLOWER_BYTES, lambda: fetch.follower_bytes),
@@ -504,6 +526,8 @@ class NetworkWorker(Worker):
         self.tls.tick(now)
         self.totals.publish()
         self.report_damages()
+        for index, count in self.loop.by_listener().items():
+            self.counters.set(LISTENER_CONNECTIONS, count, index)
         for api_key, count in self.loop.take_request_counts():
             self.counters.add(REQUESTS, count, api_key)
         if now >= self.next_sweep_ms:

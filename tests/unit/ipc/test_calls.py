@@ -149,7 +149,7 @@ def test_no_call_names_its_operation_by_a_string() -> None:
 def test_kinds_that_serve_are_kinds_that_there_are() -> None:
     serving = {kind for row in calls.OPERATIONS.values() for kind in row.served_by}
     assert serving <= WORKERS.keys()
-    assert ProcessKind.EXPORTER not in calls.IMAGE.served_by, "it does not look at the image"
+    assert ProcessKind.SUPERVISOR not in calls.IMAGE.served_by, "it handles no topics"
 
 
 def through_json(row: calls.Operation[Any, Any], request: Any) -> Any:

@@ -49,7 +49,7 @@ def named_mappings() -> set[str]:
 def test_regions_have_no_names_and_cost_nothing_untouched() -> None:
     names_before = named_mappings()
 
-    regions = SharedRegions(8, 1 << 20, 2, 1 << 30, 1 << 16, 3, 11)
+    regions = SharedRegions(8, 1 << 20, 5000, 1, 2, 1 << 30, 1 << 16, 3, 11)
 
     assert len(regions.arenas) == 2
     assert len(regions.arenas[0]) == 1 << 30

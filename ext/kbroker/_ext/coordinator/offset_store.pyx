@@ -11,6 +11,7 @@ from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from kbroker._ext.base.buffers cimport region_bytes
 from kbroker._ext.base.index_table cimport drop_row, next_row, put_row, reserve_row, widen
 from kbroker._ext.base.name_table cimport (
     Name,
@@ -20,6 +21,7 @@ from kbroker._ext.base.name_table cimport (
     intern_name,
     release_name,
 )
+from kbroker._ext.shared.group_offsets cimport GroupOffset
 
 cdef extern from "keyed_hash.h" nogil:
     uint64_t keyed_mix(uint64_t a, uint64_t b) noexcept
@@ -43,6 +45,15 @@ cdef Text text_of(str value) except *:
 
 cdef inline object str_of(const uint8_t* data, int32_t size):
     return PyUnicode_DecodeUTF8(<const char*>data, size, NULL)
+
+
+cdef list names_of(const Names* names):
+    cdef uint32_t index
+    return [
+        str_of(names.rows[index].text, names.rows[index].size)
+        if index and names.rows[index].text != NULL else ""
+        for index in range(names.end)
+    ]
 
 
 # ---- the store -----------------------------------------------------------------------------------
@@ -404,6 +415,33 @@ cdef class OffsetStore:
             str_of(entry.extra.metadata, entry.extra.metadata_size),
             None if topic_id == NO_ID else topic_id,
         )
+
+    def names(self) -> tuple:
+        """Return (groups, topics): the names by number, "" where a number has none."""
+        return names_of(&self.groups), names_of(&self.topics)
+
+    def write_down(self, region, Py_ssize_t start) -> int:
+        """Write all committed offsets as entries of ``shared.group_offsets``, from ``start`` on; returns how many fit."""
+        cdef Py_ssize_t size = 0, capacity
+        cdef GroupOffset* out = <GroupOffset*>region_bytes(region, &size)
+        cdef Py_ssize_t at = start
+        cdef uint32_t index
+        cdef const Entry* entry
+        capacity = size // <Py_ssize_t>sizeof(GroupOffset)
+        for index in range(1, self.end):
+            entry = &self.entries[index]
+            if entry.group == 0 or entry.transaction != 0:
+                continue
+            if at >= capacity:
+                break
+            out[at].group = entry.group
+            out[at].topic = entry.topic
+            out[at].partition = entry.partition
+            out[at].unused = 0
+            out[at].offset = entry.offset
+            out[at].commit_ms = entry.commit_timestamp
+            at += 1
+        return at - start
 
     def get(self, str group not None, str topic not None, int32_t partition):
         """Return (offset, leader epoch, metadata, topic id or None) of the committed offset, or None."""

@@ -295,6 +295,8 @@ cdef class FetchEngine:
                 self.old_replies.convert(session, terms)
             reply = self.encoder.encode(session, terms, 0, session.session_id)
             reply.prepaid = terms.prepaid
+            if self.reader.figures is not None:
+                self.reader.count_sent(session, terms)
             if terms.replica_id >= 0:
                 reply.throttle_ms = -1
                 self.follower_bytes += reply.total_size

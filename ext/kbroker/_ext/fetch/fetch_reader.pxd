@@ -9,8 +9,10 @@ from kbroker._ext.fetch.fetch_reply cimport PartitionResponse
 from kbroker._ext.fetch.fetch_segments cimport FoundRange
 from kbroker._ext.fetch.fetch_sessions cimport FetchPartition, FetchSession
 from kbroker._ext.fetch.topic_registry cimport TopicRegistry
+from kbroker._ext.shared.log_figures cimport LogFigures
 from kbroker._ext.shared.partition_table cimport LogEnd, PartitionTable, SlotData
 from kbroker._ext.shared.replication_quota cimport ReplicationQuota
+from kbroker._ext.shared.request_times cimport RequestTimes
 
 
 cdef struct PartitionResult:
@@ -65,6 +67,14 @@ cdef class PartitionReader:
     cdef public object select
     cdef bytes rack                   # of the consumer whose partitions are evaluated; None: it reads here
     cdef readonly uint64_t redirected_total
+    cdef readonly int64_t bytes_out   # of records in responses to consumers
+    cdef readonly int64_t reads       # of partitions, and those that failed
+    cdef readonly int64_t failed_reads
+    cdef public LogFigures figures    # what is read of each partition; None: nobody wants to know
+    cdef public RequestTimes times    # the error codes of responses; likewise
+    cdef int count_read(self, const FetchPartition* entry, bint failed) except -1
+    # The results are sent: count their bytes and error codes.
+    cdef int count_sent(self, FetchSession session, const FetchTerms* terms) except -1
     # Whether the partition has no records for this follower now (KIP-73).
     cdef bint is_throttled(self, const FetchPartition* entry, const FetchTerms* terms) except -1
     cdef int count_throttled(self, FetchSession session) except -1

@@ -4,9 +4,10 @@ One slot read per partition; a system call only where there are bytes to find. T
 is reused for the next request.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 
+from kbroker._ext.base.api_keys cimport API_FETCH
 from kbroker._ext.base.atomics cimport kb_load_relaxed_i64
 from kbroker._ext.base.error_codes cimport (
     CORRUPT_MESSAGE,
@@ -37,6 +38,7 @@ from kbroker._ext.fetch.fetch_purgatory cimport (
     FETCH_TXN_COMMITTED,
 )
 from kbroker._ext.fetch.topic_registry cimport Topic
+from kbroker._ext.shared.log_figures cimport Read
 from kbroker._ext.shared.partition_table cimport (
     ROLE_FOLLOWER,
     ROLE_LEADER,
@@ -47,6 +49,7 @@ from kbroker._ext.shared.partition_table cimport (
     SlotFollowers,
     WAIT_WRITTEN,
 )
+from kbroker._ext.shared.request_times cimport ROW_FOLLOWER
 
 from kbroker._ext.fetch.fetch_segments import report_failed_read
 
@@ -195,6 +198,10 @@ cdef class PartitionReader:
             elif terms.version < FIRST_OF_ZSTD and response.error == 0 and (<Topic>entry.topic).stores_zstd:
                 response.size = 0
                 response.error = UNSUPPORTED_COMPRESSION_TYPE
+            self.reads += 1
+            self.failed_reads += response.error != 0
+            if self.figures is not None and entry.slot >= 0:
+                self.count_read(entry, response.error != 0)
             if response.error != 0:
                 clear_offsets(response)
                 failed[0] |= self.undecided == undecided
@@ -219,6 +226,31 @@ cdef class PartitionReader:
             for number in range(self.result_count):
                 self.results[number].response.aborted = self.aborted.items + self.results[number].aborted_start
         return total
+
+    cdef int count_read(self, const FetchPartition* entry, bint failed) except -1:
+        cdef Read* row
+        row = self.figures.read_of(
+            entry.slot, <uint32_t>entry.slot_incarnation if entry.slot_incarnation >= 0 else self.slot.slot_incarnation)
+        row.fetches += 1
+        row.failed_fetches += failed
+        return 0
+
+    cdef int count_sent(self, FetchSession session, const FetchTerms* terms) except -1:
+        cdef int row = ROW_FOLLOWER if terms.replica_id >= 0 else API_FETCH
+        cdef PartitionResponse* response
+        cdef int32_t number, slot
+        for number in range(self.result_count):
+            response = &self.results[number].response
+            self.times.count_error(row, response.error)
+            slot = session.partitions[self.results[number].entry].slot
+            if response.size > 0 and slot >= 0:
+                # The row has this incarnation since it was read.
+                if terms.replica_id >= 0:
+                    self.figures.read[slot].bytes_to_followers += response.size
+                else:
+                    self.figures.read[slot].bytes_out += response.size
+                    self.bytes_out += response.size
+        return 0
 
     cdef int64_t evaluate_in_rack(self, FetchSession session, FetchTerms* terms, bytes rack, bint* failed) except -1:
         cdef uint64_t redirected = self.redirected_total

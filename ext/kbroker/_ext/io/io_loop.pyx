@@ -29,6 +29,7 @@ from kbroker._ext.shared.descriptors cimport (
     ProduceDescriptor,
 )
 from kbroker._ext.shared.lane cimport Lane
+from kbroker._ext.shared.log_figures cimport LogFigures
 from kbroker._ext.shared.partition_table cimport WAIT_ALL, PartitionTable
 
 from kbroker.errors import ErrorCode, StorageError, WireError
@@ -63,6 +64,7 @@ cdef class IoLoop:
     cdef int64_t _note_waits_ms       # when it is due
     # on_request(network index, message): takes the other messages from the lanes, MSG_REQUEST.
     cdef public object on_request
+    cdef readonly int64_t idle_ns     # waiting for events
     cdef readonly set isr_to_check    # slots whose in-sync replicas may have to change
     cdef readonly set starts_moved    # slots of which a follower's log starts elsewhere than before
     cdef public bint shows_followers  # whether consumers may be sent to them: replica.selector.class
@@ -133,6 +135,7 @@ cdef class IoLoop:
             const uint8_t* body
             int64_t now_ms = wall_clock_ms()
             uint32_t i, taken = 0
+        self._results.taken_ns = monotonic_ns()
         while taken < TURN_BATCHES:
             body = lane.receive(&envelope, &size)
             if body == NULL:
@@ -287,7 +290,8 @@ cdef class IoLoop:
         cdef:
             epoll_event events[EVENTS_MAX]
             int count, i
-            int64_t now_ms = monotonic_ns() // 1000000
+            int64_t now_ns = monotonic_ns()
+            int64_t now_ms = now_ns // 1000000
             int64_t until_ms = now_ms + timeout_ms
             Lane lane
             list others = []
@@ -298,8 +302,10 @@ cdef class IoLoop:
             timeout_ms = <int>max(until_ms - now_ms, <int64_t>0)
             if self._waits_to_note:
                 timeout_ms = <int>max(min(self._note_waits_ms - now_ms, <int64_t>timeout_ms), <int64_t>0)
+            self.idle_ns -= now_ns
             with nogil:
                 count = epoll_wait(epoll_fd, events, EVENTS_MAX, timeout_ms)
+            self.idle_ns += monotonic_ns()
             if count < 0 and errno != EINTR:
                 raise OSError(errno, "epoll_wait")
             for i in range(count):
@@ -308,7 +314,8 @@ cdef class IoLoop:
                     others.append(events[i].data.fd)
                 else:
                     self.read_lane(lane)
-            now_ms = monotonic_ns() // 1000000
+            now_ns = monotonic_ns()
+            now_ms = now_ns // 1000000
             if self._waits_to_note and now_ms >= self._note_waits_ms:
                 self._note_waits_ms = now_ms + NOTE_WAITS_MS
                 self.note_waits()
@@ -431,6 +438,24 @@ cdef class IoLoop:
     def early_count(self) -> int:
         """Batches that wait for their log to be opened."""
         return self._produce.early.count
+
+    def keep_figures(self, LogFigures figures not None):
+        """Count there what passes through each partition."""
+        assert figures.capacity >= self._table.capacity
+        self._produce.figures = figures
+
+    @property
+    def waiting_count(self) -> int:
+        """Operations that wait until what they have appended is committed."""
+        cdef LogAppender appender
+        cdef Py_ssize_t found = 0
+        for appender in self._waiting:
+            found += appender.committed.count
+        return found
+
+    @property
+    def messages_total(self) -> int:
+        return self._produce.messages_total
 
     @property
     def batches_total(self) -> int:

@@ -6,6 +6,7 @@ from kbroker._ext.log.held_batches cimport EarlyBatches, HeldBatch
 from kbroker._ext.log.log_append cimport AppendResult, LogAppender
 from kbroker._ext.log.txn_verification cimport TxnVerification
 from kbroker._ext.shared.descriptors cimport ProduceDescriptor
+from kbroker._ext.shared.log_figures cimport LogFigures
 from kbroker._ext.shared.partition_table cimport PartitionTable
 
 
@@ -22,6 +23,8 @@ cdef class ProduceIntake:
     cdef object on_failure
     cdef int64_t batches_total
     cdef int64_t bytes_total
+    cdef int64_t messages_total
+    cdef LogFigures figures          # by slot; None: nobody wants to know
     cdef int64_t failed_total
     # Append the first batches with one write if they are for one log and need no special treatment, or else only the
     # first one; returns how many were taken.
@@ -38,6 +41,7 @@ cdef class ProduceIntake:
         self, int network_index, const ProduceDescriptor* d, const AppendResult* result, LogAppender appender,
         object text
     ) except -1
+    cdef void count(self, const ProduceDescriptor* d, const AppendResult* result, bint is_here) noexcept
     # The error code of a descriptor that cannot be appended at all; 0 if it may be.
     cdef int16_t descriptor_error(self, int network_index, const ProduceDescriptor* d) except -1
     cdef bint is_intact(self, const ProduceDescriptor* d, const uint8_t* batch) except *

@@ -14,15 +14,17 @@ from kbroker._ext.base.buffers cimport region_bytes
 from kbroker._ext.base.crc32c cimport crc32c
 from kbroker._ext.base.error_codes cimport (
     KAFKA_STORAGE_ERROR,
+    MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS,
     NOT_LEADER_OR_FOLLOWER,
+    RECORD_LIST_TOO_LARGE,
     REQUEST_TIMED_OUT,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
-from kbroker._ext.base.socket_api cimport wall_clock_ms
+from kbroker._ext.base.socket_api cimport monotonic_ns, wall_clock_ms
 from kbroker._ext.base.wire cimport load_i16, load_i64, load_u32
 from kbroker._ext.io.produce_results cimport add_indexes, add_text
 from kbroker._ext.log.held_batches cimport Question
@@ -41,6 +43,7 @@ from kbroker._ext.record.record_batch cimport (
     CODEC_ZSTD,
 )
 from kbroker._ext.shared.descriptors cimport ProduceResult
+from kbroker._ext.shared.log_figures cimport Written
 from kbroker._ext.shared.partition_table cimport (
     ROLE_LEADER,
     SLOT_FREE,
@@ -190,7 +193,12 @@ cdef class ProduceIntake:
         out.bad_record_index = result.bad_record_index
         out.error_text_size = 0
         out.more_bad_records = 0
+        out.taken_ns = self.results.taken_ns
+        out.waits_ns = 0
+        self.count(d, result, appender is not None)
         if result.error_code == 0:
+            if appender.replicas is not None and d.acks == -1:
+                out.waits_ns = monotonic_ns()
             self.batches_total += 1
             self.bytes_total += d.size
             if appender.dirty and not appender.touched:
@@ -204,6 +212,23 @@ cdef class ProduceIntake:
             if appender is not None and appender.more_bad_records:
                 add_indexes(&self.results.bundles[network_index], out, appender.more_bad_records)
         return 0
+
+    cdef void count(self, const ProduceDescriptor* d, const AppendResult* result, bint is_here) noexcept:
+        """is_here: the slot has the partition that the descriptor means."""
+        cdef Written* row
+        if result.error_code == 0:
+            self.messages_total += result.end_offset - result.base_offset
+        if self.figures is None or not is_here:
+            return
+        row = self.figures.written_of(d.slot, d.slot_incarnation)
+        row.produces += 1
+        if result.error_code == 0:
+            row.messages_in += result.end_offset - result.base_offset
+            row.bytes_in += d.size
+        else:
+            row.failed_produces += 1
+            if result.error_code == MESSAGE_TOO_LARGE or result.error_code == RECORD_LIST_TOO_LARGE:
+                row.bytes_rejected += d.size
 
     cdef int16_t descriptor_error(self, int network_index, const ProduceDescriptor* d) except -1:
         cdef SlotData slot

@@ -37,6 +37,7 @@ cdef class TurnResults(Sink):
     cdef WakeBundle* wakes
     cdef list touched             # appenders with something to publish, or to sync
     cdef bint called_out          # Python code of the process has run since `IoLoop.turns` began
+    cdef int64_t taken_ns         # when the present batch of messages was read
 
     # The only way to call Python code of the process during a turn. What it schedules (a call, a deadline) must be looked
     # at before the loop waits again, so `IoLoop.turns` returns.

@@ -1,10 +1,30 @@
 # Client quotas in a network process: who is throttled for how long. See client_limits.pyx.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+from kbroker._ext.base.api_keys cimport (
+    API_ALTER_PARTITION,
+    API_CONTROLLED_SHUTDOWN,
+    API_LEADER_AND_ISR,
+    API_STOP_REPLICA,
+    API_UPDATE_METADATA,
+    API_WRITE_TXN_MARKERS,
+)
 from kbroker._ext.network.admission cimport MutedConnections
 from kbroker._ext.network.connection cimport Connection
 from kbroker._ext.network.scarcity cimport MemoryQueue
 from kbroker._ext.shared.quota_table cimport QuotaTable
+
+
+# Whether only other brokers send such requests; as in Kafka, no quota applies to them.
+cdef inline bint is_of_broker(int16_t api_key) noexcept nogil:
+    return (
+        api_key == API_LEADER_AND_ISR
+        or api_key == API_STOP_REPLICA
+        or api_key == API_UPDATE_METADATA
+        or api_key == API_CONTROLLED_SHUTDOWN
+        or api_key == API_WRITE_TXN_MARKERS
+        or api_key == API_ALTER_PARTITION
+    )
 
 
 cdef class ClientLimits:

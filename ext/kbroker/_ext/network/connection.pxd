@@ -75,6 +75,7 @@ cdef class Connection:
     cdef int64_t last_active_ms
     cdef int64_t partial_since_ms      # when the frame in progress began, -1 when there is none
     cdef int64_t received_ms           # when bytes last arrived
+    cdef int64_t received_ns           # the same, of the monotonic clock; for request_times
     cdef int64_t starved_since_ms      # when it began to wait for arena memory, -1 when it does not
     cdef int64_t blocked_since_ms      # when the peer stopped reading, -1 when it reads
     cdef int32_t follower_session      # fetch session of a follower that lasts as long as the connection, 0: none

@@ -28,6 +28,7 @@ cdef class ConnectionLoop:
     cdef int64_t _receive_bytes        # how much it may receive at once
     cdef bint _draining
     cdef bint _called_out              # Python code of the process has run since `turns` began
+    cdef int64_t frame_ns              # when the frame at hand was looked at
     cdef int64_t _idle_ms
     cdef int64_t _first_request_ms
     cdef int64_t _request_ms
@@ -36,6 +37,8 @@ cdef class ConnectionLoop:
     cdef readonly int64_t bytes_received
     cdef readonly int64_t rejected_total   # connections that this side closed for a reason
     cdef readonly int64_t closed_total
+    cdef readonly int64_t idle_ns          # waiting for events
+    cdef dict _by_listener                 # index of the listener -> open connections
 
     cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1
     cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil

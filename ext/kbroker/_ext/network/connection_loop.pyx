@@ -49,6 +49,7 @@ from kbroker._ext.network.connection cimport (
     FrameStatus,
     ReceiveStatus,
 )
+from kbroker._ext.shared.request_times cimport RequestTimes
 from kbroker._ext.sockets.requests cimport REQUEST_COMPLETE
 from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED, Transport
 from kbroker._ext.sockets.verdicts cimport Verdicts
@@ -89,6 +90,7 @@ cdef class ConnectionLoop:
             raise OSError(errno, "epoll_create1")
         self._connections = {}
         self._readers = {}
+        self._by_listener = {}
         self._ready = deque()
         self._responses = Responses()
         self._memory = MemoryQueue(arena)
@@ -167,12 +169,17 @@ cdef class ConnectionLoop:
         if epoll_ctl(self._epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
             raise OSError(errno, "epoll_ctl")
         self._connections[fd] = c
+        self._by_listener[listener] = self._by_listener.get(listener, 0) + 1
         self.continue_later(c)
         return c
 
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def by_listener(self):
+        """{index of a listener: its open connections}."""
+        return dict(self._by_listener)
 
     def peer_hosts(self):
         """{host: connections}."""
@@ -204,6 +211,10 @@ cdef class ConnectionLoop:
     def bytes_sent(self) -> int:
         return self._responses.bytes_sent
 
+    def keep_times(self, RequestTimes times):
+        """Note there how long requests take."""
+        self._responses.times = times
+
     # -- the turn ---
 
     def turn(self, int timeout_ms):
@@ -212,6 +223,7 @@ cdef class ConnectionLoop:
             epoll_event events[EVENTS_MAX]
             int count, i
             uint32_t mask
+            int64_t now_ns
             Connection c
             Py_ssize_t again = len(self._ready)  # connections added during this turn wait for the next one
         if self._responses.long_bytes:
@@ -221,9 +233,13 @@ cdef class ConnectionLoop:
         elif self._muted.next_end_ms >= 0:
             timeout_ms = <int>min(
                 <int64_t>timeout_ms, max(<int64_t>0, self._muted.next_end_ms - monotonic_ns() // 1000000))
+        now_ns = monotonic_ns()
         with nogil:
             count = epoll_wait(self._epoll_fd, events, EVENTS_MAX, timeout_ms)
-        self.now_ms = monotonic_ns() // 1000000
+        self.idle_ns -= now_ns
+        now_ns = monotonic_ns()
+        self.idle_ns += now_ns
+        self.now_ms = now_ns // 1000000
         if 0 <= self._muted.next_end_ms <= self.now_ms:
             for c in self._muted.take_due(self.now_ms):
                 self.continue_later(c)
@@ -280,7 +296,7 @@ cdef class ConnectionLoop:
             int32_t size = 0
             # No request changes the phase while this runs: before it is served, they run alone.
             int64_t frame_max = self._frame_max if c.phase >= PHASE_SERVING else self.unknown_frame_max
-            int64_t received, until = monotonic_ns() + self._slice_ns
+            int64_t received, now_ns = monotonic_ns(), until = now_ns + self._slice_ns
             bint begun = False
             FrameStatus status
             ReceiveStatus got
@@ -292,9 +308,11 @@ cdef class ConnectionLoop:
             if c.muted_until_ms:
                 c.drop_empty_block(self._arena)  # others need it meanwhile
                 return 0
-            if begun and monotonic_ns() >= until:
-                self.continue_later(c)
-                break
+            if begun:
+                now_ns = monotonic_ns()
+                if now_ns >= until:
+                    self.continue_later(c)
+                    break
             status = c.next_frame(self._arena.base, frame_max, &frame, &size)
             if status == FRAME_READY:
                 if c.request_count > 0 and (c.phase < PHASE_SERVING or not self.may_pipeline(frame)):
@@ -309,6 +327,7 @@ cdef class ConnectionLoop:
                 c.last_active_ms = self.now_ms
                 if not c.had_request:
                     c.note_first_request(frame, size)
+                self.frame_ns = now_ns
                 self.handle_frame(c, frame, size)
                 begun = True
                 continue
@@ -328,6 +347,7 @@ cdef class ConnectionLoop:
             if got == RECEIVED:
                 begun = True
                 c.received_ms = self.now_ms
+                c.received_ns = now_ns
                 self.bytes_received += received
             elif got == RECEIVE_EOF or got == RECEIVE_ERROR:
                 self.close_connection(c, None)
@@ -399,6 +419,7 @@ cdef class ConnectionLoop:
         cdef Connection c
         cdef list dirty = self._responses.dirty
         self._responses.dirty = []
+        self._responses.idle_since_ns = monotonic_ns()
         for c in dirty:
             c.in_dirty = False
             if not c.closed:
@@ -413,6 +434,7 @@ cdef class ConnectionLoop:
             request = c.first
             if request.silent:
                 c.pop()
+                self._responses.note_sent(request, request.ready_ns, request.ready_ns)
                 if request.close_after:
                     self.end_request(request)
                     raise CloseConnection(c.close_reason or "a request to which there is no response")
@@ -505,6 +527,7 @@ cdef class ConnectionLoop:
         c.closed = True
         self.closed_total += 1
         del self._connections[c.fd]
+        self._by_listener[c.listener] -= 1
         c.transport.close()
         while c.first != NULL:
             request = c.pop()

@@ -55,6 +55,7 @@ cdef class FetchRequests:
         except FetchDecodeError as reason:
             raise CloseConnection(f"a malformed Fetch request: {reason}") from None
         if self.engine.follower_session >= 0:
+            request.of_follower = True
             if c.follower_session and c.follower_session != self.engine.follower_session:
                 self.engine.end_follower(c.follower_session)  # a connection has one
             c.follower_session = self.engine.follower_session
@@ -62,6 +63,7 @@ cdef class FetchRequests:
             self.finish(request, reply, now_ms)
         else:
             request.parked = True
+            request.waits_ns = monotonic_ns()
         return self.drain(now_ms)
 
     cdef int finish(self, Request* request, FetchReply reply, int64_t now_ms) except -1:
@@ -71,7 +73,7 @@ cdef class FetchRequests:
         if self.limits.on and reply.throttle_ms >= 0:
             self.limits.throttle(c, reply.throttle_ms, now_ms)
             c.fetch_prepaid = reply.prepaid
-        throttle_ms = c.throttle_ms(now_ms)
+        throttle_ms = request.throttle_ms = c.throttle_ms(now_ms)
         if throttle_ms:
             reply.set_throttle(throttle_ms)
         copied = copy_small(request, reply)
@@ -85,7 +87,7 @@ cdef class FetchRequests:
             if copied < 0:
                 request.silent = True
                 request.close_after = True
-        return self.responses.ready(request)
+        return self.responses.ready(request, monotonic_ns())
 
     cdef int drain(self, int64_t now_ms) except -1:
         cdef FetchReply reply

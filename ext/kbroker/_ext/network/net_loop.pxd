@@ -33,18 +33,18 @@ cdef class NetLoop(ConnectionLoop):
     cdef int handle_request(self, Connection c, const uint8_t* frame, int32_t size) except -1
     cdef int read_lane(self, Lane lane) except -1
     cdef int start_token(self, Connection c, const uint8_t* frame, int32_t size) except -1
-    cdef int take_responses(self, int worker, const uint8_t* body, Py_ssize_t size) except -1
+    cdef int take_responses(self, int worker, const uint8_t* body, Py_ssize_t size, int64_t now_ns) except -1
     cdef int reject_express(self, Request* request, int error_code, object text) except -1
     cdef int start_produce(
         self, Connection c, const uint8_t* frame, int32_t size, int16_t version, int32_t correlation_id
     ) except -1
-    cdef int finish_produce(self, Request* request) except -1
-    cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count) except -1
+    cdef int finish_produce(self, Request* request, int64_t now_ns) except -1
+    cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count, int64_t now_ns) except -1
     cdef int free_block(self, Request* request) except -1
     cdef int note_restarts(self) except -1
     cdef int ask_again(self, int worker) except -1
     cdef int repeat_produce(self, Connection c, Request* request, int worker) except -1
     cdef int repeat_express(self, Connection c, Request* request) except -1
     cdef int fail_parts(self, Request* request, int worker, int16_t error_code) except -1
-    cdef int all_parts_done(self, Request* request) except -1
+    cdef int all_parts_done(self, Request* request, int64_t now_ns) except -1
     cdef int expire_requests(self, int64_t now_ns) except -1

@@ -9,16 +9,10 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from kbroker._ext.base.api_keys cimport (
-    API_ALTER_PARTITION,
-    API_CONTROLLED_SHUTDOWN,
     API_FETCH,
-    API_LEADER_AND_ISR,
     API_PRODUCE,
     API_SASL_AUTHENTICATE,
-    API_STOP_REPLICA,
-    API_UPDATE_METADATA,
     API_WIDTH,
-    API_WRITE_TXN_MARKERS,
     FETCH_FIRST,
     FETCH_LAST,
     PRODUCE_FIRST,
@@ -42,6 +36,7 @@ from kbroker._ext.base.wire cimport (
     skip_tagged_fields,
     store_i32,
 )
+from kbroker._ext.network.client_limits cimport is_of_broker
 from kbroker._ext.network.connection cimport PHASE_SERVING, PHASE_TOKENS
 from kbroker._ext.network.express_path cimport express_token, is_express
 from kbroker._ext.shared.descriptors cimport (
@@ -86,18 +81,6 @@ cdef Py_ssize_t load_part_size(const uint8_t* data, Py_ssize_t left) except -1:
     memcpy(&size, data, PART_SIZE_BYTES)
     assert size <= left - PART_SIZE_BYTES, (size, left)
     return size
-
-
-cdef bint is_of_broker(int16_t api_key) noexcept nogil:
-    """Whether only other brokers send such requests; as in Kafka, no quota applies to them."""
-    return (
-        api_key == API_LEADER_AND_ISR
-        or api_key == API_STOP_REPLICA
-        or api_key == API_UPDATE_METADATA
-        or api_key == API_CONTROLLED_SHUTDOWN
-        or api_key == API_WRITE_TXN_MARKERS
-        or api_key == API_ALTER_PARTITION
-    )
 
 
 cdef const char* ADMIN_CLIENT = "__admin_client"
@@ -173,16 +156,16 @@ cdef class NetLoop(ConnectionLoop):
             if lane.peer_renewed():
                 self.ask_again(lane.peer_index)
             if envelope.kind == MSG_PRODUCE_RESULT:
-                self.take_results(body, size, envelope.count)
+                self.take_results(body, size, envelope.count, monotonic_ns())
             elif envelope.kind == MSG_WAKE:
                 assert <Py_ssize_t>(envelope.count * sizeof(int32_t)) <= size, (envelope.count, size)
                 for i in range(envelope.count):
                     self.fetch.wake((<const int32_t*>body)[i], self.now_ms)
                 self._fetches.drain(self.now_ms)
             elif envelope.kind == MSG_RESPONSE:
-                self.take_responses(lane.peer_index, body, size)
+                self.take_responses(lane.peer_index, body, size, monotonic_ns())
 
-    cdef int take_responses(self, int worker, const uint8_t* body, Py_ssize_t size) except -1:
+    cdef int take_responses(self, int worker, const uint8_t* body, Py_ssize_t size, int64_t now_ns) except -1:
         """Take the responses of coordinators, to requests forwarded here and to calls of handlers."""
         cdef:
             Py_ssize_t at = 0
@@ -205,7 +188,8 @@ cdef class NetLoop(ConnectionLoop):
                         self.limits.throttle(<Connection>request.connection, 0, self.now_ms)
                     throttle_ms = (<Connection>request.connection).throttle_ms(self.now_ms)
                     self.express.take_response(request, text, head.total, throttle_ms)
-                    self._responses.ready(request)
+                    request.throttle_ms = throttle_ms
+                    self._responses.ready(request, now_ns)
                 else:
                     # A response in several parts is longer than any valid one to such a request, so it is an error.
                     self.reject_express(
@@ -260,7 +244,8 @@ cdef class NetLoop(ConnectionLoop):
         request.api_key = api_key
         request.api_version = version
         request.correlation_id = load_i32(frame + 4)
-        request.started_ns = monotonic_ns()
+        request.arrived_ns = c.received_ns
+        request.started_ns = request.taken_ns = self.frame_ns
         c.push(request)
         c.exclusive = True
         if api_key == API_FETCH and FETCH_FIRST <= version <= FETCH_LAST:
@@ -275,7 +260,8 @@ cdef class NetLoop(ConnectionLoop):
         cdef Request* request = self._requests.acquire()
         request.connection = <void*>c
         request.api_key = API_SASL_AUTHENTICATE
-        request.started_ns = monotonic_ns()
+        request.arrived_ns = c.received_ns
+        request.started_ns = request.taken_ns = self.frame_ns
         self._api_requests[API_SASL_AUTHENTICATE] += 1
         c.push(request)
         c.exclusive = True
@@ -313,7 +299,8 @@ cdef class NetLoop(ConnectionLoop):
         request.api_key = API_PRODUCE
         request.api_version = version
         request.correlation_id = correlation_id
-        request.started_ns = monotonic_ns()
+        request.arrived_ns = c.received_ns
+        request.started_ns = request.taken_ns = self.frame_ns
         request.block = c.block
         c.block.refs += 1
         c.push(request)
@@ -326,10 +313,10 @@ cdef class NetLoop(ConnectionLoop):
         if self.limits.on and c.usage is not None:
             self.limits.charge_produce(c, body_size, self.now_ms)
         if request.parts_left == 0:
-            self.finish_produce(request)
+            self.finish_produce(request, monotonic_ns())
         return 0
 
-    cdef int finish_produce(self, Request* request) except -1:
+    cdef int finish_produce(self, Request* request, int64_t now_ns) except -1:
         """Write the response when all partitions have a result."""
         cdef int32_t i
         if request.silent:
@@ -341,14 +328,14 @@ cdef class NetLoop(ConnectionLoop):
                         f"a produce with acks=0 failed with error {request.parts[i].error_code}"
                     )
         else:
-            self.produce.encode(
-                request,
-                (<Connection>request.connection).throttle_ms(self.now_ms),
-                (<Connection>request.connection).listener,
-            )
-        return self._responses.ready(request)
+            request.throttle_ms = (<Connection>request.connection).throttle_ms(self.now_ms)
+            self.produce.encode(request, request.throttle_ms, (<Connection>request.connection).listener)
+        if self._responses.times is not None:
+            for i in range(request.part_count):
+                self._responses.times.count_error(API_PRODUCE, request.parts[i].error_code)
+        return self._responses.ready(request, now_ns)
 
-    cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count) except -1:
+    cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count, int64_t now_ns) except -1:
         """Take a PRODUCE_RESULT message: ``count`` structs, then the error text and record indexes of each in order."""
         cdef:
             const ProduceResult* results = <const ProduceResult*>body
@@ -366,7 +353,7 @@ cdef class NetLoop(ConnectionLoop):
             if request == NULL:
                 continue
             if request.parts_left == 0:
-                self.all_parts_done(request)
+                self.all_parts_done(request, now_ns)
             elif request.block != NULL:
                 self.free_block(request)
         return 0
@@ -433,7 +420,7 @@ cdef class NetLoop(ConnectionLoop):
         """
         if not self.produce.repeat(request, worker):
             self.end_connection(c)
-        return self.finish_produce(request) if request.parts_left == 0 else 0
+        return self.finish_produce(request, monotonic_ns()) if request.parts_left == 0 else 0
 
     cdef int repeat_express(self, Connection c, Request* request) except -1:
         """Forward a request to the next incarnation of an io worker, if repeating it cannot change its meaning."""
@@ -447,13 +434,13 @@ cdef class NetLoop(ConnectionLoop):
     cdef int fail_parts(self, Request* request, int worker, int16_t error_code) except -1:
         """Fail the open partitions of a request whose io worker will not respond any more."""
         self.produce.fail(request, worker, error_code)
-        return self.all_parts_done(request) if request.parts_left == 0 else 0
+        return self.all_parts_done(request, monotonic_ns()) if request.parts_left == 0 else 0
 
-    cdef int all_parts_done(self, Request* request) except -1:
+    cdef int all_parts_done(self, Request* request, int64_t now_ns) except -1:
         if request.connection == NULL:
             return self.end_request(request)  # its client has disconnected
         if request.state == REQUEST_WAITING:
-            return self.finish_produce(request)
+            return self.finish_produce(request, now_ns)
         return 0  # it has timed out, and its response is not sent yet: flush ends it
 
     # -- responses ---
@@ -478,7 +465,8 @@ cdef class NetLoop(ConnectionLoop):
                 request.response_size = size + 4
             finally:
                 PyBuffer_Release(&view)
-        self._responses.ready(request)
+        request.throttle_ms = (<Connection>request.connection).throttle_ms(self.now_ms)
+        self._responses.ready(request, monotonic_ns())
 
     def end_turn(self):
         """Respond to expired fetches, send the responses of this turn and the messages for io workers.
@@ -572,7 +560,7 @@ cdef class NetLoop(ConnectionLoop):
                 and now_ns - request.started_ns > patience_ms * 1000000
             ):
                 self.produce.note_timeout(request)
-                self.finish_produce(request)
+                self.finish_produce(request, now_ns)
             elif (
                 request.express_worker >= 0
                 and request.connection != NULL

@@ -383,6 +383,8 @@ cdef class ProducePath:
                 request.appended_count += 1
             return request if request.appended_count == request.parts_left else NULL
         end_part(request, part, result.error_code)
+        request.taken_ns = result.taken_ns  # the last one to complete counts
+        request.waits_ns = result.waits_ns
         part.base_offset = result.base_offset
         part.log_append_time_ms = result.log_append_time_ms
         part.log_start_offset = result.log_start_offset

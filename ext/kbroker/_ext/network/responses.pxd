@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 
 from kbroker._ext.fetch.fetch_send cimport SendStatus
 from kbroker._ext.network.connection cimport Connection
+from kbroker._ext.shared.request_times cimport RequestTimes
 from kbroker._ext.sockets.requests cimport REQUEST_COMPLETE, Request
 
 cdef enum:
@@ -16,15 +17,20 @@ cdef class Responses:
     cdef int64_t short_response_ms       # when the last short response was sent
     cdef int64_t yield_at_ns           # when the core may be yielded again
     cdef int64_t bytes_sent
+    cdef RequestTimes times            # None: nobody wants to know
+    cdef int64_t idle_since_ns         # when the sending of the last response ended, or the present round began
+    # A response has been sent completely: note how long each stage took.
+    cdef void note_sent(self, const Request* request, int64_t began_ns, int64_t now_ns) noexcept
     cdef int let_others_run(self) except -1
     # Send the short responses at the head of the queue; *whole: the number sent completely.
     cdef SendStatus send_short(self, Connection c, int64_t now_ms, int* whole) noexcept
     # Send more of the long response at the head of the queue, as much as this turn allows.
     cdef SendStatus send_long(self, Connection c, int64_t now_ms) noexcept
 
-    # The response to a request is complete.
-    cdef inline int ready(self, Request* request) except -1:
+    # The response to a request is complete, now.
+    cdef inline int ready(self, Request* request, int64_t now_ns) except -1:
         request.state = REQUEST_COMPLETE
+        request.ready_ns = now_ns
         return self.look_at(<Connection>request.connection)
 
     # See to this connection at the end of the turn.

@@ -14,6 +14,17 @@ from kbroker._ext.fetch.fetch_send cimport (
     SENT_SOME,
     send_reply,
 )
+from kbroker._ext.shared.request_times cimport (
+    ROW_FOLLOWER,
+    STAGE_LOCAL,
+    STAGE_QUEUE,
+    STAGE_REMOTE,
+    STAGE_RESPONSE_QUEUE,
+    STAGE_SEND,
+    STAGE_THROTTLE,
+    STAGE_TOTAL,
+    row_of,
+)
 from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED
 
 cdef enum:
@@ -50,6 +61,7 @@ cdef class Responses:
             iovec vectors[GATHER_MAX]
             int count = 0
             ssize_t sent, left
+            int64_t now_ns, began_ns = self.idle_since_ns
             Request* request = c.first
         while request != NULL and count < GATHER_MAX:
             if request.state != REQUEST_COMPLETE or request.silent or request.fetch_reply != NULL:
@@ -64,28 +76,53 @@ cdef class Responses:
             sent = c.transport.send_all(vectors, count)
         if sent == TRANSPORT_BLOCKED:
             note_blocked(c, now_ms)
+            note_begun(c.first, began_ns)
             return SEND_BLOCKED
         if sent < 0:
             return SEND_FAILED
         c.blocked_since_ms = -1
         self.short_response_ms = now_ms
         self.bytes_sent += sent
+        now_ns = self.idle_since_ns = monotonic_ns()
         request = c.first
         while sent > 0:
             left = request.response_size - request.sent
             if sent < left:
                 request.sent += sent
+                note_begun(request, began_ns)
                 return SENT_SOME
             sent -= left
             whole[0] += 1
+            self.note_sent(request, began_ns, now_ns)
             request = request.next
         return SENT_ALL
+
+    cdef void note_sent(self, const Request* request, int64_t began_ns, int64_t now_ns) noexcept:
+        cdef RequestTimes times = self.times
+        cdef int row
+        cdef int64_t local_end = request.waits_ns if request.waits_ns else request.ready_ns
+        if times is None:
+            return
+        row = ROW_FOLLOWER if request.of_follower else row_of(request.api_key)
+        if request.sending_ns:
+            began_ns = request.sending_ns
+        began_ns = max(began_ns, request.ready_ns)
+        times.record(row, STAGE_TOTAL, now_ns - request.arrived_ns)
+        times.record(row, STAGE_QUEUE, request.taken_ns - request.arrived_ns)
+        times.record(row, STAGE_LOCAL, local_end - request.taken_ns)
+        if request.waits_ns:
+            times.record(row, STAGE_REMOTE, request.ready_ns - request.waits_ns)
+        if request.throttle_ms:
+            times.record(row, STAGE_THROTTLE, <int64_t>request.throttle_ms * 1000000)
+        times.record(row, STAGE_RESPONSE_QUEUE, began_ns - request.ready_ns)
+        times.record(row, STAGE_SEND, now_ns - began_ns)
 
     cdef SendStatus send_long(self, Connection c, int64_t now_ms) noexcept:
         cdef int64_t sent = 0
         cdef bint shared = now_ms - self.short_response_ms < SHORT_RESPONSES_MS
         cdef int64_t budget = SHARED_TURN_BYTES - self.long_bytes if shared else TURN_BYTES
         cdef SendStatus status = SENT_SOME
+        note_begun(c.first, self.idle_since_ns)
         if budget > 0:
             status = send_reply(c.transport, c.first, <FetchReply>c.first.fetch_reply, budget, &sent)
             self.bytes_sent += sent
@@ -95,7 +132,15 @@ cdef class Responses:
             c.blocked_since_ms = -1
         if status == SEND_BLOCKED:
             note_blocked(c, now_ms)
+        elif status == SENT_ALL:
+            self.idle_since_ns = monotonic_ns()
+            self.note_sent(c.first, c.first.sending_ns, self.idle_since_ns)
         return status
+
+
+cdef inline void note_begun(Request* request, int64_t now_ns) noexcept:
+    if request.sending_ns == 0:
+        request.sending_ns = max(now_ns, request.ready_ns)
 
 
 cdef inline void note_blocked(Connection c, int64_t now_ms) noexcept:

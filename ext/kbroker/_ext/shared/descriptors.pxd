@@ -87,6 +87,8 @@ cdef struct ProduceResult:
     int64_t log_start_offset
     int32_t bad_record_index       # -1, or the first record that made the batch invalid (KIP-467)
     uint32_t more_bad_records      # int32 indexes of the others, after the text
+    int64_t taken_ns               # when the io worker began with it, on the monotonic clock
+    int64_t waits_ns               # when it was appended, and waited for replicas; 0: it did not
 
 
 # The kinds of a FollowerProgress; several may be combined.

@@ -51,7 +51,16 @@ cdef struct Request:
     int16_t api_key
     int16_t api_version
     int32_t correlation_id
-    int64_t started_ns         # when it arrived; for a fetch whose response is being sent: when that began
+    int64_t started_ns         # when it was begun with; for a fetch whose response is being sent: when that began
+    # Its stages (request_times), of the monotonic clock: its last byte was received, its owner began with it, it began to
+    # wait for others (0: it did not), the response was ready, and sending began (0: it has not).
+    int64_t arrived_ns
+    int64_t taken_ns
+    int64_t waits_ns
+    int64_t ready_ns
+    int64_t sending_ns
+    int32_t throttle_ms
+    bint of_follower           # a Fetch of another broker that follows
     Block* block               # arena bytes that this request refers to, or NULL
     # produce
     int32_t timeout_ms         # the client's

@@ -81,6 +81,9 @@ cdef class RequestTable:
         request.state = REQUEST_WAITING
         request.silent = False
         request.close_after = False
+        request.arrived_ns = request.taken_ns = request.waits_ns = request.ready_ns = request.sending_ns = 0
+        request.throttle_ms = 0
+        request.of_follower = False
         request.block = NULL
         request.timeout_ms = 0
         request.parts_left = 0

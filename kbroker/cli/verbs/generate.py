@@ -1,0 +1,55 @@
+"""``kbroker generate``: what Prometheus and Grafana need to watch brokers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from kbroker.cli.arguments import Action
+from kbroker.cli.monitoring import DASHBOARDS, alert_rules, dashboard, prometheus_config
+
+_EPILOG_CONFIG = """\
+Each broker serves metrics at metrics.host and metrics.port, which is 127.0.0.1:9644 unless its
+configuration says otherwise. Set metrics.host to an address that Prometheus reaches."""
+
+
+def _describe_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "targets", nargs="*", default=["127.0.0.1:9644"], metavar="HOST:PORT",
+        help="where brokers serve metrics; 127.0.0.1:9644",
+    )  # fmt: skip
+
+
+def _config(found: argparse.Namespace) -> None:
+    print(prometheus_config(found.targets), end="")
+
+
+def _describe_dashboard(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "dashboard", nargs="?", default="broker", choices=tuple(DASHBOARDS), metavar="NAME",
+        help=f"{', '.join(DASHBOARDS)}; broker",
+    )  # fmt: skip
+
+
+def _dashboard(found: argparse.Namespace) -> None:
+    print(json.dumps(dashboard(found.dashboard), indent=1))
+
+
+def _rules(found: argparse.Namespace) -> None:
+    print(alert_rules(), end="")
+
+
+def _describe_rules(parser: argparse.ArgumentParser) -> None:
+    """No arguments."""
+
+
+ACTIONS = {
+    "prometheus-config": Action(
+        "a configuration of Prometheus that scrapes brokers",
+        _describe_config,
+        _config,
+        epilog=_EPILOG_CONFIG,
+    ),
+    "alert-rules": Action("alert rules for Prometheus", _describe_rules, _rules),
+    "grafana-dashboard": Action("a dashboard for Grafana", _describe_dashboard, _dashboard),
+}

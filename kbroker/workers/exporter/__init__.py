@@ -1,0 +1,1 @@
+"""The exporter process: figures of this broker over HTTP."""

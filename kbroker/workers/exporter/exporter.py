@@ -1,0 +1,426 @@
+"""The exporter: a small HTTP server for metrics and health (``PATHS``).
+
+Figures are read from shared memory, so a scrape costs other processes nothing but what it asks io
+workers of groups, and it is answered while they are stuck. ``/waiting`` asks the controller
+process. What figures there are is in ``figures``, and how they are kept in
+docs/decisions/0026-metrics.md.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import select
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import ClassVar
+
+from kbroker._ext.shared.partition_table import PartitionTable
+from kbroker._ext.shared.request_times import TimesView
+from kbroker.clock import SystemClock
+from kbroker.cluster.image import ClusterImage
+from kbroker.config.topic_keys import TOPIC_KEYS
+from kbroker.errors import NO_ROOM_TO_ACCEPT, WireError
+from kbroker.ipc.calls import (
+    HELLO,
+    IMAGE,
+    LIST_WAITING,
+    QUOTA_FIGURES,
+    ImageChange,
+    ImageDocument,
+    ImageTaken,
+    Nothing,
+    QuotaFigure,
+    WaitingWork,
+)
+from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.process_table import (
+    CONTROLLER,
+    Address,
+    ProcessKind,
+)
+from kbroker.logcontext import RateLimit
+from kbroker.metrics.catalog import ACCEPT_PAUSES, ZOOKEEPER_DISCONNECTED
+from kbroker.metrics.export import CONTENT_TYPE, prometheus_text
+from kbroker.metrics.slots import Counters
+from kbroker.workers.base import (
+    NO_DESCRIPTORS_PAUSE_MS,
+    ProcessContext,
+    Worker,
+    now_ms,
+    raise_failure,
+)
+from kbroker.workers.exporter.figures import Figures
+from kbroker.workers.exporter.groups import GroupLags
+from kbroker.workers.exporter.health import Health
+from kbroker.workers.exporter.http import (
+    DISCARDED_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    HttpConnection,
+    HttpError,
+    HttpRequest,
+    http_response,
+    streamed,
+    without_body,
+)
+from kbroker.workers.exporter.partitions import PartitionFigures
+from kbroker.workers.exporter.processes import ProcessFigures
+from kbroker.workers.exporter.record_ages import RecordAges
+from kbroker.workers.exporter.requests import RequestFigures
+from kbroker.workers.exporter.whole_broker import WholeBroker
+from kbroker.workers.quota_page import quotas_text
+
+logger = logging.getLogger(__name__)
+
+CONNECTIONS_MAX = 64  # BOUND: beyond it new connections are closed at once
+# BOUND: what is made in pieces for so many clients at a time. The oldest makes room: a client that
+# reads as slowly as it may keeps nobody from the figures.
+SCRAPES_MAX = 8
+CONNECTION_TIMEOUT_MS = 5000
+SCRAPE_TIMEOUT_MS = 30_000
+# How long a turn may make and send pieces for one client.
+WRITE_MS = 10
+MIN_IN_SYNC = "min.insync.replicas"
+
+PATHS = (
+    "/health",
+    "/healthz?verbose",
+    "/jmx",
+    "/livez",
+    "/metrics",
+    "/quotas",
+    "/readyz",
+    "/waiting",
+)
+
+
+class ExporterWorker(Worker):
+    """Serves HTTP from the process table and the counters."""
+
+    kind: ClassVar[ProcessKind] = ProcessKind.EXPORTER
+
+    def __init__(self, context: ProcessContext) -> None:
+        super().__init__(context)
+        assert context.metrics_socket is not None, "an exporter without a port"
+        self._listener = context.metrics_socket
+        self._open: dict[int, HttpConnection] = {}
+        # While accepting pauses, when it goes on.
+        self._resume_at_ms: int | None = None
+        self._warnings = RateLimit()
+        self._rows = [
+            (address.title, Counters(context.counters, row))
+            for row, address in enumerate(self.processes.addresses)
+        ]
+        self._labels = {"api": api_name, "listener": self._listener_name}
+        self._image = ClusterImage()
+        # Scrapes that wait for what other processes are asked.
+        self._waiting: list[tuple[HttpConnection, Iterator[bytes]]] = []
+        self._is_refreshing = False
+
+    def setup(self) -> None:
+        self._counters = self.open_counters()
+        self._figures = self._make_figures()
+        self._health = self._make_health()
+        self.rpc.serve(IMAGE, self.serve_image)
+        self.add_reader(self._listener.fileno(), self._accept)
+        self.ready()
+        run(self.join()).then(raise_failure)
+
+    def _make_figures(self) -> Figures:
+        context, config, image = self.context, self.config, self._image
+        samples = (config["metrics.num.samples"], config["metrics.sample.window.ms"])
+        clock, addresses = time.monotonic_ns, self.processes.addresses
+        whole = WholeBroker(
+            {
+                address: counters
+                for address, (_, counters) in zip(addresses, self._rows, strict=True)
+            },
+            [listener.name for listener, *_ in context.listeners],
+            self._offline_dirs,
+            clock,
+            *samples,
+            uses_zookeeper=config.uses_zookeeper,
+        )
+        requests = RequestFigures(TimesView(context.request_times, len(addresses)), clock, *samples)
+        table = PartitionTable(context.partition_table, config["partition.table.slots"])
+        partitions = PartitionFigures(
+            image, table, self.open_log_figures(), self._min_in_sync, config.log_dirs
+        )
+        self._ages = RecordAges(partitions.place_of, SystemClock().now_ms)
+        groups = GroupLags(
+            self.rpc,
+            self.processes.of_kind(ProcessKind.IO_WORKER),
+            context.group_offsets,
+            self._ages.age_s,
+            config["metrics.group.partitions.max"],
+        )
+        return Figures(
+            image,
+            context.broker_id,
+            whole,
+            requests,
+            partitions,
+            groups,
+            ProcessFigures(self.processes, addresses),
+            self._native_text,
+            config["metrics.names"],
+            config["metrics.partitions.max"],
+        )
+
+    def _make_health(self) -> Health:
+        context = self.context
+
+        def is_connected() -> bool:
+            return not any(row.get(ZOOKEEPER_DISCONNECTED) for _, row in self._rows)
+
+        return Health(
+            self.processes,
+            context.parent_pid,
+            context.broker_id,
+            context.cluster_id,
+            lambda: self._image.version > 0,
+            lambda: (self._offline_dirs(), len(context.config.log_dirs)),
+            is_connected if context.config.uses_zookeeper else None,
+        )
+
+    def _offline_dirs(self) -> int:
+        flags = self.context.failed_log_dirs
+        return sum(flags[index] != 0 for index in range(len(self.context.config.log_dirs)))
+
+    def next_deadline_ms(self) -> int | None:
+        return self._resume_at_ms
+
+    def end_turn(self) -> None:
+        if self._resume_at_ms is not None and now_ms() >= self._resume_at_ms:
+            self._resume_at_ms = None
+            self.add_reader(self._listener.fileno(), self._accept)
+
+    def tick(self, now: int) -> None:
+        for connection in [c for c in self._open.values() if c.deadline <= now]:
+            self._close(connection)
+        self._figures.tick()
+
+    def shutdown(self) -> None:
+        for connection in list(self._open.values()):
+            self._close(connection)
+
+    def _listener_name(self, index: int) -> str:
+        """Further ones share the last cell."""
+        listeners = self.context.listeners
+        return listeners[index][0].name if index < len(listeners) else str(index)
+
+    # -- the cluster image
+
+    async def join(self) -> None:
+        """Everything but the image is there from the start."""
+        self._take_image(await self.call_until_answered(CONTROLLER, HELLO))
+
+    def serve_image(self, sender: Address, change: ImageChange) -> ImageTaken:
+        self._take_image(change.delta)
+        return ImageTaken({})
+
+    def _take_image(self, delta: ImageDocument) -> None:
+        if self._image.apply(delta).settings:
+            self.follow_settings(self._image.broker_config)
+        self._figures.image_changed()
+
+    def _min_in_sync(self, config: dict[str, str]) -> int:
+        own = config.get(MIN_IN_SYNC)
+        default: int = self.config.topic_defaults[MIN_IN_SYNC]
+        return default if own is None else TOPIC_KEYS[MIN_IN_SYNC].parse(own)
+
+    # -- connections
+
+    def _accept(self) -> None:
+        for _ in range(CONNECTIONS_MAX):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return  # none is waiting
+            except OSError as error:
+                if error.errno in NO_ROOM_TO_ACCEPT:
+                    self._pause(error)
+                    return
+                continue  # the client went away before it was accepted
+            if len(self._open) >= CONNECTIONS_MAX:
+                sock.close()
+                continue
+            sock.setblocking(False)
+            connection = HttpConnection(sock, now_ms() + CONNECTION_TIMEOUT_MS)
+            self._open[sock.fileno()] = connection
+            self.add_reader(sock.fileno(), partial(self._turn, connection))
+
+    def _pause(self, error: OSError) -> None:
+        """Connections wait in the backlog, instead of waking this process again and again."""
+        self.remove_reader(self._listener.fileno())
+        self._resume_at_ms = now_ms() + NO_DESCRIPTORS_PAUSE_MS
+        self._counters.add(ACCEPT_PAUSES)
+        times = self._warnings.due()
+        if times:
+            logger.warning("cannot accept connections (%d times): %s", times, error.strerror)
+
+    def _close(self, connection: HttpConnection) -> None:
+        fd = connection.sock.fileno()
+        self.remove_reader(fd)
+        del self._open[fd]
+        connection.sock.close()
+
+    def _turn(self, connection: HttpConnection) -> None:
+        try:
+            if connection.pieces is None:
+                self._read(connection)
+            if connection.pieces is not None:
+                self._write(connection)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close(connection)
+
+    def _read(self, connection: HttpConnection) -> None:
+        data = connection.sock.recv(REQUEST_BYTES_MAX)
+        if not data:
+            raise ConnectionResetError
+        connection.request += data
+        if connection.is_asking:
+            connection.request.clear()  # nothing that comes after a request counts
+        elif b"\r\n\r\n" in connection.request or b"\n\n" in connection.request:
+            self._serve(connection)
+        elif len(connection.request) >= REQUEST_BYTES_MAX:
+            connection.answer(http_response(431, "text/plain", b"request too large\n"))
+
+    def _write(self, connection: HttpConnection) -> None:
+        """Send until the client is slow, or for as long as a turn may take."""
+        until = now_ms() + WRITE_MS
+        self.epoll.modify(connection.sock.fileno(), select.EPOLLOUT)
+        while not connection.send_some():
+            if now_ms() >= until:
+                return
+        # Data that the client sent after its request would turn the close into a reset, and it
+        # would lose the response.
+        with suppress(OSError):
+            connection.sock.recv(DISCARDED_BYTES_MAX)
+        self._close(connection)
+
+    def _asking(self, path: str) -> Callable[[HttpConnection], None] | None:
+        """What has to ask other processes for the response."""
+        return {"/waiting": self._ask_controller, "/quotas": self._ask_for_quotas}.get(path)
+
+    def _ask_for_quotas(self, connection: HttpConnection) -> None:
+        asked = self.processes.of_kind(ProcessKind.NETWORK)
+        answers: list[list[QuotaFigure]] = []
+
+        def answered(outcome: Pending[list[QuotaFigure]]) -> None:
+            # Of a process that does not answer, /health tells; others know its clients, too.
+            answers.append([] if outcome.error is not None else outcome.value)
+            if len(answers) == len(asked):
+                body = quotas_text(answers).encode()
+                self._begin(connection, iter((http_response(200, CONTENT_TYPE, body),)))
+
+        for network in asked:
+            self.rpc.call(network, QUOTA_FIGURES, Nothing()).then(answered)
+
+    def _ask_controller(self, connection: HttpConnection) -> None:
+        def answered(outcome: Pending[list[WaitingWork]]) -> None:
+            self._begin(connection, iter((waiting_response(outcome),)))
+
+        self.rpc.call(CONTROLLER, LIST_WAITING, Nothing()).then(answered)
+
+    # -- answers
+
+    def _serve(self, connection: HttpConnection) -> None:
+        """Begin with a response."""
+        try:
+            request = HttpRequest(bytes(connection.request))
+            ask = None if request.is_head else self._asking(request.path)
+            if ask is not None:
+                connection.is_asking = True
+                ask(connection)
+                return
+            streams = self._stream(request)
+            if streams is None:
+                response = self.respond(request)
+                connection.answer(without_body(response) if request.is_head else response)
+                return
+        except HttpError as error:
+            connection.answer(error.response)
+            return
+        scrapes = [other for other in self._open.values() if other.is_scrape]
+        if len(scrapes) >= SCRAPES_MAX:
+            self._close(scrapes[0])
+        connection.is_scrape = connection.is_asking = True
+        connection.deadline = now_ms() + SCRAPE_TIMEOUT_MS
+        self._waiting.append((connection, streams))
+        if not self._is_refreshing:
+            self._is_refreshing = True
+            run(self._figures.refresh()).then(self._refreshed)
+
+    def _refreshed(self, outcome: Pending[None]) -> None:
+        raise_failure(outcome)
+        self._is_refreshing = False
+        self._ages.begin()
+        waiting, self._waiting = self._waiting, []
+        for connection, pieces in waiting:
+            self._begin(connection, pieces)
+
+    def _begin(self, connection: HttpConnection, pieces: Iterator[bytes]) -> None:
+        """The response is known: the next turn sends it, if the client is still there."""
+        if self._open.get(connection.sock.fileno()) is connection:
+            connection.pieces = pieces
+            self.epoll.modify(connection.sock.fileno(), select.EPOLLOUT)
+
+    def _stream(self, request: HttpRequest) -> Iterator[bytes] | None:
+        """A response that is made in pieces; None if it is another one. Raises HttpError."""
+        if request.path == "/metrics":
+            return streamed(request, CONTENT_TYPE, self._figures.metrics())
+        if request.path == "/jmx":
+            if not request.query.keys() <= {"qry"}:
+                raise HttpError(400, "only qry is allowed: a pattern of MBean names, with *")
+            pattern = request.query.get("qry", "*")
+            return streamed(request, "application/json", self._figures.jmx(pattern))
+        return None
+
+    def respond(self, request: HttpRequest) -> bytes:
+        """The response to a request that is answered as a whole. Raises HttpError."""
+        if request.path == "/health":
+            return self._health.document()
+        probed = self._health.probe(request)
+        if probed is not None:
+            return probed
+        raise HttpError(404, f"try {', '.join(PATHS)}")
+
+    def _native_text(self) -> Iterator[str]:
+        """All counters, and the state of each process."""
+        lines = [
+            "# HELP kbroker_process_up Whether the process serves.",
+            "# TYPE kbroker_process_up gauge",
+        ]
+        for address in self.processes.addresses:
+            if address.kind != ProcessKind.SUPERVISOR:
+                up = int(self.processes.is_ready(address))
+                lines.append(f'kbroker_process_up{{process="{address.title}"}} {up}')
+        yield "\n".join(lines) + "\n"
+        yield prometheus_text(self._rows, self._labels)
+
+
+def waiting_response(outcome: Pending[list[WaitingWork]]) -> bytes:
+    """What the controller waits for; 503 and why where nobody knows it here."""
+    error = outcome.error
+    if error is None:
+        rows = [row._asdict() for row in outcome.value]
+        body = json.dumps({"waiting": rows}, indent=1).encode() + b"\n"
+        return http_response(200, "application/json", body)
+    if not isinstance(error, WireError):
+        raise error
+    return http_response(503, "text/plain", f"{error.message}\n".encode())
+
+
+def api_name(key: int) -> str:
+    """``DescribeConfigs``, or the number of an unknown key."""
+    from kbroker.protocol.api import ApiKey  # late: the definitions are not needed before a scrape
+
+    try:
+        return ApiKey(key).name.title().replace("_", "")
+    except ValueError:
+        return str(key)

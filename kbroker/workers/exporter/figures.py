@@ -1,0 +1,193 @@
+"""All figures of this broker, and the texts that are made of them: ``/metrics`` and ``/jmx``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
+from itertools import chain
+from typing import Any
+
+from kbroker.cluster.image import ClusterImage
+from kbroker.internal_topics import OFFSETS_TOPIC
+from kbroker.metrics.mbeans import (
+    ATTRIBUTE,
+    CONFLUENT,
+    EXPORTER,
+    GAUGE,
+    JMX,
+    NATIVE,
+    NO_TAGS,
+    WRITERS,
+    Bean,
+    Samples,
+    Tags,
+    attributes,
+    object_name,
+    plain_lines,
+)
+from kbroker.workers.exporter.as_kafka_exporter import cluster_lines, partition_lines
+from kbroker.workers.exporter.groups import GroupLags
+from kbroker.workers.exporter.partitions import PartitionFigures, Seen
+from kbroker.workers.exporter.processes import ProcessFigures
+from kbroker.workers.exporter.requests import RequestFigures
+from kbroker.workers.exporter.whole_broker import WholeBroker
+
+# For so long what was seen of partitions serves further scrapes.
+SEEN_S = 1.0
+LEADERS = Bean(
+    "kafka.server", "ReplicaManager", "LeaderCount", GAUGE, "Partitions that are led here."
+)
+REPLICAS = Bean(
+    "kafka.server", "ReplicaManager", "PartitionCount", GAUGE, "Replicas on this broker."
+)
+AT_MIN_ISR = Bean(
+    "kafka.server", "ReplicaManager", "AtMinIsrPartitionCount", GAUGE,
+    "Partitions led here with exactly min.insync.replicas in sync.",
+)  # fmt: skip
+TOPICS = Bean(
+    "kafka.controller", "KafkaController", "GlobalTopicCount", GAUGE, "Topics of the cluster."
+)
+PARTITIONS = Bean(
+    "kafka.controller", "KafkaController", "GlobalPartitionCount", GAUGE,
+    "Partitions of the cluster.",
+)  # fmt: skip
+
+
+class Figures:
+    """Puts together what the sources tell. native: the text of this broker's own metrics.
+
+    partitions_max: with more replicas, those of single partitions are left out.
+    """
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        broker_id: int,
+        whole: WholeBroker,
+        requests: RequestFigures,
+        partitions: PartitionFigures,
+        groups: GroupLags,
+        processes: ProcessFigures,
+        native: Callable[[], Iterator[str]],
+        names: Iterable[str],
+        partitions_max: int,
+    ) -> None:
+        self._image = image
+        self._broker_id = broker_id
+        self._whole = whole
+        self._requests = requests
+        self._partitions = partitions
+        self._groups = groups
+        self._processes = processes
+        self._native = native
+        self._names = frozenset(names)
+        self._partitions_max = partitions_max
+        self._seen: list[Seen] = []
+        self._seen_until_s = 0.0
+
+    def tick(self) -> None:
+        """Called now and then, so that there are older figures to compare with."""
+        self._whole.tick()
+        self._requests.tick()
+        if self._seen and time.monotonic() >= self._seen_until_s:
+            self._seen = []  # its memory is wanted elsewhere
+
+    def image_changed(self) -> None:
+        self._partitions.forget()
+        self._seen_until_s = 0.0
+
+    def seen(self) -> list[Seen]:
+        """What can be told of each replica."""
+        now_s = time.monotonic()
+        if now_s >= self._seen_until_s:
+            self._seen = list(self._partitions.look())
+            self._seen_until_s = now_s + SEEN_S
+        return self._seen
+
+    def samples(self) -> Iterator[Samples]:
+        """All MBeans."""
+        seen = self.seen()
+        yield from self._whole.samples()
+        yield from self._processes.samples(self._processes.look())
+        totals = self._whole.topic_totals()
+        for bean, by_topic in self._partitions.topic_samples(seen):
+            yield bean, chain(totals.get(bean, ()), by_topic)
+        yield LEADERS, [(NO_TAGS, sum(one.leads for one in seen))]
+        yield REPLICAS, [(NO_TAGS, len(self._partitions.replicas()))]
+        if self._is_controller:
+            topics = self._image.topics.values()
+            yield TOPICS, [(NO_TAGS, len(topics))]
+            yield PARTITIONS, [(NO_TAGS, sum(len(topic.partitions) for topic in topics))]
+        yield AT_MIN_ISR, [(NO_TAGS, self._partitions.at_min_isr(seen))]
+        yield from self._requests.samples()
+        if len(seen) <= self._partitions_max:
+            yield from self._partitions.partition_samples(seen)
+
+    async def refresh(self) -> None:
+        """Ask for what is not in shared memory, unless that was done a moment ago. If there is no
+        topic of committed offsets, nobody is asked.
+        """
+        if not self._groups.is_fresh and OFFSETS_TOPIC in self._image.topics:
+            await self._groups.refresh(self.seen)
+
+    @property
+    def _is_controller(self) -> bool:
+        return self._image.controller_id == self._broker_id
+
+    def metrics(self) -> Iterator[str]:
+        """The text of ``/metrics``, in pieces."""
+        if NATIVE in self._names:
+            yield from self._native()
+            yield from self._left_out()
+            yield from self._processes.lines(self._processes.look())
+            yield from self._groups.native_lines()
+        families = [WRITERS[name] for name in (JMX, CONFLUENT) if name in self._names]
+        if families:
+            for bean, samples in self.samples():
+                kept = list(samples) if len(families) > 1 else samples
+                for lines in families:
+                    yield from lines(bean, kept)
+        if EXPORTER in self._names:
+            seen = self.seen()
+            if self._is_controller:
+                yield from cluster_lines(self._image)
+            if len(seen) <= self._partitions_max:
+                yield from partition_lines(seen)
+            yield from self._groups.exporter_lines()
+
+    def _left_out(self) -> Iterator[str]:
+        count = len(self.seen())
+        yield from plain_lines(
+            "kbroker_metrics_left_out",
+            "gauge",
+            "What has no series of its own, as there is more of it than metrics.partitions.max or "
+            "metrics.group.partitions.max.",
+            [
+                (Tags(("of", "partitions")), count if count > self._partitions_max else 0),
+                (Tags(("of", "offsets")), self._groups.left_out),
+            ],
+        )
+
+    def jmx(self, pattern: str) -> Iterator[str]:
+        """The text of ``/jmx``, in pieces: the MBeans whose names match a pattern with ``*``."""
+        yield '{"beans":[\n'
+        separator = ""
+        merged: dict[str, dict[str, Any]] = {}
+        for bean, samples in self.samples():
+            lines = []
+            for tags, value in samples:
+                name = object_name(bean, tags)
+                if not fnmatchcase(name, pattern):
+                    continue
+                if bean.kind == ATTRIBUTE:
+                    merged.setdefault(name, {}).update(attributes(bean, value))
+                    continue
+                lines.append(separator + json.dumps({"name": name} | attributes(bean, value)))
+                separator = ",\n"
+            yield "".join(lines)
+        for name, found in merged.items():
+            yield separator + json.dumps({"name": name} | found)
+            separator = ",\n"
+        yield "\n]}\n"

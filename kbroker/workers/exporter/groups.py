@@ -1,0 +1,184 @@
+"""Lag of the groups that this broker coordinates, by the names of kafka_exporter, and in seconds.
+
+Io workers write down their committed offsets when they are asked; log ends are those of the
+partition table. A lag is known where this broker has a replica of the partition.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+
+from kbroker._ext.shared.group_offsets import entries, rows, sums
+from kbroker.errors import WireError
+from kbroker.ipc import calls
+from kbroker.ipc.process_table import Address
+from kbroker.ipc.rpc import Rpc
+from kbroker.metrics.mbeans import Sample, Tags, plain_lines
+from kbroker.workers.exporter.partitions import Seen
+
+# For so long an answer serves further scrapes.
+FRESH_S = 1.0
+# Regions that have been used up to here are given back.
+KEPT_BYTES = 1 << 20
+ENTRY_BYTES = 32
+
+Ends = dict[str, bytes]
+# committed offset, lag or -1
+Detail = tuple[str, str, int, int, int]
+# (group, topic), sum of offsets, sum of lags or -1, largest lag or -1
+Sum = tuple[str, str, int, int, int]
+# topic, partition, offset -> seconds since it was written, None if unknown
+Ages = Callable[[str, int, int], float | None]
+
+
+class GroupLags:
+    """Asks, and keeps what it was told. left_out: offsets of which only sums are told."""
+
+    def __init__(
+        self,
+        rpc: Rpc,
+        workers: Sequence[Address],
+        regions: Sequence[mmap.mmap],
+        ages: Ages,
+        details_max: int,
+    ) -> None:
+        self._rpc = rpc
+        self._workers = workers
+        self._regions = regions
+        self._ages = ages
+        self._details_max = details_max
+        self._fresh_until_s = 0.0
+        self._sums: list[Sum] = []
+        self._shards: list[tuple[calls.WrittenOffsets, bytes, list[bytes | None]]] = []
+        self._states: list[calls.GroupState] = []
+        self.left_out = 0
+
+    @property
+    def is_fresh(self) -> bool:
+        return time.monotonic() < self._fresh_until_s
+
+    async def refresh(self, seen: Callable[[], list[Seen]]) -> None:
+        """Ask all io workers. What one cannot tell is absent."""
+        asked = [
+            self._rpc.call(worker, calls.WRITE_OFFSETS, calls.Nothing()) for worker in self._workers
+        ]
+        told: list[calls.AllOffsets | None] = []
+        for call in asked:
+            try:
+                told.append(await call)
+            except WireError:
+                told.append(None)
+        self._take(told, ends_of(seen()))
+        self._fresh_until_s = time.monotonic() + FRESH_S
+
+    def _take(self, told: list[calls.AllOffsets | None], ends: Ends) -> None:
+        self._sums, self._shards, self._states = [], [], []
+        all_shards = [
+            (region, shard)
+            for region, one in zip(self._regions, told, strict=True)
+            if one is not None
+            for shard in one.shards
+        ]
+        self.left_out = sum(one.left_out for one in told if one is not None)
+        total = sum(shard.count for _, shard in all_shards)
+        if total > self._details_max:
+            self.left_out += total
+        for region, shard in all_shards:
+            of_topics = [ends.get(name) for name in shard.topic_names]
+            found = sums(region, shard.start, shard.count, of_topics)
+            names, topics = shard.group_names, shard.topic_names
+            self._sums += [
+                (names[group], topics[topic], *values) for (group, topic), values in found.items()
+            ]
+            self._states += shard.groups
+            if total <= self._details_max:
+                copied = entries(region, shard.start, shard.count)
+                self._shards.append((shard, copied, of_topics))
+        for region, one in zip(self._regions, told, strict=True):
+            used = 0 if one is None else sum(shard.count for shard in one.shards) * ENTRY_BYTES
+            if used > KEPT_BYTES:
+                region.madvise(mmap.MADV_REMOVE)
+
+    def _details(self) -> Iterator[Detail]:
+        for shard, copied, ends in self._shards:
+            names, topics = shard.group_names, shard.topic_names
+            for group, topic, partition, offset, lag in rows(copied, ends):
+                yield names[group], topics[topic], partition, offset, lag
+
+    def exporter_lines(self) -> Iterator[str]:
+        """In kafka_exporter's names."""
+        yield from plain_lines(
+            "kafka_consumergroup_members", "gauge", "Members of a group.",
+            ((Tags(("consumergroup", one.group_id)), one.members) for one in self._states),
+        )  # fmt: skip
+        yield from plain_lines(
+            "kafka_consumergroup_current_offset", "gauge", "Committed offset of a group.",
+            ((pair_tags(*row[:3]), row[3]) for row in self._details()),
+        )  # fmt: skip
+        yield from plain_lines(
+            "kafka_consumergroup_current_offset_sum", "gauge",
+            "Sum of the committed offsets of a group in a topic.",
+            ((topic_tags(group, topic), offsets) for group, topic, offsets, *_ in self._sums),
+        )  # fmt: skip
+        yield from plain_lines(
+            "kafka_consumergroup_lag", "gauge", "Records that a group has not committed yet.",
+            ((pair_tags(*row[:3]), row[4]) for row in self._details() if row[4] >= 0),
+        )  # fmt: skip
+        yield from plain_lines(
+            "kafka_consumergroup_lag_sum", "gauge",
+            "Records of a topic that a group has not committed yet.",
+            (
+                (topic_tags(group, topic), lag)
+                for group, topic, _, lag, _ in self._sums if lag >= 0
+            ),
+        )  # fmt: skip
+
+    def native_lines(self) -> Iterator[str]:
+        """What kafka_exporter has not: states, and the lag in seconds."""
+        yield from plain_lines(
+            "kbroker_group_state", "gauge", "1 for the state that a group is in.",
+            (
+                (Tags(("group", one.group_id), ("kind", one.kind), ("state", one.state)), 1)
+                for one in self._states
+            ),
+        )  # fmt: skip
+        yield from plain_lines(
+            "kbroker_consumergroup_lag_max", "gauge", "Largest lag of a group in a topic.",
+            (
+                (topic_tags(group, topic), lag)
+                for group, topic, _, _, lag in self._sums if lag >= 0
+            ),
+        )  # fmt: skip
+        yield from plain_lines(
+            "kbroker_consumergroup_lag_seconds", "gauge",
+            "Age of the oldest record that a group has not committed yet; 0 if there is none.",
+            self._ages_of(),
+        )  # fmt: skip
+
+    def _ages_of(self) -> Iterator[Sample]:
+        for group, topic, partition, offset, lag in self._details():
+            age = 0.0 if lag == 0 else self._ages(topic, partition, offset) if lag > 0 else None
+            if age is not None:
+                yield pair_tags(group, topic, partition), round(age, 3)
+
+
+def ends_of(seen: list[Seen]) -> Ends:
+    """The high watermark of each partition that has a replica here; -1 for others."""
+    found: dict[str, array[int]] = {}
+    for one in seen:
+        ends = found.setdefault(one.replica.topic, array("q"))
+        while len(ends) <= one.replica.number:
+            ends.append(-1)
+        ends[one.replica.number] = one.high_watermark
+    return {topic: ends.tobytes() for topic, ends in found.items()}
+
+
+def topic_tags(group: str, topic: str) -> Tags:
+    return Tags(("consumergroup", group), ("topic", topic))
+
+
+def pair_tags(group: str, topic: str, partition: int) -> Tags:
+    return Tags(("consumergroup", group), ("topic", topic), ("partition", str(partition)))

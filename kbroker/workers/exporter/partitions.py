@@ -1,0 +1,231 @@
+"""What passes through topics and partitions, and where their logs begin and end.
+
+All from shared memory, by the slots that the cluster image names. A partition is told of by the
+broker that leads it, its log by each broker that has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from kbroker._ext.shared.log_figures import LogFigures
+from kbroker._ext.shared.partition_table import LEADER, ONLINE, PartitionTable
+from kbroker.cluster.image import NO_SLOT, ClusterImage, PartitionImage
+from kbroker.internal_topics import INTERNAL_TOPICS
+from kbroker.metrics.mbeans import GAUGE, METER, Bean, Samples, Tags
+
+# Of ``LogFigures.get``.
+MESSAGES_IN, BYTES_IN, PRODUCES, FAILED_PRODUCES, BYTES_REJECTED = range(5)
+SEGMENTS, SEALED_BYTES, BYTES_OUT, FOLLOWER_BYTES, FETCHES, FAILED_FETCHES = range(5, 11)
+
+# What coordinators write themselves is not counted.
+OF_PRODUCERS = (MESSAGES_IN, BYTES_IN, PRODUCES, FAILED_PRODUCES, BYTES_REJECTED)
+
+Row = tuple[int, ...]
+# The log directory, and the high watermark: offset, base offset of its segment, position.
+Place = tuple[str, int, int, int]
+NOTHING: Row = (0,) * (FAILED_FETCHES + 1)
+
+
+class Replica:
+    """A replica on this broker: what of it does not change from scrape to scrape."""
+
+    __slots__ = ("image", "number", "tags", "topic")
+
+    def __init__(self, topic: str, number: int, image: PartitionImage) -> None:
+        self.topic = topic
+        self.number = number
+        self.image = image
+        self.tags = Tags(("topic", topic), ("partition", str(number)))
+
+
+class Seen(NamedTuple):
+    """What the partition table and the figures say of a replica."""
+
+    replica: Replica
+    leads: bool
+    start: int
+    end: int
+    high_watermark: int
+    last_stable: int
+    size: int
+    segments: int
+    figures: Row
+
+
+def _topic_bean(name: str, help: str) -> Bean:
+    return Bean("kafka.server", "BrokerTopicMetrics", name, METER, help)
+
+
+TOPIC_BEANS: tuple[tuple[Bean, int], ...] = (
+    (_topic_bean("MessagesInPerSec", "Records appended for clients."), MESSAGES_IN),
+    (_topic_bean("BytesInPerSec", "Bytes of record batches appended for clients."), BYTES_IN),
+    (_topic_bean("BytesOutPerSec", "Bytes of records sent to consumers."), BYTES_OUT),
+    (_topic_bean("BytesRejectedPerSec", "Bytes of batches that were too large."), BYTES_REJECTED),
+    (_topic_bean("ReplicationBytesOutPerSec", "Bytes sent to followers."), FOLLOWER_BYTES),
+    (_topic_bean("TotalProduceRequestsPerSec", "Partitions of Produce requests."), PRODUCES),
+    (_topic_bean("TotalFetchRequestsPerSec", "Partitions read for Fetch requests."), FETCHES),
+    (
+        _topic_bean("FailedProduceRequestsPerSec", "Partitions of Produce requests that failed."),
+        FAILED_PRODUCES,
+    ),
+    (
+        _topic_bean("FailedFetchRequestsPerSec", "Partitions of Fetch requests that failed."),
+        FAILED_FETCHES,
+    ),
+)
+
+
+def _log_bean(name: str, help: str) -> Bean:
+    return Bean("kafka.log", "Log", name, GAUGE, help)
+
+
+def _partition_bean(name: str, help: str) -> Bean:
+    return Bean("kafka.cluster", "Partition", name, GAUGE, help)
+
+
+LOG_BEANS: tuple[tuple[Bean, Callable[[Seen], int]], ...] = (
+    (_log_bean("Size", "Bytes of a log."), lambda seen: seen.size),
+    (_log_bean("NumLogSegments", "Segments of a log."), lambda seen: seen.segments),
+    (_log_bean("LogStartOffset", "First offset of a log."), lambda seen: seen.start),
+    (_log_bean("LogEndOffset", "Next offset of a log."), lambda seen: seen.end),
+)
+REPLICAS = _partition_bean("ReplicasCount", "Assigned replicas of a partition that is led here.")
+IN_SYNC = _partition_bean("InSyncReplicasCount", "In-sync replicas of a partition led here.")
+UNDER_REPLICATED = _partition_bean("UnderReplicated", "1 if a replica is not in sync.")
+UNDER_MIN_ISR = _partition_bean("UnderMinIsr", "1 if fewer than min.insync.replicas are in sync.")
+AT_MIN_ISR = _partition_bean("AtMinIsr", "1 if exactly min.insync.replicas are in sync.")
+LAST_STABLE_LAG = _partition_bean(
+    "LastStableOffsetLag", "Records between the last stable offset and the high watermark."
+)
+
+
+class PartitionFigures:
+    """Reads the partition table. min_in_sync: min.insync.replicas of a topic, by its configs."""
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        table: PartitionTable,
+        figures: LogFigures,
+        min_in_sync: Callable[[dict[str, str]], int],
+        log_dirs: Sequence[str],
+    ) -> None:
+        self._log_dirs = log_dirs
+        self._image = image
+        self._table = table
+        self._figures = figures
+        self._min_in_sync = min_in_sync
+        self._replicas: list[Replica] | None = None
+        self._topic_tags: dict[str, Tags] = {}
+
+    def forget(self) -> None:
+        """The image has changed."""
+        self._replicas = None
+
+    def replicas(self) -> list[Replica]:
+        """All replicas of this broker."""
+        if self._replicas is None:
+            self._topic_tags = {name: Tags(("topic", name)) for name in self._image.topics}
+            self._replicas = [
+                Replica(name, number, partition)
+                for name, topic in sorted(self._image.topics.items())
+                for number, partition in enumerate(topic.partitions)
+                if partition.slot != NO_SLOT
+            ]
+        return self._replicas
+
+    def place_of(self, topic: str, number: int) -> Place | None:
+        """Where the log of a partition is on this broker, and up to where it may be read."""
+        image = self._image.topics.get(topic)
+        if image is None or number >= len(image.partitions):
+            return None
+        partition = image.partitions[number]
+        slot = None if partition.slot == NO_SLOT else self._table.read(partition.slot)
+        if (
+            slot is None
+            or slot["state"] != ONLINE
+            or slot["slot_incarnation"] != partition.slot_incarnation
+        ):
+            return None
+        return (self._log_dirs[slot["log_dir_index"]], *slot["high_watermark"])
+
+    def look(self) -> Iterator[Seen]:
+        """What can be told of each replica now; those that are not online are left out."""
+        read, get = self._table.read, self._figures.get
+        for replica in self.replicas():
+            image = replica.image
+            slot = read(image.slot)
+            if (
+                slot is None
+                or slot["state"] != ONLINE
+                or slot["slot_incarnation"] != image.slot_incarnation
+            ):
+                continue
+            row = get(image.slot, image.slot_incarnation)
+            end, _, position = slot["log_end"]
+            yield Seen(
+                replica,
+                slot["role"] == LEADER,
+                slot["log_start_offset"],
+                end,
+                slot["high_watermark"][0],
+                slot["last_stable"][0],
+                row[SEALED_BYTES] + position,
+                row[SEGMENTS],
+                row,
+            )
+
+    def topic_samples(self, seen: Iterable[Seen]) -> list[Samples]:
+        """What passes through each topic."""
+        sums: dict[str, list[int]] = {}
+        for one in seen:
+            known = sums.setdefault(one.replica.topic, list(NOTHING))
+            for at, value in enumerate(one.figures):
+                known[at] += value
+        clients = [name for name in sums if name not in INTERNAL_TOPICS]
+        return [
+            (
+                bean,
+                [
+                    (self._topic_tags[name], sums[name][at])
+                    for name in (clients if at in OF_PRODUCERS else sums)
+                ],
+            )
+            for bean, at in TOPIC_BEANS
+        ]
+
+    def _least_in_sync(self, seen: list[Seen]) -> dict[str, int]:
+        topics = self._image.topics
+        return {
+            name: self._min_in_sync(topics[name].config) if name in topics else 1
+            for name in {one.replica.topic for one in seen}
+        }
+
+    def at_min_isr(self, seen: list[Seen]) -> int:
+        """How many partitions are led here with exactly min.insync.replicas in sync."""
+        least = self._least_in_sync(seen)
+        return sum(
+            one.leads and len(one.replica.image.isr) == least[one.replica.topic] for one in seen
+        )
+
+    def partition_samples(self, seen: list[Seen]) -> Iterator[Samples]:
+        """Logs, and the partitions that are led here."""
+        for bean, value in LOG_BEANS:
+            yield bean, ((one.replica.tags, value(one)) for one in seen)
+        least = self._least_in_sync(seen)
+        led = [one for one in seen if one.leads]
+        rows = [(one.replica.tags, one.replica.image, least[one.replica.topic]) for one in led]
+        yield REPLICAS, ((tags, len(image.replicas)) for tags, image, _ in rows)
+        yield IN_SYNC, ((tags, len(image.isr)) for tags, image, _ in rows)
+        yield (
+            UNDER_REPLICATED,
+            ((tags, int(len(image.isr) < len(image.replicas))) for tags, image, _ in rows),
+        )
+        yield UNDER_MIN_ISR, ((tags, int(len(image.isr) < some)) for tags, image, some in rows)
+        yield AT_MIN_ISR, ((tags, int(len(image.isr) == some)) for tags, image, some in rows)
+        yield (
+            LAST_STABLE_LAG,
+            ((one.replica.tags, one.high_watermark - one.last_stable) for one in led),
+        )

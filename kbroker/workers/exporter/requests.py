@@ -1,0 +1,128 @@
+"""What requests took, by API: ``kafka.network:type=RequestMetrics``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kbroker._ext.shared import request_times
+from kbroker._ext.shared.request_times import FOLLOWER_ROW, ROW_COUNT, TimesView, summary
+from kbroker.errors import ErrorCode
+from kbroker.metrics.mbeans import (
+    METER,
+    QUANTILES,
+    TIMES,
+    Bean,
+    Sample,
+    Samples,
+    Tags,
+    Times,
+)
+from kbroker.metrics.window import Window
+from kbroker.protocol.api import ApiKey, title
+
+Histograms = dict[tuple[int, int], bytes]  # by row and stage
+
+TOTAL: Final = request_times.TOTAL
+# The stages in which most times are 0, and zeros are not recorded: the total has all.
+SPARSE: Final = (request_times.REMOTE, request_times.THROTTLE)
+# Requests whose time waiting for others is measured apart.
+WAITING: Final = (ApiKey.PRODUCE, ApiKey.FETCH, FOLLOWER_ROW)
+
+
+def _times(name: str, help: str) -> Bean:
+    return Bean("kafka.network", "RequestMetrics", name, TIMES, help)
+
+
+REQUESTS = Bean("kafka.network", "RequestMetrics", "RequestsPerSec", METER, "Requests, by API.")
+ERRORS = Bean(
+    "kafka.network",
+    "RequestMetrics",
+    "ErrorsPerSec",
+    METER,
+    "Results of requests, by API and error code; NONE is none.",
+)
+STAGES: dict[int, Bean] = {
+    TOTAL: _times("TotalTimeMs", "Time from the receipt of a request to the end of its response."),
+    request_times.QUEUE: _times("RequestQueueTimeMs", "Time until a request was begun with."),
+    request_times.LOCAL: _times("LocalTimeMs", "Time for which this broker worked on a request."),
+    request_times.REMOTE: _times("RemoteTimeMs", "Time waiting for other brokers, or for data."),
+    request_times.THROTTLE: _times("ThrottleTimeMs", "Throttle time of quotas in a response."),
+    request_times.RESPONSE_QUEUE: _times(
+        "ResponseQueueTimeMs", "Time until a response was begun to be sent."
+    ),
+    request_times.SEND: _times("ResponseSendTimeMs", "Time for which a response was sent."),
+}
+
+
+class RequestFigures:
+    """Reads the histograms of all processes."""
+
+    def __init__(
+        self, view: TimesView, now_ns: Callable[[], int], sample_count: int, sample_ms: int
+    ) -> None:
+        self._view = view
+        self._now_ns = now_ns
+        self._tags = {row: Tags(("request", name)) for row, name in row_names().items()}
+        self._window: Window[Histograms] = Window(self._take, now_ns(), sample_count, sample_ms)
+
+    def tick(self) -> None:
+        self._window.tick(self._now_ns())
+
+    def _take(self) -> Histograms:
+        return {
+            (row, stage): self._view.histogram(row, stage)
+            for row in range(ROW_COUNT)
+            if self._view.count(row, TOTAL)
+            for stage in STAGES
+        }
+
+    def samples(self) -> Iterator[Samples]:
+        """All MBeans that there are figures for."""
+        rows = [row for row in self._tags if self._view.count(row, TOTAL)]
+        yield REQUESTS, [(self._tags[row], self._view.count(row, TOTAL)) for row in rows]
+        yield ERRORS, list(self._errors())
+        for stage, bean in STAGES.items():
+            yield bean, self._stage(stage, rows)
+
+    def _errors(self) -> Iterator[Sample]:
+        for row, tags in self._tags.items():
+            for code, count in self._view.errors(row):
+                yield Tags(*tags.pairs, ("error", error_name(code))), count
+
+    def _stage(self, stage: int, rows: list[int]) -> Iterator[Sample]:
+        then = self._window.oldest.value
+        for row in rows:
+            if stage == request_times.REMOTE and row not in WAITING:
+                continue
+            total = self._view.count(row, TOTAL)
+            before = then.get((row, stage))
+            count = -1
+            if stage in SPARSE:
+                all_before = then.get((row, TOTAL))
+                count = total - (summary(all_before)[0] if all_before is not None else 0)
+            found = summary(self._view.histogram(row, stage), before, QUANTILES, count)
+            ever = total if stage in SPARSE else self._view.count(row, stage)
+            mean_us = found[1] * 1.0
+            yield (
+                self._tags[row],
+                Times(ever, mean_us / 1000, [value / 1000 for value in found[2]]),
+            )
+
+
+def row_names() -> dict[int, str]:
+    """The ``request`` of each row, as in Kafka: fetches of consumers and followers are apart."""
+    names = {int(key): title(key) for key in ApiKey if key < FOLLOWER_ROW - 1}
+    names[int(ApiKey.FETCH)] = "FetchConsumer"
+    names[FOLLOWER_ROW] = "FetchFollower"
+    return names
+
+
+def error_name(code: int) -> str:
+    """``NONE``, or the name of an error code; its number if there is no such error."""
+    if code == 0:
+        return "NONE"
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)

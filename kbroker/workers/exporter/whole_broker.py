@@ -1,0 +1,276 @@
+"""Figures of the whole broker, from the counters of its processes, by Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.metrics import catalog
+from kbroker.metrics.catalog import Metric
+from kbroker.metrics.mbeans import (
+    ATTRIBUTE,
+    GAUGE,
+    METER,
+    NO_TAGS,
+    PERCENT,
+    Bean,
+    Sample,
+    Samples,
+    Tags,
+)
+from kbroker.metrics.slots import Counters
+from kbroker.metrics.window import Window
+from kbroker.workers.exporter.partitions import TOPIC_BEANS
+
+SERVER, NETWORK, CONTROLLER, LOG = "kafka.server", "kafka.network", "kafka.controller", "kafka.log"
+
+# MBeans without tags, each the sum of a metric over all processes.
+SUMS: tuple[tuple[Bean, Metric], ...] = (
+    (
+        Bean(SERVER, "ReplicaManager", "UnderReplicatedPartitions", GAUGE,
+             "Partitions led here with a replica that is not in sync."),
+        catalog.UNDER_REPLICATED,
+    ),
+    (
+        Bean(SERVER, "ReplicaManager", "UnderMinIsrPartitionCount", GAUGE,
+             "Partitions led here with fewer than min.insync.replicas in sync."),
+        catalog.UNDER_MIN_ISR,
+    ),
+    (
+        Bean(SERVER, "ReplicaManager", "IsrShrinksPerSec", METER,
+             "Changes that removed replicas from an ISR."),
+        catalog.ISR_SHRINKS,
+    ),
+    (
+        Bean(SERVER, "ReplicaManager", "IsrExpandsPerSec", METER,
+             "Changes that added replicas to an ISR."),
+        catalog.ISR_EXPANDS,
+    ),
+    (
+        Bean(SERVER, "ReplicaFetcherManager", "FailedPartitionsCount", GAUGE,
+             "Followed partitions that are not copied for now."),
+        catalog.FOLLOWED_FAILED,
+    ),
+    (
+        Bean(CONTROLLER, "KafkaController", "ActiveControllerCount", GAUGE,
+             "1 on the broker that is the active controller."),
+        catalog.ACTIVE_CONTROLLER,
+    ),
+    (
+        Bean(CONTROLLER, "KafkaController", "OfflinePartitionsCount", GAUGE,
+             "Partitions without a leader, on the active controller."),
+        catalog.OFFLINE_PARTITIONS,
+    ),
+    (
+        Bean(CONTROLLER, "KafkaController", "PreferredReplicaImbalanceCount", GAUGE,
+             "Partitions whose leader is not the preferred replica, on the active controller."),
+        catalog.PREFERRED_IMBALANCE,
+    ),
+    (
+        Bean(CONTROLLER, "ControllerStats", "UncleanLeaderElectionsPerSec", METER,
+             "Elections of a leader that was not in sync."),
+        catalog.UNCLEAN_ELECTIONS,
+    ),
+    (
+        Bean(CONTROLLER, "ControllerStats", "LeaderElectionsPerSec", METER,
+             "Elections of a leader."),
+        catalog.LEADER_ELECTIONS,
+    ),
+    (
+        Bean(LOG, "LogCleanerManager", "max-dirty-percent", GAUGE,
+             "Dirty share of the dirtiest compacted log."),
+        catalog.CLEANER_MAX_DIRTY,
+    ),
+    (
+        Bean(LOG, "LogCleanerManager", "time-since-last-run-ms", GAUGE,
+             "Time since the cleaner last looked for a log."),
+        catalog.CLEANER_LAST_RUN,
+    ),
+    (
+        Bean(LOG, "LogCleanerManager", "uncleanable-partitions-count", GAUGE,
+             "Partitions that cannot be compacted."),
+        catalog.CLEANER_UNCLEANABLE,
+    ),
+    (
+        Bean(LOG, "LogCleanerManager", "uncleanable-bytes", GAUGE,
+             "Dirty bytes of partitions that cannot be compacted."),
+        catalog.CLEANER_UNCLEANABLE_BYTES,
+    ),
+    (
+        Bean("kafka.coordinator.group", "GroupMetadataManager", "NumOffsets", GAUGE,
+             "Committed offsets in memory."),
+        catalog.OFFSETS,
+    ),
+    (
+        Bean("kafka.coordinator.group", "GroupMetadataManager", "NumGroupsEmpty", GAUGE,
+             "Groups without members."),
+        catalog.CLASSIC_GROUPS_EMPTY,
+    ),
+    (
+        Bean("kafka.coordinator.group", "GroupMetadataManager", "NumGroupsPreparingRebalance",
+             GAUGE, "Groups that wait for their members to join."),
+        catalog.CLASSIC_GROUPS_PREPARING,
+    ),
+    (
+        Bean("kafka.coordinator.group", "GroupMetadataManager", "NumGroupsCompletingRebalance",
+             GAUGE, "Groups that wait for their leader's assignment."),
+        catalog.CLASSIC_GROUPS_COMPLETING,
+    ),
+    (
+        Bean("kafka.coordinator.group", "GroupMetadataManager", "NumGroupsStable", GAUGE,
+             "Groups whose members have their assignment."),
+        catalog.CLASSIC_GROUPS_STABLE,
+    ),
+)  # fmt: skip
+
+# Kafka's all-topics figures, in the order of ``TOPIC_BEANS``; None: there is no total.
+TOPIC_TOTALS: Mapping[str, Metric] = {
+    "MessagesInPerSec": catalog.PRODUCE_MESSAGES,
+    "BytesInPerSec": catalog.PRODUCE_BYTES,
+    "BytesOutPerSec": catalog.CONSUMER_BYTES,
+    "ReplicationBytesOutPerSec": catalog.FOLLOWER_BYTES,
+    "FailedProduceRequestsPerSec": catalog.PRODUCE_FAILURES,
+    "TotalFetchRequestsPerSec": catalog.PARTITION_READS,
+    "FailedFetchRequestsPerSec": catalog.PARTITION_READS_FAILED,
+}
+TOTAL_PRODUCES = "TotalProduceRequestsPerSec"
+
+REPLICATION_BYTES_IN = Bean(
+    SERVER, "BrokerTopicMetrics", "ReplicationBytesInPerSec", METER, "Bytes copied from leaders."
+)
+MAX_LAG = Bean(
+    SERVER, "ReplicaFetcherManager", "MaxLag", GAUGE,
+    "Records by which a followed partition is behind: the most.",
+)  # fmt: skip
+OFFLINE_DIRS = Bean(
+    LOG, "LogManager", "OfflineLogDirectoryCount", GAUGE, "Log directories that are offline."
+)
+NETWORK_IDLE = Bean(
+    NETWORK, "SocketServer", "NetworkProcessorAvgIdlePercent", PERCENT,
+    "Share of their time for which network processes have nothing to do.",
+)  # fmt: skip
+PROCESSOR_IDLE = Bean(
+    NETWORK, "Processor", "IdlePercent", PERCENT,
+    "Share of its time for which a network process has nothing to do.",
+)  # fmt: skip
+HANDLER_IDLE = Bean(
+    SERVER, "KafkaRequestHandlerPool", "RequestHandlerAvgIdlePercent", PERCENT,
+    "Share of their time for which io workers have nothing to do.",
+)  # fmt: skip
+PURGATORY = Bean(
+    SERVER, "DelayedOperationPurgatory", "PurgatorySize", GAUGE,
+    "Requests that wait: for data, or until what they appended is committed.",
+)  # fmt: skip
+CONNECTIONS = Bean(
+    SERVER, "socket-server-metrics", "connection-count", ATTRIBUTE, "Open client connections."
+)
+EXPIRES = Bean(
+    SERVER, "SessionExpireListener", "ZooKeeperExpiresPerSec", METER,
+    "ZooKeeper sessions that expired.",
+)  # fmt: skip
+
+Totals = dict[Address, int]  # nanoseconds without work
+
+
+class WholeBroker:
+    """listeners: their names, by index. offline_dirs: how many log directories are offline."""
+
+    def __init__(
+        self,
+        rows: Mapping[Address, Counters],
+        listeners: Sequence[str],
+        offline_dirs: Callable[[], int],
+        now_ns: Callable[[], int],
+        sample_count: int,
+        sample_ms: int,
+        uses_zookeeper: bool,
+    ) -> None:
+        self._rows = rows
+        self._listeners = listeners
+        self._offline_dirs = offline_dirs
+        self._now_ns = now_ns
+        self._uses_zookeeper = uses_zookeeper
+        self._idle: Window[Totals] = Window(self._idle_totals, now_ns(), sample_count, sample_ms)
+
+    def tick(self) -> None:
+        self._idle.tick(self._now_ns())
+
+    def sum_of(self, metric: Metric) -> int:
+        return sum(counters.get(metric) for counters in self._rows.values())
+
+    def topic_totals(self) -> dict[Bean, list[Sample]]:
+        """The figures of all topics together, which never decrease."""
+        found: dict[Bean, list[Sample]] = {
+            bean: [(NO_TAGS, self.sum_of(TOPIC_TOTALS[bean.name]))]
+            for bean, _ in TOPIC_BEANS
+            if bean.name in TOPIC_TOTALS
+        }
+        produces = self.sum_of(catalog.PRODUCE_BATCHES) + self.sum_of(catalog.PRODUCE_FAILURES)
+        for bean, _ in TOPIC_BEANS:
+            if bean.name == TOTAL_PRODUCES:
+                found[bean] = [(NO_TAGS, produces)]
+        return found
+
+    def samples(self) -> Iterator[Samples]:
+        """All MBeans of the broker as a whole but those of topics."""
+        for bean, metric in SUMS:
+            yield bean, [(NO_TAGS, self.sum_of(metric))]
+        yield REPLICATION_BYTES_IN, [(NO_TAGS, self.sum_of(catalog.FOLLOWED_BYTES))]
+        lags = [counters.get(catalog.FOLLOWER_LAG_MAX) for counters in self._rows.values()]
+        yield MAX_LAG, [(Tags(("clientId", "Replica")), max(lags))]
+        yield OFFLINE_DIRS, [(NO_TAGS, self._offline_dirs())]
+        if self._uses_zookeeper:
+            yield EXPIRES, [(NO_TAGS, self.sum_of(catalog.ZOOKEEPER_SESSIONS_EXPIRED))]
+        yield from self._idle_samples()
+        yield (
+            PURGATORY,
+            [
+                (Tags(("delayedOperation", "Fetch")), self.sum_of(catalog.FETCHES_WAITING)),
+                (Tags(("delayedOperation", "Produce")), self.sum_of(catalog.PRODUCES_WAITING)),
+            ],
+        )
+        yield CONNECTIONS, list(self._connections())
+
+    def _connections(self) -> Iterator[Sample]:
+        for address, counters in self._rows.items():
+            if address.kind == ProcessKind.NETWORK:
+                for index, name in enumerate(self._listeners[: catalog.LISTENER_WIDTH]):
+                    tags = Tags(("listener", name), ("networkProcessor", str(address.index)))
+                    yield tags, counters.get(catalog.LISTENER_CONNECTIONS, index)
+
+    def _idle_totals(self) -> Totals:
+        metrics = {
+            ProcessKind.NETWORK: catalog.NETWORK_IDLE,
+            ProcessKind.IO_WORKER: catalog.IO_IDLE,
+        }
+        return {
+            address: counters.get(metrics[address.kind])
+            for address, counters in self._rows.items()
+            if address.kind in metrics
+        }
+
+    def _idle_samples(self) -> Iterator[Samples]:
+        then = self._idle.oldest
+        passed_ns = self._now_ns() - then.at_ns
+        if passed_ns <= 0:
+            return
+        now = self._idle_totals()
+        shares = {
+            address: min(1.0, max(0.0, (total - then.value[address]) / passed_ns))
+            for address, total in now.items()
+        }
+        for bean, kind in (
+            (NETWORK_IDLE, ProcessKind.NETWORK),
+            (HANDLER_IDLE, ProcessKind.IO_WORKER),
+        ):
+            some = [share for address, share in shares.items() if address.kind == kind]
+            if some:
+                yield bean, [(NO_TAGS, round(sum(some) / len(some), 6))]
+        yield (
+            PROCESSOR_IDLE,
+            [
+                (Tags(("networkProcessor", str(address.index))), round(share, 6))
+                for address, share in shares.items()
+                if address.kind == ProcessKind.NETWORK
+            ],
+        )

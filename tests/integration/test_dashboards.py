@@ -1,0 +1,147 @@
+"""``/metrics`` of a loaded broker: by the names that dashboards ask for, with what was done."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from process_harness import http_get
+from support.dashboards import NEEDED, Scrape
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+from kbroker.cli.monitoring import expressions  # noqa: E402
+from kbroker.testing import Broker, wait_until  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+RECORDS, READ = 30, 10
+SIZE = 100
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    settings = {
+        "offsets.topic.num.partitions": 2,
+        "num.partitions": 1,
+        "log.segment.bytes": 1500,
+        "metrics.names": "jmx,exporter,native,confluent",
+    }
+    with Broker(settings) as running:
+        load(running)
+        yield running
+
+
+def load(broker: Broker) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
+    for _ in range(RECORDS):
+        producer.produce("orders", b"x" * SIZE)
+        producer.flush(30)  # a batch each
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "billing",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    place = confluent_kafka.TopicPartition("orders", 0, 0)
+    consumer.assign([place])
+    messages = consumer.consume(RECORDS, 30)
+    assert len(messages) == RECORDS
+    place.offset = READ
+    consumer.commit(offsets=[place], asynchronous=False)
+    consumer.close()
+
+
+def scrape(broker: Broker) -> Scrape:
+    status, text = http_get(broker, "/metrics")
+    assert status == 200
+    return Scrape(text)
+
+
+def settled(broker: Broker) -> Scrape:
+    """With what each process has counted up to its last tick."""
+    found = scrape(broker)
+
+    def is_there() -> bool:
+        nonlocal found
+        found = scrape(broker)
+        counted = found.values["kafka_server_brokertopicmetrics_messagesin_total"]
+        return counted[()] == RECORDS and counted[("topic", "orders"),] == RECORDS
+
+    wait_until(is_there)
+    return found
+
+
+def test_every_expression_of_known_dashboards_and_rules_has_an_answer(broker: Broker) -> None:
+    found = settled(broker)
+
+    missing = [needed for needed in NEEDED if not found.has(needed)]
+
+    assert missing == []
+
+
+def test_every_expression_that_is_shipped_names_series_that_there_are(broker: Broker) -> None:
+    names = set(re.findall(r"\b(?:kafka|kbroker)_[a-z_]+", " ".join(expressions())))
+
+    missing = {name for name in names if name not in settled(broker).typed}
+
+    assert missing == set()
+
+
+def test_values_are_what_clients_did(broker: Broker) -> None:
+    found = settled(broker)
+    topics = "kafka_server_brokertopicmetrics_{}_total"
+
+    assert found.get(topics.format("totalproducerequests"), topic="orders") == RECORDS
+    assert found.get(topics.format("failedproducerequests"), topic="orders") == 0
+    size = found.get(topics.format("bytesin"), topic="orders")
+    assert size > RECORDS * SIZE
+    assert found.get(topics.format("bytesout"), topic="orders") == size
+    assert found.get("kafka_server_brokertopicmetrics_bytesinpersec", topic="orders") == size
+    partition = {"topic": "orders", "partition": "0"}
+    assert found.get("kafka_topic_partition_current_offset", **partition) == RECORDS
+    assert found.get("kafka_log_log_logendoffset", **partition) == RECORDS
+    wait_until(lambda: scrape(broker).get("kafka_log_log_size", **partition) == size)
+    assert scrape(broker).get("kafka_log_log_numlogsegments", **partition) > 1
+    times = "kafka_network_requestmetrics_totaltimems"
+    assert found.get(f"{times}_count", request="Produce") == RECORDS
+    assert found.get(times, request="Produce", quantile="0.99") > 0
+
+
+def test_lag_is_told_in_records_and_in_seconds(broker: Broker) -> None:
+    found = settled(broker)
+    pair = {"consumergroup": "billing", "topic": "orders", "partition": "0"}
+
+    assert found.get("kafka_consumergroup_current_offset", **pair) == READ
+    assert found.get("kafka_consumergroup_lag", **pair) == RECORDS - READ
+    assert found.get("kafka_consumergroup_lag_sum", consumergroup="billing", topic="orders") == (
+        RECORDS - READ
+    )
+    assert found.get("kafka_consumergroup_members", consumergroup="billing") == 0
+    assert 0 < found.get("kbroker_consumergroup_lag_seconds", **pair) < 3600
+
+
+def test_mbeans_have_the_same_values(broker: Broker) -> None:
+    settled(broker)
+
+    status, text = http_get(broker, "/jmx?qry=kafka.server:type=BrokerTopicMetrics*topic=orders")
+
+    assert status == 200
+    beans = {bean["name"]: bean for bean in json.loads(text)["beans"]}
+    name = "kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=orders"
+    assert beans[name]["Count"] == RECORDS
+    assert all("BrokerTopicMetrics" in name for name in beans)
+    assert http_get(broker, "/jmx?query=x")[0] == 400
+
+
+def test_what_nobody_measures_is_absent(broker: Broker) -> None:
+    found = settled(broker)
+
+    remote = found.values["kafka_network_requestmetrics_remotetimems_count"]
+    assert {value for key in remote for _, value in key} <= {"Produce", "FetchConsumer"}
+    topics = found.values["kafka_server_brokertopicmetrics_messagesin_total"]
+    assert (("topic", "__consumer_offsets"),) not in topics
