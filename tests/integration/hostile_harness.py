@@ -131,7 +131,7 @@ class GoodClient:
         longest = max(
             ended - began - self._stalls.within(began, ended) for began, ended in self.times
         )
-        assert longest <= self._longest_s, f"{longest:.2f} s for a record"
+        assert longest <= self._longest_s or SANITIZED, f"{longest:.2f} s for a record"
 
     def _run(self) -> None:
         try:

@@ -209,7 +209,7 @@ def test_broker_that_does_not_respond_in_time_is_asked_again() -> None:
         controller.links.set_live(at(other.port))
 
         assert controller.answer(controller.links.send(OTHER, LEAD)) == ControlResponse()
-        assert len(other.requests) == 2
+        assert len(other.requests) >= 2, "more on a busy machine, which takes 50 ms for the second"
         release.set()
     controller.close()
 
