@@ -165,7 +165,7 @@ class AsyncKafkaConsumer:
                 yield record
 
     async def poll_columns(
-        self, timeout: float = 1.0, max_records: int = 1 << 20, *, keys: bool = True
+        self, timeout: float = 1.0, max_records: int = 5_000, *, keys: bool = True
     ) -> list[RecordColumns]:
         """As ``KafkaConsumer.poll_columns``."""
         return await self._run(lambda: self._consumer.poll_columns(timeout, max_records, keys=keys))
@@ -173,7 +173,7 @@ class AsyncKafkaConsumer:
     async def poll_arrow(
         self,
         timeout: float = 1.0,
-        max_records: int = 1 << 20,
+        max_records: int = 100_000,
         columns: Iterable[str] | None = None,
     ) -> list[Any]:
         """As ``KafkaConsumer.poll_arrow``."""

@@ -15,8 +15,6 @@ from kbroker.client.errors import DeserializationFailed, UnreadableRecord
 Deserializer = Callable[[str, bytes], Any]
 # BOUND: bytes of the records of one batch, decompressed.
 DECOMPRESSED_MAX = 1 << 30
-# Rows of one call, which are many more than records for the time they take.
-_COLUMN_ROWS = 65_536
 
 
 class Collector:
@@ -61,7 +59,7 @@ class Collector:
                 break
             part = found.part
             reader = self._reader(found)
-            columns = reader.read_columns(min(limit, _COLUMN_ROWS), keys)
+            columns = reader.read_columns(limit, keys)
             part.position = reader.position
             part.epoch = reader.leader_epoch
             if columns is not None:

@@ -31,8 +31,10 @@ _alive: weakref.WeakSet[KafkaConsumer] = weakref.WeakSet()
 _CLOSE_S = 30.0
 _AT_EXIT_S = 5.0
 _ITERATE_S = 1.0
-# BOUND: records of one `poll` whose caller has named no other limit than "all that there is".
-_COLUMN_ROWS_MAX = 1 << 20
+# So many values, and those before, are memory that Python uses again and the processor has at hand.
+_COLUMN_ROWS = 5_000
+# About two responses' worth of small records; arrays are cheaper than objects.
+_ARROW_ROWS = 100_000
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -194,7 +196,7 @@ class KafkaConsumer:
             yield from self.poll(_ITERATE_S, 1)
 
     def poll_columns(
-        self, timeout: float = 1.0, max_records: int = _COLUMN_ROWS_MAX, *, keys: bool = True
+        self, timeout: float = 1.0, max_records: int = _COLUMN_ROWS, *, keys: bool = True
     ) -> list[RecordColumns]:
         """The same without an object for each record: lists of values, keys, offsets, timestamps.
 
@@ -206,7 +208,7 @@ class KafkaConsumer:
     def poll_arrow(
         self,
         timeout: float = 1.0,
-        max_records: int = _COLUMN_ROWS_MAX,
+        max_records: int = _ARROW_ROWS,
         columns: Iterable[str] | None = None,
     ) -> list[Any]:
         """The same as Arrow record batches, each with records of one partition.

@@ -20,6 +20,7 @@ ASSIGNORS = {
     "range": "org.apache.kafka.clients.consumer.RangeAssignor",
     "roundrobin": "org.apache.kafka.clients.consumer.RoundRobinAssignor",
     "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+    "sticky": "org.apache.kafka.clients.consumer.StickyAssignor",
 }
 _ids = itertools.count()
 
