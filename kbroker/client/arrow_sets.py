@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from kbroker._ext.arrow.arrow_reader import ArrowReader
 from kbroker._ext.record.record_cursor import RecordsDamaged
-from kbroker.client.arrow import DECOMPRESSED_MAX, columns_of
+from kbroker.client.arrow import BYTES_MAX, DECOMPRESSED_MAX, columns_of
 from kbroker.client.consumer.partitions import FetchedSet, PartitionState
 from kbroker.client.errors import UnreadableRecord
 
@@ -27,8 +27,8 @@ class _PartReader:
             part.position,
             _OFFSET_MAX,
             columns,
+            bytes_max=BYTES_MAX,
             decompressed_max=DECOMPRESSED_MAX,
-            bytes_max=4 << 20,
             check_crcs=check_crcs,
         )
 

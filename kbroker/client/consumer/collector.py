@@ -15,6 +15,8 @@ from kbroker.client.errors import DeserializationFailed, UnreadableRecord
 Deserializer = Callable[[str, bytes], Any]
 # BOUND: bytes of the records of one batch, decompressed.
 DECOMPRESSED_MAX = 1 << 30
+# Bytes of one call's columns: the next ones are written where these were, which is in a cache.
+_COLUMN_BYTES = 512 << 10
 
 
 class Collector:
@@ -53,18 +55,20 @@ class Collector:
     def columns(self, limit: int, keys: bool) -> list[RecordColumns]:
         """At most ``limit`` records, those of a partition together."""
         out: list[RecordColumns] = []
-        while limit > 0:
+        room = _COLUMN_BYTES
+        while limit > 0 and room > 0:
             found = self._next(out)
             if found is None:
                 break
             part = found.part
             reader = self._reader(found)
-            columns = reader.read_columns(limit, keys)
+            columns = reader.read_columns(limit, keys, room)
             part.position = reader.position
             part.epoch = reader.leader_epoch
             if columns is not None:
                 out.append(columns)
                 limit -= len(columns)
+                room -= columns.size_bytes
                 self._fetcher.counts["fetched_records"] += len(columns)
             elif not self._ended(found, reader, out):
                 break

@@ -31,7 +31,6 @@ _alive: weakref.WeakSet[KafkaConsumer] = weakref.WeakSet()
 _CLOSE_S = 30.0
 _AT_EXIT_S = 5.0
 _ITERATE_S = 1.0
-# So many values, and those before, are memory that Python uses again and the processor has at hand.
 _COLUMN_ROWS = 5_000
 # About two responses' worth of small records; arrays are cheaper than objects.
 _ARROW_ROWS = 100_000
@@ -200,7 +199,8 @@ class KafkaConsumer:
     ) -> list[RecordColumns]:
         """The same without an object for each record: lists of values, keys, offsets, timestamps.
 
-        keys: False leaves them out. There are no headers and no interceptors.
+        At most ``max_records``, and about half a megabyte. keys: False leaves them out. There are
+        no headers and no interceptors.
         """
         with self._core as core:
             return core.poll(timeout, lambda: core.collector.columns(max_records, keys))

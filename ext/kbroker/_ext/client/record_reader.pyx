@@ -62,7 +62,7 @@ cdef class RecordColumns:
 
     keys, values: lists of bytes (or what deserializers made of them) and None. offsets, timestamps: memoryviews of
     64-bit integers; a timestamp is in milliseconds since 1970, -1 without one. timestamp_type: as that of
-    ``ConsumerRecord``. next_offset: the position after these records.
+    ``ConsumerRecord``. next_offset: the position after these records. size_bytes: of keys and values, serialized.
     """
 
     cdef:
@@ -74,6 +74,7 @@ cdef class RecordColumns:
         readonly object timestamps
         readonly int timestamp_type
         readonly int64_t next_offset
+        readonly int64_t size_bytes
 
     def __len__(self) -> int:
         return len(self.values)
@@ -261,14 +262,15 @@ cdef class RecordReader:
                 self._finish()
         return 0
 
-    def read_columns(self, Py_ssize_t limit, bint with_keys=True):
+    def read_columns(self, Py_ssize_t limit, bint with_keys=True, int64_t bytes_max=1 << 62):
         """At most ``limit`` records as ``RecordColumns``; None if there are none, as ``read`` says.
 
-        with_keys: else ``keys`` is empty.
+        with_keys: else ``keys`` is empty. bytes_max: there are no more once they have so many.
         """
         cdef:
             RecordColumns found = RecordColumns.__new__(RecordColumns)
             Py_ssize_t count = 0
+            int64_t size = 0
             int64_t* offsets
             int64_t* timestamps
             Row row
@@ -285,7 +287,7 @@ cdef class RecordReader:
         timestamps = offsets + limit
         try:
             found.timestamp_type = -1
-            while count < limit and self._begin():
+            while count < limit and size < bytes_max and self._begin():
                 if count and self._cursor.run.timestamp_type != found.timestamp_type:
                     break
                 if not self._next(&row):
@@ -303,6 +305,7 @@ cdef class RecordReader:
                     break
                 if with_keys:
                     keys.append(key)
+                size += max(row.key_size, 0) + max(row.value_size, 0)
                 found.timestamp_type = self._cursor.run.timestamp_type
                 offsets[count] = row.offset
                 timestamps[count] = row.timestamp
@@ -318,6 +321,7 @@ cdef class RecordReader:
             found.offsets = memoryview((<char*>offsets)[:count * 8]).cast("q")
             found.timestamps = memoryview((<char*>timestamps)[:count * 8]).cast("q")
             found.next_offset = self.position
+            found.size_bytes = size
             return found
         finally:
             free(offsets)
