@@ -98,11 +98,11 @@ def throttled_responses(broker: Broker) -> int:
     return sum(map(int, found))
 
 
-def figure(broker: Broker, name: str, client_id: str) -> float:
-    """A figure of a quota of client ids for producers, of all processes."""
+def figure(broker: Broker, name: str, client_id: str, quota: str = "producer_byte_rate") -> float:
+    """A figure of a quota of a client id, of all processes."""
     with urllib.request.urlopen(f"{broker.metrics_url}/quotas") as page:
         text = page.read().decode()
-    labels = f'quota="producer_byte_rate",user="",client_id="{client_id}"'
+    labels = f'quota="{quota}",user="",client_id="{client_id}"'
     (found,) = re.findall(rf"^kbroker_quota_{name}\{{{labels}\}} (\S+)", text, re.MULTILINE)
     return float(found)
 

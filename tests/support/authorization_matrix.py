@@ -105,6 +105,7 @@ class Side:
     def __init__(self, address: tuple[str, int], principals: Iterable[str]) -> None:
         self._address = address
         self._clients: dict[str, WireClient] = {}
+        self._asked = 0
         admin = self.client(ADMIN)
         response = admin.call(ApiVersionsRequest(), 0)
         self.versions = {
@@ -165,8 +166,12 @@ class Side:
         return Names(own, self._ids[EXISTING], own_id, self.node_id)
 
     def ask(self, case: Case, version: int, principal: str) -> Answer:
-        """Ask once more while a coordinator is not there yet."""
-        request = case.request(version, self.names(principal, f"{version}-{principal}"))
+        """Ask once more while a coordinator is not there yet. What the request creates is new, and
+        has the same name on both sides, as both are asked the same.
+        """
+        self._asked += 1
+        own = f"{version}-{principal}-{self._asked}"
+        request = case.request(version, self.names(principal, own))
         deadline = time.monotonic() + READY_S
         while True:
             try:

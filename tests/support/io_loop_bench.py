@@ -70,15 +70,24 @@ class Bench:
         self.loop.read_lane(self.lanes[network])
 
     def produce_together(
-        self, batches: list[bytes], *, network: int = 0, version: int = 11
+        self,
+        batches: list[bytes],
+        *,
+        network: int = 0,
+        version: int = 11,
+        quota: tuple[int, float] = (0, 0.0),
     ) -> None:
-        """Send the batches, numbered from 0, in one message of a lane."""
+        """Send the batches, numbered from 0, in one message of a lane. quota: key and rate of their
+        client's for the time of requests.
+        """
         rows = b""
         for number, data in enumerate(batches):
             at = self.used[network]
             self.arenas[network][at : at + len(data)] = data
             self.used[network] += len(data)
-            rows += DESCRIPTOR.pack(number, 0, 0, 1, 1000, at, len(data), -1, version, 0, 0)
+            row = DESCRIPTOR.pack(number, 0, 0, 1, 1000, at, len(data), -1, version, 0, 0)
+            of_quota = struct.pack("=Qd", *quota)
+            rows += row[: -len(of_quota)] + of_quota
         header = ENVELOPE.pack(MSG_PRODUCE, NETWORK, network, self.cells[network], 5, len(batches))
         self.ends[network][1].send(header + rows)
         self.loop.read_lane(self.lanes[network])

@@ -28,7 +28,8 @@ from kbroker.security.authorizer import AllowAll
 from kbroker.security.principal import ANONYMOUS, Principal
 
 ENVELOPE = struct.Struct("=BBHIII")
-DESCRIPTOR = struct.Struct("=QIiIiQIhhII")
+DESCRIPTOR = struct.Struct("=QIiIiQIhhII16x")  # without OF_QUOTA
+OF_QUOTA = struct.Struct("=Qd")  # its last fields
 RESULT = struct.Struct("=QIhHqqqiIqq")
 MSG_PRODUCE_RESULT = 4
 
@@ -55,6 +56,7 @@ class Harness:
         quotas: QuotaTable | None = None,
     ) -> None:
         self.dispatched: list[tuple[int, bytes]] = []
+        self.quotas_sent: list[tuple[int, float]] = []  # with descriptors: key and rate
         self.on_dispatch = lambda connection, token, frame: self.dispatched.append((token, frame))
         self.closed: list[str | None] = []
         self.accesses = AccessTable(AllowAll())
@@ -108,6 +110,8 @@ class Harness:
             body = memoryview(data)[ENVELOPE.size :]
             assert len(body) == count * DESCRIPTOR.size
             found += [DESCRIPTOR.unpack_from(body, i * DESCRIPTOR.size) for i in range(count)]
+            ends = ((i + 1) * DESCRIPTOR.size - OF_QUOTA.size for i in range(count))
+            self.quotas_sent += [OF_QUOTA.unpack_from(body, end) for end in ends]
 
     def batch_of(self, descriptor: tuple[Any, ...]) -> bytes:
         """The bytes in the arena that a descriptor refers to."""

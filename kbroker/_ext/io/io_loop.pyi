@@ -8,6 +8,7 @@ from kbroker._ext.network.commit_path import CommitPath
 from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.log_figures import LogFigures
 from kbroker._ext.shared.partition_table import PartitionTable
+from kbroker._ext.shared.quota_table import QuotaTable
 
 class IoLoop:
     # index of the network process, message
@@ -16,6 +17,7 @@ class IoLoop:
     starts_moved: set[int]
     shows_followers: bool
     commit_path: CommitPath | None
+    quotas: QuotaTable | None
     @property
     def verification(self) -> TxnVerification: ...
     @property

@@ -15,6 +15,7 @@ from kbroker._ext.io.io_loop import IoLoop
 from kbroker._ext.shared.arena import forbid_writes
 from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.partition_table import PartitionTable
+from kbroker._ext.shared.quota_table import QuotaTable
 from kbroker._ext.shared.replication_quota import FOLLOWER, ReplicationQuota
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker.clock import Clock, SystemClock
@@ -104,6 +105,11 @@ class IoWorker(Worker):
         self.figures = self.open_log_figures()
         self.loop.keep_figures(self.figures)
         self.loop.set_opening(True)
+        self.loop.quotas = QuotaTable(
+            context.client_quotas,
+            self.config["quota.window.num"],
+            self.config["quota.window.size.seconds"] * 1000,
+        )
         self.loop.shows_followers = bool(self.config["replica.selector.class"])
         self.lane_is_full = False
         self.counters = self.open_counters()

@@ -313,3 +313,29 @@ def test_handler_that_responds_is_charged_its_time() -> None:
     assert not limited.muted()
     limited.loop.limits.charge_handler(limited.connection, 50_000_000, now_ms)
     assert limited.connection.muted_until_ms == now_ms + 1000
+
+
+def test_io_worker_is_told_in_which_quota_its_time_counts() -> None:
+    key = hash(("request", b"me"))
+    limited = Limited(request=NS_A_SECOND)
+    limited.produced(limited.connect(), produce(VERSION))
+    other = Limited(produce=FAST)
+    other.produced(other.connect(), produce(VERSION))
+    assert limited.quotas_sent == [(key & 0xFFFFFFFFFFFFFFFF, NS_A_SECOND)]
+    assert other.quotas_sent == [(0, 0.0)]
+
+
+def test_time_of_an_io_worker_shows_in_the_response() -> None:
+    """It is counted while the request waits for its result."""
+    limited = Limited(request=NS_A_SECOND)
+    client = limited.connect()
+    client.send(produce(VERSION))
+    limited.turn()
+    [descriptor] = limited.descriptors()
+    usage = Quota(limited.loop.limits.table, hash(("request", b"me")), NS_A_SECOND)
+    usage.add(int(3 * NS_A_SECOND), monotonic_ms())  # as the io worker does
+    limited.answer(result(descriptor))
+    limited.turn()
+    [(_, response)] = answers(received(client), VERSION)
+    assert 0 < response.throttle_time_ms <= limited.loop.limits.table.sample_ms
+    assert limited.muted()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 import resource
+import time
 from pathlib import Path
 
 import pytest
 from support.io_loop_bench import Bench
 from support.log_store import NOW_MS, batch, break_file
+
+from kbroker._ext.shared.quota_table import Quota, QuotaTable, region_size
 
 pytestmark = pytest.mark.unit
 
@@ -125,3 +128,23 @@ def test_batches_for_a_log_that_cannot_be_written_are_all_rejected(bench):
     bench.produce_together([batch() for _ in range(3)])
 
     assert bench.results() == [(number, KAFKA_STORAGE_ERROR, -1) for number in range(3)]
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_time_of_batches_counts_for_the_quota_of_their_client(bench, count):
+    """In the cell that the network processes count in, too."""
+    table = QuotaTable(bytearray(region_size(64)), 11, 1000)
+    bench.loop.quotas = table
+    quota, other = Quota(table, 7, 1e7, forgets=True), Quota(table, 8, 1e7, forgets=True)
+    now = time.monotonic_ns() // 1_000_000
+    began = time.monotonic_ns()
+
+    bench.produce_together([batch(5) for _ in range(count)], quota=(7, 1e7))
+    spent = time.monotonic_ns() - began
+
+    assert len(bench.results()) == count
+    assert 0 < quota.used(now) < spent
+    assert other.used(now) == 0
+    before = quota.used(now)
+    bench.produce_together([batch(5)])
+    assert quota.used(now) == before, "that of another client"

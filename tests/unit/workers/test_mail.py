@@ -27,6 +27,7 @@ class Reader(Worker):
                 address=Address(self.kind, 0),
                 processes=processes,
                 config={},
+                first_config={},
                 parent_pid=os.getppid(),
                 runtime_dir=os.curdir,
             )

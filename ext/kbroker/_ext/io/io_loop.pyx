@@ -9,7 +9,7 @@ The bytes of a batch stay in the arena of its network process until there is a r
 batches are dropped before anything reads those bytes again.
 """
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._ext.base.error_codes cimport KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
 from kbroker._ext.base.socket_api cimport epoll_event, epoll_wait, monotonic_ns, wall_clock_ms
@@ -31,6 +31,7 @@ from kbroker._ext.shared.descriptors cimport (
 from kbroker._ext.shared.lane cimport Lane
 from kbroker._ext.shared.log_figures cimport LogFigures
 from kbroker._ext.shared.partition_table cimport WAIT_ALL, PartitionTable
+from kbroker._ext.shared.quota_table cimport QuotaTable
 
 from kbroker.errors import ErrorCode, StorageError, WireError
 
@@ -71,6 +72,7 @@ cdef class IoLoop:
     cdef dict _early_followers        # what followers said of logs that are not open: (network index, slot, replica) -> entry
     # Serves all requests that it can before on_request gets the rest; None: none of them.
     cdef public CommitPath commit_path
+    cdef public QuotaTable quotas     # of clients; None: nothing is counted
 
     def __cinit__(self, PartitionTable table, list arenas, list lanes, on_failure):
         assert len(lanes) == len(arenas), (len(lanes), len(arenas))
@@ -134,7 +136,7 @@ cdef class IoLoop:
             Py_ssize_t size = 0
             const uint8_t* body
             int64_t now_ms = wall_clock_ms()
-            uint32_t i, taken = 0
+            uint32_t taken = 0
         self._results.taken_ns = monotonic_ns()
         while taken < TURN_BATCHES:
             body = lane.receive(&envelope, &size)
@@ -151,11 +153,42 @@ cdef class IoLoop:
                 raise ValueError(f"message kind {envelope.kind} on a lane to an io worker")
             if <Py_ssize_t>(envelope.count * sizeof(ProduceDescriptor)) > size:
                 raise ValueError(f"{envelope.count} descriptors in {size} bytes")
-            i = 0
-            while i < envelope.count:
-                i += self._produce.take_run(
-                    lane.peer_index, <const ProduceDescriptor*>body + i, envelope.count - i, now_ms)
+            self.take_produces(lane.peer_index, <const ProduceDescriptor*>body, envelope.count, now_ms)
             taken += envelope.count
+
+    cdef int take_produces(
+        self, int network_index, const ProduceDescriptor* descriptors, uint32_t count, int64_t now_ms
+    ) except -1:
+        """Append batches. The time that it takes is added to the quotas of their clients that have one for it."""
+        cdef uint32_t i = 0, run
+        cdef uint64_t keys = 0
+        cdef int64_t began
+        for i in range(count):
+            keys |= descriptors[i].quota_key
+        i = 0
+        while i < count:
+            if keys == 0 or self.quotas is None:
+                i += self._produce.take_run(network_index, descriptors + i, count - i, now_ms)
+                continue
+            began = monotonic_ns()
+            run = self._produce.take_run(network_index, descriptors + i, count - i, now_ms)
+            self.charge(descriptors + i, run, monotonic_ns() - began)
+            i += run
+        return 0
+
+    cdef int charge(self, const ProduceDescriptor* descriptors, uint32_t count, int64_t spent_ns) except -1:
+        """Share the time of a run among its batches, by their bytes."""
+        cdef int64_t now_ms = monotonic_ns() // 1000000
+        cdef int64_t size = 0
+        cdef uint32_t i
+        for i in range(count):
+            size += descriptors[i].size + 1
+        for i in range(count):
+            if descriptors[i].quota_key:
+                self.quotas.record_time(
+                    descriptors[i].quota_key, descriptors[i].quota_rate,
+                    spent_ns * (<int64_t>descriptors[i].size + 1) // size, now_ms)
+        return 0
 
     cdef uint32_t take_requests(
         self, Lane lane, const uint8_t* message, Py_ssize_t size, int64_t now_ms

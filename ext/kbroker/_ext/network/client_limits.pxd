@@ -1,5 +1,5 @@
 # Client quotas in a network process: who is throttled for how long. See client_limits.pyx.
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._ext.base.api_keys cimport (
     API_ALTER_PARTITION,
@@ -38,6 +38,8 @@ cdef class ClientLimits:
     cdef int identify(self, Connection c, const uint8_t* frame, int32_t size) except -1
     # Count the bytes of a Produce, and mute its connection if they exceed the quota.
     cdef int charge_produce(self, Connection c, int64_t size, int64_t now_ms) except -1
+    # The key of its client's quota for the time of requests, and its rate; 0: there is none.
+    cdef uint64_t time_quota(self, Connection c, double* rate) noexcept
     # Count time spent for a connection.
     cdef void charge_time(self, Connection c, int64_t spent_ns, int64_t now_ms) noexcept
     # A response is about to be written: mute its connection for this long, or as long as its time exceeds the quota.

@@ -41,6 +41,12 @@ cdef class ClientLimits:
             throttle_ms = self.table.excess_ms(&c.usage.produce, now_ms)
         return self.throttle(c, throttle_ms, now_ms)
 
+    cdef uint64_t time_quota(self, Connection c, double* rate) noexcept:
+        if c.usage is None or c.usage.request.key == 0:
+            return 0
+        rate[0] = c.usage.request.rate
+        return c.usage.request.key
+
     cdef void charge_time(self, Connection c, int64_t spent_ns, int64_t now_ms) noexcept:
         if c.usage is not None and c.usage.request.key:
             self.table.record(&c.usage.request, spent_ns, now_ms)

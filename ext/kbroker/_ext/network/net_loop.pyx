@@ -293,6 +293,7 @@ cdef class NetLoop(ConnectionLoop):
             client_id_size == ADMIN_CLIENT_SIZE and memcmp(client_id, ADMIN_CLIENT, ADMIN_CLIENT_SIZE) == 0
         )
         self.produce.access = c.access
+        self.produce.quota_key = self.limits.time_quota(c, &self.produce.quota_rate) if self.limits.on else 0
         body_size = r.end - r.pos
         request = self._requests.acquire()
         request.connection = <void*>c
@@ -328,6 +329,8 @@ cdef class NetLoop(ConnectionLoop):
                         f"a produce with acks=0 failed with error {request.parts[i].error_code}"
                     )
         else:
+            if self.limits.on:
+                self.limits.throttle(<Connection>request.connection, 0, self.now_ms)
             request.throttle_ms = (<Connection>request.connection).throttle_ms(self.now_ms)
             self.produce.encode(request, request.throttle_ms, (<Connection>request.connection).listener)
         if self._responses.times is not None:

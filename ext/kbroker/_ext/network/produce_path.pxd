@@ -20,6 +20,8 @@ cdef class ProducePath:
     cdef Arena arena
     cdef bint may_write_internal        # whether the client of the current request may write to internal topics
     cdef Verdicts access                # what else it may do
+    cdef uint64_t quota_key             # of its time, and units a second; 0: there is no quota
+    cdef double quota_rate
     cdef TopicRegistry topics
     cdef RequestTable requests
     cdef int worker_count

@@ -285,6 +285,8 @@ cdef class ProducePath:
         descriptor.size = part.size
         descriptor.acks = request.acks
         descriptor.api_version = request.api_version
+        descriptor.quota_key = self.quota_key
+        descriptor.quota_rate = self.quota_rate
         descriptor.transactional_id_back = 0
         descriptor.transactional_id_size = 0
         if request.transactional_id_size > 0:
@@ -299,6 +301,7 @@ cdef class ProducePath:
         cdef ProducePart* part
         cdef bint is_whole = True
         cdef int32_t i
+        self.quota_key = 0  # its time counts for nobody
         for i in range(request.part_count):
             part = &request.parts[i]
             if part.worker != worker:

@@ -69,6 +69,9 @@ cdef struct ProduceDescriptor:
     # The request's transactional id (UTF-8): it begins this many bytes before the batch. Size 0: it has none.
     uint32_t transactional_id_back
     uint32_t transactional_id_size
+    # The quota of its client for the time of requests, to which the worker adds its own. Key 0: there is none.
+    uint64_t quota_key
+    double quota_rate
 
 
 cdef enum:

@@ -27,6 +27,8 @@ cdef class QuotaTable:
     cdef int64_t ahead_us(self, Limit* limit, int64_t now_ms) noexcept nogil
     # The most units that are within the quota of a client that has used none.
     cdef int64_t burst_amount(self, const Limit* limit) noexcept nogil
+    # Count the time (ns) that another process has spent for the client of this quota for the time of requests.
+    cdef void record_time(self, uint64_t key, double rate, int64_t spent_ns, int64_t now_ms) noexcept nogil
     cdef uint64_t* find(self, uint64_t key, int64_t now_us) noexcept nogil
 
 

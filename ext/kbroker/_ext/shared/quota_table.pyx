@@ -114,6 +114,14 @@ cdef class QuotaTable:
             if kb_replace_u64(&limit.cell[1], before, <uint64_t>due_us):
                 return
 
+    cdef void record_time(self, uint64_t key, double rate, int64_t spent_ns, int64_t now_ms) noexcept nogil:
+        cdef Limit limit
+        limit.key = key
+        limit.rate = rate
+        limit.ahead_us_max = 2 * self.burst_ms * 1000  # as that of a Quota which forgets
+        limit.cell = NULL
+        self.record(&limit, spent_ns, now_ms)
+
 
 cdef class Quota:
     """A quota of a client; the Python face of a Limit.
