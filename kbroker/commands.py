@@ -34,6 +34,10 @@ def adopt() -> int:
     return _run("kbroker.cli.adopt")
 
 
+def kafka_tool() -> int:
+    return _run("kbroker.cli.kafka.table", is_job=True)
+
+
 def load() -> int:
     return _run("kbroker.spark.load.cli", is_job=True)
 

@@ -17,7 +17,6 @@ from kbroker.client.offsets import (
     LATEST,
     TopicPartition,
     committed,
-    first_error,
     list_offsets,
 )
 from kbroker.errors import ErrorCode
@@ -29,6 +28,7 @@ from kbroker.protocol.messages.list_groups import ListGroupsRequest
 
 CLASSIC, CONSUMER = "classic", "consumer"
 _DEAD = "Dead"
+_MEMBER_KINDS = {0: CLASSIC, 1: CONSUMER}  # WIRE: KIP-1099
 _NOT_OF_THAT_KIND = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
 # WIRE: the newest version of an assignment that this client knows.
 _ASSIGNMENT_MAX = ConsumerProtocolAssignment.VERSIONS[1]
@@ -47,17 +47,25 @@ class ListedGroup(NamedTuple):
 
 
 class Member(NamedTuple):
-    """instance: the id of a static member, else empty. host: its address."""
+    """instance: the id of a static member, else empty. host: its address. Only of the consumer
+    protocol: epoch; target: the partitions that it shall have; kind: the protocol that it speaks,
+    empty before Kafka 4.1.
+    """
 
     member: str
     instance: str
     client: str
     host: str
     partitions: list[TopicPartition]
+    epoch: int | None = None
+    target: list[TopicPartition] = []
+    kind: str = ""
 
 
 class GroupState(NamedTuple):
-    """coordinator: a node id. assignor: how partitions are assigned, such as ``range``."""
+    """coordinator: a node id. assignor: how partitions are assigned, such as ``range``. members: in
+    the order of the broker. epoch, assignment_epoch: only of the consumer protocol.
+    """
 
     group: str
     kind: str
@@ -65,6 +73,8 @@ class GroupState(NamedTuple):
     coordinator: int
     assignor: str
     members: list[Member]
+    epoch: int | None = None
+    assignment_epoch: int | None = None
 
 
 class Progress(NamedTuple):
@@ -135,7 +145,12 @@ def _described(cluster: Cluster, group: str, request: Message) -> tuple[Any, int
         return request
 
     def error_of(response: Any) -> int:
-        return int(response.groups[0].error_code) if response.groups else -1
+        if not response.groups:
+            return -1
+        code, message = int(response.groups[0].error_code), response.groups[0].error_message
+        if code and message:
+            raise RejectedError(code, what, message)
+        return code
 
     response = cluster.call_coordinator(group, GROUP, made, error_of, what=what)
     return response, nodes[-1]
@@ -148,16 +163,30 @@ def _consumer_state(row: Any, node: int) -> GroupState:
             member.instance_id or "",
             member.client_id,
             member.client_host,
-            sorted(
-                (topic.topic_name, number)
-                for topic in member.assignment.topic_partitions
-                for number in topic.partitions
-            ),
+            _partitions(member.assignment),
+            member.member_epoch,
+            _partitions(member.target_assignment),
+            _MEMBER_KINDS.get(member.member_type, ""),
         )
         for member in row.members
     ]
     return GroupState(
-        row.group_id, CONSUMER, row.group_state, node, row.assignor_name, sorted(members)
+        row.group_id,
+        CONSUMER,
+        row.group_state,
+        node,
+        row.assignor_name,
+        members,
+        row.group_epoch,
+        row.assignment_epoch,
+    )
+
+
+def _partitions(assignment: Any) -> list[TopicPartition]:
+    return sorted(
+        (topic.topic_name, number)
+        for topic in assignment.topic_partitions
+        for number in topic.partitions
     )
 
 
@@ -172,9 +201,7 @@ def _classic_state(row: Any, node: int) -> GroupState:
         )
         for member in row.members
     ]
-    return GroupState(
-        row.group_id, CLASSIC, row.group_state, node, row.protocol_data, sorted(members)
-    )
+    return GroupState(row.group_id, CLASSIC, row.group_state, node, row.protocol_data, members)
 
 
 def _assigned(data: bytes) -> list[TopicPartition]:
@@ -262,6 +289,15 @@ def delete_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicParti
     """Let a group have no offsets of these partitions. From Kafka 2.4. Raises RejectedError,
     GROUP_SUBSCRIBED_TO_TOPIC while a member reads the topic.
     """
+    for error in delete_offsets_each(cluster, group, partitions).values():
+        if error is not None:
+            raise error
+
+
+def delete_offsets_each(
+    cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, ClientError | None]:
+    """The same, with the error of each partition. Raises RejectedError of the whole group."""
     from kbroker.protocol.messages.offset_delete import OffsetDeleteRequest
 
     by_topic: dict[str, list[int]] = {}
@@ -281,9 +317,18 @@ def delete_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicParti
         ],
     )
     what = f"delete offsets of group {group}"
-    cluster.call_coordinator(
-        group, GROUP, request, lambda response: first_error(what, response), what=what
+    response = cluster.call_coordinator(
+        group, GROUP, request, lambda response: int(response.error_code), what=what
     )
+    return {
+        (topic.name, row.partition_index): RejectedError(
+            row.error_code, f"{what}: {topic.name}-{row.partition_index}"
+        )
+        if row.error_code
+        else None
+        for topic in response.topics
+        for row in topic.partitions
+    }
 
 
 def by_member(state: GroupState) -> Mapping[TopicPartition, Member]:

@@ -206,21 +206,36 @@ def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, RejectedE
 
 
 def add_partitions(
-    cluster: Cluster, counts: Mapping[str, int], *, validate_only: bool = False
+    cluster: Cluster,
+    counts: Mapping[str, int],
+    *,
+    validate_only: bool = False,
+    assignments: Mapping[str, list[list[int]]] | None = None,
 ) -> dict[str, RejectedError | None]:
     """Give topics more partitions; the error of each by its name. Keys may then be in another
     partition than before.
 
-    counts: how many partitions each shall have, more than now. Raises Timeout, ...
+    counts: how many partitions each shall have, more than now. assignments: by topic, the node ids
+    of each new partition; the brokers choose for other topics. Raises Timeout, ...
     """
     from kbroker.protocol.messages.create_partitions import CreatePartitionsRequest
+
+    def replicas_of(name: str) -> list[Any] | None:
+        if name not in (assignments or {}):
+            return None
+        assert assignments is not None
+        row = CreatePartitionsRequest.CreatePartitionsAssignment
+        return [row(broker_ids=nodes) for nodes in assignments[name]]
 
     def request(
         connection: Connection, left: Mapping[str, int], timeout_ms: int
     ) -> CreatePartitionsRequest:
         row = CreatePartitionsRequest.CreatePartitionsTopic
         return CreatePartitionsRequest(
-            topics=[row(name=name, count=count, assignments=None) for name, count in left.items()],
+            topics=[
+                row(name=name, count=count, assignments=replicas_of(name))
+                for name, count in left.items()
+            ],
             timeout_ms=timeout_ms,
             validate_only=validate_only,
         )

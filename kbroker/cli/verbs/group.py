@@ -173,7 +173,7 @@ def _document(state: GroupState, rows: Iterable[Progress]) -> dict[str, Any]:
                 "host": member.host,
                 "partitions": [f"{topic}-{number}" for topic, number in member.partitions],
             }
-            for member in state.members
+            for member in sorted(state.members)
         ],
         "partitions": partitions,
     }

@@ -1,0 +1,151 @@
+"""What all tools do around their own work: read options, connect, turn errors into exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.cli.kafka.options import HELP, VERSION, Given, Option, OptionError, WrongUse, usage
+
+if TYPE_CHECKING:
+    from kbroker.client.cluster import Cluster
+
+BOOTSTRAP = Option("bootstrap-server", "Brokers to connect to; required.", "server to connect to")
+
+
+class Failed(Exception):
+    """It could not do what it was told: the message goes to stderr; exit code 1."""
+
+
+class Tool(NamedTuple):
+    """title: above the usage text. run: does the work; returns the exit code, None for 0.
+    usage_errors: whether unreadable options get the usage text, too. prefix: before the message of
+    an error on stderr.
+    """
+
+    title: str
+    options: Sequence[Option]
+    run: Callable[[Given], int | None]
+    usage_errors: bool = False
+    prefix: str = ""
+    title_alone: str = ""
+
+
+def run_tool(tool: Tool, words: Sequence[str]) -> int:
+    """Run it with these words of the command line; returns the exit code."""
+    options = [*tool.options, HELP, VERSION]
+    try:
+        if not words:
+            raise WrongUse(tool.title_alone or tool.title)
+        given = _given(tool, options, words)
+        if "help" in given:
+            raise WrongUse(tool.title)
+        if "version" in given:
+            print(_version())
+            return 0
+        code = tool.run(given)
+        sys.stdout.flush()
+        return code or 0
+    except WrongUse as error:
+        sys.stdout.flush()
+        print(f"{error}\n{usage(options)}", file=sys.stderr)
+        return 1
+    except (Failed, OptionError) as error:
+        sys.stdout.flush()
+        print(f"{tool.prefix}{error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # as of ``kafka-topics --list | head``
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        return _unexpected(tool, error)
+
+
+def _given(tool: Tool, options: Sequence[Option], words: Sequence[str]) -> Given:
+    try:
+        return Given(options, words)
+    except OptionError as error:
+        if tool.usage_errors:
+            raise WrongUse(str(error)) from error
+        raise
+
+
+def _unexpected(tool: Tool, error: Exception) -> int:
+    """What a tool did not expect of a cluster is one line; of itself, a traceback."""
+    from kbroker.client.errors import ClientError
+    from kbroker.protocol.primitives import EncodeError
+
+    if not isinstance(error, ClientError | EncodeError):
+        raise error
+    sys.stdout.flush()
+    print(f"{tool.prefix}{error}", file=sys.stderr)
+    return 1
+
+
+def _version() -> str:
+    from kbroker import __version__
+
+    return f"{__version__} (kbroker)"
+
+
+def properties_of(path: str) -> dict[str, str]:
+    """The settings in a file. Raises Failed."""
+    from kbroker.properties import PropertiesError, read_properties
+
+    try:
+        return dict(read_properties(path))
+    except OSError as error:
+        raise Failed(f"{path}: {error.strerror}") from error
+    except PropertiesError as error:
+        raise Failed(f"{path}: {error}") from error
+
+
+def pairs(texts: Sequence[str]) -> dict[str, str]:
+    """``key=value`` words; a key alone has the empty value."""
+    found = {}
+    for text in texts:
+        key, _, value = text.partition("=")
+        found[key] = value
+    return found
+
+
+def check_bootstrap(text: str | None) -> None:
+    """Raises WrongUse for what is no address."""
+    from kbroker.client.cluster import parse_addresses
+    from kbroker.client.errors import SettingRefused
+
+    if not (text or "").strip():
+        raise WrongUse("Error while validating the bootstrap address\n")
+    try:
+        parse_addresses(text or "")
+    except SettingRefused:
+        raise WrongUse("Please provide valid host:port like host1:9091,host2:9092\n ") from None
+
+
+@contextmanager
+def connected(
+    bootstrap: str | None,
+    config: str | None,
+    *,
+    deadline_ms: int | None = None,
+    client_id: str = "",
+) -> Iterator[Cluster]:
+    """The cluster, with the settings of a ``--command-config`` file. Raises Failed."""
+    from kbroker.client.cluster import Cluster
+    from kbroker.client.errors import SettingRefused
+
+    settings = properties_of(config) if config else {}
+    if bootstrap is not None:
+        settings["bootstrap.servers"] = bootstrap
+    if client_id:
+        settings["client.id"] = client_id
+    more = {} if deadline_ms is None else {"deadline": max(deadline_ms, 1) / 1000}
+    try:
+        cluster = Cluster.from_options(settings, **more)
+    except SettingRefused as error:
+        raise Failed(str(error)) from error
+    with cluster:
+        yield cluster

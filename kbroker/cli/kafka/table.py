@@ -1,0 +1,55 @@
+"""The tools by name, and the one entry point of all of them.
+
+A tool is added here, in ``[project.scripts]`` of pyproject.toml and as a link in bin/: a test
+compares the three.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """module: in this package. classes: the names under which ``kafka-run-class`` knows it."""
+
+    module: str
+    classes: tuple[str, ...] = ()
+
+
+_TOOLS = "org.apache.kafka.tools."
+TOOLS = {
+    "kafka-console-consumer": Entry(
+        "console_consumer",
+        (_TOOLS + "consumer.ConsoleConsumer", "kafka.tools.ConsoleConsumer"),
+    ),
+    "kafka-console-producer": Entry(
+        "console_producer", (_TOOLS + "ConsoleProducer", "kafka.tools.ConsoleProducer")
+    ),
+    "kafka-consumer-groups": Entry(
+        "consumer_groups",
+        (_TOOLS + "consumer.group.ConsumerGroupCommand", "kafka.admin.ConsumerGroupCommand"),
+    ),
+    "kafka-get-offsets": Entry(
+        "get_offsets", (_TOOLS + "GetOffsetShell", "kafka.tools.GetOffsetShell")
+    ),
+    "kafka-topics": Entry("topics", (_TOOLS + "TopicCommand", "kafka.admin.TopicCommand")),
+}
+
+
+def main(arguments: Sequence[str] | None = None, name: str | None = None) -> int:
+    """Run the tool by the name that it was called by, without ``.sh``."""
+    called = os.path.basename(sys.argv[0]) if name is None else name
+    called = called.removesuffix(".sh")
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    entry = TOOLS.get(called)
+    if entry is None:
+        print(f"{called}: no such tool; there are {', '.join(TOOLS)}", file=sys.stderr)
+        return 1
+    from kbroker.cli.kafka.running import run_tool
+
+    module = importlib.import_module(f"kbroker.cli.kafka.{entry.module}")
+    return run_tool(module.TOOL, words)

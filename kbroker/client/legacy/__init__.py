@@ -1,0 +1,1 @@
+"""What clients of Kafka 0.8 do by ZooKeeper."""

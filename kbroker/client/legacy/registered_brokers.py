@@ -1,0 +1,66 @@
+"""The brokers that are registered in ZooKeeper: how tools and clients of Kafka 0.8 find them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from kbroker.client.errors import ClientError, UnreachableError
+
+CONNECT_TIMEOUT_S = 10.0
+# BOUND: of a call; kazoo itself would wait for a connection forever.
+CALL_TIMEOUT_S = 10.0
+_PLAIN = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
+
+
+class NoBrokersRegistered(ClientError):
+    """ZooKeeper has no broker at that place."""
+
+
+def registered_brokers(connect: str, timeout: float = CONNECT_TIMEOUT_S) -> list[str]:
+    """``host:port`` of each broker, by id.
+
+    connect: ``host:port,host:port/chroot``. timeout: seconds until there is a session. Raises
+    UnreachableError, NoBrokersRegistered.
+    """
+    from kazoo.client import KazooClient
+    from kazoo.exceptions import KazooException, NoNodeError
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())
+    client = KazooClient(hosts=connect, timeout=timeout)
+    try:
+        client.start(timeout=timeout)
+        ids = client.get_children_async("/brokers/ids").get(timeout=CALL_TIMEOUT_S)
+        rows = [
+            client.get_async(f"/brokers/ids/{node}").get(timeout=CALL_TIMEOUT_S)
+            for node in sorted(ids, key=int)
+        ]
+    except NoNodeError:
+        rows = []
+    except (KazooTimeoutError, KazooException) as error:
+        raise UnreachableError({connect: f"ZooKeeper does not respond: {error}"}) from error
+    finally:
+        client.stop()
+        client.close()
+    found = [address for data, _ in rows if (address := _address(data))]
+    if not found:
+        raise NoBrokersRegistered(f"no broker is registered in ZooKeeper at {connect}")
+    return found
+
+
+def _address(data: bytes) -> str | None:
+    """Where a broker says that it is: as all versions do, or by its endpoints."""
+    try:
+        row: Any = json.loads(data)
+        if row.get("host") and int(row.get("port", -1)) > 0:
+            return f"{row['host']}:{row['port']}"
+        endpoints = [str(text).partition("://") for text in row.get("endpoints", ())]
+    except (ValueError, AttributeError, TypeError):
+        return None
+    for name in _PLAIN:
+        for listener, _, address in endpoints:
+            if listener == name and address:
+                return address
+    return endpoints[0][2] if endpoints else None

@@ -1,0 +1,193 @@
+"""Partitions of a cluster: replicas that may be elected, reassignments, elections, records that are
+deleted, and log directories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.controller_calls import ask_controller, check
+from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
+from kbroker.client.offsets import TopicPartition
+from kbroker.errors import ErrorCode
+
+
+class Eligible(NamedTuple):
+    """Replicas outside the ISR that may lead without loss (KIP-966): those eligible now, and those
+    that were when there were last any. None: this broker does not tell.
+    """
+
+    replicas: list[int] | None
+    last_known: list[int] | None
+
+
+class Reassignment(NamedTuple):
+    """A partition that is being moved. replicas: those of now, with the ones being added."""
+
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def eligible_replicas(cluster: Cluster, names: Iterable[str]) -> dict[TopicPartition, Eligible]:
+    """Of all partitions of these topics; empty before Kafka 3.8."""
+    from kbroker.protocol.messages.describe_topic_partitions import (
+        DescribeTopicPartitionsRequest as Request,
+    )
+
+    found: dict[TopicPartition, Eligible] = {}
+    cursor = None
+    wanted = [Request.TopicRequest(name=name) for name in sorted(names)]
+    while wanted:
+        try:
+            response = cluster.call(
+                None, Request(topics=wanted, cursor=cursor), what="describe partitions"
+            )
+        except UnsupportedByBroker:
+            return {}
+        for topic in response.topics:
+            for row in topic.partitions:
+                found[topic.name, row.partition_index] = Eligible(
+                    row.eligible_leader_replicas, row.last_known_elr
+                )
+        if response.next_cursor is None:
+            break
+        at = response.next_cursor
+        cursor = Request.Cursor(topic_name=at.topic_name, partition_index=at.partition_index)
+        wanted = [row for row in wanted if row.name >= at.topic_name]
+    return found
+
+
+def list_reassignments(
+    cluster: Cluster, partitions: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, Reassignment]:
+    """The reassignments in progress, without ``partitions`` all. From Kafka 2.4. Raises
+    RejectedError.
+    """
+    from kbroker.protocol.messages.list_partition_reassignments import (
+        ListPartitionReassignmentsRequest as Request,
+    )
+
+    topics = None
+    if partitions is not None:
+        row = Request.ListPartitionReassignmentsTopics
+        topics = [
+            row(name=name, partition_indexes=numbers)
+            for name, numbers in _by_topic(partitions).items()
+        ]
+        if not topics:
+            return {}
+    response = ask_controller(
+        cluster, Request(topics=topics), "list reassignments", lambda found: [found.error_code]
+    )
+    check(response, "list reassignments")
+    return {
+        (topic.name, row.partition_index): Reassignment(
+            list(row.replicas), list(row.adding_replicas), list(row.removing_replicas)
+        )
+        for topic in response.topics
+        for row in topic.partitions
+    }
+
+
+def delete_records(
+    cluster: Cluster, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int | ClientError]:
+    """Delete the records below these offsets (-1: all); the new first offset, or the error, of each
+    partition. From Kafka 0.11.
+    """
+    from kbroker.protocol.messages.delete_records import DeleteRecordsRequest as Request
+
+    results: dict[TopicPartition, int | ClientError] = {}
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
+    for (topic, number), offset in offsets.items():
+        try:
+            leader = _leader(cluster, topic, number)
+            by_leader.setdefault(leader, {})[topic, number] = offset
+        except RejectedError as error:
+            results[topic, number] = error
+    for leader, led in by_leader.items():
+        part = Request.DeleteRecordsPartition
+        request = Request(
+            topics=[
+                Request.DeleteRecordsTopic(
+                    name=name,
+                    partitions=[part(partition_index=n, offset=led[name, n]) for n in numbers],
+                )
+                for name, numbers in _by_topic(led).items()
+            ],
+            timeout_ms=int(cluster.request_timeout * 1000),
+        )
+        response = cluster.call(leader, request, what="delete records")
+        for topic in response.topics:
+            for row in topic.partitions:
+                key = topic.name, row.partition_index
+                results[key] = (
+                    RejectedError(row.error_code, f"delete records of {key[0]}-{key[1]}")
+                    if row.error_code
+                    else row.low_watermark
+                )
+    return results
+
+
+def _leader(cluster: Cluster, topic: str, number: int) -> int:
+    retry = cluster.retry(f"the leader of {topic}-{number}")
+    while True:
+        try:
+            return cluster.leader(topic, number, retry)[1]
+        except ClientError as error:
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            retry.pause(error)
+
+
+class LogDir(NamedTuple):
+    """A log directory of a broker. error: None if it works. replicas: with what they are."""
+
+    path: str
+    error: RejectedError | None
+    replicas: dict[TopicPartition, list[Replica]]
+
+
+class Replica(NamedTuple):
+    """size: in bytes. lag: how far behind, in offsets. future: it is what the replica moves to."""
+
+    size: int
+    lag: int
+    future: bool
+
+
+def log_dirs(cluster: Cluster, nodes: Iterable[int]) -> dict[int, list[LogDir]]:
+    """The log directories of brokers with all their replicas. From Kafka 1.0. Raises
+    RejectedError, UnreachableError, Timeout.
+    """
+    from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+
+    found: dict[int, list[LogDir]] = {}
+    for node in nodes:
+        response = cluster.call(node, DescribeLogDirsRequest(topics=None), what="log directories")
+        if getattr(response, "error_code", 0):
+            raise RejectedError(response.error_code, f"log directories of broker {node}")
+        found[node] = [_log_dir(row) for row in response.results]
+    return found
+
+
+def _log_dir(row: Any) -> LogDir:
+    what = f"log directory {row.log_dir}"
+    error = RejectedError(row.error_code, what) if row.error_code else None
+    replicas: dict[TopicPartition, list[Replica]] = {}
+    for topic in row.topics:
+        for part in topic.partitions:
+            replicas.setdefault((topic.name, part.partition_index), []).append(
+                Replica(part.partition_size, part.offset_lag, part.is_future_key)
+            )
+    return LogDir(row.log_dir, error, replicas)

@@ -1,0 +1,96 @@
+"""Apache Kafka's tools beside the ones of bin/: same words, same broker, same output."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from interop.drivers.java import JVM_OPTIONS, SOURCES, classes_of, libraries
+
+BIN = Path(__file__).resolve().parents[2] / "bin"
+NEWEST = "4.3.0"
+# In names that either tool writes: its own, so that each acts on something of its own.
+OWN = "@"
+
+
+class KafkaTools:
+    """A JVM that runs main classes of a version's tools, one after the other."""
+
+    def __init__(self, version: str) -> None:
+        classes = classes_of(version, "kafka-tools", [SOURCES / "tools" / "ToolRunner.java"])
+        jars = libraries(version, "kafka-tools")
+        command = ["java", *JVM_OPTIONS, "-cp", f"{classes}:{jars}/*", "ToolRunner"]
+        self._jvm = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def close(self) -> None:
+        self._jvm.communicate(timeout=30)
+
+    def run(self, main: str, *words: str, stdin: str = "") -> tuple[int, str, str]:
+        """Exit code, stdout and stderr."""
+        assert self._jvm.stdin is not None and self._jvm.stdout is not None
+        texts = [text.encode() for text in (main, *words, stdin)]
+        request = struct.pack(">i", len(texts) - 1)
+        self._jvm.stdin.write(request + b"".join(struct.pack(">i", len(t)) + t for t in texts))
+        self._jvm.stdin.flush()
+        (code,) = struct.unpack(">i", self._jvm.stdout.read(4))
+        return code, self._text(), self._text()
+
+    def _text(self) -> str:
+        assert self._jvm.stdout is not None
+        (size,) = struct.unpack(">i", self._jvm.stdout.read(4))
+        return self._jvm.stdout.read(size).decode()
+
+
+class Ran:
+    """stdout: without what may differ. code: the exit code."""
+
+    def __init__(self, ran: tuple[int, str, str], masks: Sequence[str]) -> None:
+        self.code, self.stdout, self.stderr = ran
+        self.stdout = re.sub("-[jk]-", f"-{OWN}-", self.stdout)
+        for mask in masks:
+            self.stdout = re.sub(mask, "MASKED", self.stdout)
+
+
+class Beside:
+    """Runs a tool of both; a test compares what they print."""
+
+    def __init__(self, bootstrap: str, version: str = NEWEST) -> None:
+        self.bootstrap = bootstrap
+        self._kafka = KafkaTools(version)
+
+    def close(self) -> None:
+        self._kafka.close()
+
+    def kafka(self, main: str, *words: str, stdin: str = "", masks: Sequence[str] = ()) -> Ran:
+        own = [word.replace(f"-{OWN}-", "-j-") for word in words]
+        return Ran(self._kafka.run(main, *own, stdin=stdin), masks)
+
+    def ours(self, name: str, *words: str, stdin: str = "", masks: Sequence[str] = ()) -> Ran:
+        own = [word.replace(f"-{OWN}-", "-k-") for word in words]
+        command = [str(BIN / f"{name}.sh"), *own]
+        done = subprocess.run(command, input=stdin.encode(), capture_output=True, timeout=60)
+        texts = done.returncode, done.stdout.decode(), done.stderr.decode()
+        return Ran(texts, masks)
+
+    def same(
+        self,
+        name: str,
+        main: str,
+        *words: str,
+        stdin: str = "",
+        bootstrap: bool = True,
+        masks: Sequence[str] = (),
+    ) -> Ran:
+        """What ours prints, which is what Kafka's does."""
+        where = ("--bootstrap-server", self.bootstrap) if bootstrap else ()
+        theirs = self.kafka(main, *words, *where, stdin=stdin, masks=masks)
+        ours = self.ours(name, *words, *where, stdin=stdin, masks=masks)
+        said = f"{name} {' '.join(words)}"
+        assert ours.stdout == theirs.stdout, f"{said}:\n{ours.stderr}\n{theirs.stderr}"
+        assert ours.code == theirs.code, f"{said}:\n{ours.stderr}\n{theirs.stderr}"
+        return ours

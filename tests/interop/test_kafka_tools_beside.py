@@ -1,0 +1,311 @@
+"""The tools under Kafka's names print what Kafka's own print, and end with the same exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from interop.beside import Beside
+from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+
+from kbroker.testing import Broker
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.java,
+    pytest.mark.slow,
+    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
+    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
+]
+
+TOPICS = "kafka-topics", "org.apache.kafka.tools.TopicCommand"
+OFFSETS = "kafka-get-offsets", "org.apache.kafka.tools.GetOffsetShell"
+GROUPS = "kafka-consumer-groups", "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+TOPIC_ID = r"TopicId: \S+"
+
+
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[Broker]:
+    """Whose lists of topics and groups no other test changes."""
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def beside(own_broker: Broker) -> Iterator[Beside]:
+    both = Beside(own_broker.bootstrap)
+    yield both
+    both.close()
+
+
+@pytest.fixture(scope="module")
+def orders(beside: Beside, own_broker: Broker) -> list[str]:
+    """Topics with records."""
+    from kbroker.client import KafkaProducer
+
+    names = ["orders", "orders.eu", "returns", "a-topic-with-a-rather-long-name"]
+    for name in names:
+        assert beside.ours(*_create(own_broker, name, "--partitions", "3")).code == 0
+    with KafkaProducer(bootstrap_servers=own_broker.bootstrap) as producer:
+        for number in range(30):
+            for name in names:
+                producer.send(
+                    name, b"v", partition=number % 3, timestamp_ms=1_700_000_000_000 + number
+                )
+    return names
+
+
+def _create(broker: Broker, name: str, *more: str) -> tuple[str, ...]:
+    where = ("--bootstrap-server", broker.bootstrap)
+    return (TOPICS[0], "--create", "--topic", name, *where, *more)
+
+
+def test_topics_are_created_extended_described_and_deleted_alike(beside: Beside) -> None:
+    def same(*words: str) -> str:
+        return beside.same(*TOPICS, *words, masks=[TOPIC_ID]).stdout
+
+    one = ("--topic", "new-@-topic")
+    same("--create", *one, "--partitions", "2", "--config", "retention.ms=5000", "--config",
+         "cleanup.policy=compact")  # fmt: skip
+    assert "Configs: cleanup.policy=compact,retention.ms=5000" in same("--describe", *one)
+    assert same("--create", *one) == (
+        "Error while executing topic command : Topic 'new-@-topic' already exists.\n"
+    )
+    same("--create", *one, "--if-not-exists")
+    same("--create", "--topic", "with.dots-@-and_more", "--replica-assignment", "0,0,0")
+    same("--create", "--topic", "x-@-y", "--replica-assignment", "0:0")
+    same("--create", "--topic", "x-@-y", "--replica-assignment", "0,0:1")
+    same("--create", "--topic", "x-@-y", "--replication-factor", "3")
+    same("--create", "--topic", "x-@-y", "--partitions", "0")
+    same("--create", "--topic", "x-@-y", "--config", "bogus=1")
+    same("--create", "--topic", "x-@-y", "--config", "bogus")
+    same("--create", "--topic", "x-@-y/")
+    same("--alter", *one, "--partitions", "3")
+    same("--alter", *one, "--partitions", "3")
+    same("--alter", "--topic", "no-@-such", "--partitions", "3")
+    same("--alter", "--topic", "no-@-such", "--partitions", "3", "--if-exists")
+    same("--alter", *one, "--partitions", "4", "--replica-assignment", "0,0,0,0")
+    assert same("--describe", *one).count("\tLeader: 0\t") == 4
+    same("--delete", *one)
+    same("--delete", *one)
+    same("--delete", *one, "--if-exists")
+    same("--delete", "--topic", "with.dots-@-.*")
+
+
+def test_topics_are_listed_and_described_alike(beside: Beside, orders: list[str]) -> None:
+    def same(*words: str) -> str:
+        return beside.same(*TOPICS, *words, masks=[]).stdout
+
+    assert same("--list").split() == sorted(orders)
+    same("--list", "--topic", "orders.*, returns")
+    same("--list", "--topic", "nothing")
+    same("--list", "--exclude-internal")
+    described = same("--describe")
+    assert all(f"Topic: {name}\tTopicId: " in described for name in orders)
+    id_text = described.partition("TopicId: ")[2].partition("\t")[0]
+    same("--describe", "--topic-id", id_text)
+    same("--describe", "--topic-id", "AAAAAAAAAAAAAAAAAAAAAQ")
+    same("--describe", "--topic", "nothing")
+    same("--describe", "--topic", "nothing", "--if-exists")
+    for report in ("under-replicated-partitions", "unavailable-partitions", "at-min-isr-partitions",
+                   "under-min-isr-partitions", "topics-with-overrides"):  # fmt: skip
+        same("--describe", f"--{report}")
+
+
+def test_wrong_use_of_topics_has_the_same_exit_code_and_first_line(beside: Beside) -> None:
+    for words in (
+        (), ("--help",), ("--bogus",), ("--list", "--describe"), ("--create",), ("--topic",),
+        ("--list", "--partitions", "x"), ("--alter", "--topic", "t"), ("--list", "--config", "a=b"),
+        ("--list", "--topic", "a", "--topic", "b"), ("--create", "--topic", "t", "--partitions=1",
+         "--replica-assignment=0"), ("--describe", "--if-not-exists"),
+
+        ("--describe", "--topics-with-overrides", "--under-replicated-partitions"),
+    ):  # fmt: skip
+        where = ("--bootstrap-server", beside.bootstrap) if words else ()
+        theirs, ours = (
+            beside.kafka(TOPICS[1], *words, *where),
+            beside.ours(TOPICS[0], *words, *where),
+        )
+        said = [line for line in theirs.stderr.splitlines() if not line.startswith("SLF4J")]
+        assert (ours.code, ours.stdout) == (theirs.code, theirs.stdout), words
+        if said:
+            assert ours.stderr.splitlines()[0] == said[0], words
+
+
+def test_offsets_are_printed_alike(beside: Beside, orders: list[str]) -> None:
+    def same(*words: str) -> str:
+        return beside.same(*OFFSETS, *words).stdout
+
+    assert same("--topic", "orders") == "orders:0:10\norders:1:10\norders:2:10\n"
+    same()
+    for time in ("earliest", "-2", "max-timestamp", "-3", "1700000000005", "1700000000028", "soon"):
+        same("--time", time, "--topic", "orders,returns")
+    same("--topic-partitions", "orders:0,re.*:1-,:2,a.*:-1")
+    same("--topic-partitions", "orders:0-2", "--exclude-internal-topics")
+    same("--topic", "ord.*", "--partitions", "0,2")
+    same("--topic", "ord.*", "--partitions", "x")
+    same("--topic", "nothing")
+    same("--topic", "a", "--topic-partitions", "a")
+
+
+def test_groups_are_listed_described_and_reset_alike(
+    beside: Beside, orders: list[str], own_broker: Broker, tmp_path: object
+) -> None:
+    def same(*words: str) -> str:
+        return beside.same(*GROUPS, *words).stdout
+
+    def reset(group: str, *words: str) -> str:
+        return same("--reset-offsets", "--group", group, *words)
+
+    reset("billing-@-1", "--topic", "orders", "--to-offset", "3", "--execute")
+    reset("billing-@-1", "--all-topics", "--shift-by", "2", "--execute")
+    reset("billing-@-1", "--topic", "orders:0,2", "--topic", "returns", "--to-latest", "--dry-run")
+    reset("billing-@-1", "--topic", "orders", "--to-earliest")
+    reset("billing-@-1", "--topic", "orders", "--topic", "returns", "--to-current", "--execute")
+    reset("billing-@-1", "--all-topics", "--to-datetime", "2023-11-14T22:13:20.005")
+    # With more topics, Java's own order of these warnings changes from run to run.
+    reset("billing-@-1", "--topic", "orders", "--to-datetime", "2033-11-14T22:13:20.005")
+    reset("billing-@-1", "--topic", "orders", "--by-duration", "PT1H")
+    reset("billing-@-1", "--topic", "orders", "--by-duration", "1h")
+    reset("billing-@-1", "--all-topics", "--to-offset", "999")
+    reset("billing-@-1", "--topic", "nothing", "--to-earliest")
+    reset("billing-@-1", "--topic", "nothing:0", "--to-earliest")
+    reset("billing-@-1", "--topic", "orders:7", "--to-earliest")
+    reset("billing-@-1", "--topic", "orders:x", "--to-earliest")
+    reset("billing-@-1", "--topic", "orders")
+    reset("billing-@-1", "--to-earliest")
+    reset("nobody-@-1", "--topic", "orders", "--shift-by", "1")
+    same("--describe", "--group", "billing-@-1")
+    same("--describe", "--group", "billing-@-1", "--offsets", "--verbose")
+    same("--describe", "--group", "billing-@-1", "--members")
+    same("--describe", "--group", "billing-@-1", "--state", "--verbose")
+    same("--describe", "--group", "nobody-@-1")
+    same("--describe", "--group", "nobody-@-1", "--state")
+    same("--delete-offsets", "--group", "billing-@-1", "--topic", "orders:1", "--topic", "returns")
+    same("--delete-offsets", "--group", "billing-@-1", "--topic", "nothing")
+    same("--delete-offsets", "--group", "nobody-@-1", "--topic", "orders")
+    exported = reset("billing-@-1", "--all-topics", "--to-current", "--export")
+    path = tmp_path / "offsets.csv"  # type: ignore[operator]
+    path.write_text(exported)
+    # Kafka's own tool cannot: the libraries beside it are of versions that do not fit.
+    words = ("--reset-offsets", "--group", "billing-@-1", "--from-file", str(path), "--execute")
+    where = ("--bootstrap-server", own_broker.bootstrap)
+    assert "orders          2          5\n" in beside.ours(GROUPS[0], *words, *where).stdout
+    same("--list")
+    for words in (("--state",), ("--type",), ("--state", "empty"), ("--state", "stable", "--type",
+                  "classic"), ("--state", "bogus")):  # fmt: skip
+        same("--list", *words)
+    same("--describe", "--all-groups")
+    same("--describe", "--all-groups", "--state")
+    same("--delete", "--group", "nobody-@-1", "--group", "billing-@-1")
+    same("--delete", "--group", "nobody-@-1")
+    same("--validate-regex", "a.*")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_groups_with_members_are_described_alike(
+    beside: Beside, orders: list[str], own_broker: Broker, protocol: str
+) -> None:
+    from kbroker.client import KafkaConsumer
+
+    group = f"read-by-{protocol}"
+
+    def same(*words: str) -> str:
+        return beside.same(*GROUPS, *words, "--group", group).stdout
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=own_broker.bootstrap,
+        group_id=group,
+        group_protocol=protocol,
+        auto_offset_reset="earliest",
+    )
+    with consumer:
+        consumer.subscribe(["orders", "a-topic-with-a-rather-long-name"])
+        seen = 0
+        while seen < 60:
+            seen += len(consumer.poll(1.0))
+        consumer.commit_sync()
+        for more in ((), ("--members",), ("--state",)):
+            assert group in same("--describe", *more)
+            same("--describe", *more, "--verbose")
+        same("--reset-offsets", "--topic", "orders", "--to-earliest")
+        same("--delete")
+        same("--delete-offsets", "--topic", "orders", "--topic", "returns")
+
+
+CONSOLES = (
+    "kafka-console-producer",
+    "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-console-consumer",
+    "org.apache.kafka.tools.consumer.ConsoleConsumer",
+)
+LINES = "h1:v1,h2:NULL\tkey\tvalue\nNULL\tNULL\tNULL\r\nh3:x\tk\tgrüße € 𝄞\n"
+
+
+def test_lines_become_the_same_records_and_print_alike(beside: Beside, own_broker: Broker) -> None:
+    """Either producer writes; either consumer prints what the other's producer wrote."""
+    topic = "lines"
+    assert beside.ours(*_create(own_broker, topic)).code == 0
+    reader = ("--reader-property", "parse.key=true", "--reader-property", "parse.headers=true",
+              "--reader-property", "null.marker=NULL")  # fmt: skip
+    for more in (
+        (),
+        ("--sync",),
+        ("--compression-codec", "zstd"),
+        ("--property", "parse.key=false"),
+    ):
+        words = (*((*reader, *more) if more[:1] != ("--property",) else more), "--topic", topic)
+        beside.same(*CONSOLES[:2], *words, stdin=LINES)
+    beside.same(*CONSOLES[:2], "--topic", topic, *reader, stdin="no separator\n")
+    beside.same(*CONSOLES[:2], "--topic", topic, "--reader-property", "key.separator=,",
+                "--reader-property", "null.marker=,", stdin="x\n")  # fmt: skip
+    count = ("--max-messages", "24", "--timeout-ms", "20000")
+    where = ("--topic", topic, "--partition", "0", "--from-beginning", *count)
+    shows = ("timestamp", "partition", "offset", "epoch", "headers", "key", "value", "delivery")
+    times = [r"CreateTime:\d+"]
+    every = [word for name in shows for word in ("--formatter-property", f"print.{name}=true")]
+    for words in (
+        (), every, every[:6], ("--formatter-property", "print.value=false"),
+        (*every, "--formatter-property", "key.separator=|", "--formatter-property",
+         "headers.separator=;", "--formatter-property", "null.literal=<null>",
+         "--formatter-property", "line.separator=;;"),
+        ("--formatter", "org.apache.kafka.tools.consumer.NoOpMessageFormatter"),
+        (*every, "--key-deserializer", "org.apache.kafka.common.serialization.StringDeserializer"),
+        ("--property", "print.key=true"),
+    ):  # fmt: skip
+        beside.same(*CONSOLES[2:], *where, *words, masks=times)
+    offset = ("--topic", topic, "--partition", "0", "--offset")
+    beside.same(*CONSOLES[2:], *offset, "5", "--max-messages", "3")
+    beside.same(*CONSOLES[2:], *offset, "latest", "--timeout-ms", "500")
+    beside.same(*CONSOLES[2:], *offset, "-5")
+
+
+def test_wrong_use_of_consoles_has_the_same_exit_code(beside: Beside) -> None:
+    where = ("--bootstrap-server", beside.bootstrap)
+    for words in (("--bogus",), (), ("--topic", "t", "--batch-size", "x")):
+        theirs, ours = beside.kafka(CONSOLES[1], *words), beside.ours(CONSOLES[0], *words)
+        assert (ours.code, ours.stdout) == (theirs.code, theirs.stdout), words
+    for words in (
+        ("--bogus",), (), ("--topic", "t", "--include", "t"), ("--partition", "1"), ("--topic", "t",
+         "--offset", "1"), ("--topic", "t", "--partition", "0", "--group", "g"), ("--topic", "t",
+         "--from-beginning", "--command-property", "auto.offset.reset=latest"), ("--topic", "t",
+         "--group", "a", "--command-property", "group.id=b"), ("--topic", "t", "--formatter", "X"),
+    ):  # fmt: skip
+        theirs = beside.kafka(CONSOLES[3], *words, *where)
+        ours = beside.ours(CONSOLES[2], *words, *where)
+        assert (ours.code, ours.stdout) == (theirs.code, theirs.stdout), words
+
+
+def test_wrong_use_of_groups_has_the_same_exit_code(beside: Beside) -> None:
+    for words in (
+        (), ("--bogus",), ("--list", "--describe", "--all-groups"), ("--describe",), ("--members",),
+        ("--list", "--group", "g"), ("--describe", "--group", "g", "--members", "--state"),
+        ("--delete", "--group", "g", "--topic", "t"), ("--delete-offsets", "--group", "g"),
+        ("--reset-offsets", "--group", "g", "--to-latest", "--to-earliest"), ("--type",),
+    ):  # fmt: skip
+        where = ("--bootstrap-server", beside.bootstrap) if words else ()
+        theirs, ours = (
+            beside.kafka(GROUPS[1], *words, *where),
+            beside.ours(GROUPS[0], *words, *where),
+        )
+        assert (ours.code, ours.stdout) == (theirs.code, theirs.stdout), words

@@ -1,0 +1,62 @@
+"""All tools: their names, modules, links and installed commands."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kbroker.cli.kafka import table
+from kbroker.cli.kafka.options import usage
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def test_every_tool_is_a_link_and_an_installed_command():
+    links = {path.stem for path in (ROOT / "bin").glob("*.sh")}
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    installed = {name for name, target in scripts.items() if target.endswith(":kafka_tool")}
+
+    assert links == installed == set(table.TOOLS)
+
+
+@pytest.mark.parametrize("name", table.TOOLS)
+def test_tool_without_arguments_prints_its_options_and_fails(capsys, name):
+    tool = importlib.import_module(f"kbroker.cli.kafka.{table.TOOLS[name].module}").TOOL
+
+    assert table.main([], name) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert all(f"--{option.name}" in captured.err for option in tool.options)
+    assert all(len(line) <= 80 for line in usage(tool.options).splitlines())
+
+
+@pytest.mark.parametrize("name", table.TOOLS)
+def test_unknown_option_is_named_and_version_is_printed(capsys, name):
+    assert table.main(["--bogus"], f"{name}.sh") == 1
+    assert "bogus is not a recognized option" in capsys.readouterr().err
+    assert table.main(["--version"], name) == 0
+    assert "kbroker" in capsys.readouterr().out
+
+
+def test_unknown_tool_names_those_that_there_are(capsys):
+    assert table.main([], "kafka-frob") == 1
+    assert "kafka-topics" in capsys.readouterr().err
+
+
+def test_list_of_topics_imports_neither_the_producer_nor_other_tools():
+    """What keeps its start short."""
+    code = (
+        "import sys; from kbroker.cli.kafka import table; "
+        "table.main(['--list', '--bootstrap-server', 'x'], 'kafka-topics'); "
+        "print([name for name in sys.modules if 'producer' in name or 'consumer' in name "
+        "or name in ('ssl', 'logging', 'asyncio', 'kazoo', 're2')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
