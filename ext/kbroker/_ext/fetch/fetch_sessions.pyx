@@ -31,7 +31,7 @@ from kbroker._ext.shared.descriptors cimport (
     FollowerProgress,
 )
 from kbroker._ext.shared.partition_table cimport ROLE_LEADER, SLOT_ONLINE
-from kbroker._ext.sockets.verdicts cimport MAY_ACT_ON_CLUSTER, MAY_READ_TOPIC, Verdicts
+from kbroker._ext.sockets.verdicts cimport MAY_ACT_ON_CLUSTER, Verdicts
 
 cdef enum:
     NO_ENTRY = -1
@@ -168,7 +168,7 @@ cdef class FetchSession:
             return True
         if self.replica_id >= 0:  # COMPAT: a broker needs no right for topics, and none for topics is enough
             return self.access.may(MAY_ACT_ON_CLUSTER, CLUSTER)
-        return topic.name is None or self.access.may(MAY_READ_TOPIC, topic.name)
+        return topic.name is None or self.access.may_read_topic(topic.name)
 
     cdef Topic topic_for(self, const RequestTopic* wanted, TopicRegistry registry):
         """The topic a request names; an unknown one gets one object in this session."""

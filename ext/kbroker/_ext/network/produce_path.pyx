@@ -66,7 +66,7 @@ from kbroker._ext.sockets.requests cimport (
     reserve_response,
     token_of,
 )
-from kbroker._ext.sockets.verdicts cimport MAY_WRITE_TOPIC, MAY_WRITE_TRANSACTION, unrestricted
+from kbroker._ext.sockets.verdicts cimport MAY_WRITE_TRANSACTION, unrestricted
 
 cdef enum:
     FIRST_FLEXIBLE = 9
@@ -181,7 +181,7 @@ cdef class ProducePath:
             return ERROR_NONE  # an unknown topic id
         else:
             name = PyBytes_FromStringAndSize(<const char*>topic.name, topic.name_size)
-        return ERROR_NONE if self.access.may(MAY_WRITE_TOPIC, name) else TOPIC_AUTHORIZATION_FAILED
+        return ERROR_NONE if self.access.may_write_topic(name) else TOPIC_AUTHORIZATION_FAILED
 
     cdef int read_topics(self, Request* request, Reader* r) except -1:
         cdef:
