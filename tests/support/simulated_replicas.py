@@ -158,6 +158,7 @@ class IoWorker:
         self.config: Any = {"replica.lag.time.max.ms": LAG_MS}
         self.isr_to_check: set[int] = set()
         self.replicas: dict[tuple[int, int], Replica] = {}
+        self.stopped: set[tuple[int, int]] = set()
         times = SessionTimes(mmap.mmap(-1, session_times.region_size(1)))
         loop: Any = self
         self.in_sync = InSync(self, loop, times, broker_id=broker.number)
@@ -232,9 +233,13 @@ class IoWorker:
     # -- roles --
 
     def take(self, told: Sequence[Told]) -> None:
-        for gone in self.replicas.keys() - {one.place for one in told}:
+        places = {one.place for one in told}
+        self.stopped &= places
+        for gone in self.replicas.keys() - places:
             self._forget(gone)
         for one in told:
+            if one.place in self.stopped:
+                continue
             replica = self.replicas.get(one.place)
             if replica is None:
                 log = self.cluster.disk(self.broker.number, one.id, one.partition.key)
@@ -242,6 +247,14 @@ class IoWorker:
                 self.replicas[one.place] = replica
             self._take_role(replica, one.partition)
         self.in_sync.end_turn()
+
+    def stop(self, place: tuple[int, int]) -> Replica | None:
+        """As in ``workers.io.hosted``: what was told before it was stopped opens it no more."""
+        self.stopped.add(place)
+        replica = self.replicas.get(place)
+        if replica is not None:
+            self._forget(place)
+        return replica
 
     def _forget(self, place: tuple[int, int]) -> None:
         self.in_sync.stop(place[0])
@@ -598,9 +611,8 @@ class ReplicatedBroker(Broker):
         await super().stop_replicas(replicas)
         for one in replicas:
             place = one.slot, one.slot_incarnation
-            gone = self.io.replicas.get(place)
+            gone = self.io.stop(place)
             if gone is not None:
-                self.io._forget(place)
                 self.replicated.disks.pop((self.number, gone.id), None)
                 self.replicated.note_removed(gone.id, one.topic)
 

@@ -45,7 +45,8 @@ def exists(path: str) -> bool:
 
 @each_page
 def test_link_leads_somewhere(page):
-    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8"))
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", prose)
 
     for file, anchor in links:
         target = page if not file else page.parent / file

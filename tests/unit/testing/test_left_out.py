@@ -43,4 +43,5 @@ def test_other_reasons_are_told_as_they_are() -> None:
 def test_packages_are_those_that_readme_names() -> None:
     lines = re.findall("apt-get install ([a-z0-9 -]+)", README.read_text())
 
-    assert set(PACKAGES.values()) <= {name for line in lines for name in line.split()}
+    named = {name for line in lines for name in line.split()}
+    assert {name for names in PACKAGES.values() for name in names.split()} <= named
