@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from interop.beside import Beside
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
 
+from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.testing import Broker
 
 pytestmark = [
@@ -21,6 +24,9 @@ pytestmark = [
 TOPICS = "kafka-topics", "org.apache.kafka.tools.TopicCommand"
 OFFSETS = "kafka-get-offsets", "org.apache.kafka.tools.GetOffsetShell"
 GROUPS = "kafka-consumer-groups", "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+DELETE_RECORDS = "kafka-delete-records", "org.apache.kafka.tools.DeleteRecordsCommand"
+LOG_DIRS = "kafka-log-dirs", "org.apache.kafka.tools.LogDirsCommand"
+API_VERSIONS = "kafka-broker-api-versions", "org.apache.kafka.tools.BrokerApiVersionsCommand"
 TOPIC_ID = r"TopicId: \S+"
 
 
@@ -41,8 +47,6 @@ def beside(own_broker: Broker) -> Iterator[Beside]:
 @pytest.fixture(scope="module")
 def orders(beside: Beside, own_broker: Broker) -> list[str]:
     """Topics with records."""
-    from kbroker.client import KafkaProducer
-
     names = ["orders", "orders.eu", "returns", "a-topic-with-a-rather-long-name"]
     for name in names:
         assert beside.ours(*_create(own_broker, name, "--partitions", "3")).code == 0
@@ -149,7 +153,7 @@ def test_offsets_are_printed_alike(beside: Beside, orders: list[str]) -> None:
 
 
 def test_groups_are_listed_described_and_reset_alike(
-    beside: Beside, orders: list[str], own_broker: Broker, tmp_path: object
+    beside: Beside, orders: list[str], own_broker: Broker, tmp_path: Path
 ) -> None:
     def same(*words: str) -> str:
         return beside.same(*GROUPS, *words).stdout
@@ -185,7 +189,7 @@ def test_groups_are_listed_described_and_reset_alike(
     same("--delete-offsets", "--group", "billing-@-1", "--topic", "nothing")
     same("--delete-offsets", "--group", "nobody-@-1", "--topic", "orders")
     exported = reset("billing-@-1", "--all-topics", "--to-current", "--export")
-    path = tmp_path / "offsets.csv"  # type: ignore[operator]
+    path = tmp_path / "offsets.csv"
     path.write_text(exported)
     # Kafka's own tool cannot: the libraries beside it are of versions that do not fit.
     words = ("--reset-offsets", "--group", "billing-@-1", "--from-file", str(path), "--execute")
@@ -206,8 +210,6 @@ def test_groups_are_listed_described_and_reset_alike(
 def test_groups_with_members_are_described_alike(
     beside: Beside, orders: list[str], own_broker: Broker, protocol: str
 ) -> None:
-    from kbroker.client import KafkaConsumer
-
     group = f"read-by-{protocol}"
 
     def same(*words: str) -> str:
@@ -309,3 +311,39 @@ def test_wrong_use_of_groups_has_the_same_exit_code(beside: Beside) -> None:
             beside.ours(GROUPS[0], *words, *where),
         )
         assert (ours.code, ours.stdout) == (theirs.code, theirs.stdout), words
+
+
+def test_records_are_deleted_and_directories_described_alike(
+    beside: Beside, own_broker: Broker, tmp_path: Path
+) -> None:
+    """Each of both deletes below the same offset; the second time nothing is left to do."""
+    topic = "shortened"
+    assert beside.ours(*_create(own_broker, topic, "--partitions", "3")).code == 0
+    with KafkaProducer(bootstrap_servers=own_broker.bootstrap) as producer:
+        for number in range(30):
+            producer.send(topic, b"v", partition=number % 3)
+    path = tmp_path / "cut.json"
+
+    def same(rows: list[tuple[str, int, int]] | None, **more: object) -> str:
+        named = [{"topic": t, "partition": p, "offset": o} for t, p, o in rows or ()]
+        document = {"partitions": named, "version": 1, **more}
+        path.write_text(json.dumps(document) if rows is not None else "{")
+        return beside.same(*DELETE_RECORDS, "--offset-json-file", str(path)).stdout
+
+    assert same([(topic, 2, 5), (topic, 0, 3)]).endswith(
+        f"partition: {topic}-2\tlow_watermark: 5\n"
+    )
+    same([(topic, 1, -1)])
+    same([(topic, 0, 99)])
+    same([(topic, 0, 1), (topic, 0, 2)])
+    same([(topic, 0, 1)], version=2)
+    same(None)
+    beside.same(*LOG_DIRS, "--describe")
+    beside.same(*LOG_DIRS, "--describe", "--topic-list", f"{topic},nothing", "--broker-list", "0")
+    beside.same(*LOG_DIRS, "--describe", "--broker-list", "0,7")
+    beside.same(*LOG_DIRS)
+
+
+def test_versions_of_requests_are_printed_alike(beside: Beside) -> None:
+    text = beside.same(*API_VERSIONS).stdout
+    assert "\tFetch(1): " in text and "[usable: 18]" in text

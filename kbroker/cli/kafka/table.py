@@ -22,6 +22,10 @@ class Entry(NamedTuple):
 
 _TOOLS = "org.apache.kafka.tools."
 TOOLS = {
+    "kafka-broker-api-versions": Entry(
+        "broker_api_versions",
+        (_TOOLS + "BrokerApiVersionsCommand", "kafka.admin.BrokerApiVersionsCommand"),
+    ),
     "kafka-console-consumer": Entry(
         "console_consumer",
         (_TOOLS + "consumer.ConsoleConsumer", "kafka.tools.ConsoleConsumer"),
@@ -33,9 +37,11 @@ TOOLS = {
         "consumer_groups",
         (_TOOLS + "consumer.group.ConsumerGroupCommand", "kafka.admin.ConsumerGroupCommand"),
     ),
+    "kafka-delete-records": Entry("delete_records", (_TOOLS + "DeleteRecordsCommand",)),
     "kafka-get-offsets": Entry(
         "get_offsets", (_TOOLS + "GetOffsetShell", "kafka.tools.GetOffsetShell")
     ),
+    "kafka-log-dirs": Entry("log_dirs", (_TOOLS + "LogDirsCommand",)),
     "kafka-topics": Entry("topics", (_TOOLS + "TopicCommand", "kafka.admin.TopicCommand")),
 }
 
