@@ -148,7 +148,7 @@ def test_fetch_over_the_quota_is_empty_and_the_next_one_is_not(broker: Broker) -
     produce(connect(broker, "filler"))
     alter(broker, {"client-id": "c1"}, consumer_byte_rate=10_000.0)
     connection = connect(broker, "c1")
-    answers = [fetch(connection) for _ in range(5)]
+    answers = [fetch(connection) for _ in range(6)]
     throttled = [answer for answer in answers if answer[0]]
     assert all(size == 0 for _, size in throttled), answers
     assert all(size > 0 for time_ms, size in answers if not time_ms), answers
