@@ -15,7 +15,7 @@ from kbroker.config.loader import BrokerConfig
 from kbroker.config.resource_types import BROKER
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.stored_configs import StoredConfigs
-from kbroker.errors import ConfigError, ErrorCode
+from kbroker.errors import ConfigError, ErrorCode, FileConfigError
 from kbroker.ipc.calls import (
     AlterConfigs,
     ConfigResult,
@@ -224,6 +224,22 @@ def test_login_that_is_no_jaas_is_rejected(tmp_path: Path) -> None:
     assert "a login in Kafka's syntax" in str(result.message)
     assert other.error == 0, "it says nothing about logins"
     assert admin.stored() == {"log.retention.ms": "7"}
+
+
+def test_key_tab_that_cannot_be_used_is_rejected_and_only_the_log_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever may alter configs could otherwise find out which files there are."""
+    admin = with_secret(tmp_path)
+    reason = "a key tab with the keys of k/h: cannot read the key tab /x: No such file or directory"
+    admin.sasl_error = FileConfigError(JAAS, "(hidden)", reason)
+
+    result = admin.alter(put(JAAS, "hunter2"))
+
+    assert result.error == ErrorCode.INVALID_REQUEST
+    assert "the broker's log has the reason" in str(result.message)
+    assert "No such file" not in str(result.message)
+    assert "No such file" in caplog.text
 
 
 # -- files that a client names
