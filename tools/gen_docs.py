@@ -87,9 +87,9 @@ figures of whole topics are told; `kbroker_metrics_left_out` says of how many.
 ## Health
 
 `/livez`, `/readyz` and `/healthz` are 200 if all is well, else 503; `?verbose` lists the checks.
-`/livez`: the supervisor lives. `/readyz`: also, every process serves, the metadata of the cluster
-is there, and a log directory is online. `/healthz`: also, ZooKeeper is connected. `/health` has the
-processes as JSON.
+`/livez`: the supervisor lives. `/readyz`: also, every process serves, for which it needs the
+cluster's metadata, and a log directory is online. `/healthz`: also, ZooKeeper is connected.
+`/health` has the processes as JSON.
 
 ## This broker's own
 

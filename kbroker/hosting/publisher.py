@@ -127,12 +127,14 @@ class Publisher:
     def take_over(self) -> None:
         """Send the whole image to running processes that have not said hello to this controller.
 
-        They have the image of the previous one. Called periodically: a process that was starting
-        when this controller started was not serving yet, and says hello only once.
+        They have the image of the previous one; the exporter asks by itself. Called periodically: a
+        process that was starting when this controller started was not serving yet, and says hello
+        only once.
         """
         for address in self._processes.addresses:
             if (
                 address.kind in calls.IMAGE.served_by
+                and address.kind != ProcessKind.EXPORTER
                 and self._processes.is_ready(address)
                 and self._subscribers.get(address) != self._processes.incarnation(address)
             ):

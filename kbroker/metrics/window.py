@@ -19,14 +19,21 @@ class Sample(NamedTuple, Generic[T]):
 
 
 class Window(Generic[T]):
-    """take: the present totals. The first sample is taken at once."""
+    """take: the present totals. first: the first sample; taken at once if it is None."""
 
     def __init__(
-        self, take: Callable[[], T], now_ns: int, sample_count: int, sample_ms: int
+        self,
+        take: Callable[[], T],
+        now_ns: int,
+        sample_count: int,
+        sample_ms: int,
+        first: T | None = None,
     ) -> None:
         self._take = take
         self._sample_ns = sample_ms * 1_000_000
-        self._samples: deque[Sample[T]] = deque([Sample(now_ns, take())], maxlen=sample_count)
+        self._samples: deque[Sample[T]] = deque(
+            [Sample(now_ns, take() if first is None else first)], maxlen=sample_count
+        )
 
     def tick(self, now_ns: int) -> None:
         """Begin another sample if it is time for one; the oldest is forgotten."""

@@ -6,6 +6,7 @@ THROTTLE: int
 RESPONSE_QUEUE: int
 SEND: int
 FOLLOWER_ROW: int
+FLUSH_ROW: int
 ROW_COUNT: int
 
 def region_size(process_count: int) -> int: ...

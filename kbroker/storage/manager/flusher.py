@@ -7,6 +7,7 @@ falls behind by one sync, not by one for each log.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -53,6 +54,8 @@ class Flusher:
         self._unflushed: deque[PartitionLog] = deque()
         # By directory: the input of its next job. The loop appends, the thread removes.
         self._waiting: dict[str, deque[Flush]] = {}
+        # Told how long each sync took, in nanoseconds; called in the background thread.
+        self.note_time: Callable[[int], object] = lambda ns: None
         # Set by a clean shutdown, which syncs everything itself: queued flushes can be skipped.
         self.is_closing = False
 
@@ -141,7 +144,9 @@ class Flusher:
             for flush in taken:
                 if self.is_closing:  # another thread sets it
                     return  # type: ignore[unreachable]
+                began_ns = time.monotonic_ns()
                 flush[1].run(log_dir.sync_everything)
+                self.note_time(time.monotonic_ns() - began_ns)
                 finished.append(flush)
         except OSError:
             self._dirs.note_failing(log_dir)

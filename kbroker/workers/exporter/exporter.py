@@ -11,17 +11,12 @@ from __future__ import annotations
 import json
 import logging
 import select
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from kbroker._ext.shared.partition_table import PartitionTable
-from kbroker._ext.shared.request_times import TimesView
-from kbroker.clock import SystemClock
 from kbroker.cluster.image import ClusterImage
-from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import NO_ROOM_TO_ACCEPT, WireError
 from kbroker.ipc.calls import (
     HELLO,
@@ -52,8 +47,6 @@ from kbroker.workers.base import (
     now_ms,
     raise_failure,
 )
-from kbroker.workers.exporter.figures import Figures
-from kbroker.workers.exporter.groups import GroupLags
 from kbroker.workers.exporter.health import Health
 from kbroker.workers.exporter.http import (
     DISCARDED_BYTES_MAX,
@@ -65,12 +58,9 @@ from kbroker.workers.exporter.http import (
     streamed,
     without_body,
 )
-from kbroker.workers.exporter.partitions import PartitionFigures
-from kbroker.workers.exporter.processes import ProcessFigures
-from kbroker.workers.exporter.record_ages import RecordAges
-from kbroker.workers.exporter.requests import RequestFigures
-from kbroker.workers.exporter.whole_broker import WholeBroker
-from kbroker.workers.quota_page import quotas_text
+
+if TYPE_CHECKING:
+    from kbroker.workers.exporter.figures import Figures
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +72,6 @@ CONNECTION_TIMEOUT_MS = 5000
 SCRAPE_TIMEOUT_MS = 30_000
 # How long a turn may make and send pieces for one client.
 WRITE_MS = 10
-MIN_IN_SYNC = "min.insync.replicas"
 
 PATHS = (
     "/health",
@@ -114,60 +103,21 @@ class ExporterWorker(Worker):
             for row, address in enumerate(self.processes.addresses)
         ]
         self._labels = {"api": api_name, "listener": self._listener_name}
+        # Figures and the image are here from the first scrape on: a broker without one has no use
+        # for them. The incarnation of the controller process that the image is from; 0: none.
+        self._figures: Figures | None = None
         self._image = ClusterImage()
+        self._joined = 0
         # Scrapes that wait for what other processes are asked.
         self._waiting: list[tuple[HttpConnection, Iterator[bytes]]] = []
         self._is_refreshing = False
 
     def setup(self) -> None:
         self._counters = self.open_counters()
-        self._figures = self._make_figures()
         self._health = self._make_health()
         self.rpc.serve(IMAGE, self.serve_image)
         self.add_reader(self._listener.fileno(), self._accept)
         self.ready()
-        run(self.join()).then(raise_failure)
-
-    def _make_figures(self) -> Figures:
-        context, config, image = self.context, self.config, self._image
-        samples = (config["metrics.num.samples"], config["metrics.sample.window.ms"])
-        clock, addresses = time.monotonic_ns, self.processes.addresses
-        whole = WholeBroker(
-            {
-                address: counters
-                for address, (_, counters) in zip(addresses, self._rows, strict=True)
-            },
-            [listener.name for listener, *_ in context.listeners],
-            self._offline_dirs,
-            clock,
-            *samples,
-            uses_zookeeper=config.uses_zookeeper,
-        )
-        requests = RequestFigures(TimesView(context.request_times, len(addresses)), clock, *samples)
-        table = PartitionTable(context.partition_table, config["partition.table.slots"])
-        partitions = PartitionFigures(
-            image, table, self.open_log_figures(), self._min_in_sync, config.log_dirs
-        )
-        self._ages = RecordAges(partitions.place_of, SystemClock().now_ms)
-        groups = GroupLags(
-            self.rpc,
-            self.processes.of_kind(ProcessKind.IO_WORKER),
-            context.group_offsets,
-            self._ages.age_s,
-            config["metrics.group.partitions.max"],
-        )
-        return Figures(
-            image,
-            context.broker_id,
-            whole,
-            requests,
-            partitions,
-            groups,
-            ProcessFigures(self.processes, addresses),
-            self._native_text,
-            config["metrics.names"],
-            config["metrics.partitions.max"],
-        )
 
     def _make_health(self) -> Health:
         context = self.context
@@ -180,12 +130,12 @@ class ExporterWorker(Worker):
             context.parent_pid,
             context.broker_id,
             context.cluster_id,
-            lambda: self._image.version > 0,
-            lambda: (self._offline_dirs(), len(context.config.log_dirs)),
+            lambda: (self.offline_dirs(), len(context.config.log_dirs)),
             is_connected if context.config.uses_zookeeper else None,
         )
 
-    def _offline_dirs(self) -> int:
+    def offline_dirs(self) -> int:
+        """How many log directories are offline."""
         flags = self.context.failed_log_dirs
         return sum(flags[index] != 0 for index in range(len(self.context.config.log_dirs)))
 
@@ -200,7 +150,8 @@ class ExporterWorker(Worker):
     def tick(self, now: int) -> None:
         for connection in [c for c in self._open.values() if c.deadline <= now]:
             self._close(connection)
-        self._figures.tick()
+        if self._figures is not None:
+            self._figures.tick()
 
     def shutdown(self) -> None:
         for connection in list(self._open.values()):
@@ -213,9 +164,14 @@ class ExporterWorker(Worker):
 
     # -- the cluster image
 
-    async def join(self) -> None:
-        """Everything but the image is there from the start."""
-        self._take_image(await self.call_until_answered(CONTROLLER, HELLO))
+    async def _refresh(self, figures: Figures) -> None:
+        """Ask for what is not in shared memory. Without an image, nothing of topics is known."""
+        incarnation = self.processes.incarnation(CONTROLLER)
+        if incarnation != self._joined:
+            with suppress(WireError):
+                self._take_image(await self.rpc.call(CONTROLLER, HELLO, Nothing()))
+                self._joined = incarnation
+        await figures.refresh()
 
     def serve_image(self, sender: Address, change: ImageChange) -> ImageTaken:
         self._take_image(change.delta)
@@ -224,12 +180,8 @@ class ExporterWorker(Worker):
     def _take_image(self, delta: ImageDocument) -> None:
         if self._image.apply(delta).settings:
             self.follow_settings(self._image.broker_config)
-        self._figures.image_changed()
-
-    def _min_in_sync(self, config: dict[str, str]) -> int:
-        own = config.get(MIN_IN_SYNC)
-        default: int = self.config.topic_defaults[MIN_IN_SYNC]
-        return default if own is None else TOPIC_KEYS[MIN_IN_SYNC].parse(own)
+        if self._figures is not None:
+            self._figures.image_changed()
 
     # -- connections
 
@@ -314,6 +266,8 @@ class ExporterWorker(Worker):
         def answered(outcome: Pending[list[QuotaFigure]]) -> None:
             # Of a process that does not answer, /health tells; others know its clients, too.
             answers.append([] if outcome.error is not None else outcome.value)
+            from kbroker.workers.quota_page import quotas_text
+
             if len(answers) == len(asked):
                 body = quotas_text(answers).encode()
                 self._begin(connection, iter((http_response(200, CONTENT_TYPE, body),)))
@@ -354,12 +308,11 @@ class ExporterWorker(Worker):
         self._waiting.append((connection, streams))
         if not self._is_refreshing:
             self._is_refreshing = True
-            run(self._figures.refresh()).then(self._refreshed)
+            run(self._refresh(self._made_figures())).then(self._refreshed)
 
     def _refreshed(self, outcome: Pending[None]) -> None:
         raise_failure(outcome)
         self._is_refreshing = False
-        self._ages.begin()
         waiting, self._waiting = self._waiting, []
         for connection, pieces in waiting:
             self._begin(connection, pieces)
@@ -370,15 +323,22 @@ class ExporterWorker(Worker):
             connection.pieces = pieces
             self.epoll.modify(connection.sock.fileno(), select.EPOLLOUT)
 
+    def _made_figures(self) -> Figures:
+        if self._figures is None:
+            from kbroker.workers.exporter.sources import make_figures
+
+            self._figures = make_figures(self, self._image, dict(self._rows), self._native_text)
+        return self._figures
+
     def _stream(self, request: HttpRequest) -> Iterator[bytes] | None:
         """A response that is made in pieces; None if it is another one. Raises HttpError."""
         if request.path == "/metrics":
-            return streamed(request, CONTENT_TYPE, self._figures.metrics())
+            return streamed(request, CONTENT_TYPE, self._made_figures().metrics())
         if request.path == "/jmx":
             if not request.query.keys() <= {"qry"}:
                 raise HttpError(400, "only qry is allowed: a pattern of MBean names, with *")
             pattern = request.query.get("qry", "*")
-            return streamed(request, "application/json", self._figures.jmx(pattern))
+            return streamed(request, "application/json", self._made_figures().jmx(pattern))
         return None
 
     def respond(self, request: HttpRequest) -> bytes:

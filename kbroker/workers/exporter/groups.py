@@ -18,6 +18,7 @@ from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Rpc
 from kbroker.metrics.mbeans import Sample, Tags, plain_lines
 from kbroker.workers.exporter.partitions import Seen
+from kbroker.workers.exporter.record_ages import RecordAges
 
 # For so long an answer serves further scrapes.
 FRESH_S = 1.0
@@ -30,8 +31,6 @@ Ends = dict[str, bytes]
 Detail = tuple[str, str, int, int, int]
 # (group, topic), sum of offsets, sum of lags or -1, largest lag or -1
 Sum = tuple[str, str, int, int, int]
-# topic, partition, offset -> seconds since it was written, None if unknown
-Ages = Callable[[str, int, int], float | None]
 
 
 class GroupLags:
@@ -42,7 +41,7 @@ class GroupLags:
         rpc: Rpc,
         workers: Sequence[Address],
         regions: Sequence[mmap.mmap],
-        ages: Ages,
+        ages: RecordAges,
         details_max: int,
     ) -> None:
         self._rpc = rpc
@@ -73,6 +72,7 @@ class GroupLags:
                 told.append(None)
         self._take(told, ends_of(seen()))
         self._fresh_until_s = time.monotonic() + FRESH_S
+        self._ages.begin()
 
     def _take(self, told: list[calls.AllOffsets | None], ends: Ends) -> None:
         self._sums, self._shards, self._states = [], [], []
@@ -160,7 +160,9 @@ class GroupLags:
 
     def _ages_of(self) -> Iterator[Sample]:
         for group, topic, partition, offset, lag in self._details():
-            age = 0.0 if lag == 0 else self._ages(topic, partition, offset) if lag > 0 else None
+            age = (
+                0.0 if lag == 0 else self._ages.age_s(topic, partition, offset) if lag > 0 else None
+            )
             if age is not None:
                 yield pair_tags(group, topic, partition), round(age, 3)
 

@@ -34,8 +34,8 @@ Check = Callable[[], str | None]
 
 
 class Health:
-    """has_image: whether the cluster's metadata is here. offline_dirs: how many log directories of
-    how many are offline. zookeeper: whether it is connected, None where there is none.
+    """offline_dirs: how many log directories of how many are offline. zookeeper: whether it is
+    connected, None where there is none.
     """
 
     def __init__(
@@ -44,7 +44,6 @@ class Health:
         parent_pid: int,
         broker_id: int,
         cluster_id: str,
-        has_image: Callable[[], bool],
         offline_dirs: Callable[[], tuple[int, int]],
         zookeeper: Callable[[], bool] | None,
     ) -> None:
@@ -52,7 +51,6 @@ class Health:
         self._parent_pid = parent_pid
         self._broker_id = broker_id
         self._cluster_id = cluster_id
-        self._has_image = has_image
         self._offline_dirs = offline_dirs
         self._zookeeper = zookeeper
 
@@ -111,7 +109,8 @@ class Health:
 
     def _checks_of(self, path: str) -> Mapping[str, Check] | None:
         alive: dict[str, Check] = {"supervisor": self._supervisor}
-        serving = alive | {"metadata": self._metadata, "log-dirs": self._log_dirs}
+        # Processes serve once they have the metadata of the cluster.
+        serving = alive | {"log-dirs": self._log_dirs}
         for address in self._processes.addresses:
             if address.kind != ProcessKind.SUPERVISOR:
                 serving[address.title] = partial(self._process, address)
@@ -125,9 +124,6 @@ class Health:
 
     def _supervisor(self) -> str | None:
         return None if os.getppid() == self._parent_pid else "it is gone"
-
-    def _metadata(self) -> str | None:
-        return None if self._has_image() else "not loaded yet"
 
     def _log_dirs(self) -> str | None:
         offline, total = self._offline_dirs()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from urllib.parse import parse_qsl
 
 REQUEST_BYTES_MAX = 8192
 DISCARDED_BYTES_MAX = 65536
@@ -47,6 +46,11 @@ class HttpRequest:
         self.takes_chunks = words[2] == b"HTTP/1.1"
         path, _, query = words[1].partition(b"?")
         self.path = path.decode("ascii", "replace")
+        self.query: dict[str, str] = {}
+        if not query:
+            return
+        from urllib.parse import parse_qsl  # late: few have one
+
         try:
             self.query = dict(parse_qsl(query.decode("ascii"), True, max_num_fields=16))
         except ValueError:

@@ -6,10 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from kbroker._ext.shared import request_times
-from kbroker._ext.shared.request_times import FOLLOWER_ROW, ROW_COUNT, TimesView, summary
+from kbroker._ext.shared.request_times import (
+    FLUSH_ROW,
+    FOLLOWER_ROW,
+    ROW_COUNT,
+    TimesView,
+    summary,
+)
 from kbroker.errors import ErrorCode
 from kbroker.metrics.mbeans import (
     METER,
+    NO_TAGS,
     QUANTILES,
     TIMES,
     Bean,
@@ -42,6 +49,9 @@ ERRORS = Bean(
     METER,
     "Results of requests, by API and error code; NONE is none.",
 )
+FLUSHES = Bean(
+    "kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs", TIMES, "Time that syncs of logs take."
+)
 STAGES: dict[int, Bean] = {
     TOTAL: _times("TotalTimeMs", "Time from the receipt of a request to the end of its response."),
     request_times.QUEUE: _times("RequestQueueTimeMs", "Time until a request was begun with."),
@@ -64,7 +74,10 @@ class RequestFigures:
         self._view = view
         self._now_ns = now_ns
         self._tags = {row: Tags(("request", name)) for row, name in row_names().items()}
-        self._window: Window[Histograms] = Window(self._take, now_ns(), sample_count, sample_ms)
+        # Until there is a later sample, quantiles are those of all requests so far.
+        self._window: Window[Histograms] = Window(
+            self._take, now_ns(), sample_count, sample_ms, first={}
+        )
 
     def tick(self) -> None:
         self._window.tick(self._now_ns())
@@ -84,6 +97,12 @@ class RequestFigures:
         yield ERRORS, list(self._errors())
         for stage, bean in STAGES.items():
             yield bean, self._stage(stage, rows)
+        total = self._view.count(FLUSH_ROW, TOTAL)
+        if total:
+            before = self._window.oldest.value.get((FLUSH_ROW, TOTAL))
+            found = summary(self._view.histogram(FLUSH_ROW, TOTAL), before, QUANTILES)
+            quantiles = [value / 1000 for value in found[2]]
+            yield FLUSHES, [(NO_TAGS, Times(total, found[1] / 1000, quantiles))]
 
     def _errors(self) -> Iterator[Sample]:
         for row, tags in self._tags.items():

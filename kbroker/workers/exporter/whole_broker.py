@@ -161,6 +161,17 @@ PURGATORY = Bean(
     SERVER, "DelayedOperationPurgatory", "PurgatorySize", GAUGE,
     "Requests that wait: for data, or until what they appended is committed.",
 )  # fmt: skip
+# The names that these had before Kafka 0.9.
+OLD_PURGATORIES = (
+    (
+        Bean(SERVER, "FetchRequestPurgatory", "PurgatorySize", GAUGE, "Fetches that wait."),
+        catalog.FETCHES_WAITING,
+    ),
+    (
+        Bean(SERVER, "ProducerRequestPurgatory", "PurgatorySize", GAUGE, "Appends that wait."),
+        catalog.PRODUCES_WAITING,
+    ),
+)
 CONNECTIONS = Bean(
     SERVER, "socket-server-metrics", "connection-count", ATTRIBUTE, "Open client connections."
 )
@@ -168,6 +179,9 @@ EXPIRES = Bean(
     SERVER, "SessionExpireListener", "ZooKeeperExpiresPerSec", METER,
     "ZooKeeper sessions that expired.",
 )  # fmt: skip
+
+# No shares are told of a shorter time.
+IDLE_NS_MIN = 1_000_000_000
 
 Totals = dict[Address, int]  # nanoseconds without work
 
@@ -229,6 +243,8 @@ class WholeBroker:
                 (Tags(("delayedOperation", "Produce")), self.sum_of(catalog.PRODUCES_WAITING)),
             ],
         )
+        for bean, metric in OLD_PURGATORIES:
+            yield bean, [(NO_TAGS, self.sum_of(metric))]
         yield CONNECTIONS, list(self._connections())
 
     def _connections(self) -> Iterator[Sample]:
@@ -252,8 +268,8 @@ class WholeBroker:
     def _idle_samples(self) -> Iterator[Samples]:
         then = self._idle.oldest
         passed_ns = self._now_ns() - then.at_ns
-        if passed_ns <= 0:
-            return
+        if passed_ns < IDLE_NS_MIN:
+            return  # processes tell their totals a few times a second
         now = self._idle_totals()
         shares = {
             address: min(1.0, max(0.0, (total - then.value[address]) / passed_ns))

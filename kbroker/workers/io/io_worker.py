@@ -17,6 +17,7 @@ from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker._ext.shared.quota_table import QuotaTable
 from kbroker._ext.shared.replication_quota import FOLLOWER, ReplicationQuota
+from kbroker._ext.shared.request_times import FLUSH_ROW, TOTAL, RequestTimes
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker.clock import Clock, SystemClock
 from kbroker.cluster.image import ClusterImage
@@ -144,6 +145,10 @@ class IoWorker(Worker):
             placement_lock=placement_lock(context.runtime_dir),
             keeps_topic_ids=self.config.has_topic_ids,
         )
+        me = self.processes.addresses.index(self.address)
+        times = RequestTimes(context.request_times, me)
+        self.loop.keep_times(times)
+        self.logs.time_flushes(partial(times.note, FLUSH_ROW, TOTAL))
         self.hosted = HostedPartitions(
             self,
             self.logs,

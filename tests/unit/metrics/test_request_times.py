@@ -8,6 +8,7 @@ from kbroker._ext.shared.request_times import (
     FOLLOWER_ROW,
     LOCAL,
     REMOTE,
+    ROW_COUNT,
     TOTAL,
     RequestTimes,
     TimesView,
@@ -110,4 +111,4 @@ def test_nothing_outside_the_region_is_reached() -> None:
     with pytest.raises(ValueError, match="no rows for 2"):
         TimesView(region, 2)
     with pytest.raises(IndexError):
-        RequestTimes(region, 0).note(FOLLOWER_ROW + 1, TOTAL, 0)
+        RequestTimes(region, 0).note(ROW_COUNT, TOTAL, 0)

@@ -32,6 +32,7 @@ from kbroker._ext.shared.lane cimport Lane
 from kbroker._ext.shared.log_figures cimport LogFigures
 from kbroker._ext.shared.partition_table cimport WAIT_ALL, PartitionTable
 from kbroker._ext.shared.quota_table cimport QuotaTable
+from kbroker._ext.shared.request_times cimport ROW_FLUSH, STAGE_TOTAL, RequestTimes
 
 from kbroker.errors import ErrorCode, StorageError, WireError
 
@@ -66,6 +67,7 @@ cdef class IoLoop:
     # on_request(network index, message): takes the other messages from the lanes, MSG_REQUEST.
     cdef public object on_request
     cdef readonly int64_t idle_ns     # waiting for events
+    cdef RequestTimes _times          # None: nobody wants to know
     cdef readonly set isr_to_check    # slots whose in-sync replicas may have to change
     cdef readonly set starts_moved    # slots of which a follower's log starts elsewhere than before
     cdef public bint shows_followers  # whether consumers may be sent to them: replica.selector.class
@@ -393,7 +395,7 @@ cdef class IoLoop:
                 continue
             try:
                 if appender.needs_sync:
-                    appender.sync()
+                    self.sync(appender)
                 if appender.replicas is not None:
                     appender.raise_high_watermark(monotonic_ms())
                 concerned = appender.publish() if appender.dirty else 0
@@ -408,6 +410,13 @@ cdef class IoLoop:
                 if not appender.committed.is_listed:
                     appender.committed.is_listed = True
                     self._waiting.append(appender)
+        return 0
+
+    cdef int sync(self, LogAppender appender) except -1:
+        cdef int64_t began = monotonic_ns()
+        appender.sync()
+        if self._times is not None:
+            self._times.record(ROW_FLUSH, STAGE_TOTAL, monotonic_ns() - began)
         return 0
 
     cdef bint send_all(self) except *:
@@ -476,6 +485,10 @@ cdef class IoLoop:
         """Count there what passes through each partition."""
         assert figures.capacity >= self._table.capacity
         self._produce.figures = figures
+
+    def keep_times(self, RequestTimes times):
+        """Note there how long syncs take."""
+        self._times = times
 
     @property
     def waiting_count(self) -> int:

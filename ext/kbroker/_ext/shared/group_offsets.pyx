@@ -4,13 +4,15 @@ Only when the exporter asks; the io worker's reply says which entries there are,
 nobody writes what somebody else reads (docs/decisions/0026-metrics.md).
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t
 
-from kbroker._ext.base.buffers cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, region_bytes
+from kbroker._ext.base.buffers cimport region_bytes
 
 # BOUND: offsets of one io worker; what does not fit is left out, and told.
 OFFSETS_MAX = 1 << 21
-UNKNOWN = -1
+
+cdef enum:
+    UNKNOWN = -1
 
 
 def region_size() -> int:
@@ -57,31 +59,30 @@ def sums(region, Py_ssize_t start, Py_ssize_t count, list ends not None) -> dict
 
     -1: the lag of no partition is known.
     """
-    cdef Py_ssize_t size = 0, i, row
+    cdef Py_ssize_t size = 0, i = start
+    cdef Py_ssize_t end = start + count
     cdef const GroupOffset* one = <const GroupOffset*>region_bytes(region, &size)
-    cdef int64_t lag
-    cdef dict places = {}
-    cdef list names = [], offsets = [], lags = [], largest = []
-    cdef object place, last_key = None
-    cdef uint64_t key, previous = 0
+    cdef uint32_t group, topic
+    cdef int64_t offsets, lags, largest, lag
+    cdef dict found = {}
     if start < 0 or count < 0 or start > size // <Py_ssize_t>sizeof(GroupOffset) - count:
         raise ValueError(f"no entries {start} to {start + count} in {size} bytes")
-    row = -1
-    for i in range(start, start + count):
-        key = <uint64_t>one[i].group << 32 | one[i].topic
-        if row < 0 or key != previous:
-            place = places.get(key)
-            if place is None:
-                place = places[key] = len(names)
-                names.append((one[i].group, one[i].topic))
-                offsets.append(0)
-                lags.append(-1)
-                largest.append(-1)
-            row = place
-            previous = key
-        offsets[row] += one[i].offset
-        lag = lag_of(&one[i], ends)
-        if lag >= 0:
-            lags[row] = max(lags[row], 0) + lag
-            largest[row] = max(largest[row], lag)
-    return {names[i]: (offsets[i], lags[i], largest[i]) for i in range(len(names))}
+    while i < end:
+        # Offsets of one group and topic tend to follow each other.
+        group, topic = one[i].group, one[i].topic
+        offsets, lags, largest = 0, UNKNOWN, UNKNOWN
+        while i < end and one[i].group == group and one[i].topic == topic:
+            offsets += one[i].offset
+            lag = lag_of(&one[i], ends)
+            if lag >= 0:
+                lags = max(lags, <int64_t>0) + lag
+                largest = max(largest, lag)
+            i += 1
+        known = found.get((group, topic))
+        if known is not None:
+            offsets += known[0]
+            if known[1] >= 0:
+                lags = max(lags, <int64_t>0) + <int64_t>known[1]
+                largest = max(largest, <int64_t>known[2])
+        found[group, topic] = (offsets, lags, largest)
+    return found

@@ -21,9 +21,11 @@ cdef enum Stage:
 
 
 cdef enum:
-    # The API keys, each with a row, and one for the Fetch requests of followers.
+    # The API keys, each with a row, and one for the Fetch requests of followers. The last one has no requests: its total
+    # is how long syncs of logs took.
     ROW_FOLLOWER = API_WIDTH
-    ROWS = API_WIDTH + 1
+    ROW_FLUSH = API_WIDTH + 1
+    ROWS = API_WIDTH + 2
     # Microseconds below 16 have a bucket each; above, every power of two has 16.
     SUB_BITS = 4
     SUB_BUCKETS = 16

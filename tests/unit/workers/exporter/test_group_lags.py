@@ -66,9 +66,8 @@ class Lags:
         rpc: Any = self.rpc
         GroupFigures(rpc, coordinators, self.region)
         worker = Address(ProcessKind.IO_WORKER, 0)
-        self.lags = GroupLags(
-            rpc, [worker], [self.region], lambda topic, partition, offset: 2.5, details_max
-        )
+        ages: Any = SimpleNamespace(begin=lambda: None, age_s=lambda topic, partition, offset: 2.5)
+        self.lags = GroupLags(rpc, [worker], [self.region], ages, details_max)
 
     def text(self, **high_watermarks: list[int]) -> str:
         seen: list[Any] = [

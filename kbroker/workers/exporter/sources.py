@@ -1,0 +1,77 @@
+"""Makes the figures of an exporter, when the first scrape wants them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from kbroker._ext.shared.partition_table import PartitionTable
+from kbroker._ext.shared.request_times import TimesView
+from kbroker.clock import SystemClock
+from kbroker.config.topic_keys import TOPIC_KEYS
+from kbroker.ipc.process_table import ProcessKind
+from kbroker.workers.exporter.figures import Figures
+from kbroker.workers.exporter.groups import GroupLags
+from kbroker.workers.exporter.partitions import PartitionFigures
+from kbroker.workers.exporter.processes import ProcessFigures
+from kbroker.workers.exporter.record_ages import RecordAges
+from kbroker.workers.exporter.requests import RequestFigures
+from kbroker.workers.exporter.whole_broker import WholeBroker
+
+if TYPE_CHECKING:
+    from kbroker.cluster.image import ClusterImage
+    from kbroker.metrics.slots import Counters
+    from kbroker.workers.exporter.exporter import ExporterWorker
+
+MIN_IN_SYNC = "min.insync.replicas"
+
+
+def make_figures(
+    worker: ExporterWorker,
+    image: ClusterImage,
+    rows: Mapping[str, Counters],
+    native: Callable[[], Iterator[str]],
+) -> Figures:
+    """rows: the counters of each process, by its title. native: see ``Figures``."""
+    context, config, addresses = worker.context, worker.config, worker.processes.addresses
+
+    def min_in_sync(settings: dict[str, str]) -> int:
+        own = settings.get(MIN_IN_SYNC)
+        default: int = worker.config.topic_defaults[MIN_IN_SYNC]
+        return default if own is None else TOPIC_KEYS[MIN_IN_SYNC].parse(own)
+
+    clock = time.monotonic_ns
+    samples = (config["metrics.num.samples"], config["metrics.sample.window.ms"])
+    whole = WholeBroker(
+        {address: rows[address.title] for address in addresses},
+        [listener.name for listener, *_ in context.listeners],
+        worker.offline_dirs,
+        clock,
+        *samples,
+        uses_zookeeper=config.uses_zookeeper,
+    )
+    requests = RequestFigures(TimesView(context.request_times, len(addresses)), clock, *samples)
+    table = PartitionTable(context.partition_table, config["partition.table.slots"])
+    partitions = PartitionFigures(
+        image, table, worker.open_log_figures(), min_in_sync, config.log_dirs
+    )
+    groups = GroupLags(
+        worker.rpc,
+        worker.processes.of_kind(ProcessKind.IO_WORKER),
+        context.group_offsets,
+        RecordAges(partitions.place_of, SystemClock().now_ms),
+        config["metrics.group.partitions.max"],
+    )
+    return Figures(
+        image,
+        context.broker_id,
+        whole,
+        requests,
+        partitions,
+        groups,
+        ProcessFigures(worker.processes, addresses),
+        native,
+        config["metrics.names"],
+        config["metrics.partitions.max"],
+    )
