@@ -148,3 +148,22 @@ def test_what_nobody_measures_is_absent(broker: Broker) -> None:
     assert {value for key in remote for _, value in key} <= {"Produce", "FetchConsumer"}
     topics = found.values["kafka_server_brokertopicmetrics_messagesin_total"]
     assert (("topic", "__consumer_offsets"),) not in topics
+
+
+def test_totals_survive_the_processes_that_counted(broker: Broker) -> None:
+    """The last test: it kills what the others look at."""
+    before = settled(broker)
+    produced = {"request": "Produce"}
+    times = "kafka_network_requestmetrics_totaltimems_count"
+
+    for title in [name for name in broker.pids if name.startswith(("io-", "network-"))]:
+        kind, _, index = title.rpartition("-")
+        broker.kill(kind, int(index))
+    wait_until(lambda: http_get(broker, "/readyz")[0] == 200)
+    after = settled(broker)
+
+    assert after.get(times, **produced) == before.get(times, **produced) == RECORDS
+    for name in ("bytesin", "bytesout", "totalproducerequests"):
+        metric = f"kafka_server_brokertopicmetrics_{name}_total"
+        assert after.get(metric, topic="orders") == before.get(metric, topic="orders")
+        assert after.get(metric) == before.get(metric)
