@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from kbroker.metastore.store import (
     StoreError,
     StoreFailed,
 )
-from kbroker.metastore.store_files import FILE_NAME, nodes_of_store
+from kbroker.metastore.store_files import FILE_NAME, WAL_NAME, nodes_of_store
 
 pytestmark = pytest.mark.unit
 
@@ -41,6 +42,14 @@ def test_create_get_set_delete_roundtrip(store):
     assert store.get("/a").stat.version == 1
     store.delete("/a", version=1)
     assert store.exists("/a") is None
+
+
+def test_new_store_is_begun_in_one_transaction(store, tmp_path):
+    """A start waits for the sync of each; it was one for each table and trigger."""
+    log = (tmp_path / WAL_NAME).read_bytes()
+    (page_bytes,) = struct.unpack_from(">I", log, 8)
+    frames = range(32, len(log), 24 + page_bytes)
+    assert sum(struct.unpack_from(">I", log, frame + 4)[0] > 0 for frame in frames) == 1
 
 
 def test_errors_are_typed_and_name_the_path(store):
