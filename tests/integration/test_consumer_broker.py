@@ -12,10 +12,12 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from support import client_topics as topics
+from support.secured import PASSWORDS, Site, address_of
 
 from kbroker.client import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import (
+    AuthenticationFailed,
     ClientClosed,
     CommitFailed,
     ConsumerState,
@@ -388,15 +390,27 @@ def test_positions_are_committed_automatically_and_on_close(cluster, made):
 
 def test_commits_by_hand_call_back_in_order(cluster, made):
     topics.create(cluster, "by-hand")
-    consumer = made(group_id="by-hand", enable_auto_commit=False)
+    topics.write(cluster, "by-hand", 3)
+    told: list = []
+
+    class Interceptor:
+        def on_consume(self, records):
+            return records[1:]
+
+        def on_commit(self, offsets):
+            told.append(offsets[key].offset)
+
+    consumer = made(group_id="by-hand", enable_auto_commit=False, interceptor_classes=[Interceptor])
     consumer.assign([("by-hand", 0)])
     key = TopicPartition("by-hand", 0)
+    assert [record.offset for record in consumer.poll(WAIT_S)] == [1, 2]
     done: list = []
     for n in range(3):
         consumer.commit_async({key: (n, f"note {n}")}, lambda *given: done.append(given))
     consumer.commit_sync({key: 7})
     assert [offsets[key].offset for offsets, error in done if error is None] == [0, 1, 2]
     assert consumer.committed([key])[key].offset == 7
+    assert told == [0, 1, 2, 7]
     with pytest.raises(ValueError, match="negative"):
         consumer.commit_sync({key: -1})
 
@@ -446,6 +460,37 @@ def test_wakeup_ends_a_poll_and_another_thread_is_refused(cluster, made):
     intruder.join()
     assert len(refused) == 1
     assert consumer.poll(0) == []
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_members_read_over_tls_and_log_in(tmp_path, protocol):
+    site = Site(tmp_path)
+    with Broker({**SETTINGS, **site.settings("PLAINTEXT", "SSL", "SASL_SSL")}) as broker:
+        host, port = address_of(broker, protocol)
+        settings = {
+            "bootstrap_servers": f"{host}:{port}",
+            "security_protocol": protocol,
+            "ssl_ca_location": str(site.ca_file),
+        }
+        if protocol == "SASL_SSL":
+            settings |= {"sasl_mechanism": "PLAIN", "sasl_username": "alice"}
+            settings["sasl_password"] = PASSWORDS["alice"]
+        host, port = address_of(broker, "PLAINTEXT")
+        with Cluster(f"{host}:{port}", deadline=20) as cluster:
+            topics.create(cluster, "secret")
+        with KafkaProducer(**settings) as producer:
+            producer.send_many("secret", [b"x" * 1000] * 3000, partition=0).result(60)
+        with KafkaConsumer(auto_offset_reset="earliest", group_id="g", **settings) as consumer:
+            consumer.subscribe(["secret"])
+            found = read(consumer, 3000)
+            consumer.commit_sync()
+        assert [record.offset for record in found] == list(range(3000))
+        assert {record.value for record in found} == {b"x" * 1000}
+        if protocol == "SASL_SSL":
+            with KafkaConsumer(**{**settings, "sasl_password": "wrong"}) as consumer:
+                consumer.assign([("secret", 0)])
+                with pytest.raises(AuthenticationFailed):
+                    consumer.poll(3600)
 
 
 def test_brokers_that_cannot_be_reached_are_named():

@@ -157,6 +157,9 @@ class Core:
                 self.fetcher.send(now)
                 return found
             self.fetcher.send(now)
+            trouble = self.metadata.trouble
+            if isinstance(trouble, ClientError) and not trouble.retriable:
+                raise trouble  # such as a wrong password
             now = time.monotonic()
             if now >= deadline:
                 self._tell_unreachable(now)
@@ -198,6 +201,9 @@ class Core:
             fault = self.fetcher.fault()
             if fault is not None:
                 raise fault
+            trouble = self.metadata.trouble
+            if isinstance(trouble, ClientError) and not trouble.retriable:
+                raise trouble
             if now >= deadline:
                 if isinstance(self.metadata.trouble, UnreachableError):
                     raise UnreachableError(self.metadata.trouble.tried, timeout)
@@ -230,8 +236,6 @@ class Core:
         seen, for ``default.api.timeout.ms``.
         """
         trouble = self.metadata.trouble
-        if isinstance(trouble, ClientError) and not trouble.retriable:
-            raise trouble
         heard_at = self.metadata.heard_at
         if isinstance(trouble, UnreachableError) and (
             heard_at is None or now - heard_at >= self.default_s
