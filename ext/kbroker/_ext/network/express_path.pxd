@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from kbroker._ext.fetch.topic_registry cimport TopicRegistry
 from kbroker._ext.network.connection cimport Connection
 from kbroker._ext.shared.descriptors cimport EXPRESS_BIT
+from kbroker._ext.shared.request_times cimport RequestTimes
 from kbroker._ext.sockets.requests cimport Request, RequestTable
 
 
@@ -28,6 +29,8 @@ cdef class ExpressPath:
     cdef void drop_bundle(self, int worker) noexcept nogil
     cdef Request* find(self, uint64_t token) noexcept nogil
     cdef bint take_response(self, Request* request, const uint8_t* body, size_t size, int32_t throttle_ms) except -1
+    # Count the error codes of a coordinator's response body.
+    cdef void count_errors(self, const Request* request, const uint8_t* body, Py_ssize_t size, RequestTimes times) noexcept
     cdef object forget(self, Request* request)
 
 

@@ -33,9 +33,15 @@ from kbroker._ext.base.text cimport is_ascii
 from kbroker._ext.base.wire cimport (
     READ_OK,
     Reader,
+    ReadStatus,
     load_i16,
     make_reader,
+    read_array_count,
+    read_compact_array_count,
     read_compact_string,
+    read_i16,
+    read_i32,
+    read_raw,
     read_string,
     skip_tagged_fields,
     store_i32,
@@ -57,6 +63,8 @@ cdef enum:
     REQUEST_BYTES_MAX = 32768      # a larger one goes through its handler
     TEXT_BYTES_MAX = 1024
     CORRELATION_AT = 4
+    COMMITS_WITH_TOPIC_ID = 10
+    TOPIC_ID_BYTES = 16
 
 cdef uint64_t EXPRESS = <uint64_t>1 << EXPRESS_BIT
 
@@ -284,6 +292,42 @@ cdef class ExpressPath:
             store_i32(request.response + head, throttle_ms)
         request.response_size = head + <Py_ssize_t>size
         return True
+
+    cdef void count_errors(
+        self, const Request* request, const uint8_t* body, Py_ssize_t size, RequestTimes times
+    ) noexcept:
+        cdef:
+            Reader r = make_reader(body, size)
+            const Route* route = &ROUTES[request.api_key]
+            bint flexible = request.api_version >= route.first_flexible
+            const uint8_t* name = NULL
+            int32_t number = 0, name_size = 0, topics = 0, partitions = 0
+            int16_t error = 0
+            ReadStatus status
+        if request.api_version >= route.first_throttled and read_i32(&r, &number) != READ_OK:
+            return
+        if request.api_key != API_OFFSET_COMMIT:
+            if read_i16(&r, &error) == READ_OK:
+                times.count_error(request.api_key, error)
+            return
+        status = read_compact_array_count(&r, 2, &topics) if flexible else read_array_count(&r, 6, &topics)
+        while status == READ_OK and topics > 0:
+            topics -= 1
+            if request.api_version >= COMMITS_WITH_TOPIC_ID:
+                status = read_raw(&r, TOPIC_ID_BYTES, &name)
+            else:
+                status = read_compact_string(&r, &name, &name_size) if flexible else read_string(&r, &name, &name_size)
+            if status == READ_OK:
+                status = read_compact_array_count(&r, 6, &partitions) if flexible else read_array_count(&r, 6, &partitions)
+            while status == READ_OK and partitions > 0:
+                partitions -= 1
+                if read_i32(&r, &number) != READ_OK or read_i16(&r, &error) != READ_OK:
+                    return
+                times.count_error(API_OFFSET_COMMIT, error)
+                if flexible:
+                    status = skip_tagged_fields(&r)
+            if flexible and status == READ_OK:
+                status = skip_tagged_fields(&r)
 
     cdef object forget(self, Request* request):
         """Take the request off this path; returns its frame."""

@@ -188,6 +188,8 @@ cdef class NetLoop(ConnectionLoop):
                         self.limits.throttle(<Connection>request.connection, 0, self.now_ms)
                     throttle_ms = (<Connection>request.connection).throttle_ms(self.now_ms)
                     self.express.take_response(request, text, head.total, throttle_ms)
+                    if self._responses.times is not None:
+                        self.express.count_errors(request, text, head.total, self._responses.times)
                     request.throttle_ms = throttle_ms
                     self._responses.ready(request, now_ns)
                 else:
