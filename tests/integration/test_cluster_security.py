@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from support.secured_peers import PASSWORD, USER, SecuredPeers, write_user
@@ -65,7 +65,15 @@ def make_offsets_topic(cluster: Cluster) -> None:
     """While all brokers are up: it has three replicas."""
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "first"}
     with closing(Consumer(settings)) as consumer:
-        consumer.committed([TopicPartition("absent", 0)], timeout=PATIENCE_S)
+
+        def is_made() -> bool:
+            try:
+                consumer.committed([TopicPartition("absent", 0)], timeout=PATIENCE_S)
+            except KafkaException:  # its coordinator does not know of it yet
+                return False
+            return True
+
+        wait_until(is_made, PATIENCE_S, "there is a coordinator")
 
 
 @pytest.fixture
