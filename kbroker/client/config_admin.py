@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kbroker.client.cluster import Cluster
 from kbroker.client.controller_calls import ask_controller, check
 from kbroker.client.errors import RejectedError
+from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.describe_configs import DescribeConfigsRequest
 
 # WIRE: types of resources.
@@ -45,7 +46,8 @@ _SET, _DELETE = 0, 1
 
 class Setting(NamedTuple):
     """value: None if it is sensitive or has none. source: a word of ``SOURCES``. own: whether it
-    was set for this resource, by a client. documentation: empty before Kafka 2.6.
+    was set for this resource, by a client. documentation: empty before Kafka 2.6. synonyms: where
+    the value would come from, (source, name, value), the first counts; only if asked for.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Setting(NamedTuple):
     read_only: bool
     sensitive: bool
     documentation: str
+    synonyms: tuple[tuple[str, str, str | None], ...] = ()
 
 
 def describe_configs(
@@ -64,6 +67,7 @@ def describe_configs(
     keys: Iterable[str] | None = None,
     *,
     documentation: bool = False,
+    synonyms: bool = False,
 ) -> dict[str, list[Setting] | RejectedError]:
     """The settings of resources of one kind, sorted; an error for those that are rejected.
 
@@ -79,7 +83,9 @@ def describe_configs(
             row(resource_type=kind, resource_name=name, configuration_keys=wanted)
         )
     for node, rows in by_node.items():
-        request = DescribeConfigsRequest(resources=rows, include_documentation=documentation)
+        request = DescribeConfigsRequest(
+            resources=rows, include_synonyms=synonyms, include_documentation=documentation
+        )
         response = cluster.call(node, request, what="describe configs")
         for result in response.results:
             found[result.resource_name] = _settings(kind, result)
@@ -110,9 +116,23 @@ def _settings(kind: int, result: Any) -> list[Setting] | RejectedError:
                 row.read_only,
                 row.is_sensitive,
                 row.documentation or "",
+                tuple(
+                    (SOURCES.get(each.source, f"UNKNOWN({each.source})"), each.name, each.value)
+                    for each in row.synonyms
+                ),
             )
         )
     return sorted(settings)
+
+
+def list_resources(cluster: Cluster, kind: int) -> list[str]:
+    """Names of the resources of a kind that have settings. From Kafka 4.1. Raises RejectedError."""
+    from kbroker.protocol.messages.list_config_resources import ListConfigResourcesRequest
+
+    request = ListConfigResourcesRequest(resource_types=[kind])
+    response = cluster.call(None, request, what="list config resources")
+    check(response, "list config resources")
+    return [row.resource_name for row in response.config_resources if row.resource_type == kind]
 
 
 def alter_configs(
@@ -145,7 +165,15 @@ def alter_configs(
     what = "alter configs"
     if node is None:
         response = ask_controller(
-            cluster, request, what, lambda found: [row.error_code for row in found.responses]
+            cluster,
+            request,
+            what,
+            # The controller knows all topics: a missing one is not waited for.
+            lambda found: [
+                row.error_code
+                for row in found.responses
+                if row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ],
         )
     else:
         response = cluster.call(node, request, what=what)

@@ -27,6 +27,7 @@ GROUPS = "kafka-consumer-groups", "org.apache.kafka.tools.consumer.group.Consume
 DELETE_RECORDS = "kafka-delete-records", "org.apache.kafka.tools.DeleteRecordsCommand"
 LOG_DIRS = "kafka-log-dirs", "org.apache.kafka.tools.LogDirsCommand"
 API_VERSIONS = "kafka-broker-api-versions", "org.apache.kafka.tools.BrokerApiVersionsCommand"
+CONFIGS = "kafka-configs", "kafka.admin.ConfigCommand"
 TOPIC_ID = r"TopicId: \S+"
 
 
@@ -347,3 +348,84 @@ def test_records_are_deleted_and_directories_described_alike(
 def test_versions_of_requests_are_printed_alike(beside: Beside) -> None:
     text = beside.same(*API_VERSIONS).stdout
     assert "\tFetch(1): " in text and "[usable: 18]" in text
+
+
+def test_settings_are_altered_and_described_alike(
+    beside: Beside, orders: list[str], own_broker: Broker
+) -> None:
+    def same(*words: str) -> str:
+        return beside.same(*CONFIGS, *words).stdout
+
+    assert beside.ours(*_create(own_broker, "set-k-up")).code == 0
+    assert beside.ours(*_create(own_broker, "set-j-up")).code == 0
+    one = ("--entity-type", "topics", "--entity-name", "set-@-up")
+    values = "retention.ms=5000,cleanup.policy=[compact,delete],flush.ms=7"
+    same(*one, "--alter", "--add-config", values)
+    assert "cleanup.policy=compact,delete sensitive=false" in same(*one, "--describe")
+    same(*one, "--describe", "--all")
+    same(*one, "--alter", "--delete-config", "flush.ms,retention.ms")
+    same("--topic", "set-@-up", "--describe")
+    same("--topic", "nothing", "--describe")
+    same("--topic", "nothing", "--alter", "--add-config", "flush.ms=7")
+    same("--topic", "set-@-up", "--alter", "--add-config", "flush.ms")
+    same("--topic", "set-@-up", "--alter", "--add-config", "bogus=1")
+    same("--entity-type", "topics", "--describe")
+    for who in (("--broker", "0"), ("--broker-defaults",)):
+        same(*who, "--alter", "--add-config", "log.cleaner.threads=2")
+        same(*who, "--describe")
+        same(*who, "--alter", "--delete-config", "log.cleaner.threads")
+    same("--broker", "0", "--describe", "--all")
+    same("--broker", "7", "--describe")
+    same("--entity-type", "brokers", "--describe")
+    same("--broker-logger", "0", "--describe")
+    same("--group", "set-@-up", "--alter", "--add-config", "consumer.session.timeout.ms=50000")
+    same("--group", "set-@-up", "--describe")
+    same("--group", "set-@-up", "--describe", "--all")
+    same("--group", "set-@-up", "--alter", "--delete-config", "consumer.session.timeout.ms")
+    same("--group", "set-@-up", "--describe")
+    same("--client-metrics", "nothing", "--describe")
+
+
+def test_quotas_and_users_are_altered_and_described_alike(beside: Beside) -> None:
+    def same(*words: str) -> str:
+        return beside.same(*CONFIGS, *words).stdout
+
+    rates = "producer_byte_rate=1024,consumer_byte_rate=2.5e8,request_percentage=12.5"
+    for who in (
+        ("--user", "al-@-ice"), ("--client", "app-@-1"), ("--user-defaults",), ("--user", "bo-@-b",
+         "--client", "app-@-2"), ("--user", "bo-@-b", "--client-defaults"),
+    ):  # fmt: skip
+        same(*who, "--alter", "--add-config", rates)
+        same(*who, "--describe")
+        if "--user-defaults" not in who:  # which there is one of: the second one finds none
+            same(*who, "--alter", "--delete-config", "request_percentage")
+    same("--entity-type", "users", "--entity-name", "al-@-ice", "--describe")
+    same("--ip", "127.0.0.1", "--alter", "--add-config", "connection_creation_rate=100")
+    same("--entity-type", "ips", "--describe")
+    same("--user", "al-@-ice", "--alter", "--add-config",
+         "SCRAM-SHA-256=[iterations=8192,password=x],SCRAM-SHA-512=[password=y]")  # fmt: skip
+    assert "SCRAM-SHA-256=iterations=8192, SCRAM" in same("--user", "al-@-ice", "--describe")
+    same("--user", "al-@-ice", "--alter", "--add-config", "SCRAM-SHA-256=[iterations=1,password=x]")
+    same("--user", "al-@-ice", "--alter", "--delete-config", "SCRAM-SHA-256")
+    same("--user", "al-@-ice", "--describe")
+    same("--user", "nobo-@-dy", "--describe")
+    same("--user", "al-@-ice", "--alter", "--add-config", "bogus=1")
+    same("--user", "al-@-ice", "--alter", "--delete-config", "request_percentage")
+
+
+def test_wrong_use_of_configs_has_the_same_exit_code_and_first_line(beside: Beside) -> None:
+    for words in (
+        (), ("--bogus",), ("--describe",), ("--describe", "--alter"), ("--topic", "t", "--alter"),
+        ("--describe", "--entity-type", "x"), ("--describe", "--broker", "x"), ("--describe",
+         "--topic", "t", "--entity-type", "topics"), ("--alter", "--entity-type", "topics",
+         "--add-config", "a=b"), ("--describe", "--topic", "t", "--user", "u"), ("--describe",
+         "--entity-type", "topics", "--entity-default"), ("--alter", "--user", "u", "--add-config",
+         "a=b", "--add-config-file", "x"), ("--alter", "--entity-type", "users", "--add-config",
+         "request_percentage=5"),
+    ):  # fmt: skip
+        where = ("--bootstrap-server", beside.bootstrap) if words else ()
+        theirs = beside.kafka(CONFIGS[1], *words, *where)
+        ours = beside.ours(CONFIGS[0], *words, *where)
+        assert (ours.code, ours.stdout) == (theirs.code, theirs.stdout), words
+        said = [line for line in theirs.stderr.splitlines() if not line.startswith("SLF4J")]
+        assert ours.stderr.splitlines()[:1] == said[:1], words

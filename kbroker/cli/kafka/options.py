@@ -64,6 +64,8 @@ class Given:
         self.known = {option.name: option for option in options}
         self.words = list(words)
         self.rest: list[str] = []
+        # The names of what is given, in its order.
+        self.order: list[str] = []
         self._values: dict[str, list[str]] = {}
         self._read()
         self._check()
@@ -121,6 +123,7 @@ class Given:
                 raise OptionError(f"{name} is not a recognized option")
             option = self.known[name]
             values = self._values.setdefault(name, [])
+            self.order.append(name)
             if option.argument is None:
                 if equals:
                     raise OptionError(f"{name} is not a recognized option")

@@ -26,6 +26,7 @@ TOOLS = {
         "broker_api_versions",
         (_TOOLS + "BrokerApiVersionsCommand", "kafka.admin.BrokerApiVersionsCommand"),
     ),
+    "kafka-configs": Entry("configs", ("kafka.admin.ConfigCommand",)),
     "kafka-console-consumer": Entry(
         "console_consumer",
         (_TOOLS + "consumer.ConsoleConsumer", "kafka.tools.ConsoleConsumer"),

@@ -1,0 +1,294 @@
+"""What ``kafka-configs`` does with each kind of thing."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kbroker.cli.kafka.running import Failed
+
+if TYPE_CHECKING:
+    from kbroker.client.cluster import Cluster
+    from kbroker.client.config_admin import Setting
+    from kbroker.client.quota_admin import Entity
+
+_ITERATIONS = 4096  # of Kafka's tool, and the least that brokers accept
+_QUOTAS = {
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+}
+_IP_QUOTAS = {"connection_creation_rate"}
+_QUOTA_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
+_SCRAM = re.compile(r"(?:iterations=(-?[0-9]*),)?password=(.*)")
+_OWN_SOURCES = {
+    "topics": "DYNAMIC_TOPIC_CONFIG",
+    "brokers": "DYNAMIC_BROKER_CONFIG",
+    "client-metrics": "DYNAMIC_CLIENT_METRICS_CONFIG",
+    "groups": "DYNAMIC_GROUP_CONFIG",
+}
+
+
+def _kind(entity_type: str) -> int:
+    from kbroker.client.config_admin import KINDS
+
+    return KINDS[entity_type if entity_type == "client-metrics" else entity_type[:-1]]
+
+
+# -- settings
+
+
+def alter_resource(
+    cluster: Cluster, entity_type: str, name: str, added: dict[str, str], deleted: list[str]
+) -> None:
+    from kbroker.client.config_admin import alter_configs
+
+    if entity_type == "broker-loggers":
+        known = {each.name for each in _settings(cluster, entity_type, name)}
+        if wrong := [key for key in [*deleted, *added] if key not in known]:
+            raise Failed(f"Invalid broker logger(s): {','.join(wrong)}")
+    changes: dict[str, str | None] = {**dict.fromkeys(deleted), **added}
+    alter_configs(cluster, _kind(entity_type), name, changes)
+
+
+def describe_resources(cluster: Cluster, entity_type: str, name: str | None, every: bool) -> None:
+    """Print the settings of one, or of all of its kind."""
+    if name is not None and not every and not _exists(cluster, entity_type, name):
+        print(f"The {entity_type[:-1]} '{name}' doesn't exist and doesn't have dynamic config.")
+        return
+    for each in [name] if name is not None else _all(cluster, entity_type):
+        if each:
+            kind = "All" if every else "Dynamic"
+            print(f"{kind} configs for {entity_type[:-1]} {each} are:")
+        else:
+            print(f"Default configs for {entity_type} in the cluster are:")
+        _print_settings(cluster, entity_type, each, every)
+
+
+def _print_settings(cluster: Cluster, entity_type: str, name: str, every: bool) -> None:
+    own = _OWN_SOURCES.get(entity_type)
+    if entity_type == "brokers" and not name:
+        own = "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    for row in _settings(cluster, entity_type, name):
+        if not every and own is not None and row.source != own:
+            continue
+        synonyms = ", ".join(
+            f"{source}:{key}={_text(value)}" for source, key, value in row.synonyms
+        )
+        sensitive = "true" if row.sensitive else "false"
+        print(f"  {row.name}={_text(row.value)} sensitive={sensitive} synonyms={{{synonyms}}}")
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+def _settings(cluster: Cluster, entity_type: str, name: str) -> list[Setting]:
+    from kbroker.client.config_admin import describe_configs
+    from kbroker.client.errors import RejectedError
+
+    found = describe_configs(cluster, _kind(entity_type), [name], synonyms=True)[name]
+    if isinstance(found, RejectedError):
+        raise found
+    return found
+
+
+def _exists(cluster: Cluster, entity_type: str, name: str) -> bool:
+    if entity_type in ("brokers", "broker-loggers"):
+        return name == "" or name in {str(node) for node in cluster.nodes()}
+    return name in _all(cluster, entity_type)
+
+
+def _all(cluster: Cluster, entity_type: str) -> list[str]:
+    from kbroker.cli.kafka.java_words import hash_order, string_hash
+    from kbroker.client.config_admin import CLIENT_METRICS, GROUP, list_resources
+    from kbroker.client.errors import RejectedError, UnsupportedByBroker
+    from kbroker.client.group_admin import list_groups
+    from kbroker.client.topic_admin import list_topics
+    from kbroker.errors import ErrorCode
+
+    if entity_type == "topics":
+        return hash_order([topic.name for topic in list_topics(cluster)], string_hash)
+    if entity_type in ("brokers", "broker-loggers"):
+        return [*map(str, cluster.nodes()), ""]
+    if entity_type == "client-metrics":
+        return list_resources(cluster, CLIENT_METRICS)
+    groups = [row.group for row in list_groups(cluster)]
+    try:
+        return list(dict.fromkeys([*groups, *list_resources(cluster, GROUP)]))
+    except UnsupportedByBroker:
+        return groups
+    except RejectedError as error:
+        if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            raise
+        return groups
+
+
+# -- quotas and users
+
+
+def alter_quotas_or_users(
+    cluster: Cluster,
+    types: list[str],
+    names: list[str],
+    added: dict[str, str],
+    deleted: list[str],
+) -> None:
+    if types == ["ips"]:
+        if wrong := [key for key in [*added, *deleted] if key not in _IP_QUOTAS]:
+            raise Failed(
+                "Only connection quota configs can be added for 'ips' using --bootstrap-server. "
+                f"Unexpected config names: {','.join(wrong)}"
+            )
+        _alter_quotas(cluster, types, names, added, deleted)
+        return
+    _check_users(types, names, added, deleted)
+    if _QUOTAS & {*added, *deleted}:
+        _alter_quotas(cluster, types, names, added, deleted)
+    else:
+        _alter_user(cluster, names[0], added, deleted)
+
+
+def _check_users(
+    types: list[str], names: list[str], added: dict[str, str], deleted: list[str]
+) -> None:
+    from kbroker.client.admin import MECHANISMS
+
+    only_users = types == ["users"]
+    allowed = _QUOTAS | (set(MECHANISMS) if only_users else set())
+    what = "quota and SCRAM credential" if only_users else "quota"
+    kind = "users" if only_users else "clients"
+    for verb, keys in (("added", list(added)), ("deleted", deleted)):
+        if wrong := [key for key in keys if key not in allowed]:
+            collection = "Set" if verb == "added" else "List"
+            raise Failed(
+                f"Only {what} configs can be {verb} for '{kind}' using --bootstrap-server. "
+                f"Unexpected config names: {collection}({', '.join(wrong)})"
+            )
+    if set(MECHANISMS) & {*added, *deleted}:
+        if "" in names:
+            raise Failed(
+                "The use of --entity-default or --user-defaults is not allowed with User SCRAM "
+                "Credentials using --bootstrap-server."
+            )
+        if _QUOTAS & {*added, *deleted}:
+            raise Failed(
+                "Cannot alter both quota and SCRAM credential configs simultaneously for 'users' "
+                "using --bootstrap-server."
+            )
+
+
+def _alter_quotas(
+    cluster: Cluster,
+    types: list[str],
+    names: list[str],
+    added: dict[str, str],
+    deleted: list[str],
+) -> None:
+    from kbroker.client.quota_admin import alter_quotas, describe_quotas
+
+    present = next(iter(describe_quotas(cluster, _wanted(types, names)).values()), {})
+    if wrong := [key for key in deleted if key not in present]:
+        raise Failed(f"Invalid config(s): {','.join(wrong)}")
+    changes: dict[str, float | None] = dict.fromkeys(deleted)
+    for key, text in added.items():
+        try:
+            changes[key] = float(text)
+        except ValueError:
+            raise Failed(f"Cannot parse quota configuration value for {key}: {text}") from None
+    entity = tuple(
+        (_QUOTA_TYPES[kind], name or None) for kind, name in zip(types, names, strict=True)
+    )
+    alter_quotas(cluster, entity, changes)
+
+
+def _alter_user(cluster: Cluster, user: str, added: dict[str, str], deleted: list[str]) -> None:
+    from kbroker.client.admin import Credential, delete_credentials, set_password
+
+    credentials = []
+    for mechanism, text in added.items():
+        found = _SCRAM.fullmatch(text)
+        if found is None:
+            raise Failed(f"Invalid credential property {mechanism}={text}")
+        iterations = int(found[1]) if found[1] not in (None, "-1") else _ITERATIONS
+        if iterations < _ITERATIONS:
+            raise Failed(
+                f"Iterations {iterations} is less than the minimum {_ITERATIONS} required for "
+                f"{mechanism}"
+            )
+        credentials.append((mechanism, found[2], iterations))
+    if deleted:
+        delete_credentials(cluster, [Credential(user, mechanism, 0) for mechanism in deleted])
+    for mechanism, password, iterations in credentials:
+        set_password(cluster, user, password, [mechanism], iterations)
+
+
+def _wanted(types: list[str], names: list[str]) -> list[tuple[str, str]]:
+    from kbroker.client.quota_admin import DEFAULT, EVERY
+
+    if len(names) > len(types):
+        raise Failed("More entity names specified than entity types")
+    found: list[tuple[str, str]] = []
+    for at, kind in enumerate(types):
+        name = names[at] if at < len(names) else EVERY
+        found.append((_QUOTA_TYPES[kind], name or DEFAULT))
+    return found
+
+
+def describe_quotas_and_users(cluster: Cluster, types: list[str], names: list[str]) -> None:
+    """Print them; users only where no client ids are meant."""
+    _describe_quotas(cluster, types, names)
+    if types == ["users"] and "" not in names:
+        _describe_users(cluster, names)
+
+
+def _describe_quotas(cluster: Cluster, types: list[str], names: list[str]) -> None:
+    from kbroker.cli.kafka.deserializers import java_real
+    from kbroker.cli.kafka.java_words import hash_order, string_hash
+    from kbroker.client.quota_admin import describe_quotas
+
+    quotas = describe_quotas(cluster, _wanted(types, names))
+    for entity in hash_order(quotas, _entity_hash, len(quotas)):
+        row = quotas[entity]
+        parts = [f"{key}={java_real(row[key])}" for key in hash_order(row, string_hash, len(row))]
+        print(f"Quota configs for {_entity_text(entity)} are {', '.join(parts)}")
+
+
+def _entity_hash(entity: Entity) -> int:
+    """That of Java's ClientQuotaEntity: of its map, in an array of one."""
+    from kbroker.cli.kafka.java_words import string_hash
+
+    total = 0
+    for kind, name in entity:
+        total += string_hash(kind) ^ (0 if name is None else string_hash(name))
+    return (31 + total) & 0xFFFFFFFF
+
+
+def _entity_text(entity: Entity) -> str:
+    titles = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
+    known = dict(entity)
+    return ", ".join(
+        f"the default {title}" if known[kind] is None else f"{title} '{known[kind]}'"
+        for kind, title in titles.items()
+        if kind in known
+    )
+
+
+def _describe_users(cluster: Cluster, names: list[str]) -> None:
+    from kbroker.client.admin import list_credentials
+    from kbroker.client.errors import RejectedError
+    from kbroker.errors import ErrorCode
+
+    try:
+        found = list_credentials(cluster, names or None)
+    except RejectedError as error:
+        if error.code != ErrorCode.RESOURCE_NOT_FOUND:
+            raise
+        return
+    by_user: dict[str, list[str]] = {}
+    for each in found:
+        text = f"{each.mechanism}=iterations={each.iterations}"
+        by_user.setdefault(each.user, []).append(text)
+    for user, texts in by_user.items():
+        print(f"SCRAM credential configs for user-principal '{user}' are {', '.join(texts)}")
