@@ -58,7 +58,8 @@ OPTIONS = (
         "add-config",
         "",
         "Settings, k1=v1,k2=[v1,v2],k3=v3; for users also SCRAM-SHA-256 or -512 with "
-        "[password=secret] or [iterations=8192,password=secret], and as for clients producer_byte_rate, consumer_byte_rate, "
+        "[password=secret] or [iterations=8192,password=secret], and as for clients "
+        "producer_byte_rate, consumer_byte_rate, "
         "request_percentage and controller_mutation_rate; for ips connection_creation_rate.",
     ),
     valued("add-config-file", "", "A properties file with settings to add."),
