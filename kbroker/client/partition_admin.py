@@ -191,3 +191,39 @@ def _log_dir(row: Any) -> LogDir:
                 Replica(part.partition_size, part.offset_lag, part.is_future_key)
             )
     return LogDir(row.log_dir, error, replicas)
+
+
+def elect_leaders(
+    cluster: Cluster, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False
+) -> dict[TopicPartition, RejectedError | None]:
+    """Let the preferred replica lead, or with ``unclean`` any live one where there is no leader,
+    which may lose records; the error of each partition. From Kafka 2.4.
+
+    partitions: None: all; those that need no election are then left out. Raises RejectedError.
+    """
+    from kbroker.protocol.messages.elect_leaders import ElectLeadersRequest as Request
+
+    topics = None
+    if partitions is not None:
+        topics = [
+            Request.TopicPartitions(topic=name, partitions=numbers)
+            for name, numbers in _by_topic(partitions).items()
+        ]
+    request = Request(
+        election_type=int(unclean),
+        topic_partitions=topics,
+        timeout_ms=int(cluster.request_timeout * 1000),
+    )
+    response = ask_controller(cluster, request, "elect leaders", lambda found: [found.error_code])
+    check(response, "elect leaders")
+    return {
+        (topic.topic, row.partition_id): RejectedError(
+            row.error_code,
+            f"elect a leader of {topic.topic}-{row.partition_id}",
+            row.error_message,
+        )
+        if row.error_code
+        else None
+        for topic in response.replica_election_results
+        for row in topic.partition_result
+    }

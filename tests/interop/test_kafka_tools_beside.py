@@ -28,6 +28,7 @@ DELETE_RECORDS = "kafka-delete-records", "org.apache.kafka.tools.DeleteRecordsCo
 LOG_DIRS = "kafka-log-dirs", "org.apache.kafka.tools.LogDirsCommand"
 API_VERSIONS = "kafka-broker-api-versions", "org.apache.kafka.tools.BrokerApiVersionsCommand"
 CONFIGS = "kafka-configs", "kafka.admin.ConfigCommand"
+ELECTION = "kafka-leader-election", "org.apache.kafka.tools.LeaderElectionCommand"
 TOPIC_ID = r"TopicId: \S+"
 
 
@@ -429,3 +430,31 @@ def test_wrong_use_of_configs_has_the_same_exit_code_and_first_line(beside: Besi
         assert (ours.code, ours.stdout) == (theirs.code, theirs.stdout), words
         said = [line for line in theirs.stderr.splitlines() if not line.startswith("SLF4J")]
         assert ours.stderr.splitlines()[:1] == said[:1], words
+
+
+def test_elections_are_reported_alike(beside: Beside, orders: list[str], tmp_path: Path) -> None:
+    """One broker leads everything already: the words for that, for errors and for wrong use."""
+    path = tmp_path / "partitions.json"
+
+    def same(*words: str) -> str:
+        return beside.same(*ELECTION, *words).stdout
+
+    def of_file(rows: list[tuple[str, int]], kind: str = "preferred") -> str:
+        named = [{"topic": topic, "partition": number} for topic, number in rows]
+        path.write_text(json.dumps({"partitions": named}))
+        return same("--election-type", kind, "--path-to-json-file", str(path))
+
+    assert of_file([("orders", 2), ("orders", 0)]) == (
+        "Valid replica already elected for partitions orders-0, orders-2\n"
+    )
+    of_file([("orders", 1)], "UNCLEAN")
+    of_file([("orders", 7), ("nothing", 0)])
+    of_file([("orders", 1), ("orders", 1)])
+    for words in (
+        ("--topic", "orders", "--partition", "0"), ("--all-topic-partitions",), ("--topic", "t"),
+        ("--partition", "0", "--all-topic-partitions"), (), ("--topic", "orders", "--partition",
+         "0", "--all-topic-partitions"), ("--topic", "orders", "--partition", "x"),
+    ):  # fmt: skip
+        same("--election-type", "preferred", *words)
+    same("--election-type", "other", "--all-topic-partitions")
+    same("--all-topic-partitions")

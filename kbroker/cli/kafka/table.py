@@ -42,6 +42,7 @@ TOOLS = {
     "kafka-get-offsets": Entry(
         "get_offsets", (_TOOLS + "GetOffsetShell", "kafka.tools.GetOffsetShell")
     ),
+    "kafka-leader-election": Entry("leader_election", (_TOOLS + "LeaderElectionCommand",)),
     "kafka-log-dirs": Entry("log_dirs", (_TOOLS + "LogDirsCommand",)),
     "kafka-topics": Entry("topics", (_TOOLS + "TopicCommand", "kafka.admin.TopicCommand")),
 }
