@@ -65,6 +65,7 @@ of names that `metrics.names` chooses:
 - `native`: this broker's own, in the table below.
 - `confluent`, on request: as `jmx`, but `kafka_server_brokertopicmetrics_bytesinpersec{topic}`, for
   Confluent's dashboards.
+- `histograms`, on request: `kbroker_request_duration_seconds`, a histogram by API.
 
 `/jmx` has the same figures as JSON, by the names of Kafka's MBeans; `?qry=kafka.server:*` selects
 some. In a cluster each broker tells of the partitions that it leads, and the active controller of

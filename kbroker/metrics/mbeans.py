@@ -23,7 +23,7 @@ from kbroker.metrics.export import escape
 METER, GAUGE, PERCENT, TIMES, ATTRIBUTE = "meter", "gauge", "percent", "times", "attribute"
 
 JMX, CONFLUENT, EXPORTER, NATIVE = "jmx", "confluent", "exporter", "native"
-FAMILIES = (JMX, EXPORTER, NATIVE, CONFLUENT)
+HISTOGRAMS = "histograms"
 
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 QUANTILE_TEXTS = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")

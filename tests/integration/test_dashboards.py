@@ -27,7 +27,7 @@ def broker() -> Iterator[Broker]:
         "offsets.topic.num.partitions": 2,
         "num.partitions": 1,
         "log.segment.bytes": 1500,
-        "metrics.names": "jmx,exporter,native,confluent",
+        "metrics.names": "jmx,exporter,native,confluent,histograms",
     }
     with Broker(settings) as running:
         load(running)
@@ -112,6 +112,9 @@ def test_values_are_what_clients_did(broker: Broker) -> None:
     times = "kafka_network_requestmetrics_totaltimems"
     assert found.get(f"{times}_count", request="Produce") == RECORDS
     assert found.get(times, request="Produce", quantile="0.99") > 0
+    duration = "kbroker_request_duration_seconds"
+    assert found.get(f"{duration}_bucket", request="Produce", le="+Inf") == RECORDS
+    assert found.get(f"{duration}_count", request="Produce") == RECORDS
     wait_until(lambda: "kafka_log_logflushstats_logflushrateandtimems" in scrape(broker).values)
 
 

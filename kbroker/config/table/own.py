@@ -51,11 +51,12 @@ KBROKER_S_OWN = (
     Key("metrics.host", STRING, "127.0.0.1", MEDIUM,
         doc="Address the HTTP server for metrics binds."),
     Key("metrics.names", LIST, ("jmx", "exporter", "native"), MEDIUM,
-        one_of=("jmx", "exporter", "native", "confluent"),
+        one_of=("jmx", "exporter", "native", "confluent", "histograms"),
         doc=
             "The names that /metrics has: those of Prometheus' JMX exporter with its rules for "
             "Kafka (jmx; Strimzi's, too), of kafka_exporter (exporter), this broker's own "
-            "(native), and those of Confluent's dashboards where they differ (confluent)."),
+            "(native), those of Confluent's dashboards where they differ (confluent), and the "
+            "times of requests as histograms of Prometheus (histograms)."),
     Key("metrics.group.partitions.max", INT, 50_000, LOW, low=0,
         doc=
             "With more committed offsets on this broker, /metrics has sums by group and topic "

@@ -16,6 +16,7 @@ from kbroker.metrics.mbeans import (
     CONFLUENT,
     EXPORTER,
     GAUGE,
+    HISTOGRAMS,
     JMX,
     NATIVE,
     NO_TAGS,
@@ -143,6 +144,8 @@ class Figures:
             yield from self._left_out()
             yield from self._processes.lines(self._processes.look())
             yield from self._groups.native_lines()
+        if HISTOGRAMS in self._names:
+            yield from self._requests.histogram_lines()
         families = [WRITERS[name] for name in (JMX, CONFLUENT) if name in self._names]
         if families:
             for bean, samples in self.samples():

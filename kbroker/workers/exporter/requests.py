@@ -11,6 +11,7 @@ from kbroker._ext.shared.request_times import (
     FOLLOWER_ROW,
     ROW_COUNT,
     TimesView,
+    powers,
     summary,
 )
 from kbroker.errors import ErrorCode
@@ -33,6 +34,8 @@ Histograms = dict[tuple[int, int], bytes]  # by row and stage
 TOTAL: Final = request_times.TOTAL
 # The stages in which most times are 0, and zeros are not recorded: the total has all.
 SPARSE: Final = (request_times.REMOTE, request_times.THROTTLE)
+# The buckets of ``histogram_lines``: powers of two of a microsecond, from 64 us to 17 s.
+BUCKET_POWERS: Final = range(6, 25)
 # Requests whose time waiting for others is measured apart.
 WAITING: Final = (ApiKey.PRODUCE, ApiKey.FETCH, FOLLOWER_ROW)
 
@@ -103,6 +106,23 @@ class RequestFigures:
             found = summary(self._view.histogram(FLUSH_ROW, TOTAL), before, QUANTILES)
             quantiles = [value / 1000 for value in found[2]]
             yield FLUSHES, [(NO_TAGS, Times(total, found[1] / 1000, quantiles))]
+
+    def histogram_lines(self) -> Iterator[str]:
+        """The total times as a histogram of Prometheus, since the start."""
+        name = "kbroker_request_duration_seconds"
+        lines = [f"# HELP {name} Time from the receipt of a request to the end of its response."]
+        lines.append(f"# TYPE {name} histogram")
+        for row, tags in self._tags.items():
+            if not self._view.count(row, TOTAL):
+                continue
+            sum_us, below = powers(self._view.histogram(row, TOTAL))
+            for power in BUCKET_POWERS:
+                le = (1 << power) / 1e6
+                lines.append(f'{name}_bucket{{{tags.text},le="{le}"}} {below[power - 4]}')
+            lines.append(f'{name}_bucket{{{tags.text},le="+Inf"}} {below[-1]}')
+            lines.append(f"{name}_sum{{{tags.text}}} {sum_us / 1e6}")
+            lines.append(f"{name}_count{{{tags.text}}} {below[-1]}")
+        yield "\n".join([*lines, ""])
 
     def _errors(self) -> Iterator[Sample]:
         for row, tags in self._tags.items():

@@ -14,6 +14,7 @@ from kbroker._ext.shared.request_times import (
     TimesView,
     bounds,
     bucket_number,
+    powers,
     region_size,
     summary,
 )
@@ -89,6 +90,17 @@ def test_rows_of_processes_are_added_and_survive_their_process() -> None:
     assert view.count(FOLLOWER_ROW, LOCAL) == 3
     assert summary(view.histogram(FOLLOWER_ROW, LOCAL))[1] == 2.0
     assert view.count(0, LOCAL) == 0
+
+
+def test_values_below_powers_of_two_are_exact() -> None:
+    view = times_of(3, 15, 16, 63, 64, 1_000_000)
+
+    sum_us, below = powers(view.histogram(0, TOTAL))
+
+    assert sum_us == 1_000_161
+    assert below[:4] == [2, 3, 4, 5]  # below 16, 32, 64, 128 us
+    assert below[15] == 5  # 2**19 us
+    assert below[16:] == [6] * 12
 
 
 def test_error_codes_are_counted_by_api() -> None:

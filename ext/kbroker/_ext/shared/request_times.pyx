@@ -162,6 +162,21 @@ cdef double middle_of(int bucket) noexcept:
     return (<double>lower_bound(bucket) + <double>lower_bound(bucket + 1)) / 2
 
 
+def powers(bytes cells not None) -> tuple:
+    """(sum in microseconds, [how many values are below 16 us, 32 us, ... 2**31 us]) of a histogram."""
+    cdef const int64_t* of = <const int64_t*>PyBytes_AS_STRING(cells)
+    cdef int64_t below = 0
+    cdef int group, i
+    cdef list found = []
+    if PyBytes_GET_SIZE(cells) != HISTOGRAM_CELLS * <Py_ssize_t>sizeof(int64_t):
+        raise ValueError("not the cells of a histogram")
+    for group in range(GROUPS_OF_BUCKETS):
+        for i in range(SUB_BUCKETS):
+            below += of[FIRST_BUCKET + group * SUB_BUCKETS + i]
+        found.append(below)
+    return of[CELL_SUM], found
+
+
 def bounds() -> list:
     """The upper bound of each bucket in microseconds, exclusive."""
     return [lower_bound(bucket + 1) for bucket in range(BUCKETS)]
