@@ -56,6 +56,12 @@ class Ran:
             self.stdout = re.sub(mask, "MASKED", self.stdout)
 
 
+def in_any_order(text: str) -> str:
+    """Sorted lines, without the space before the first of a list; an error without its trace."""
+    error = re.search("^Error while executing .*$", text, re.MULTILINE)
+    return error[0] if error else "\n".join(sorted(line.lstrip(" ") for line in text.split("\n")))
+
+
 class Beside:
     """Runs a tool of both; a test compares what they print."""
 
@@ -85,12 +91,16 @@ class Beside:
         stdin: str = "",
         bootstrap: bool = True,
         masks: Sequence[str] = (),
+        ordered: bool = True,
     ) -> Ran:
-        """What ours prints, which is what Kafka's does."""
+        """What ours prints, which is what Kafka's does; unless ``ordered``, in any order."""
         where = ("--bootstrap-server", self.bootstrap) if bootstrap else ()
         theirs = self.kafka(main, *words, *where, stdin=stdin, masks=masks)
         ours = self.ours(name, *words, *where, stdin=stdin, masks=masks)
         said = f"{name} {' '.join(words)}"
+        if not ordered:
+            for ran in (theirs, ours):
+                ran.stdout = in_any_order(ran.stdout)
         assert ours.stdout == theirs.stdout, f"{said}:\n{ours.stderr}\n{theirs.stderr}"
         assert ours.code == theirs.code, f"{said}:\n{ours.stderr}\n{theirs.stderr}"
         return ours

@@ -29,6 +29,7 @@ LOG_DIRS = "kafka-log-dirs", "org.apache.kafka.tools.LogDirsCommand"
 API_VERSIONS = "kafka-broker-api-versions", "org.apache.kafka.tools.BrokerApiVersionsCommand"
 CONFIGS = "kafka-configs", "kafka.admin.ConfigCommand"
 ELECTION = "kafka-leader-election", "org.apache.kafka.tools.LeaderElectionCommand"
+ACLS = "kafka-acls", "org.apache.kafka.tools.AclCommand"
 TOPIC_ID = r"TopicId: \S+"
 
 
@@ -458,3 +459,52 @@ def test_elections_are_reported_alike(beside: Beside, orders: list[str], tmp_pat
         same("--election-type", "preferred", *words)
     same("--election-type", "other", "--all-topic-partitions")
     same("--all-topic-partitions")
+
+
+def test_acls_are_added_listed_and_removed_alike() -> None:
+    """In any order: that of Kafka's tool changes from run to run."""
+    settings = {
+        "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
+        "super_users": "User:ANONYMOUS",
+    }
+    with Broker(**settings) as broker:
+        both = Beside(broker.bootstrap)
+
+        def same(*words: str) -> str:
+            return both.same(*ACLS, *words, ordered=False).stdout
+
+        one = ("--topic", "t-@-x", "--allow-principal", "User:al-@-ice")
+        same("--add", *one, "--operation", "Read", "--operation", "DescribeConfigs")
+        assert "already exists." in same("--add", *one, "--operation", "Read")
+        same("--add", *one, "--allow-host", "10.0.0.1", "--deny-principal", "User:e-@-ve")
+        same("--add", *one, "--producer", "--idempotent", "--transactional-id", "x-@-y")
+        same("--add", *one, "--consumer", "--group", "g-@-h", "--resource-pattern-type", "prefixed")
+        same("--add", *one, "--operation", "ClusterAction")
+        same("--add", "--topic", "t-@-x", "--operation", "Read")
+        same("--add", "--topic", "t-@-x", "--allow-principal", "alice")
+        same("--add", *one, "--resource-pattern-type", "any")
+        same("--add", *one, "--resource-pattern-type", "bogus")
+        same("--add", "--allow-principal", "User:alice")
+        assert "Current ACLs for resource" in same("--list", "--topic", "t-@-x")
+        same("--list", "--topic", "t-@-xyz", "--resource-pattern-type", "match")
+        same("--list", "--topic", "t-@-x", "--principal", "User:al-@-ice", "--principal", "User:n")
+        same("--list", "--cluster")
+        same("--list")
+        same("--remove", *one, "--operation", "Read", "--force")
+        same("--list", "--topic", "t-@-x")
+        same("--remove", "--topic", "t-@-x", "--force")
+        same("--remove", "--group", "g-@-h", "--resource-pattern-type", "prefixed", "--force")
+        same("--list", "--topic", "t-@-x", "--group", "g-@-h")
+        for words in (("--bogus",), ("--list", "--add"), ("--producer", "--add"), ("--principal",)):
+            same(*words)
+        same("--list", "--producer")
+        same("--add", "--consumer", "--topic", "t")
+        both.close()
+
+
+def test_acls_without_an_authorizer_are_the_same_error(beside: Beside) -> None:
+    theirs = beside.kafka(ACLS[1], "--list", "--bootstrap-server", beside.bootstrap)
+    ours = beside.ours(ACLS[0], "--list", "--bootstrap-server", beside.bootstrap)
+
+    assert ours.code == theirs.code == 1
+    assert ours.stdout.splitlines()[0] == theirs.stdout.splitlines()[0]

@@ -22,6 +22,7 @@ class Entry(NamedTuple):
 
 _TOOLS = "org.apache.kafka.tools."
 TOOLS = {
+    "kafka-acls": Entry("acls", (_TOOLS + "AclCommand", "kafka.admin.AclCommand")),
     "kafka-broker-api-versions": Entry(
         "broker_api_versions",
         (_TOOLS + "BrokerApiVersionsCommand", "kafka.admin.BrokerApiVersionsCommand"),

@@ -1,0 +1,321 @@
+"""``kafka-acls``: add, remove and list ACLs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.cli.kafka.options import Given, WrongUse, flag, valued
+from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
+
+if TYPE_CHECKING:
+    from kbroker.client.cluster import Cluster
+
+_PATTERNS = ("ANY", "MATCH", "LITERAL", "PREFIXED")
+_SPECIFIC = ("LITERAL", "PREFIXED")
+_CLUSTER_NAME = "kafka-cluster"
+# What may be allowed or denied of each kind of thing, besides all of it.
+_SUPPORTED = {
+    "TOPIC": "READ WRITE CREATE DESCRIBE DELETE ALTER DESCRIBE_CONFIGS ALTER_CONFIGS".split(),
+    "GROUP": "READ DESCRIBE DELETE DESCRIBE_CONFIGS ALTER_CONFIGS".split(),
+    "CLUSTER": "CREATE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE ALTER "
+    "DESCRIBE".split(),
+    "TRANSACTIONAL_ID": "DESCRIBE WRITE TWO_PHASE_COMMIT".split(),
+    "DELEGATION_TOKEN": ["DESCRIBE"],
+    "USER": ["CREATE_TOKENS", "DESCRIBE_TOKENS"],
+}
+_RESOURCES = {
+    "topic": "TOPIC",
+    "group": "GROUP",
+    "transactional-id": "TRANSACTIONAL_ID",
+    "delegation-token": "DELEGATION_TOKEN",
+    "user-principal": "USER",
+}
+
+OPTIONS = (
+    BOOTSTRAP,
+    valued("bootstrap-controller", "controller to connect to", "The same: any broker will do."),
+    valued("command-config", "command-config", "A file with settings of a client.", optional=True),
+    valued("topic", "topic", "A topic, * for all; may be repeated."),
+    flag("cluster", "The cluster itself."),
+    valued("group", "group", "A consumer group, * for all; may be repeated."),
+    valued("transactional-id", "transactional-id", "A transactional id, * for all."),
+    flag("idempotent", "With --producer, also IdempotentWrite on the cluster."),
+    valued("delegation-token", "delegation-token", "A delegation token, * for all."),
+    valued(
+        "resource-pattern-type",
+        "|".join(_PATTERNS),
+        "How names are compared: literal or prefixed; with --list and --remove also any, patterns "
+        "of either kind with that name, and match, all that concern the name.",
+        default="LITERAL",
+    ),
+    flag("add", "Add ACLs."),
+    flag("remove", "Remove ACLs."),
+    flag("list", "List ACLs."),
+    valued("operation", "", "Read, Write, DescribeConfigs, ...; may be repeated.", default="All"),
+    valued("allow-principal", "allow-principal", "To allow, as User:alice, or User:* for all."),
+    valued("deny-principal", "deny-principal", "To deny, which counts more."),
+    valued("principal", "principal", "With --list, only those of this one.", optional=True),
+    valued("allow-host", "allow-host", "The address that is allowed, * for all."),
+    valued("deny-host", "deny-host", "The address that is denied, * for all."),
+    flag("producer", "What a producer needs: Write, Describe and Create on topics."),
+    flag("consumer", "What a consumer needs: Read and Describe on topics, Read on groups."),
+    flag("force", "Do not ask."),
+    valued("user-principal", "user-principal", "A user whose delegation tokens are meant."),
+)
+
+
+class Resource(NamedTuple):
+    kind: str
+    name: str
+    pattern: str
+
+    def __str__(self) -> str:
+        return (
+            f"ResourcePattern(resourceType={self.kind}, name={self.name}, "
+            f"patternType={self.pattern})"
+        )
+
+
+class Entry(NamedTuple):
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+    def __str__(self) -> str:
+        return (
+            f"(principal={self.principal}, host={self.host}, operation={self.operation}, "
+            f"permissionType={self.permission})"
+        )
+
+
+def _check(given: Given) -> None:
+    servers = given.count(("bootstrap-server", "bootstrap-controller"))
+    if servers != 1:
+        word = "Only one" if servers else "One"
+        raise WrongUse(f"{word} of --bootstrap-server or --bootstrap-controller must be specified")
+    if given.count(("add", "remove", "list")) != 1:
+        raise WrongUse("Command must include exactly one action: --list, --add, --remove. ")
+    given.exclude(
+        "list",
+        ("producer", "consumer", "allow-host", "allow-principal", "deny-host", "deny-principal"),
+    )
+    for role in ("producer", "consumer"):
+        given.exclude(role, ("operation", "deny-principal", "deny-host"))
+    if "principal" in given and "list" not in given:
+        raise WrongUse("The --principal option is only available if --list is set")
+    if "producer" in given and "topic" not in given:
+        raise WrongUse("With --producer you must specify a --topic")
+    if "idempotent" in given and "producer" not in given:
+        raise WrongUse("The --idempotent option is only available if --producer is set")
+    alone = "producer" not in given
+    if "consumer" in given and (
+        given.count(("topic", "group")) < 2
+        or (alone and given.count(("cluster", "transactional-id")))
+    ):
+        raise WrongUse(
+            "With --consumer you must specify a --topic and a --group and no --cluster or "
+            "--transactional-id option should be specified."
+        )
+    if "bootstrap-controller" in given:
+        raise Failed("there are no controllers to connect to: use --bootstrap-server")
+
+
+class _Refused(Exception):
+    """What Kafka's tool says of something that it does not ask a broker for."""
+
+
+def _run(given: Given) -> int:
+    _check(given)
+    from kbroker.cli.kafka.java_words import java_text
+    from kbroker.client.errors import ClientError
+
+    try:
+        bootstrap, config = given.one("bootstrap-server"), given.one("command-config")
+        with connected(bootstrap, config) as cluster:
+            if "add" in given:
+                _add(given, cluster)
+            elif "remove" in given:
+                _remove(given, cluster)
+            else:
+                _list(given, cluster)
+    except ClientError as error:
+        print(f"Error while executing ACL command: {java_text(error)}")
+        return 1
+    except _Refused as error:
+        print(f"Error while executing ACL command: {error}")
+        return 1
+    return 0
+
+
+# -- what is meant
+
+
+def _pattern(given: Given) -> str:
+    text = str(given.one("resource-pattern-type"))
+    if text.upper() not in _PATTERNS:
+        raise _Refused(f"Cannot parse argument '{text}' of option resource-pattern-type")
+    return text.upper()
+
+
+def resources(given: Given, required: bool = True) -> list[Resource]:
+    """Raises WrongUse if there are none."""
+    pattern = _pattern(given)
+    found = [
+        Resource(kind, name.strip(), pattern)
+        for option, kind in _RESOURCES.items()
+        for name in given.all(option)
+    ]
+    if pattern == "LITERAL" and given.count(("cluster", "idempotent")):
+        found.append(Resource("CLUSTER", _CLUSTER_NAME, "LITERAL"))
+    if not found and required:
+        raise WrongUse(
+            "You must provide at least one resource: --topic <topic> or --cluster or --group "
+            "<group> or --delegation-token <Delegation Token ID>"
+        )
+    return sorted(set(found))
+
+
+def _principals(given: Given, option: str) -> list[str]:
+    found = []
+    for text in given.all(option):
+        kind, colon, name = text.strip().partition(":")
+        if not colon or not kind:
+            raise _Refused(
+                f"expected a string in format principalType:principalName but got {text.strip()}"
+            )
+        found.append(f"{kind}:{name}")
+    return found
+
+
+def _entries(given: Given, operations: Iterable[str]) -> set[Entry]:
+    found = set()
+    for permission, word in (("ALLOW", "allow"), ("DENY", "deny")):
+        hosts = [host.strip() for host in given.all(f"{word}-host")] or ["*"]
+        for principal in _principals(given, f"{word}-principal"):
+            for operation in operations:
+                found |= {Entry(principal, host, operation, permission) for host in hosts}
+    return found
+
+
+def _operation(text: str) -> str:
+    """``DescribeConfigs`` and ``DESCRIBE_CONFIGS`` are the same."""
+    word = text.strip().replace("_", "").upper()
+    known = {name.replace("_", ""): name for names in _SUPPORTED.values() for name in names}
+    return {**known, "ALL": "ALL"}.get(word, "UNKNOWN")
+
+
+def acls_by_resource(given: Given) -> dict[Resource, set[Entry]]:
+    """What the options say; no entries: all. Raises WrongUse."""
+    found: dict[Resource, set[Entry]] = {}
+    if not given.count(("producer", "consumer")):
+        operations = {_operation(text) for text in given.all("operation")}
+        found = {resource: _entries(given, operations) for resource in resources(given)}
+    roles = {
+        "producer": {
+            "TOPIC": ("WRITE", "DESCRIBE", "CREATE"),
+            "TRANSACTIONAL_ID": ("WRITE", "DESCRIBE"),
+        },
+        "consumer": {"TOPIC": ("READ", "DESCRIBE"), "GROUP": ("READ",)},
+    }
+    for role, rights in roles.items():
+        for resource in resources(given) if role in given else ():
+            if resource.kind in rights:
+                entries = _entries(given, rights[resource.kind])
+                found.setdefault(resource, set()).update(entries)
+    if "idempotent" in given:
+        cluster = Resource("CLUSTER", _CLUSTER_NAME, "LITERAL")
+        found.setdefault(cluster, set()).update(_entries(given, ["IDEMPOTENT_WRITE"]))
+    for resource, entries in found.items():
+        allowed = [*_SUPPORTED[resource.kind], "ALL"]
+        if any(entry.operation not in allowed for entry in entries):
+            raise WrongUse(
+                f"ResourceType {resource.kind} only supports operations [{', '.join(allowed)}]"
+            )
+    return dict(sorted(found.items()))
+
+
+# -- what is done
+
+
+def _listed(entries: Iterable[Entry]) -> str:
+    return "\n".join(f"\t{entry}" for entry in sorted(entries))
+
+
+def _present(cluster: Cluster, wanted: Iterable[Resource] | None) -> dict[Resource, set[Entry]]:
+    """The ACLs that match; of all resources without ``wanted``."""
+    from kbroker.client.admin import Acl, list_acls
+
+    filters = [Acl()] if wanted is None else [Acl(*resource) for resource in wanted]
+    found: dict[Resource, set[Entry]] = {}
+    for acl_filter in filters:
+        for acl in list_acls(cluster, acl_filter):
+            resource = Resource(acl.resource_type, acl.name or "", acl.pattern)
+            entry = Entry(acl.principal or "", acl.host or "", acl.operation, acl.permission)
+            found.setdefault(resource, set()).add(entry)
+    return dict(sorted(found.items()))
+
+
+def _add(given: Given, cluster: Cluster) -> None:
+    from kbroker.client.admin import Acl, create_acls
+
+    if _pattern(given) not in _SPECIFIC:
+        raise WrongUse(
+            f"A '--resource-pattern-type' value of '{_pattern(given)}' is not valid when adding "
+            "acls."
+        )
+    wanted = acls_by_resource(given)
+    if not all(wanted.values()):
+        raise WrongUse(
+            "You must specify one of: --allow-principal, --deny-principal when trying to add ACLs."
+        )
+    for resource, entries in wanted.items():
+        present = _present(cluster, [resource]).get(resource, set())
+        for entry in sorted(entries & present):
+            print(f"Acl (pattern={resource}, entry={entry}) already exists.")
+        if new := sorted(entries - present):
+            print(f"Adding ACLs for resource `{resource}`: \n {_listed(new)}\n")
+            create_acls(cluster, [Acl(*resource, *entry) for entry in new])
+
+
+def _remove(given: Given, cluster: Cluster) -> None:
+    from kbroker.client.admin import Acl, delete_acls
+
+    for resource, entries in acls_by_resource(given).items():
+        if entries:
+            question = (
+                f"Are you sure you want to remove ACLs: \n {_listed(entries)}\n from resource "
+                f"filter `{resource}`? (y/n)"
+            )
+        else:
+            question = (
+                f"Are you sure you want to delete all ACLs for resource filter `{resource}`? (y/n)"
+            )
+        if _agreed(given, question):
+            filters = [Acl(*resource, *entry) for entry in sorted(entries)] or [Acl(*resource)]
+            delete_acls(cluster, filters)
+
+
+def _agreed(given: Given, question: str) -> bool:
+    if "force" in given:
+        return True
+    print(question, flush=True)
+    return sys.stdin.readline().strip().lower() == "y"
+
+
+def _list(given: Given, cluster: Cluster) -> None:
+    principals = _principals(given, "principal")
+    found = _present(cluster, resources(given, required=False) or None)
+    wanted: list[str | None] = [*sorted(set(principals))] or [None]
+    for principal in wanted:
+        if principal is not None:
+            print(f"ACLs for principal `{principal}`")
+        for resource, entries in found.items():
+            own = [each for each in entries if principal in (None, each.principal)]
+            if own:
+                print(f"Current ACLs for resource `{resource}`:\n{_listed(own)}\n")
+
+
+TOOL = Tool("This tool helps to manage acls on kafka.", OPTIONS, _run, usage_errors=True)
