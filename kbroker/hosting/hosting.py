@@ -121,6 +121,10 @@ class Hosting:
         if self._journal is not None:
             self._journal.note(hosted=changed, answered=list(states))
 
+    def replica(self, key: PartitionKey) -> Replica | None:
+        """The replica of a partition on this broker."""
+        return self.replicas.replica(key)
+
     @property
     def replicas(self) -> HostedReplicas:
         return self.image.replicas

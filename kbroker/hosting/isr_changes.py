@@ -18,6 +18,8 @@ from typing import Protocol
 
 from kbroker.cluster.control_requests import PartitionKey
 from kbroker.errors import ErrorCode, WireError
+from kbroker.hosting.replicas import Replica
+from kbroker.hosting.slots import Slot
 from kbroker.ipc.calls import AlterIsr, IsrResult, IsrState, Nothing, WantedIsr
 from kbroker.ipc.pending import Pending, pass_on, run
 from kbroker.ipc.process_table import Address
@@ -46,6 +48,9 @@ class Controllers(Protocol):
 class Replicas(Protocol):
     """The replicas on this broker: ``Hosting``."""
 
+    def replica(self, key: PartitionKey) -> Replica | None:
+        """The replica of a partition; None if this broker has none, or knows of none yet."""
+
     def change_isr(self, states: Mapping[PartitionKey, IsrState | None]) -> None:
         """The partitions have these in-sync replicas now, if they still have that leader epoch.
         None: of those whose leaders wait for a LeaderAndIsr.
@@ -62,12 +67,27 @@ class Journal(Protocol):
 class Asked:
     """A change without a result yet, and the Pending that waits for it."""
 
-    __slots__ = ("is_noted", "waiting", "wanted")
+    __slots__ = ("is_noted", "slot", "waiting", "wanted")
 
     def __init__(self, wanted: WantedIsr, waiting: list[Pending[IsrResult]]) -> None:
         self.wanted = wanted
         self.waiting = waiting
         self.is_noted = False
+        self.slot: Slot | None = None  # of the replica; None while it is not known
+
+    def is_outdated(self, replica: Replica | None, broker_id: int) -> bool:
+        """Whether this replica, the present one, is not what the change was wanted of; notes which
+        that is as soon as it is known.
+
+        INVARIANT: what is outdated is not sent. A topic that was deleted and recreated has the
+        epochs of the old one, by which the controller could not tell them apart.
+        """
+        if replica is None:
+            return self.slot is not None
+        slot = (replica.slot, replica.slot_incarnation)
+        self.slot = self.slot or slot
+        leads = (replica.told.leader, replica.told.leader_epoch)
+        return slot != self.slot or leads != (broker_id, self.wanted.leader_epoch)
 
 
 class IsrChanges:
@@ -108,13 +128,18 @@ class IsrChanges:
             present.waiting.append(pending)
         else:
             before = [] if present is None else present.waiting
-            self._asked[wanted.key] = Asked(wanted, [*before, pending])
+            self._enter(Asked(wanted, [*before, pending]))
         self._begin()
         return pending
 
+    def _enter(self, asked: Asked) -> None:
+        asked.is_outdated(self._replicas.replica(asked.wanted.key), self._broker_id)
+        self._asked[asked.wanted.key] = asked
+
     def ask_again(self, asked: Iterable[WantedIsr]) -> None:
         """The last incarnation of this process has proposed these, and there is no result."""
-        self._asked |= {wanted.key: Asked(wanted, []) for wanted in asked}
+        for wanted in asked:
+            self._enter(Asked(wanted, []))
         if self._asked:
             self._begin()
 
@@ -141,7 +166,9 @@ class IsrChanges:
             while self._asked:
                 await self._sleep(BATCH_MS)
                 try:
-                    await self._send(list(self._asked.values()))
+                    self._drop_outdated()
+                    if self._asked:
+                        await self._send(list(self._asked.values()))
                     backoff_ms = BACKOFF_MS
                 except WireError as error:
                     times = self._failures.due(error.code)
@@ -153,6 +180,17 @@ class IsrChanges:
                     backoff_ms = min(2 * backoff_ms, BACKOFF_MAX_MS)
         finally:
             self._is_working = False
+
+    def _drop_outdated(self) -> None:
+        """Another leader was elected, or the log was deleted, before there was a result."""
+        outdated = [
+            asked
+            for key, asked in self._asked.items()
+            if asked.is_outdated(self._replicas.replica(key), self._broker_id)
+        ]
+        fenced = IsrResult(ErrorCode.FENCED_LEADER_EPOCH)
+        if outdated:
+            self._settle([(asked, fenced) for asked in outdated])
 
     async def _send(self, batch: Sequence[Asked]) -> None:
         """Send a batch. Raises WireError; changes without a result are sent again with the next

@@ -10,7 +10,7 @@ import pytest
 from kbroker.cluster.control_requests import LeaderAndIsr, LedPartition, PartitionKey, Sender
 from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.isr_changes import BACKOFF_MS, BATCH_MS, UNANSWERED_MS, IsrChanges
-from kbroker.hosting.replicas import HostedReplicas
+from kbroker.hosting.replicas import HostedReplicas, Replica
 from kbroker.hosting.slots import Slot
 from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending
@@ -22,8 +22,10 @@ KEY = ("t", 0)
 
 
 class SlotsInOrder:
+    incarnation = 1
+
     def assign(self, topic: str, partitions: list[int]) -> dict[int, Slot]:
-        return {number: (number, 1) for number in partitions}
+        return {number: (number, self.incarnation) for number in partitions}
 
     def release(self, topic: str, partitions: Any = None) -> None:
         raise AssertionError("no slot is released here")
@@ -50,16 +52,22 @@ class Bench(Way):
 
     def __init__(self) -> None:
         super().__init__()
-        self.replicas = HostedReplicas(ME, SlotsInOrder())
+        self.slots = SlotsInOrder()
+        self.replicas = HostedReplicas(ME, self.slots)
         self.stored = Way()
         self.sleeping: list[tuple[int, Pending[None]]] = []
         self.unanswered: list[tuple[int, Pending[None]]] = []  # until the store is changed
         self.noted: list[Any] = []
         self.desk = IsrChanges(ME, self, self, self.sleep, self, self.stored)
-        partitions = [
-            LedPartition("t", number, 1, ME, 4, [1, 2, 3], 7, [1, 2, 3]) for number in (0, 1)
-        ]
-        self.replicas.take(LeaderAndIsr(Sender(1, 1), partitions, {}))
+        self.lead(0)
+        self.lead(1)
+
+    def lead(self, partition: int, leader: int = ME, leader_epoch: int = 4) -> None:
+        told = LedPartition("t", partition, 1, leader, leader_epoch, [1, 2, 3], 7, [1, 2, 3])
+        assert self.replicas.take(LeaderAndIsr(Sender(1, 1), [told], {})) == {}
+
+    def replica(self, key: PartitionKey) -> Replica | None:
+        return self.replicas.replica(key)
 
     def change_isr(self, states: Mapping[PartitionKey, IsrState | None]) -> None:
         for key, state in states.items():
@@ -199,13 +207,39 @@ def test_response_of_an_earlier_leader_epoch_changes_nothing() -> None:
 
 def test_change_of_an_earlier_leader_epoch_is_not_sent_any_more() -> None:
     bench = Bench()
-    old, new = bench.desk.ask(wanted([1, 2])), bench.desk.ask(wanted([1], leader_epoch=5))
+    old = bench.desk.ask(wanted([1, 2]))
+    bench.lead(0, leader_epoch=5)
+    new = bench.desk.ask(wanted([1], leader_epoch=5))
     bench.wake()
     bench.asked[0][1].resolve([IsrResult(ErrorCode.FENCED_LEADER_EPOCH)])
     bench.read[0][1].resolve([IsrState(2, 6, [1, 2], 10)])
 
     assert bench.asked[0][0] == [wanted([1], leader_epoch=5)]
     assert old.value == new.value == IsrResult(ErrorCode.FENCED_LEADER_EPOCH)
+
+
+@pytest.mark.parametrize("change", ["led by another", "deleted", "recreated"])
+def test_change_of_a_replica_that_is_another_now_is_not_sent_any_more(change: str) -> None:
+    """The recreated topic has the epochs of the old one: the controller would do what the leader of
+    the old one wanted, and the new one would have no replica but its leader in sync.
+    """
+    bench = Bench()
+    old = bench.desk.ask(wanted([1]))
+    bench.wake()
+    stale = WireError(ErrorCode.STALE_BROKER_EPOCH, "registered anew")
+    bench.asked[0][1].resolve(error=stale)
+    if change == "led by another":
+        bench.lead(0, leader=2, leader_epoch=5)
+    else:
+        assert bench.replicas.remove(KEY, 1)
+    if change == "recreated":
+        bench.slots.incarnation = 2
+        bench.lead(0)
+
+    bench.wake(), bench.wake()
+
+    assert old.value == IsrResult(ErrorCode.FENCED_LEADER_EPOCH)
+    assert len(bench.asked) == 1 and bench.desk.pending() == [] and bench.sleeping == []
 
 
 def test_same_change_asked_for_twice_is_sent_once() -> None:
