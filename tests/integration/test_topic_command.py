@@ -239,10 +239,10 @@ def test_documentation_comes_on_request_and_keys_can_be_chosen(cluster):
     )["told"]
 
     assert isinstance(rows, list)
-    ((name, value, source, own, read_only, sensitive, text),) = rows
+    ((name, value, source, own, read_only, sensitive, text, synonyms),) = rows
     assert (name, value, source) == ("retention.ms", "604800000", "DEFAULT_CONFIG")
     assert (own, read_only, sensitive) == (False, False, False)
-    assert len(text) > 20
+    assert len(text) > 20 and synonyms == ()
 
 
 def test_rejected_resource_is_an_error_beside_the_others(cluster):
