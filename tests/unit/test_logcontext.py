@@ -152,7 +152,7 @@ def test_every_line_of_the_broker_goes_through_this_formatter() -> None:
     """Another handler would write client data to the log unchanged."""
     package = Path(kbroker.__file__).parent
     # Commands and libraries, not the broker's processes.
-    others = ("spark", "client", "logtool", "testing")
+    others = ("cli", "spark", "client", "logtool", "testing")
     makers = re.compile(r"(Stream|File)Handler\(|addHandler|basicConfig|lastResort")
 
     found = [
