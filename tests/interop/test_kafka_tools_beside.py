@@ -319,7 +319,7 @@ def test_wrong_use_of_groups_has_the_same_exit_code(beside: Beside) -> None:
 def test_records_are_deleted_and_directories_described_alike(
     beside: Beside, own_broker: Broker, tmp_path: Path
 ) -> None:
-    """Each of both deletes below the same offset; the second time nothing is left to do."""
+    """Both delete below the same offset. The order in Kafka's output changes from run to run."""
     topic = "shortened"
     assert beside.ours(*_create(own_broker, topic, "--partitions", "3")).code == 0
     with KafkaProducer(bootstrap_servers=own_broker.bootstrap) as producer:
@@ -331,11 +331,10 @@ def test_records_are_deleted_and_directories_described_alike(
         named = [{"topic": t, "partition": p, "offset": o} for t, p, o in rows or ()]
         document = {"partitions": named, "version": 1, **more}
         path.write_text(json.dumps(document) if rows is not None else "{")
-        return beside.same(*DELETE_RECORDS, "--offset-json-file", str(path)).stdout
+        where = ("--offset-json-file", str(path))
+        return beside.same(*DELETE_RECORDS, *where, ordered=False).stdout
 
-    assert same([(topic, 2, 5), (topic, 0, 3)]).endswith(
-        f"partition: {topic}-2\tlow_watermark: 5\n"
-    )
+    assert f"partition: {topic}-2\tlow_watermark: 5" in same([(topic, 2, 5), (topic, 0, 3)])
     same([(topic, 1, -1)])
     same([(topic, 0, 99)])
     same([(topic, 0, 1), (topic, 0, 2)])
@@ -371,7 +370,8 @@ def test_settings_are_altered_and_described_alike(
     same("--topic", "nothing", "--alter", "--add-config", "flush.ms=7")
     same("--topic", "set-@-up", "--alter", "--add-config", "flush.ms")
     same("--topic", "set-@-up", "--alter", "--add-config", "bogus=1")
-    same("--entity-type", "topics", "--describe")
+    # Of keys in one bucket of Java's hash map the order differs.
+    beside.same(*CONFIGS, "--entity-type", "topics", "--describe", ordered=False)
     for who in (("--broker", "0"), ("--broker-defaults",)):
         same(*who, "--alter", "--add-config", "log.cleaner.threads=2")
         same(*who, "--describe")
