@@ -109,6 +109,7 @@ def test_20000_transactions_all_commit(version: str, io_workers: int) -> None:
     assert (exam.commits, exam.errors) == (20_000, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.3.0"])
 def test_kills_of_io_workers_may_abort_transactions_but_end_no_producer(
     version: str, seed: int, scale: int

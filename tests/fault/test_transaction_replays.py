@@ -41,6 +41,7 @@ def repeats(done: Counter[str], kind: str) -> int:
     return sum(count for name, count in done.copy().items() if name.startswith(kind))
 
 
+@pytest.mark.slow
 def test_chain_is_exactly_once_when_requests_come_twice_and_responses_are_lost(
     seed: int, scale: int
 ) -> None:

@@ -380,6 +380,7 @@ def test_positions_are_committed_automatically_and_on_close(cluster, made):
     other = made(group_id="auto")
     key = TopicPartition("auto", 0)
     poll_until(lambda: (other.committed([key])[key] or (0,))[0] >= 20, consumer)
+    topics.write(cluster, "auto", 1)
     read(consumer, 1)
     at = consumer.position(key)
     consumer.close()

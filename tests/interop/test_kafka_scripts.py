@@ -182,6 +182,7 @@ def test_consumer_groups_command_describes_resets_and_deletes(
     assert "successful" in script(CONSUMER_GROUPS, *of_group, "--delete")
 
 
+@pytest.mark.slow
 def test_transactions_command_lists_describes_and_aborts(
     script: Script,
     driver_of: Callable[[str], Driver],

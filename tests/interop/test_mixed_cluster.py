@@ -78,6 +78,7 @@ def test_kbroker_joins_a_cluster_that_kafka_controls(
     assert not cluster.log_path(KBROKER, topic).parent.exists()
 
 
+@pytest.mark.slow
 def test_kbroker_follows_a_partition_that_kafka_leads(
     cluster: MixedCluster, kafka: Kafka27, kbroker: Broker, topic: str
 ) -> None:

@@ -73,6 +73,7 @@ def without_own(found: dict[str, Any], own: tuple[str, ...]) -> dict[str, Any]:
     return {path: node for path, node in found.items() if path and not path.startswith(own)}
 
 
+@pytest.mark.slow
 def test_documents_have_the_keys_of_kafkas(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     place = f"{zookeeper.connect}/kafka"
     with Kafka27(tmp_path / "kafka", place) as kafka:

@@ -330,6 +330,7 @@ def test_unreachable_broker_is_an_error_within_the_deadline(spark, topic):
         reader(spark, "127.0.0.1:1", topic, **options).load().collect()
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_broker_restart_between_plan_and_read_loses_nothing(spark, kbroker, topic):
     create_topic(kbroker.bootstrap, topic, 2)

@@ -307,6 +307,7 @@ def test_speculation_leaves_each_record_once(
     assert places_in(tmp_path / "lake", topic) == all_places([4000, 40, 40, 40])
 
 
+@pytest.mark.slow
 def test_broker_that_restarts_mid_read_loses_nothing(
     spark: Any, topic: str, tmp_path: Path
 ) -> None:

@@ -226,6 +226,7 @@ def test_crash_in_the_first_batch_at_latest_loses_nothing(stream):
     assert offsets == list(range(10, 20))
 
 
+@pytest.mark.slow
 def test_new_partitions_and_topics_are_read_from_their_start(stream):
     create_topic(stream.bootstrap, stream.topic)
     fill(stream.bootstrap, stream.topic, numbered(4))
@@ -241,6 +242,7 @@ def test_new_partitions_and_topics_are_read_from_their_start(stream):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loses", "count"),
     some_of(itertools.product(("true", "false"), (4, 20)), [("true", 20)]),
