@@ -14,12 +14,12 @@ from kbroker.client.client_settings import (
     Setting,
     Settings,
     flag,
-    listed,
     plugged,
     plugged_list,
     text,
     whole,
 )
+from kbroker.client.common_settings import COMMON
 from kbroker.client.errors import SettingRefused
 
 IDEMPOTENT_IN_FLIGHT_MAX = 5  # BOUND: as many batches of a producer does a broker remember
@@ -57,12 +57,7 @@ def _rows(*rows: Setting) -> dict[str, Setting]:
 
 
 SETTINGS: dict[str, Setting] = _rows(
-    Setting(
-        "bootstrap.servers",
-        listed,
-        (),
-        "`host:port,host:port`, for the first connection; all brokers are found through them.",
-    ),
+    *COMMON,
     Setting("client.id", text, "", "Name of this producer in brokers' logs, quotas and metrics."),
     Setting(
         "key.serializer",
@@ -161,15 +156,6 @@ SETTINGS: dict[str, Setting] = _rows(
         INT_MAX,
     ),
     Setting(
-        "retry.backoff.ms",
-        whole,
-        100,
-        "Pause before the first retry; doubles up to `retry.backoff.max.ms`.",
-        0,
-        INT_MAX,
-    ),
-    Setting("retry.backoff.max.ms", whole, 1_000, "The longest of these pauses.", 0, INT_MAX),
-    Setting(
         "delivery.timeout.ms",
         whole,
         120_000,
@@ -221,37 +207,11 @@ SETTINGS: dict[str, Setting] = _rows(
         "`on_acknowledgement(metadata, error)`.",
     ),
     Setting(
-        "metric.reporters",
-        plugged_list,
-        (),
-        "Objects with `init(metrics)`, `metric_change(metric)` and `close()`, told of each metric "
-        "when it is created. `metrics()` has them all, in any case.",
-    ),
-    Setting("metrics.num.samples", whole, 2, "Samples that rates are computed from.", 1, 1_000),
-    Setting("metrics.sample.window.ms", whole, 30_000, "Length of a sample.", 1, LONG_MAX // 1000),
-    Setting(
         "metadata.max.age.ms",
         whole,
         300_000,
         "Metadata is refreshed after this time, to find new brokers and partitions.",
         0,
-        LONG_MAX // 1000,
-    ),
-    Setting(
-        "reconnect.backoff.ms",
-        whole,
-        50,
-        "Pause before a broker is connected to again; doubles up to `reconnect.backoff.max.ms`.",
-        0,
-        LONG_MAX // 1000,
-    ),
-    Setting("reconnect.backoff.max.ms", whole, 1_000, "The longest of these.", 0, LONG_MAX // 1000),
-    Setting(
-        "socket.connection.setup.timeout.ms",
-        whole,
-        10_000,
-        "How long a connection may take until it can be used.",
-        1,
         LONG_MAX // 1000,
     ),
     Setting("receive.buffer.bytes", whole, 32_768, "TCP receive buffer, -1: the system's.", -1),
@@ -305,53 +265,6 @@ SETTINGS: dict[str, Setting] = _rows(
         0,
         LONG_MAX // 1000,
         no_effect="a topic takes a few hundred bytes and stays known",
-    ),
-    Setting(
-        "metadata.recovery.strategy",
-        text,
-        "rebootstrap",
-        "What happens if no known broker answers.",
-        one_of=("none", "rebootstrap"),
-        no_effect="`bootstrap.servers` are always tried, too",
-    ),
-    Setting(
-        "client.dns.lookup",
-        text,
-        "use_all_dns_ips",
-        "Which addresses of a host name are tried.",
-        one_of=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-        no_effect="all addresses are always tried",
-    ),
-    Setting(
-        "socket.connection.setup.timeout.max.ms",
-        whole,
-        30_000,
-        "The longest of the growing timeouts.",
-        1,
-        LONG_MAX // 1000,
-        no_effect="the timeout of a connection does not grow",
-    ),
-    Setting(
-        "metrics.recording.level",
-        text,
-        "info",
-        "Which metrics are recorded.",
-        one_of=("info", "debug", "trace"),
-        no_effect="all are recorded",
-    ),
-    Setting(
-        "auto.include.jmx.reporter",
-        flag,
-        True,
-        "JMX.",
-        no_effect="there is no JMX; see `metrics()`",
-    ),
-    Setting(
-        "enable.metrics.push",
-        flag,
-        True,
-        "Metrics are sent to the brokers.",
-        no_effect="they are not",
     ),
 )
 

@@ -1,0 +1,105 @@
+"""Settings that the producer and the consumer for applications share."""
+
+from __future__ import annotations
+
+from kbroker.client.client_settings import (
+    INT_MAX,
+    LONG_MAX,
+    Setting,
+    flag,
+    listed,
+    plugged_list,
+    text,
+    whole,
+)
+
+COMMON = (
+    Setting(
+        "bootstrap.servers",
+        listed,
+        (),
+        "`host:port,host:port`, for the first connection; all brokers are found through them.",
+    ),
+    Setting(
+        "retry.backoff.ms",
+        whole,
+        100,
+        "Pause before the first retry; doubles up to `retry.backoff.max.ms`.",
+        0,
+        INT_MAX,
+    ),
+    Setting("retry.backoff.max.ms", whole, 1_000, "The longest of these pauses.", 0, INT_MAX),
+    Setting(
+        "metric.reporters",
+        plugged_list,
+        (),
+        "Objects with `init(metrics)`, `metric_change(metric)` and `close()`, told of each metric "
+        "when it is created. `metrics()` has them all, in any case.",
+    ),
+    Setting("metrics.num.samples", whole, 2, "Samples that rates are computed from.", 1, 1_000),
+    Setting("metrics.sample.window.ms", whole, 30_000, "Length of a sample.", 1, LONG_MAX // 1000),
+    Setting(
+        "reconnect.backoff.ms",
+        whole,
+        50,
+        "Pause before a broker is connected to again; doubles up to `reconnect.backoff.max.ms`.",
+        0,
+        LONG_MAX // 1000,
+    ),
+    Setting("reconnect.backoff.max.ms", whole, 1_000, "The longest of these.", 0, LONG_MAX // 1000),
+    Setting(
+        "socket.connection.setup.timeout.ms",
+        whole,
+        10_000,
+        "How long a connection may take until it can be used.",
+        1,
+        LONG_MAX // 1000,
+    ),
+    Setting(
+        "metadata.recovery.strategy",
+        text,
+        "rebootstrap",
+        "What happens if no known broker answers.",
+        one_of=("none", "rebootstrap"),
+        no_effect="`bootstrap.servers` are always tried, too",
+    ),
+    Setting(
+        "client.dns.lookup",
+        text,
+        "use_all_dns_ips",
+        "Which addresses of a host name are tried.",
+        one_of=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+        no_effect="all addresses are always tried",
+    ),
+    Setting(
+        "socket.connection.setup.timeout.max.ms",
+        whole,
+        30_000,
+        "The longest of the growing timeouts.",
+        1,
+        LONG_MAX // 1000,
+        no_effect="the timeout of a connection does not grow",
+    ),
+    Setting(
+        "metrics.recording.level",
+        text,
+        "info",
+        "Which metrics are recorded.",
+        one_of=("info", "debug", "trace"),
+        no_effect="all are recorded",
+    ),
+    Setting(
+        "auto.include.jmx.reporter",
+        flag,
+        True,
+        "JMX.",
+        no_effect="there is no JMX; see `metrics()`",
+    ),
+    Setting(
+        "enable.metrics.push",
+        flag,
+        True,
+        "Metrics are sent to the brokers.",
+        no_effect="they are not",
+    ),
+)
