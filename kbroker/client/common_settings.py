@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from kbroker.client.client_settings import (
     INT_MAX,
     LONG_MAX,
     Setting,
+    Settings,
     flag,
     listed,
     plugged_list,
     text,
     whole,
 )
+from kbroker.client.errors import SettingRefused
 
 COMMON = (
     Setting(
@@ -103,3 +108,18 @@ COMMON = (
         no_effect="they are not",
     ),
 )
+
+
+def with_common(*rows: Setting) -> dict[str, Setting]:
+    """By name, the common ones first."""
+    return {row.name: row for row in (*COMMON, *rows)}
+
+
+def read_settings(
+    rows: Mapping[str, Setting], config: Mapping[str, Any] | None, keywords: Mapping[str, Any]
+) -> Settings:
+    """What is given, each setting by itself. Raises SettingRefused."""
+    settings = Settings(rows, config, keywords)
+    if not settings["bootstrap.servers"]:
+        raise SettingRefused("bootstrap.servers", "write host:port,host:port")
+    return settings

@@ -18,7 +18,7 @@ from kbroker.client.client_settings import (
     text,
     whole,
 )
-from kbroker.client.common_settings import COMMON
+from kbroker.client.common_settings import read_settings, with_common
 from kbroker.client.errors import SettingRefused
 
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -74,12 +74,7 @@ def _assignor(name: str, value: Any) -> Any:
     return _ASSIGNORS.get(short) or plugged(name, value)
 
 
-def _rows(*rows: Setting) -> dict[str, Setting]:
-    return {row.name: row for row in rows}
-
-
-SETTINGS: dict[str, Setting] = _rows(
-    *COMMON,
+SETTINGS: dict[str, Setting] = with_common(
     Setting("client.id", text, "", "Name of this consumer in brokers' logs, quotas and metrics."),
     Setting(
         "group.id",
@@ -298,9 +293,7 @@ SETTINGS: dict[str, Setting] = _rows(
 
 def consumer_settings(config: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
     """Settings that are checked together. Raises SettingRefused."""
-    settings = Settings(SETTINGS, config, keywords)
-    if not settings["bootstrap.servers"]:
-        raise SettingRefused("bootstrap.servers", "write host:port,host:port")
+    settings = read_settings(SETTINGS, config, keywords)
     if settings["group.id"] is None:
         for name in ("group.instance.id", "enable.auto.commit"):
             if name in settings.given and settings[name]:

@@ -19,7 +19,7 @@ from kbroker.client.client_settings import (
     text,
     whole,
 )
-from kbroker.client.common_settings import COMMON
+from kbroker.client.common_settings import read_settings, with_common
 from kbroker.client.errors import SettingRefused
 
 IDEMPOTENT_IN_FLIGHT_MAX = 5  # BOUND: as many batches of a producer does a broker remember
@@ -52,12 +52,7 @@ def partitioner(name: str, value: Any) -> Any:
     return found
 
 
-def _rows(*rows: Setting) -> dict[str, Setting]:
-    return {row.name: row for row in rows}
-
-
-SETTINGS: dict[str, Setting] = _rows(
-    *COMMON,
+SETTINGS: dict[str, Setting] = with_common(
     Setting("client.id", text, "", "Name of this producer in brokers' logs, quotas and metrics."),
     Setting(
         "key.serializer",
@@ -275,9 +270,7 @@ def producer_settings(config: Mapping[str, Any] | None, keywords: Mapping[str, A
         "partitioner.class" if name == "partitioner" else name: value
         for name, value in keywords.items()
     }
-    settings = Settings(SETTINGS, config, renamed)
-    if not settings["bootstrap.servers"]:
-        raise SettingRefused("bootstrap.servers", "write host:port,host:port")
+    settings = read_settings(SETTINGS, config, renamed)
     if settings["partitioner.class"] == "ignore_keys":
         settings["partitioner.class"] = None
         settings["partitioner.ignore.keys"] = True
