@@ -31,7 +31,8 @@ class Reassignment(NamedTuple):
     removing: list[int]
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The numbers of partitions by their topics."""
     found: dict[str, list[int]] = {}
     for topic, number in partitions:
         found.setdefault(topic, []).append(number)
@@ -82,7 +83,7 @@ def list_reassignments(
         row = Request.ListPartitionReassignmentsTopics
         topics = [
             row(name=name, partition_indexes=numbers)
-            for name, numbers in _by_topic(partitions).items()
+            for name, numbers in by_topic(partitions).items()
         ]
         if not topics:
             return {}
@@ -123,7 +124,7 @@ def delete_records(
                     name=name,
                     partitions=[part(partition_index=n, offset=led[name, n]) for n in numbers],
                 )
-                for name, numbers in _by_topic(led).items()
+                for name, numbers in by_topic(led).items()
             ],
             timeout_ms=int(cluster.request_timeout * 1000),
         )
@@ -207,7 +208,7 @@ def elect_leaders(
     if partitions is not None:
         topics = [
             Request.TopicPartitions(topic=name, partitions=numbers)
-            for name, numbers in _by_topic(partitions).items()
+            for name, numbers in by_topic(partitions).items()
         ]
     request = Request(
         election_type=int(unclean),

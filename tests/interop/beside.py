@@ -6,8 +6,10 @@ import re
 import struct
 import subprocess
 from collections.abc import Sequence
+from difflib import unified_diff
 from pathlib import Path
 
+import pytest
 from interop.drivers.java import JVM_OPTIONS, SOURCES, classes_of, libraries
 
 BIN = Path(__file__).resolve().parents[2] / "bin"
@@ -101,6 +103,9 @@ class Beside:
         if not ordered:
             for ran in (theirs, ours):
                 ran.stdout = in_any_order(ran.stdout)
-        assert ours.stdout == theirs.stdout, f"{said}:\n{ours.stderr}\n{theirs.stderr}"
+        if ours.stdout != theirs.stdout:
+            lines = [ran.stdout.splitlines(keepends=True) for ran in (theirs, ours)]
+            differing = "".join(unified_diff(*lines, "Kafka's", "ours"))
+            pytest.fail(f"{said}:\n{differing}\n{ours.stderr}\n{theirs.stderr}", pytrace=False)
         assert ours.code == theirs.code, f"{said}:\n{ours.stderr}\n{theirs.stderr}"
         return ours

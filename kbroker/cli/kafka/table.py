@@ -45,6 +45,10 @@ TOOLS = {
     ),
     "kafka-leader-election": Entry("leader_election", (_TOOLS + "LeaderElectionCommand",)),
     "kafka-log-dirs": Entry("log_dirs", (_TOOLS + "LogDirsCommand",)),
+    "kafka-reassign-partitions": Entry(
+        "reassign_partitions",
+        (_TOOLS + "reassign.ReassignPartitionsCommand", "kafka.admin.ReassignPartitionsCommand"),
+    ),
     "kafka-topics": Entry("topics", (_TOOLS + "TopicCommand", "kafka.admin.TopicCommand")),
 }
 
