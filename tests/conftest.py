@@ -18,13 +18,15 @@ from kbroker.testing import plugin, waiting
 # machine that was stalled.
 PATIENCE_S = 30.0
 TESTS = Path(__file__).resolve().parent
-# About half of tests/spark by time.
-SECOND_SPARK_SESSION = (
-    "tests/spark/test_spark_example",
-    "tests/spark/test_spark_sinks",
-    "tests/spark/test_spark_streaming",
+LONGEST_FIRST = (
+    "spark/",
+    "fault/",
+    "interop/",
+    "unit/replication/test_replicated_simulation.py",
+    "unit/hosting/test_cluster_simulation.py",
+    "integration/",
+    "property/",
 )
-LONGEST_FIRST = ("spark", "fault", "interop", "integration", "property")
 
 # A machine that stalls for five seconds is not a finding. In CI runs must be reproducible;
 # elsewhere each explores something new.
@@ -50,11 +52,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order is kept otherwise.
     """
 
-    places = {str(TESTS / folder) + os.sep: place for place, folder in enumerate(LONGEST_FIRST)}
+    places = {f"{TESTS}/{prefix}": place for place, prefix in enumerate(LONGEST_FIRST)}
 
     @cache
     def place_of(path: str) -> int:
-        found = (place for folder, place in places.items() if path.startswith(folder))
+        found = (place for prefix, place in places.items() if path.startswith(prefix))
         return next(found, len(places))
 
     def place(item: pytest.Item) -> int:
@@ -88,8 +90,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """``--dist loadfile``, but tests/spark counts as two files: a Spark session takes long to
-    start, and all tests in one process would outlast the others.
+    """``--dist loadfile``, but tests/spark counts as one file: a Spark session takes long to
+    start.
     """
     if config.getoption("dist") != "loadfile":
         return None
@@ -97,11 +99,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     config.option.loadscopereorder = False
     from xdist.scheduler import LoadFileScheduling
 
-    class TwoSparkSessions(LoadFileScheduling):
+    class OneSparkSession(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith("tests/spark/"):
-                is_second = nodeid.startswith(SECOND_SPARK_SESSION)
-                return "tests/spark/2" if is_second else "tests/spark/1"
+                return "tests/spark"
             return str(super()._split_scope(nodeid))
 
-    return TwoSparkSessions(config, log)
+    return OneSparkSession(config, log)

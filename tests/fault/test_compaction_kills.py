@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.grids import some_of
 from support.pace import hold
 
 from kbroker.testing import Broker
@@ -25,6 +26,7 @@ KEYS = 40
 KILLS = 5
 CLEANER = ("cleaner", 0)
 IO_WORKERS = (("io", 0), ("io", 1))
+VICTIMS = {"cleaner": (CLEANER,), "io": IO_WORKERS, "both": (CLEANER, *IO_WORKERS)}
 SETTINGS = {
     "log.cleaner.backoff.ms": 1,
     "log.cleaner.dedupe.buffer.size": 4 << 20,
@@ -55,9 +57,9 @@ def read_all(broker: Broker, partition: int) -> list[tuple[int, bytes, bytes | N
     return found
 
 
-@pytest.mark.parametrize("victims", [(CLEANER,), IO_WORKERS, (CLEANER, *IO_WORKERS)])
+@pytest.mark.parametrize("victims", some_of(VICTIMS, ["both"]))
 def test_kills_during_compaction_lose_no_last_value(
-    tmp_path: Path, victims: tuple[tuple[str, int], ...], seed: int
+    tmp_path: Path, victims: str, seed: int
 ) -> None:
     draw = random.Random(seed)
     last: dict[tuple[int, bytes], tuple[int, bytes | None]] = {}
@@ -97,7 +99,7 @@ def test_kills_during_compaction_lose_no_last_value(
                     )
                 producer.flush(0.01)
                 hold(0.02)
-            broker.kill(*draw.choice(victims))
+            broker.kill(*draw.choice(VICTIMS[victims]))
         assert producer.flush(30) == 0 and not failures
         wait_until(lambda: len(broker.pids) == 8, what="all processes run")
         data = Path(broker.data_dir)

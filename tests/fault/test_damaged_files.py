@@ -216,7 +216,7 @@ def is_mentioned(text: str, path: Path) -> bool:
     ("how", "threads"),
     some_of(
         [*((how, 1) for how in DAMAGES), ("tear", 16), ("flip", 16)],
-        [("tear", 1), ("zero_page", 1), ("append_garbage", 1), ("remove", 1), ("flip", 16)],
+        [("tear", 1), ("zero_page", 1), ("append_garbage", 1), ("flip", 16)],
     ),
 )
 def test_damaged_partition_files_lose_at_most_what_was_not_synced(
@@ -264,7 +264,7 @@ def test_damaged_partition_files_lose_at_most_what_was_not_synced(
     "how",
     some_of(
         ALL_DAMAGES,
-        ["tear", "flip", "empty", "swap", "misfile", "make_directory", "rewrite_field"],
+        ["flip", "swap", "rewrite_field"],
     ),
 )
 def test_damage_of_before_a_clean_start_is_never_served(
@@ -304,7 +304,7 @@ def test_damage_of_before_a_clean_start_is_never_served(
     ("name", "how"),
     some_of(
         itertools.product(CHECKPOINTS, DAMAGES),
-        list(zip(itertools.cycle(CHECKPOINTS), DAMAGES, strict=False)),
+        list(zip(CHECKPOINTS, DAMAGES, strict=False)),
     ),
 )
 def test_damaged_checkpoint_costs_no_record(
@@ -325,7 +325,7 @@ def test_damaged_checkpoint_costs_no_record(
         survivor.append(UNTOUCHED)
 
 
-@pytest.mark.parametrize("how", some_of(DAMAGES, ["tear", "flip", "empty", "remove"]))
+@pytest.mark.parametrize("how", some_of(DAMAGES, ["flip", "remove"]))
 def test_damaged_meta_properties_is_named_or_harmless(
     template: Path, tmp_path: Path, how: str, seed: int
 ) -> None:
@@ -351,8 +351,8 @@ def test_damaged_meta_properties_is_named_or_harmless(
             (COPY_NAME, "flip"),
         ],
         [
-            *((FILE_NAME, how) for how in ("flip", "zero_page", "remove")),
-            *((WAL_NAME, how) for how in ("tear", "remove")),
+            *((FILE_NAME, how) for how in ("flip", "remove")),
+            (WAL_NAME, "tear"),
             (COPY_NAME, "flip"),
         ],
     ),

@@ -42,7 +42,7 @@ def work() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.mark.parametrize("failure", some_of(FAILURES, ["EIO-for-good", "short-once"]))
+@pytest.mark.parametrize("failure", some_of(FAILURES, ["EIO-for-good"]))
 def test_failing_call_costs_nothing_that_was_accepted(
     work: Path, failure: str, seed: int, scale: int
 ) -> None:

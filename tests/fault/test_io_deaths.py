@@ -82,7 +82,7 @@ def run(
 
 @pytest.mark.parametrize(
     ("io_workers", "flush"),
-    some_of(itertools.product(SIZES, DISKS), [(1, "synced"), (2, "page-cache")]),
+    some_of(itertools.product(SIZES, DISKS), [(1, "synced")]),
 )
 def test_killed_io_worker_is_invisible_to_an_idempotent_producer(
     io_workers: int, flush: str, seed: int, scale: int

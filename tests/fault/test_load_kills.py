@@ -111,7 +111,7 @@ def test_kill_at_a_point_leaves_each_record_once_in_the_table(
     kill_and_check(tmp_path, table, point, 1)
 
 
-@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("nth", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("point", points.ICEBERG_POINTS)
 def test_kill_while_the_iceberg_table_is_changed_leaves_each_record_once(
     tmp_path: Path, point: str, nth: int

@@ -10,7 +10,6 @@ from fault.disks import MIB, failing_disk
 from fault.history import History
 from fault.load import TOPIC, Load, assert_consistent
 from fault.wire_client import WireClient
-from support.grids import some_of
 from support.log_dir_moves import alter, move_all, replicas, set_rate
 from support.pace import hold
 
@@ -88,7 +87,8 @@ def all_moved(broker: Broker, wanted: dict[tuple[str, int], str]) -> None:
     wait_until(moved, 60, "every replica is where it was sent")
 
 
-@pytest.mark.parametrize("whole_tree", some_of([False, True], [True]))
+@pytest.mark.slow
+@pytest.mark.parametrize("whole_tree", [False, True])
 def test_kills_in_mid_move_lose_nothing_and_the_moves_end(
     tmp_path: Path, seed: int, scale: int, whole_tree: bool
 ) -> None:

@@ -21,6 +21,7 @@ from support.secured_peers import PASSWORD, USER, SecuredPeers, write_user
 from support.zookeeper import skip_without_zookeeper
 
 from kbroker.client.connection import Connection
+from kbroker.client.errors import AuthenticationFailed
 from kbroker.client.security import Security
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.controlled_shutdown import ControlledShutdownRequest
@@ -271,7 +272,10 @@ def test_user_who_is_no_broker_may_not_do_what_brokers_do(cluster: Cluster) -> N
 
     def rejected() -> bool:
         deadline = time.monotonic() + 20
-        made = Connection(host, int(port), Security.from_options(options), deadline=deadline)
+        try:
+            made = Connection(host, int(port), Security.from_options(options), deadline=deadline)
+        except AuthenticationFailed:  # by a broker that does not know her yet
+            return False
         with closing(made):
             response = made.call(ControlledShutdownRequest(broker_id=1), deadline)
         return bool(response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -98,6 +98,7 @@ def test_producer_notices_nothing_of_brokers_that_are_restarted_in_order(protoco
             cluster.wait_in_sync(TOPIC)
 
 
+@pytest.mark.slow
 def test_others_lead_at_once_when_a_supervisor_is_killed() -> None:
     """Its controller process ends the session: nobody waits for the 6 s after which it expires."""
     with loaded("2.7") as (cluster, load):

@@ -33,8 +33,8 @@ from support.all_processes import all_pids
 from kbroker.testing import Broker, wait_until
 
 JAVA_VERSIONS = ("3.9.1", "4.3.0", "4.4.0")
-# Of two releases of one major version, one is enough for a run of what is not slow.
-SLOW_JAVA = "java 4.4.0"
+# One of them is enough for a run of what is not slow.
+QUICK_JAVA = "java 4.3.0"
 PYTHON = ("confluent-kafka", "kafka-python", "aiokafka")
 # Log levels that no test may cause. (WARNING is for mistakes of clients.)
 BAD_LINE = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) .*|^Traceback.*", re.MULTILINE)
@@ -44,6 +44,10 @@ _topics = itertools.count()
 
 def java_names() -> list[str]:
     return [f"java {version}" for version in JAVA_VERSIONS]
+
+
+def _is_slow(name: str) -> bool:
+    return name.startswith("java ") and name != QUICK_JAVA
 
 
 def clients(*names: str) -> list[object]:
@@ -59,7 +63,7 @@ def clients(*names: str) -> list[object]:
     return [
         pytest.param(
             name,
-            marks=marks.get(name.partition(" ")[0], []) + [pytest.mark.slow] * (name == SLOW_JAVA),
+            marks=marks.get(name.partition(" ")[0], []) + [pytest.mark.slow] * _is_slow(name),
             id=name.replace(" ", "-"),
         )
         for name in names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from interop.conftest import ALL, PYTHON, java_names
+from interop.conftest import ALL, PYTHON, QUICK_JAVA, java_names
 from interop.drivers import CODECS, AdminDriver, Driver, Message
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
 from interop.drivers.kcat import Kcat
@@ -19,25 +19,28 @@ ROUNDS = 3
 BATCH = 15
 
 
-def _writers() -> list[str]:
+def _writers(slow: bool) -> list[str]:
     names = list(PYTHON)
     if not Kcat.missing():
         names.append("kcat")
     if not java_missing():
-        names += java_names()
+        names += java_names() if slow else [QUICK_JAVA]
     return names
 
 
 @pytest.fixture(scope="module")
-def written(driver_of: Callable[[str], Driver]) -> dict[int, list[Message]]:
+def written(
+    request: pytest.FixtureRequest, driver_of: Callable[[str], Driver]
+) -> dict[int, list[Message]]:
     """The content of each partition: batches of all clients in turns, each round with other
     codecs.
     """
+    slow = request.config.getoption("markexpr") != "not slow"
     admin: AdminDriver = driver_of("confluent-kafka")  # type: ignore[assignment]
     admin.create_topic(TOPIC, PARTITIONS)
     expected: dict[int, list[Message]] = {n: [] for n in range(PARTITIONS)}
     for round_number in range(ROUNDS):
-        for index, name in enumerate(_writers()):
+        for index, name in enumerate(_writers(slow)):
             writer = driver_of(name)
             partition = index % PARTITIONS
             headers = (("writer", name.encode()), ("round", b"%d" % round_number))

@@ -34,7 +34,7 @@ FAMILIES = [
     for one in combinations(
         ("confluent-kafka", "kafka-python"),
         ("kcat", "java 4.3.0"),
-        ("kafka-python", "aiokafka", "confluent-kafka", "java 3.9.1"),
+        ("kafka-python", "aiokafka", "confluent-kafka", "java 4.3.0"),
     )
 ]
 

@@ -13,7 +13,6 @@ from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
 from interop.drivers.kafka_tools import run_tool
 from interop.drivers.members import Member
 from interop.drivers.transactions import Transactional
-from support.grids import some_of
 
 from kbroker.testing import Broker, wait_until
 
@@ -134,6 +133,7 @@ def test_offsets_records_and_directories_by_script(
     assert f'"partition":"{made}-0"' in script(LOG_DIRS, "--describe", "--topic-list", made)
 
 
+@pytest.mark.slow
 def test_producer_performance_sends_all(
     script: Script, driver_of: Callable[[str], Driver], broker: Broker, made: str
 ) -> None:
@@ -154,6 +154,7 @@ def test_api_versions_command_knows_every_api(script: Script) -> None:
     assert re.search(r"Fetch\(1\): .*\[usable: 17\]", text)
 
 
+@pytest.mark.slow
 def test_consumer_groups_command_describes_resets_and_deletes(
     script: Script,
     driver_of: Callable[[str], Driver],
@@ -219,7 +220,8 @@ def test_what_this_broker_does_not_have_is_described_as_none(broker: Broker, ver
     assert script(CONFIG_COMMAND, "--describe", *loggers).count("=") == 0
 
 
-@pytest.mark.parametrize("version", some_of([VERSION, NEWEST], [NEWEST]))
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [VERSION, NEWEST])
 def test_quorum_is_this_node_alone(broker: Broker, version: str) -> None:
     script = scripts_of(version, broker)
     status = script(QUORUM, "describe", "--status")
@@ -231,6 +233,7 @@ def test_quorum_is_this_node_alone(broker: Broker, version: str) -> None:
     assert re.search(r"^0\s.*Leader", replication, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_features_are_those_of_the_release_whose_behaviour_this_is(
     script: Script, newest_script: Script
 ) -> None:

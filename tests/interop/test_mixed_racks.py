@@ -90,6 +90,7 @@ def test_kafka_sends_consumers_to_a_kbroker_in_their_rack(
     assert bytes_by_now(kbroker) - before >= FILLED
 
 
+@pytest.mark.slow
 def test_kbroker_sends_consumers_to_a_kafka_in_their_rack(
     cluster: MixedCluster, kbroker: Broker
 ) -> None:

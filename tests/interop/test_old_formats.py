@@ -16,7 +16,11 @@ from interop.drivers.old_java import RELEASES, OldJava
 
 from kbroker.testing import Broker
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(FIRST_TEST_TIMEOUT_S)]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.slow,
+    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
+]
 
 # librdkafka finds too little memory for the response to Metadata 0 if all names in it are short.
 TOPIC = "message-formats-of-all-the-years"

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
-from support.grids import some_of
 from support.racks import (
     LEADER,
     NEAR,
@@ -24,6 +23,7 @@ from kbroker.testing import wait_until
 from kbroker.testing.cluster import Cluster
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.interop,
     pytest.mark.java,
     pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
@@ -46,7 +46,7 @@ def clean_log() -> None:
     """The broker that other tests of this folder share is not needed."""
 
 
-@pytest.mark.parametrize("version", some_of(["3.9.1", "4.3.0"], ["4.3.0"]))
+@pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
 def test_java_consumer_reads_from_the_follower_in_its_rack_and_continues_without_it(
     cluster: Cluster, version: str
 ) -> None:

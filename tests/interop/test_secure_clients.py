@@ -197,7 +197,7 @@ def settings_of(
 
 GRID = [(v, m, p) for v in VERSIONS for m in MECHANISMS for p in PROTOCOLS]
 SHOWN = [("4.3.0", "SCRAM-SHA-512", "TLSv1.2"),
-         ("2.7.2", "OAUTHBEARER", "TLSv1.3"), ("4.3.0", "OAUTHBEARER", "TLSv1.3")]  # fmt: skip
+         ("4.3.0", "OAUTHBEARER", "TLSv1.3")]  # fmt: skip
 
 
 class TestJava:
@@ -222,7 +222,7 @@ class TestJava:
         ("version", "mechanism"),
         some_of(
             [(v, m) for v in VERSIONS for m in PASSWORDS],
-            [("4.3.0", "PLAIN"), ("2.7.2", "SCRAM-SHA-256")],
+            [("4.3.0", "PLAIN"), ("4.3.0", "SCRAM-SHA-256")],
         ),
     )
     def test_java_tells_that_a_password_is_wrong(

@@ -116,7 +116,9 @@ def test_available_now_reads_all_in_limited_batches_and_continues_later(stream):
     assert len(stream.seen) == len(set(stream.seen)) == 110
 
 
-@pytest.mark.parametrize("prefetched", [BY_TASKS, BY_DRIVER], ids=["by tasks", "by the driver"])
+@pytest.mark.parametrize(
+    "prefetched", some_of([BY_TASKS, BY_DRIVER], [BY_TASKS]), ids=["by tasks", "by the driver"]
+)
 def test_every_column_of_committed_records_is_read_either_way(
     spark, bootstrap, topic, tmp_path, prefetched
 ):
@@ -303,7 +305,10 @@ def test_stream_that_keeps_its_start_nowhere_is_refused(spark, bootstrap, topic,
     ("option", "value", "says"),
     [
         ("endingOffsets", "latest", r"endingOffsets has no meaning in a stream: .*availableNow"),
-        ("failOnDataLoss", "no", "failOnDataLoss is 'no': write true or false"),
+        pytest.param(
+            *("failOnDataLoss", "no", "failOnDataLoss is 'no': write true or false"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_refused_option_of_a_stream_is_told_and_nothing_else(

@@ -309,6 +309,7 @@ def test_expire_keeps_the_sum_and_the_newest(tmp_path: Path) -> None:
     assert log.state().ends == {"t": {0: 10}}
 
 
+@pytest.mark.slow
 def test_state_of_ten_thousand_commits_is_read_in_a_second(tmp_path: Path) -> None:
     """P12 of the targets: a start does not get slower with the age of a load."""
     store = DirectoryStore(tmp_path)
