@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
-import uuid
 
 _TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 
@@ -14,7 +14,10 @@ def new_uuid() -> bytes:
     for an option.
     """
     while True:
-        value = uuid.uuid4().bytes
+        made = bytearray(os.urandom(16))
+        made[6] = made[6] & 0x0F | 0x40
+        made[8] = made[8] & 0x3F | 0x80
+        value = bytes(made)
         if not uuid_text(value).startswith("-"):
             return value
 

@@ -57,14 +57,14 @@ class Action(NamedTuple):
             prog=said,
             description=self.title[:1].upper() + self.title[1:] + ".",
             epilog=self.epilog or None,
-            formatter_class=_Help,
+            formatter_class=Help,
             allow_abbrev=False,
         )
         self.describe(parser)
         return parser
 
 
-class _Help(argparse.RawDescriptionHelpFormatter):
+class Help(argparse.RawDescriptionHelpFormatter):
     """Without a width, argparse imports shutil with all compressions, for every parser."""
 
     def __init__(self, prog: str) -> None:

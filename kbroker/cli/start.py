@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from kbroker import __version__, logcontext
+from kbroker.cli.arguments import Help
 from kbroker.errors import EXIT_BAD_CONFIG, ConfigError
 
 logger = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Run a kbroker message broker in the foreground. SIGTERM or Ctrl-C stops it, "
         "SIGHUP reloads its dynamic settings, SIGQUIT makes all of its processes print their "
         "stacks.",
+        formatter_class=Help,
     )
     parser.add_argument("positional_config", nargs="?", metavar="FILE", help="same as --config")
     parser.add_argument(

@@ -5,7 +5,7 @@ after a restart, as those of known users are: nobody learns by them which users 
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 
 from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.metastore import paths
@@ -23,7 +23,7 @@ class Disguise:
 
     def __init__(self, store: SettledStore) -> None:
         self._store = store
-        self._secret = secrets.token_bytes(SECRET_BYTES)
+        self._secret = os.urandom(SECRET_BYTES)
 
     def salt(self, mechanism: str, name: str) -> bytes:
         """That of a user who does not exist."""

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sqlite3
 import struct
-import tempfile
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
@@ -84,6 +82,9 @@ def nodes_of_store(directories: Sequence[str], wanted: Collection[str]) -> dict[
     """The data of those nodes that are there, without touching the store: for a look at it before
     the start. Empty without a store. Raises OSError, ValueError.
     """
+    import shutil  # with all compressions, which no broker needs
+    import tempfile
+
     having = places_of_store(directories)
     if len(having) != 1:
         return {}

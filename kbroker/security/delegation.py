@@ -6,15 +6,15 @@ in Base64 is the password of a login by SCRAM. Times are in ms since 1970.
 
 from __future__ import annotations
 
-import hmac
-import uuid
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from kbroker.errors import ErrorCode, WireError
+from kbroker.security.digests import hmac_digest
 from kbroker.security.principal import Principal
 from kbroker.security.sasl.scram import ITERATIONS_MIN, Credential, fake_salt, from_password
+from kbroker.uuids import new_uuid, uuid_text
 
 USER = "User"  # the only type of principals that log in
 LONG_MAX = 2**63 - 1
@@ -98,10 +98,7 @@ def _check(token: Token, principal: Principal) -> None:
 
 def new_id() -> str:
     """22 letters, digits, ``_`` and ``-``, as in Kafka."""
-    while True:
-        made = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not made.startswith("-"):  # a command would take it for an option
-            return made
+    return uuid_text(new_uuid())
 
 
 class Secrets:
@@ -115,7 +112,7 @@ class Secrets:
 
     def hmac_of(self, token_id: str) -> bytes:
         """The secret of a token."""
-        return hmac.digest(self._key, token_id.encode(), "sha512")
+        return hmac_digest(self._key, token_id.encode(), "sha512")
 
     def credential(self, token_id: str, mechanism: str) -> Credential:
         """For a login by SCRAM; the same in every broker. Takes milliseconds."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import re2
-
 # BOUND: of what a pattern compiles to.
 _MEMORY_MAX = 1 << 20
 
@@ -20,6 +18,8 @@ class BadPattern(ValueError):
 
 def compiled(pattern: str) -> Any:
     r"""Raises BadPattern. Java's \/ is a slash; RE2 takes that, too."""
+    import re2  # only where it is used, as it takes much memory
+
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY_MAX

@@ -7,13 +7,14 @@ can write into the store may have written it: its sizes have bounds.
 
 from __future__ import annotations
 
-import hashlib
-import secrets
+import os
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
+
+from kbroker.security.digests import pbkdf2
 
 KEY_LENGTHS = (128, 192, 256)
 CBC, GCM = "AES/CBC/PKCS5Padding", "AES/GCM/NoPadding"
@@ -86,7 +87,7 @@ def _encoded(password: str, secret: str, how: Encoding) -> str:
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    salt = secrets.token_bytes(_SALT_BYTES)
+    salt = os.urandom(_SALT_BYTES)
     key = _key(secret, how.derivation, salt, how.iterations, how.key_bits)
     plain = password.encode("utf-8", "surrogatepass")
     fields = {
@@ -98,11 +99,11 @@ def _encoded(password: str, secret: str, how: Encoding) -> str:
         "passwordLength": str(_java_length(password)),
     }
     if how.cipher == GCM:
-        vector = secrets.token_bytes(_GCM_IV_BYTES)
+        vector = os.urandom(_GCM_IV_BYTES)
         encrypted = AESGCM(key).encrypt(vector, plain, None)
         fields["authenticationTagLength"] = str(_TAG_BYTES * 8)
     else:
-        vector = secrets.token_bytes(_BLOCK_BYTES)
+        vector = os.urandom(_BLOCK_BYTES)
         padder = padding.PKCS7(_BLOCK_BYTES * 8).padder()
         encryptor = Cipher(algorithms.AES(key), modes.CBC(vector)).encryptor()
         padded = padder.update(plain) + padder.finalize()
@@ -166,7 +167,7 @@ def _decrypted(cipher: str, key: bytes, vector: bytes, encrypted: bytes, tag_bit
 
 def _key(secret: str, derivation: str, salt: bytes, iterations: int, bits: int) -> bytes:
     digest = DERIVATIONS[derivation]
-    return hashlib.pbkdf2_hmac(digest, secret.encode(), salt, iterations, bits // 8)
+    return pbkdf2(digest, secret.encode(), salt, iterations, bits // 8)
 
 
 def _number(text: str) -> int:

@@ -96,7 +96,9 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
     """Family and address to bind; of several addresses of a name the first of IPv4."""
     if host == "":
         return (socket.AF_INET6, ("::", port)) if _has_ipv6() else (socket.AF_INET, ("", port))
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # As str it would be encoded with IDNA, whose tables take memory in every process.
+    name = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     return found[0][0], found[0][4]
 

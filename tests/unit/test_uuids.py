@@ -19,9 +19,14 @@ def test_text_is_22_url_safe_characters_and_no_option() -> None:
 
 
 def test_id_that_would_begin_with_a_dash_is_drawn_again() -> None:
-    dashed, good = uuid.UUID(bytes=b"\xfb" * 16), uuid.UUID(bytes=b"\x01" * 16)
-    with mock.patch("uuid.uuid4", side_effect=[dashed, good]):
-        assert new_uuid() == good.bytes
+    with mock.patch("os.urandom", side_effect=[b"\xfb" * 16, b"\x01" * 16]):
+        assert new_uuid() == bytes.fromhex("01010101010141018101010101010101")
+
+
+def test_new_id_is_a_random_uuid_of_version_4() -> None:
+    found = uuid.UUID(bytes=new_uuid())
+
+    assert (found.version, found.variant) == (4, uuid.RFC_4122)
 
 
 def test_text_is_read_back() -> None:

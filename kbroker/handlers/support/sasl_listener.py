@@ -15,6 +15,7 @@ from kbroker.config.listener_config import ListenerConfig
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.logcontext import Whole
+from kbroker.security import digests
 from kbroker.security.sasl import kerberos, oauthbearer, plain, scram
 from kbroker.security.sasl.exchange import Mechanism
 from kbroker.security.sasl.kerberos_login import acceptor, kerberos_login, principal_rules
@@ -89,6 +90,8 @@ def sasl_listener(config: BrokerConfig, listener: str) -> SaslListener:
 
 def check_sasl(config: BrokerConfig) -> None:
     """Raise ConfigError if a listener's SASL configs cannot be obeyed; log what is odd in them."""
+    if any(listener.uses_sasl for listener in config.listeners):
+        digests.load()
     for warning in make_sasl(config):
         logger.warning("%s", Whole(warning))
 

@@ -7,8 +7,8 @@ COMPAT: the texts of failures are Kafka's. An authorization id that is not the u
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from hmac import compare_digest
 
+from kbroker.security.digests import is_same
 from kbroker.security.sasl.exchange import Authenticated, Failed, Step, Work
 
 NAME = "PLAIN"
@@ -70,7 +70,7 @@ class Plain:
     def _is_right(self, user: str, password: str) -> bool:
         known = self._users.get(user)
         expected = _NOBODYS if known is None else known.encode()
-        return compare_digest(expected, password.encode()) and known is not None
+        return is_same(expected, password.encode()) and known is not None
 
     def _authorize(self, authorization_id: str) -> None:
         if authorization_id not in ("", self._user):

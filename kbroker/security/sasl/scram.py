@@ -6,14 +6,13 @@ wrong password does. Channel binding is not offered: no client of Kafka has it.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import os
 import re
-import secrets
-from base64 import b64decode, b64encode
+from base64 import b64decode, b64encode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from typing import NamedTuple
 
+from kbroker.security.digests import digest, hmac_digest, is_same, pbkdf2
 from kbroker.security.sasl.exchange import Authenticated, Challenge, Failed, Lookup, Step
 from kbroker.security.sasl.plain import OTHER_ID
 
@@ -25,7 +24,7 @@ ITERATIONS_MAX = 16384
 # BOUND: characters of a user's name, which is part of a path in the store.
 USER_NAME_MAX = 1024
 # Of what an unknown user is shown beside its salt, and of names that nobody is asked about.
-_DISGUISE = secrets.token_bytes(32)
+_DISGUISE = os.urandom(32)
 _SALT_CHARS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SALT_SIZE = 26  # as those of Kafka's tools
 
@@ -57,20 +56,20 @@ def from_password(
 ) -> Credential:
     """Takes milliseconds."""
     salt = new_salt() if salt is None else salt
-    salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
+    salted = pbkdf2(HASHES[mechanism], password.encode(), salt, iterations)
     return from_salted(mechanism, salted, salt, iterations)
 
 
 def from_salted(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Credential:
     """The credential of a salted password, as clients send it."""
-    digest = HASHES[mechanism]
-    client_key = hmac.digest(salted, b"Client Key", digest)
-    stored_key = hashlib.new(digest, client_key).digest()
-    return Credential(salt, stored_key, hmac.digest(salted, b"Server Key", digest), iterations)
+    name = HASHES[mechanism]
+    client_key = hmac_digest(salted, b"Client Key", name)
+    stored_key = digest(name, client_key)
+    return Credential(salt, stored_key, hmac_digest(salted, b"Server Key", name), iterations)
 
 
 def new_salt() -> bytes:
-    return "".join(secrets.choice(_SALT_CHARS) for _ in range(_SALT_SIZE)).encode()
+    return _salt_of(os.urandom(_SALT_SIZE))
 
 
 def to_text(credential: Credential) -> str:
@@ -105,7 +104,7 @@ class Scram:
     def __init__(self, mechanism: str, nonce: str = "") -> None:
         self._mechanism = mechanism
         self._digest = HASHES[mechanism]
-        self._own_nonce = nonce or secrets.token_urlsafe(24)
+        self._own_nonce = nonce or urlsafe_b64encode(os.urandom(24)).decode()
         self._user = self._name = self._authorization_id = self._gs2 = self._bare = ""
         self._client_nonce = self._nonce = self._server_first = ""
         self._is_token = False
@@ -174,13 +173,13 @@ class Scram:
             proof = b64decode(found["proof"], validate=True)
         except Base64Error:
             raise self._failed("the proof is not in Base64") from None
-        signature = hmac.digest(credential.stored_key, signed, self._digest)
+        signature = hmac_digest(credential.stored_key, signed, self._digest)
         if len(proof) != len(signature):
             raise self._failed("the proof has another length")
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-        stored_key = hashlib.new(self._digest, client_key).digest()
-        server_signature = hmac.digest(credential.server_key, signed, self._digest)
-        if not hmac.compare_digest(stored_key, credential.stored_key) or not self._is_known:
+        stored_key = digest(self._digest, client_key)
+        server_signature = hmac_digest(credential.server_key, signed, self._digest)
+        if not is_same(stored_key, credential.stored_key) or not self._is_known:
             raise self._failed("wrong user or password")
         verifier = b"v=" + b64encode(server_signature)
         return Authenticated(verifier, self._user, self._expires_ms, self._is_token)
@@ -205,13 +204,17 @@ class Nobody(NamedTuple):
 
 def disguise(mechanism: str, name: str) -> Credential:
     """What a user without a credential is shown. No password fits it."""
-    seed = hmac.digest(_DISGUISE, f"{mechanism} {name}".encode(), "sha512")
-    size = hashlib.new(HASHES[mechanism]).digest_size
+    seed = hmac_digest(_DISGUISE, f"{mechanism} {name}".encode(), "sha512")
+    size = len(digest(HASHES[mechanism], b""))
     salt = fake_salt(_DISGUISE, mechanism, name)
     return Credential(salt, seed[:size], seed[:size], ITERATIONS_MIN)
 
 
 def fake_salt(secret: bytes, mechanism: str, name: str) -> bytes:
     """Always the same for a name, and like those of Kafka's tools."""
-    seed = hmac.digest(secret, f"{mechanism} {name}".encode("utf-8", "surrogatepass"), "sha512")
-    return "".join(_SALT_CHARS[byte % len(_SALT_CHARS)] for byte in seed[:_SALT_SIZE]).encode()
+    seed = hmac_digest(secret, f"{mechanism} {name}".encode("utf-8", "surrogatepass"), "sha512")
+    return _salt_of(seed[:_SALT_SIZE])
+
+
+def _salt_of(data: bytes) -> bytes:
+    return "".join(_SALT_CHARS[byte % len(_SALT_CHARS)] for byte in data).encode()

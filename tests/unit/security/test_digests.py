@@ -1,0 +1,44 @@
+"""Digests are OpenSSL's, and a broker without passwords does not load it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import subprocess
+import sys
+
+import pytest
+
+from kbroker.security.digests import digest, hmac_digest, is_same, pbkdf2
+
+HEAVY = ("_hashlib", "hmac", "re2", "uuid", "shutil", "encodings.idna")
+
+
+@pytest.mark.parametrize("name", ["sha256", "sha512"])
+def test_digests_are_those_of_the_standard_library(name: str) -> None:
+    assert digest(name, b"data") == hashlib.new(name, b"data").digest()
+    assert hmac_digest(b"key", b"data", name) == hmac.new(b"key", b"data", name).digest()
+    expected = hashlib.pbkdf2_hmac(name, b"password", b"salt", 3, 16)
+    assert pbkdf2(name, b"password", b"salt", 3, 16) == expected
+
+
+def test_only_equal_bytes_are_the_same() -> None:
+    assert is_same(b"abc", b"abc")
+    assert not is_same(b"abc", b"abd")
+    assert not is_same(b"abc", b"abcd")
+
+
+def test_what_few_brokers_need_is_not_loaded_before_the_fork() -> None:
+    """It would take memory in each of a broker's processes."""
+    code = f"""
+import sys
+import kbroker.supervisor.launch, kbroker.workers.controller, kbroker.workers.network.network
+import kbroker.workers.io.io_worker
+from kbroker.supervisor.listening import _resolve
+_resolve("127.0.0.1", 0)
+print([name for name in {HEAVY!r} if name in sys.modules])
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert found.stdout.strip() == "[]"
