@@ -135,7 +135,7 @@ async def handle_alter_client_quotas(
     """Set and remove quotas. An entity changes as a whole; one that is rejected does not keep the
     others from changing.
     """
-    counts = Counter(key_of(entry) for entry in request.entries)
+    counts = Counter([key_of(entry) async for entry in ctx.each(request.entries)])
     errors: list[WireError | None] = []
     changes: list[EntityChange] = []
     async for entry in ctx.each(request.entries):
@@ -154,7 +154,8 @@ async def handle_alter_client_quotas(
         except WireError as error:
             errors = [known or error for known in errors]
     pairs = zip(request.entries, errors, strict=True)
-    return AlterClientQuotasResponse(entries=[outcome(entry, error) for entry, error in pairs])
+    entries = [outcome(entry, error) async for entry, error in ctx.each(pairs)]
+    return AlterClientQuotasResponse(entries=entries)
 
 
 def key_of(entry: Any) -> tuple[tuple[str, str], ...]:

@@ -45,10 +45,10 @@ async def handle_describe_quorum(
                 topic_name=topic.topic_name,
                 partitions=[
                     described(ctx, topic.topic_name, entry.partition_index)
-                    for entry in topic.partitions
+                    async for entry in ctx.each(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in ctx.each(request.topics)
         ]
     )
     if ctx.api_version >= 2:

@@ -7,7 +7,8 @@ a whole or not at all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from kbroker.errors import ErrorCode, WireError
@@ -110,20 +111,12 @@ async def handle_alter_user_scram_credentials(
     ctx: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     """Set and delete credentials through the controller process."""
-    errors = rejections(request)
+    errors = await rejections(ctx, request)
     changes: dict[str, list[ScramChange]] = {}
-    for gone in request.deletions:
-        changes.setdefault(gone.name, []).append(
-            ScramChange(gone.name, gone.mechanism, 0, b"", b"")
-        )
-    for new in request.upsertions:
-        changes.setdefault(new.name, []).append(
-            ScramChange(
-                new.name, new.mechanism, new.iterations, bytes(new.salt), bytes(new.salted_password)
-            )
-        )
+    async for change in ctx.each(changes_of(request)):
+        changes.setdefault(change.user, []).append(change)
     accepted = [rows for user, rows in changes.items() if user not in errors]
-    results = {user: rejected(user, error) for user, error in errors.items()}
+    results = {user: rejected(user, error) async for user, error in ctx.each(errors.items())}
     for first in range(0, len(accepted), CALL_USERS_MAX):
         part = [row for rows in accepted[first : first + CALL_USERS_MAX] for row in rows]
         try:
@@ -135,15 +128,25 @@ async def handle_alter_user_scram_credentials(
     return AlterUserScramCredentialsResponse(results=[results[user] for user in changes])
 
 
-def rejections(request: AlterUserScramCredentialsRequest) -> dict[str, WireError]:
+def changes_of(request: AlterUserScramCredentialsRequest) -> Iterator[ScramChange]:
+    for gone in request.deletions:
+        yield ScramChange(gone.name, gone.mechanism, 0, b"", b"")
+    for new in request.upsertions:
+        salt, password = bytes(new.salt), bytes(new.salted_password)
+        yield ScramChange(new.name, new.mechanism, new.iterations, salt, password)
+
+
+async def rejections(
+    ctx: RequestContext, request: AlterUserScramCredentialsRequest
+) -> dict[str, WireError]:
     """The users whose changes cannot be made, whatever is stored."""
     errors: dict[str, WireError] = {}
-    for entry in request.deletions:
+    async for entry in ctx.each(request.deletions):
         if not entry.name:
             errors[entry.name] = unacceptable(NO_NAME)
         elif entry.mechanism not in NUMBERS:
             errors[entry.name] = unknown()
-    for entry in request.upsertions:
+    async for entry in ctx.each(request.upsertions):
         if not entry.name:
             errors[entry.name] = unacceptable(NO_NAME)
         elif entry.mechanism not in NUMBERS:
@@ -154,13 +157,15 @@ def rejections(request: AlterUserScramCredentialsRequest) -> dict[str, WireError
             errors[entry.name] = unacceptable("Too many iterations")
         elif len(entry.name) > USER_NAME_MAX:
             errors[entry.name] = unacceptable(LONG_NAME)
-    pairs = [(entry.name, entry.mechanism) for entry in [*request.deletions, *request.upsertions]]
-    for (name, _), count in Counter(pairs).items():
-        if count > 1 and name not in errors:
-            errors[name] = WireError(
+    seen: set[tuple[str, int]] = set()
+    async for entry in ctx.each(chain(request.deletions, request.upsertions)):
+        pair = (entry.name, entry.mechanism)
+        if pair in seen and entry.name not in errors:
+            errors[entry.name] = WireError(
                 ErrorCode.DUPLICATE_RESOURCE,
                 "A user credential cannot be altered twice in the same request",
             )
+        seen.add(pair)
     return errors
 
 

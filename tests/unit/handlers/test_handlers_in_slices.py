@@ -24,10 +24,12 @@ from kbroker.protocol.api import ApiKey
 from kbroker.protocol.header import encode_request_header
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.alter_configs import AlterConfigsRequest
+from kbroker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest
 from kbroker.protocol.messages.describe_configs import DescribeConfigsRequest
+from kbroker.protocol.messages.describe_quorum import DescribeQuorumRequest
 from kbroker.protocol.messages.join_group import JoinGroupRequest
 from kbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kbroker.protocol.messages.metadata import MetadataRequest
@@ -92,8 +94,33 @@ def metadata(topics: int) -> MetadataRequest:
     return MetadataRequest(topics=[entry(name=f"t{number}") for number in range(topics)])
 
 
+def alter_scram(users: int) -> AlterUserScramCredentialsRequest:
+    deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
+    return AlterUserScramCredentialsRequest(
+        deletions=[deletion(name=f"u{number}", mechanism=9) for number in range(users)]
+    )
+
+
+def describe_quorum(topics: int) -> DescribeQuorumRequest:
+    cls = DescribeQuorumRequest
+    partition = cls.PartitionData(partition_index=0)
+    return cls(
+        topics=[
+            cls.TopicData(topic_name=f"t{number}", partitions=[partition])
+            for number in range(topics)
+        ]
+    )
+
+
 @pytest.mark.parametrize(
-    ("make", "version"), [(delete_records, 1), (describe_configs, 2), (metadata, 9)]
+    ("make", "version"),
+    [
+        (delete_records, 1),
+        (describe_configs, 2),
+        (metadata, 9),
+        (alter_scram, 0),
+        (describe_quorum, 2),
+    ],
 )
 def test_others_are_served_while_a_long_request_is_worked_on(
     paced: NetworkProcess, make: Any, version: int
