@@ -278,7 +278,8 @@ class WireError(Exception):
         super().__init__(f"{code.name}: {self.message}")
 
     def bare(self) -> WireError:
-        """The error without its traceback, which would keep frames and everything they refer to."""
+        """The error without traceback and cause, which keep frames and everything they refer to."""
+        self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 
     def __reduce__(self) -> tuple[type[WireError], tuple[ErrorCode, str]]:

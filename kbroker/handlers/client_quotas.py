@@ -147,12 +147,12 @@ async def handle_alter_client_quotas(
             changes.append(change_of(entry))
             errors.append(None)
         except WireError as error:
-            errors.append(error)
+            errors.append(error.bare())
     if changes and not request.validate_only:
         try:
             await ctx.controller(ALTER_QUOTAS, AlterQuotas(changes))
         except WireError as error:
-            errors = [known or error for known in errors]
+            errors = [known or error.bare() for known in errors]
     pairs = zip(request.entries, errors, strict=True)
     entries = [outcome(entry, error) async for entry, error in ctx.each(pairs)]
     return AlterClientQuotasResponse(entries=entries)

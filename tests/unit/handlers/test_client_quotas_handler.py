@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -210,3 +211,17 @@ def test_failure_of_the_store_is_the_error_of_what_was_to_change(process: Networ
     )
     expected = [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INVALID_REQUEST]
     assert [code for code, _ in outcomes] == expected
+
+
+def test_rejected_entities_leave_nothing_to_the_garbage_collector(process: NetworkProcess) -> None:
+    """A process under load collects garbage every 30 s: until then errors with tracebacks kept
+    requests, of which each has up to 50,000 elements.
+    """
+    entries = [change({"ip": f"no-address-{number}"}, request_rate=1.0) for number in range(500)]
+    altered(process, *entries)
+    gc.collect()
+
+    results = altered(process, *entries)
+
+    assert {code for code, _ in results} == {ErrorCode.INVALID_REQUEST}
+    assert gc.collect() < len(entries)
