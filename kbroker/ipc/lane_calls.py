@@ -35,6 +35,8 @@ REPEATED = frozenset((8, 12, 24, 25, 26, 28))
 class Request(NamedTuple):
     """A request from a network process: ``body`` is the undecoded request after its header. It has
     been authorized there.
+
+    quota: key and rate of its client's quota for the time of requests; key 0: there is none.
     """
 
     token: int
@@ -46,6 +48,7 @@ class Request(NamedTuple):
     client_host: str
     principal: Principal
     body: bytes
+    quota: tuple[int, float] = (0, 0.0)
 
 
 class Response(NamedTuple):
@@ -114,6 +117,7 @@ def request_parts(request: Request) -> Iterator[bytes]:
             len(client_id),
             len(host),
             len(principal),
+            *request.quota,
         )
         yield head + texts + request.body[offset : offset + PART_BYTES]
 
@@ -150,7 +154,8 @@ class Assembler:
         body = self._whole(total, offset, message[principal_end:])
         if body is None:
             return None
-        return Request(token, slot, incarnation, api_key, version, client_id, host, principal, body)
+        rest = (client_id, host, principal, body, (head[10], head[11]))
+        return Request(token, slot, incarnation, api_key, version, *rest)
 
     def response(self, message: bytes) -> Response | None:
         """Take a message; returns the response once it is complete. Raises ValueError if it is

@@ -91,6 +91,7 @@ class Bench:
         self.coordinators = self.make_coordinators()
         self.assembler = Assembler()
         self.tokens = 0
+        self.quota = (0, 0.0)
         self.principal = ANONYMOUS
         for slot, topic in enumerate((OFFSETS_TOPIC, TRANSACTIONS_TOPIC)):
             self.log(
@@ -150,7 +151,8 @@ class Bench:
     ) -> int:
         self.tokens += 1
         sent = Request(
-            self.tokens, slot, incarnation, api_key, version, "c", "::1", self.principal, body
+            *(self.tokens, slot, incarnation, api_key, version, "c", "::1", self.principal, body),
+            quota=self.quota,
         )
         outbox = deque(request_parts(sent))
         message, count = pack(outbox)

@@ -143,12 +143,14 @@ class FakeLink:
         client_host: str,
         principal: Principal,
         timeout_ms: int,
+        quota: tuple[int, float],
     ) -> Pending:
         rest = {
             "client_id": client_id,
             "client_host": client_host,
             "principal": principal,
             "timeout_ms": timeout_ms,
+            "quota": quota,
         }
         self.calls.append({"slot": slot, "incarnation": slot_incarnation, "body": body, **rest})
         pending = Pending()

@@ -40,6 +40,7 @@ def ask(
     image = known.partitions[partition]
     if not ctx.may_lead(image):
         raise WireError(ErrorCode.NOT_COORDINATOR)
+    limits = ctx.process.loop.limits
     return ctx.process.coordinators.call(
         image.slot,
         image.slot_incarnation,
@@ -50,6 +51,7 @@ def ask(
         ctx.connection.peer_host,
         ctx.principal,
         timeout_ms,
+        limits.quota_of_time(ctx.connection) if limits.on else (0, 0.0),
     )
 
 

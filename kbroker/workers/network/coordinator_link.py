@@ -57,10 +57,12 @@ class CoordinatorLink:
         client_host: str,
         principal: Principal,
         timeout_ms: int,
+        quota: tuple[int, float] = (0, 0.0),
     ) -> Pending[bytes]:
         """Ask the coordinator of a slot; resolves to the body of the response, or a WireError.
 
         body: the request behind its header, in ``version``; the response is in it, too.
+        quota: key and rate of its client's, for the time that the coordinator takes.
         """
         worker = slot % len(self._lanes)
         pending: Pending[bytes] = Pending()
@@ -75,6 +77,7 @@ class CoordinatorLink:
             client_host,
             principal,
             body,
+            quota,
         )
         self._outboxes[worker].extend(request_parts(request))
         self._calls[token] = (worker, pending, request if api_key in REPEATED else None)

@@ -13,6 +13,8 @@ import pytest
 from support.net_loop_harness import ENVELOPE, IO_WORKER, Harness, received
 
 from kbroker._ext.network import express_path
+from kbroker._ext.shared.quota_table import Quota, QuotaTable, region_size
+from kbroker._ext.sockets.client_usage import ClientUsage
 from kbroker.coordinator.partitioner import coordinator_partition
 from kbroker.errors import ErrorCode
 from kbroker.ipc.lane_calls import (
@@ -40,8 +42,8 @@ SLOTS = [0, 1, 2]
 class Bench(Harness):
     """A network loop with both internal topics; the test is client and io worker."""
 
-    def __init__(self) -> None:
-        super().__init__(arena_bytes=1 << 23)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(arena_bytes=1 << 23, **options)
         self.fetch.put_topic("__consumer_offsets", b"o" * 16, SLOTS, [1, 2, 3])
         self.fetch.put_topic("__transaction_state", b"x" * 16, [3], [4])
         self.rejected: list[tuple[int, bytes, int, bytes]] = []
@@ -390,3 +392,19 @@ def test_response_says_how_long_a_muted_client_should_wait(bench: Bench, version
     assert response.error_code == 27
     if version:
         assert 50_000 < response.throttle_time_ms <= 60_000
+
+
+def test_quota_of_the_clients_time_goes_along() -> None:
+    """The io worker counts what the coordinator takes of it."""
+    bench = Bench(quotas=QuotaTable(bytearray(region_size(64)), 2, 1000))
+    quota = Quota(bench.loop.limits.table, 77, 1e9)
+    bench.loop.limits.find = lambda access, name: ClientUsage(
+        name, None, None, quota if name == b"limited" else None
+    )
+    bench.loop.forget_quotas(True)
+    bench.connect().send(frame(heartbeat(), 4, "limited"))
+    bench.turn()
+    bench.connect().send(frame(heartbeat(), 4, "free"))
+    bench.turn()
+
+    assert [request.quota for request in bench.asked()] == [(77, 1e9), (0, 0.0)]

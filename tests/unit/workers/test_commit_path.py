@@ -19,6 +19,7 @@ from support.coordinators_bench import (
 from support.log_store import break_file, stored_values
 from support.offsets_host import FakeGroup
 
+from kbroker._ext.shared.quota_table import Quota, QuotaTable, region_size
 from kbroker.coordinator.shard import ACTIVE, LOADING
 from kbroker.errors import ErrorCode
 from kbroker.ipc.lane_calls import unpack
@@ -344,3 +345,30 @@ def test_compressed_offsets_take_the_long_way(
     bench.end_turn()
     assert bench.shard.commits is None and bench.left == 1
     assert [codes(a.body) for a in bench.responses()] == [[0]]
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [(commit(), 6), (HeartbeatRequest(group_id="none", generation_id=1, member_id="m"), 3)],
+    ids=["undecoded", "decoded"],
+)
+def test_time_of_a_request_counts_for_the_quota_of_its_client(
+    real: LoopBench, request_: Any, version: int
+) -> None:
+    table = QuotaTable(bytearray(region_size(64)), 11, 1000)
+    real.loop.quotas = table
+    quota = Quota(table, 7, 1e9, forgets=True)
+    real.quota = (7, 1e9)
+    began = time.monotonic_ns()
+    real.ask(request_, version)
+    real.read()
+    spent = time.monotonic_ns() - began
+    now = time.monotonic_ns() // 1_000_000
+
+    used = quota.used(now)
+    assert 0 < used < spent
+
+    real.quota = (0, 0.0)
+    real.ask(request_, version)
+    real.read()
+    assert quota.used(now) == used, "that of a client without a quota"

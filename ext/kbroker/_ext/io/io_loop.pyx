@@ -10,6 +10,7 @@ batches are dropped before anything reads those bytes again.
 """
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from kbroker._ext.base.error_codes cimport KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
 from kbroker._ext.base.socket_api cimport epoll_event, epoll_wait, monotonic_ns, wall_clock_ms
@@ -24,9 +25,11 @@ from kbroker._ext.shared.descriptors cimport (
     MSG_FOLLOWER,
     MSG_PRODUCE,
     MSG_REQUEST,
+    PART_SIZE_BYTES,
     Envelope,
     FollowerProgress,
     ProduceDescriptor,
+    RequestHead,
 )
 from kbroker._ext.shared.lane cimport Lane
 from kbroker._ext.shared.log_figures cimport LogFigures
@@ -195,17 +198,29 @@ cdef class IoLoop:
     cdef uint32_t take_requests(
         self, Lane lane, const uint8_t* message, Py_ssize_t size, int64_t now_ms
     ) except? 0:
-        """Serve every part of a MSG_REQUEST; returns how many there were."""
+        """Serve every part of a MSG_REQUEST; returns how many there were. The time that it takes, but for what happens
+        later, is added to the quotas of their clients that have one for it.
+        """
         cdef Py_ssize_t part
+        cdef RequestHead head
+        cdef int64_t began, ended
         cdef uint32_t taken = 0
         cdef LogAppender appender
         while size > 0:
             part = part_size(message, size)
+            if part >= <Py_ssize_t>(PART_SIZE_BYTES + sizeof(RequestHead)):
+                memcpy(&head, message + PART_SIZE_BYTES, sizeof(RequestHead))
+            else:
+                head.quota_key = 0
+            began = monotonic_ns() if head.quota_key and self.quotas is not None else 0
             appender = None if self.commit_path is None else self.commit_path.take(lane, message, part, now_ms)
             if appender is None:
                 self._results.call_out(self.on_request, (lane.peer_index, (<const char*>message)[:part]))
             else:
                 self._results.touch(appender)
+            if began:
+                ended = monotonic_ns()
+                self.quotas.record_time(head.quota_key, head.quota_rate, ended - began, ended // 1000000)
             message += part
             size -= part
             taken += 1

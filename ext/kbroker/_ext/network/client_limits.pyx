@@ -47,6 +47,11 @@ cdef class ClientLimits:
         rate[0] = c.usage.request.rate
         return c.usage.request.key
 
+    def quota_of_time(self, Connection c not None):
+        cdef double rate = 0
+        cdef uint64_t key = self.time_quota(c, &rate)
+        return key, rate
+
     cdef void charge_time(self, Connection c, int64_t spent_ns, int64_t now_ms) noexcept:
         if c.usage is not None and c.usage.request.key:
             self.table.record(&c.usage.request, spent_ns, now_ms)

@@ -20,6 +20,8 @@ cdef class ExpressPath:
     cdef RequestTable requests
     cdef int worker_count
     cdef ExpressBundle* bundles
+    cdef uint64_t quota_key             # of the next request's time, and units a second; 0: there is no quota
+    cdef double quota_rate
     cdef readonly dict frames              # token -> the frame, for an error response that needs it decoded
     cdef bint takes(self, int16_t api_key, int16_t version) noexcept nogil
     cdef bint may_repeat(self, int16_t api_key) noexcept nogil

@@ -231,6 +231,8 @@ cdef class ExpressPath:
         head.client_id_size = <uint16_t>client_id_size
         head.host_size = <uint16_t>host_size
         head.principal_size = <uint16_t>principal_size
+        head.quota_key = self.quota_key
+        head.quota_rate = self.quota_rate
         part_size = <uint32_t>(entry_size - sizeof(uint32_t))
         append(bundle, &part_size, sizeof(uint32_t))
         append(bundle, &head, sizeof(RequestHead))

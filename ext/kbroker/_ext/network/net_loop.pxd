@@ -44,6 +44,7 @@ cdef class NetLoop(ConnectionLoop):
     cdef int note_restarts(self) except -1
     cdef int ask_again(self, int worker) except -1
     cdef int repeat_produce(self, Connection c, Request* request, int worker) except -1
+    cdef bint start_express(self, Connection c, Request* request, const uint8_t* frame, int32_t size) except -1
     cdef int repeat_express(self, Connection c, Request* request) except -1
     cdef int fail_parts(self, Request* request, int worker, int16_t error_code) except -1
     cdef int all_parts_done(self, Request* request, int64_t now_ns) except -1

@@ -253,7 +253,7 @@ cdef class NetLoop(ConnectionLoop):
         if api_key == API_FETCH and FETCH_FIRST <= version <= FETCH_LAST:
             return self._fetches.start(c, request, frame, size, self.now_ms)
         # Coordinators get only authorized requests: if the principal may not do everything, Python checks it.
-        if c.access.everything and self.express.takes(api_key, version) and self.express.start(c, request, frame, size, self._lanes):
+        if c.access.everything and self.express.takes(api_key, version) and self.start_express(c, request, frame, size):
             return 0
         return self.call_out(self._dispatch, (c, token_of(request), (<const char*>frame)[:size]))
 
@@ -427,12 +427,16 @@ cdef class NetLoop(ConnectionLoop):
             self.end_connection(c)
         return self.finish_produce(request, monotonic_ns()) if request.parts_left == 0 else 0
 
+    cdef bint start_express(self, Connection c, Request* request, const uint8_t* frame, int32_t size) except -1:
+        self.express.quota_key = self.limits.time_quota(c, &self.express.quota_rate) if self.limits.on else 0
+        return self.express.start(c, request, frame, size, self._lanes)
+
     cdef int repeat_express(self, Connection c, Request* request) except -1:
         """Forward a request to the next incarnation of an io worker, if repeating it cannot change its meaning."""
         cdef bytes frame
         if self.express.may_repeat(request.api_key):
             frame = self.express.frames[express_token(request)]
-            if self.express.start(c, request, <const uint8_t*><const char*>frame, <int32_t>len(frame), self._lanes):
+            if self.start_express(c, request, <const uint8_t*><const char*>frame, <int32_t>len(frame)):
                 return 0
         return self.reject_express(request, NOT_COORDINATOR, b"")
 

@@ -44,6 +44,8 @@ cdef packed struct RequestHead:
     uint16_t client_id_size
     uint16_t host_size
     uint16_t principal_size
+    uint64_t quota_key      # of its time, and units a second; 0: there is no quota
+    double quota_rate
 
 
 # The head of a part of a response. After it: the part itself, or an error text.

@@ -43,7 +43,8 @@ cdef str request_format():
     return "=" + letter(sizeof(r.token), False) + letter(sizeof(r.total), False) + letter(sizeof(r.offset), False) + \
         letter(sizeof(r.slot), True) + letter(sizeof(r.slot_incarnation), False) + letter(sizeof(r.api_key), True) + \
         letter(sizeof(r.version), True) + letter(sizeof(r.client_id_size), False) + \
-        letter(sizeof(r.host_size), False) + letter(sizeof(r.principal_size), False)
+        letter(sizeof(r.host_size), False) + letter(sizeof(r.principal_size), False) + \
+        letter(sizeof(r.quota_key), False) + "d"
 
 
 cdef str response_format():

@@ -39,9 +39,14 @@ class Bench:
         self.assembler = Assembler()
 
     def call(
-        self, body: bytes = b"body", timeout_ms: int = 1000, api_key: int = ApiKey.JOIN_GROUP
+        self,
+        body: bytes = b"body",
+        timeout_ms: int = 1000,
+        api_key: int = ApiKey.JOIN_GROUP,
+        quota: tuple[int, float] = (0, 0.0),
     ) -> Pending:
-        return self.link.call(4, 1, api_key, 3, body, "client", "192.0.2.1", ALICE, timeout_ms)
+        of_client = ("client", "192.0.2.1", ALICE, timeout_ms, quota)
+        return self.link.call(4, 1, api_key, 3, body, *of_client)
 
     def received(self) -> list[Any]:
         found = []
@@ -178,3 +183,12 @@ def test_restarted_io_worker_is_asked_again_what_may_be_asked_twice(bench: Bench
 def notice_restart(lane: Lane) -> None:
     """As the loop does at the end of each turn."""
     assert lane.look()
+
+
+def test_quota_of_the_client_goes_along(bench: Bench) -> None:
+    """The io worker counts the time that its coordinator takes."""
+    bench.call(quota=((1 << 64) - 1, 2.5e6))
+    bench.call()
+    bench.link.flush()
+
+    assert [request.quota for request in bench.received()] == [((1 << 64) - 1, 2.5e6), (0, 0.0)]
