@@ -87,11 +87,14 @@ def _dump_entry(data: bytes, position: int, path: str, options: DumpOptions, out
                 _dump_records(batch, path, options, out)
         else:
             message = read_message(data)
-            row = _message_row(message, position)
+            row = message_row(message, position)
             out.row(path, "message", row)
             if options.records:
                 for inner in message.messages(DECOMPRESSED_MAX):
-                    out.row(path, "record", _legacy_record_row(inner, options), _INDENT)
+                    shown = legacy_record_row(inner)
+                    if options.data:
+                        shown.update(_content(inner.key, inner.value, options))
+                    out.row(path, "record", shown, _INDENT)
     except (CorruptBatchError, DecompressionError) as error:
         out.finding(path, DAMAGE, f"position {position}: {error}")
         return
@@ -124,7 +127,8 @@ def batch_row(batch: RecordBatch, position: int) -> Row:
     }
 
 
-def _message_row(message: LegacyMessage, position: int) -> Row:
+def message_row(message: LegacyMessage, position: int) -> Row:
+    """The fields of a message of format 0 or 1, under the same names."""
     return {
         "offset": message.offset,
         "position": position,
@@ -138,23 +142,26 @@ def _message_row(message: LegacyMessage, position: int) -> Row:
 
 
 def _dump_records(batch: RecordBatch, path: str, options: DumpOptions, out: Output) -> None:
-    header = batch.header
     for record in batch.records():
-        row: Row = {
-            "offset": record.offset,
-            _time_name(batch.is_append_time): record.timestamp,
-            "keySize": _size(record.key),
-            "valueSize": _size(record.value),
-            "sequence": _sequence(header.base_sequence, record.offset - batch.base_offset),
-            "headerKeys": [key for key, _value in record.headers],
-        }
-        if batch.is_control:
-            row.update(_control_fields(record))
-        elif options.data:
+        row = record_row(batch, record)
+        if options.data and not batch.is_control:
             if record.headers:
                 row["headers"] = [{"key": key, "value": value} for key, value in record.headers]
             row.update(_content(record.key, record.value, options))
         out.row(path, "record", row, _INDENT)
+
+
+def record_row(batch: RecordBatch, record: Record) -> Row:
+    """What the dump tool shows of a record beside its key and value."""
+    row: Row = {
+        "offset": record.offset,
+        _time_name(batch.is_append_time): record.timestamp,
+        "keySize": _size(record.key),
+        "valueSize": _size(record.value),
+        "sequence": _sequence(batch.header.base_sequence, record.offset - batch.base_offset),
+        "headerKeys": [key for key, _value in record.headers],
+    }
+    return row | _control_fields(record) if batch.is_control else row
 
 
 def _control_fields(record: Record) -> Row:
@@ -169,8 +176,9 @@ def _control_fields(record: Record) -> Row:
     }
 
 
-def _legacy_record_row(message: LegacyMessage, options: DumpOptions) -> Row:
-    row: Row = {
+def legacy_record_row(message: LegacyMessage) -> Row:
+    """The same of a message of format 0 or 1."""
+    return {
         "offset": message.offset,
         _message_time_name(message): message.timestamp,
         "keySize": _size(message.key),
@@ -178,7 +186,6 @@ def _legacy_record_row(message: LegacyMessage, options: DumpOptions) -> Row:
         "isValid": message.valid,
         "crc": message.crc,
     }
-    return row | (_content(message.key, message.value, options) if options.data else {})
 
 
 def _content(key: bytes | None, value: bytes | None, options: DumpOptions) -> Row:

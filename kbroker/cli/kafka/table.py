@@ -40,6 +40,9 @@ TOOLS = {
         (_TOOLS + "consumer.group.ConsumerGroupCommand", "kafka.admin.ConsumerGroupCommand"),
     ),
     "kafka-delete-records": Entry("delete_records", (_TOOLS + "DeleteRecordsCommand",)),
+    "kafka-dump-log": Entry(
+        "dump_log", (_TOOLS + "DumpLogSegments", "kafka.tools.DumpLogSegments")
+    ),
     "kafka-get-offsets": Entry(
         "get_offsets", (_TOOLS + "GetOffsetShell", "kafka.tools.GetOffsetShell")
     ),

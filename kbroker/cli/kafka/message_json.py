@@ -1,0 +1,110 @@
+"""Records of the internal topics as the JSON that Kafka's tools print them in."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.records.codec import RecordTypes
+    from kbroker.protocol.message import Message
+    from kbroker.protocol.schema import Field
+
+_NUMBER = struct.Struct(">h")
+# WIRE: the version of a record's key, whose first two bytes are its type instead.
+_KEY_VERSION = 0
+
+
+def compact(value: Any) -> str:
+    """In one line, without spaces."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def plain(message: Any, version: int) -> dict[str, Any]:
+    """The fields that this version has, by Kafka's names; tagged ones only if they are set."""
+    found = {}
+    for field in type(message).STRUCT.fields:
+        value = getattr(message, field.name)
+        if field.in_version(version) and not _is_absent(field, value):
+            found[camel(field.name)] = _value(field, value, version)
+    return found
+
+
+def _is_absent(field: Field, value: Any) -> bool:
+    """Whether it is left out. A struct is not: to Kafka null is not what an absent one means."""
+    return field.tag is not None and not field.is_struct and value in (field.default, [])
+
+
+def camel(name: str) -> str:
+    """Kafka's name of a field."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _value(field: Field, value: Any, version: int) -> Any:
+    if value is None:
+        return None
+    if field.is_array:
+        return [_element(field, each, version) for each in value]
+    return _element(field, value, version)
+
+
+def _element(field: Field, value: Any, version: int) -> Any:
+    if field.struct is not None:
+        return plain(value, version)
+    if field.type == "uuid":
+        from kbroker.uuids import uuid_text
+
+        return uuid_text(bytes(value))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(bytes(value)).decode()
+    return value
+
+
+def decoded(
+    types: RecordTypes, key: bytes, value: bytes | None
+) -> tuple[int, Message, dict[str, Any], dict[str, Any] | None]:
+    """The number of a record's type, its key as a message and as fields, and its value as
+    ``{"version": ..., "data": ...}``, None for a tombstone.
+
+    Raises DecodeError for what is damaged, UnknownRecordError for what is not known.
+    """
+    key_message, message = types.decode(key, value)
+    (number,) = _NUMBER.unpack_from(key)
+    content = None
+    if message is not None:
+        (version,) = _NUMBER.unpack_from(value or b"")
+        content = {"version": str(version), "data": _with_members(message, version)}
+    return number, key_message, plain(key_message, _KEY_VERSION), content
+
+
+def _with_members(message: Message, version: int) -> dict[str, Any]:
+    """Of a classic group of consumers, also what members subscribe to and are assigned."""
+    from kbroker.protocol import codec
+    from kbroker.protocol.codec import DecodeError
+    from kbroker.protocol.messages.consumer_protocol import (
+        ConsumerProtocolAssignment,
+        ConsumerProtocolSubscription,
+    )
+
+    found = plain(message, version)
+    if type(message).__name__ != "GroupMetadataValue" or message.protocol_type != "consumer":
+        return found
+    kinds = {
+        "subscription": ConsumerProtocolSubscription,
+        "assignment": ConsumerProtocolAssignment,
+    }
+    for row, member in zip(found["members"], message.members, strict=True):
+        for name, kind in kinds.items():
+            data = bytes(getattr(member, name))
+            if len(data) < _NUMBER.size:
+                continue
+            (its_version,) = _NUMBER.unpack_from(data)
+            try:
+                inner = codec.decode_exact(kind, its_version, data, _NUMBER.size)
+            except (DecodeError, ValueError):
+                continue  # what another client wrote: the bytes remain
+            row[name] = plain(inner, its_version)
+    return found
