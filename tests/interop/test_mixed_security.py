@@ -1,17 +1,20 @@
 """kbroker and Apache Kafka 2.7.2 in one cluster whose brokers connect by SASL_SSL: either controls,
 leads, follows and coordinates.
 
-Logins are by SCRAM, and key and trust stores are PEM (KIP-651).
+Logins are by SCRAM and by Kerberos, and key and trust stores are PEM (KIP-651).
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from interop.mixed import MixedCluster, read, texts, waited, write
+from support.kerberos import HOST, MODULE, REALM, SERVICE, Kdc, gssapi_or_skip, kerberos_missing
 from support.secured_peers import USER, SecuredPeers, write_user
 
 from kbroker.testing import Broker
@@ -20,36 +23,77 @@ from kbroker.testing.ports import LOCALHOST, HeldPort
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
 
 KAFKA, KBROKER = 1, 2
-MECHANISM = "SCRAM-SHA-512"
+SCRAM, GSSAPI = "SCRAM-SHA-512", "GSSAPI"
 PARTITIONS = 4
 NAMES = (f"t{number}" for number in itertools.count())
 
 
+def by_kerberos(place: Path, stack: ExitStack) -> dict[str, str]:
+    """Settings of both brokers, which have the same principal: they are on one host."""
+    kdc = stack.enter_context(closing(Kdc(place)))
+    patched = stack.enter_context(pytest.MonkeyPatch.context())
+    for name, value in kdc.environment.items():
+        patched.setenv(name, value)
+    java = f"-Djava.security.krb5.conf={kdc.environment['KRB5_CONFIG']}"
+    patched.setenv("JDK_JAVA_OPTIONS", java)
+    principal = f"{SERVICE}/{HOST}@{REALM}"
+    keys = f'keyTab="{kdc.key_tab(principal)}" principal="{principal}"'
+    return {
+        "security.inter.broker.protocol": "SASL_SSL",
+        "sasl.enabled.mechanisms": GSSAPI,
+        "sasl.mechanism.inter.broker.protocol": GSSAPI,
+        "sasl.kerberos.service.name": SERVICE,
+        "listener.name.sasl_ssl.gssapi.sasl.jaas.config": f"{MODULE} {keys};",
+    }
+
+
+@pytest.fixture(scope="module", params=[SCRAM, GSSAPI])
+def mechanism(request: pytest.FixtureRequest) -> str:
+    if request.param == GSSAPI:
+        gssapi_or_skip()
+        if kerberos_missing():
+            pytest.skip(kerberos_missing())
+    found: str = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
+def cluster(mechanism: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
     """Clients use PLAINTEXT, and are super users, too."""
-    peers = SecuredPeers(tmp_path_factory.mktemp("site"))
-    secured = peers.settings("SASL_SSL", MECHANISM)
+    with ExitStack() as stack:
+        yield started(mechanism, tmp_path_factory, stack)
+
+
+def started(
+    mechanism: str, tmp_path_factory: pytest.TempPathFactory, stack: ExitStack
+) -> MixedCluster:
+    site = tmp_path_factory.mktemp("site")
+    peers = SecuredPeers(site)
+    if mechanism == GSSAPI:
+        secured = by_kerberos(site, stack)
+    else:
+        secured = peers.settings("SASL_SSL", mechanism)
     settings = {
         **{name: text for name, text in secured.items() if name not in peers.stores()},
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-        "super.users": f"User:{USER};User:ANONYMOUS",
+        "super.users": f"User:{USER};User:{SERVICE};User:ANONYMOUS",
         "offsets.topic.replication.factor": "2",
         "transaction.state.log.replication.factor": "2",
     }
     ports = [HeldPort() for _ in range(4)]
+    for port in ports:
+        stack.callback(port.release)
     listeners = [
-        f"PLAINTEXT://{LOCALHOST}:{first.number},SASL_SSL://{LOCALHOST}:{second.number}"
+        f"PLAINTEXT://{LOCALHOST}:{first.number},SASL_SSL://{HOST}:{second.number}"
         for first, second in zip(ports[::2], ports[1::2], strict=True)
     ]
-    with MixedCluster(tmp_path_factory.mktemp("cluster"), settings) as started:
-        write_user(started.connect, MECHANISM)
-        stores = peers.stores_in_properties()
-        started.kafka(KAFKA, port=ports[0].number, listeners=listeners[0], **stores)
-        started.kbroker(KBROKER, listeners=listeners[1], **peers.stores())
-        yield started
-    for port in ports:
-        port.release()
+    mixed = stack.enter_context(MixedCluster(tmp_path_factory.mktemp("cluster"), settings))
+    if mechanism == SCRAM:
+        write_user(mixed.connect, mechanism)
+    stores = peers.stores_in_properties()
+    mixed.kafka(KAFKA, port=ports[0].number, listeners=listeners[0], **stores)
+    mixed.kbroker(KBROKER, listeners=listeners[1], **peers.stores())
+    return mixed
 
 
 @pytest.fixture(autouse=True)

@@ -42,6 +42,7 @@ cdef class ClientLimits:
         return self.throttle(c, throttle_ms, now_ms)
 
     cdef uint64_t time_quota(self, Connection c, double* rate) noexcept:
+        rate[0] = 0
         if c.usage is None or c.usage.request.key == 0:
             return 0
         rate[0] = c.usage.request.rate
