@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kbroker.client.cluster import Cluster, parse_addresses
 from kbroker.client.connection import Connection
+from kbroker.client.controller_calls import check
 from kbroker.client.errors import ClientError, ConnectionLost, RejectedError
 from kbroker.client.topic_admin import PartitionState, TopicState, topics_of
 from kbroker.protocol.messages.metadata import MetadataRequest
@@ -126,3 +127,38 @@ def probe(cluster: Cluster, host: str, port: int, timeout: float) -> Probe:
     except ClientError as error:
         why = str(error)
     return Probe(address, resolved, time.monotonic() - began, why)
+
+
+class Endpoint(NamedTuple):
+    """A broker, and where it is. fenced: it is registered, but does not serve."""
+
+    node: int
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+
+
+def describe_endpoints(cluster: Cluster, *, fenced: bool = False) -> list[Endpoint]:
+    """The brokers of the cluster, with ``fenced`` (from Kafka 4.0) also those that do not serve.
+    From Kafka 2.8. Raises RejectedError, UnreachableError, Timeout.
+    """
+    from kbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+
+    request = DescribeClusterRequest(include_fenced_brokers=fenced)
+    response = cluster.call(None, request, what="describe the cluster")
+    check(response, "describe the cluster")
+    return [
+        Endpoint(row.broker_id, row.host, row.port, row.rack, row.is_fenced)
+        for row in response.brokers
+    ]
+
+
+def unregister_broker(cluster: Cluster, node: int) -> None:
+    """Let the cluster forget a broker that is gone for good. From Kafka 2.8, without ZooKeeper.
+    Raises RejectedError, UnsupportedByBroker.
+    """
+    from kbroker.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+    response = cluster.call(None, UnregisterBrokerRequest(broker_id=node), what="unregister")
+    check(response, f"unregister broker {node}")

@@ -33,35 +33,54 @@ class Tool(NamedTuple):
     prefix: str = ""
     title_alone: str = ""
 
+    def main(self, words: Sequence[str]) -> int:
+        """Run it with these words of the command line; returns the exit code."""
+        options = [*self.options, HELP, VERSION]
+        try:
+            return guarded(lambda: self._run(options, words), self.prefix)
+        except WrongUse as error:
+            sys.stdout.flush()
+            print(f"{error}\n{usage(options)}", file=sys.stderr)
+            return 1
 
-def run_tool(tool: Tool, words: Sequence[str]) -> int:
-    """Run it with these words of the command line; returns the exit code."""
-    options = [*tool.options, HELP, VERSION]
-    try:
+    def _run(self, options: Sequence[Option], words: Sequence[str]) -> int | None:
         if not words:
-            raise WrongUse(tool.title_alone or tool.title)
-        given = _given(tool, options, words)
+            raise WrongUse(self.title_alone or self.title)
+        given = _given(self, options, words)
         if "help" in given:
-            raise WrongUse(tool.title)
+            raise WrongUse(self.title)
         if "version" in given:
-            print(_version())
+            print(version_text())
             return 0
-        code = tool.run(given)
+        return self.run(given)
+
+
+def guarded(work: Callable[[], int | None], prefix: str = "") -> int:
+    """Do it; the exit code, with a line on stderr for what went wrong. Raises WrongUse.
+
+    What a tool did not expect of a cluster is one line; of itself, a traceback.
+    """
+    try:
+        code = work()
         sys.stdout.flush()
         return code or 0
-    except WrongUse as error:
-        sys.stdout.flush()
-        print(f"{error}\n{usage(options)}", file=sys.stderr)
-        return 1
     except (Failed, OptionError) as error:
-        sys.stdout.flush()
-        print(f"{tool.prefix}{error}", file=sys.stderr)
-        return 1
+        said: Exception = error
     except BrokenPipeError:  # as of ``kafka-topics --list | head``
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except WrongUse:
+        raise
     except Exception as error:
-        return _unexpected(tool, error)
+        from kbroker.client.errors import ClientError
+        from kbroker.protocol.primitives import EncodeError
+
+        if not isinstance(error, ClientError | EncodeError):
+            raise
+        said = error
+    sys.stdout.flush()
+    print(f"{prefix}{said}", file=sys.stderr)
+    return 1
 
 
 def _given(tool: Tool, options: Sequence[Option], words: Sequence[str]) -> Given:
@@ -73,19 +92,8 @@ def _given(tool: Tool, options: Sequence[Option], words: Sequence[str]) -> Given
         raise
 
 
-def _unexpected(tool: Tool, error: Exception) -> int:
-    """What a tool did not expect of a cluster is one line; of itself, a traceback."""
-    from kbroker.client.errors import ClientError
-    from kbroker.protocol.primitives import EncodeError
-
-    if not isinstance(error, ClientError | EncodeError):
-        raise error
-    sys.stdout.flush()
-    print(f"{tool.prefix}{error}", file=sys.stderr)
-    return 1
-
-
-def _version() -> str:
+def version_text() -> str:
+    """What ``--version`` prints."""
     from kbroker import __version__
 
     return f"{__version__} (kbroker)"

@@ -14,10 +14,13 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """module: in this package. classes: the names under which ``kafka-run-class`` knows it."""
+    """module: in this package. classes: the names under which ``kafka-run-class`` knows it. tool:
+    what it is called in its module.
+    """
 
     module: str
     classes: tuple[str, ...] = ()
+    tool: str = "TOOL"
 
 
 _TOOLS = "org.apache.kafka.tools."
@@ -27,6 +30,7 @@ TOOLS = {
         "broker_api_versions",
         (_TOOLS + "BrokerApiVersionsCommand", "kafka.admin.BrokerApiVersionsCommand"),
     ),
+    "kafka-cluster": Entry("cluster_tool", (_TOOLS + "ClusterTool", "kafka.tools.ClusterTool")),
     "kafka-configs": Entry("configs", ("kafka.admin.ConfigCommand",)),
     "kafka-console-consumer": Entry(
         "console_consumer",
@@ -43,6 +47,7 @@ TOOLS = {
     "kafka-dump-log": Entry(
         "dump_log", (_TOOLS + "DumpLogSegments", "kafka.tools.DumpLogSegments")
     ),
+    "kafka-features": Entry("features", (_TOOLS + "FeatureCommand", "kafka.admin.FeatureCommand")),
     "kafka-get-offsets": Entry(
         "get_offsets", (_TOOLS + "GetOffsetShell", "kafka.tools.GetOffsetShell")
     ),
@@ -53,6 +58,7 @@ TOOLS = {
         (_TOOLS + "reassign.ReassignPartitionsCommand", "kafka.admin.ReassignPartitionsCommand"),
     ),
     "kafka-topics": Entry("topics", (_TOOLS + "TopicCommand", "kafka.admin.TopicCommand")),
+    "kafka-transactions": Entry("transactions", (_TOOLS + "TransactionsCommand",)),
 }
 
 
@@ -65,7 +71,6 @@ def main(arguments: Sequence[str] | None = None, name: str | None = None) -> int
     if entry is None:
         print(f"{called}: no such tool; there are {', '.join(TOOLS)}", file=sys.stderr)
         return 1
-    from kbroker.cli.kafka.running import run_tool
-
     module = importlib.import_module(f"kbroker.cli.kafka.{entry.module}")
-    return run_tool(module.TOOL, words)
+    code: int = getattr(module, entry.tool).main(words)
+    return code

@@ -12,6 +12,8 @@ import pytest
 
 from kbroker.cli.kafka import table
 from kbroker.cli.kafka.options import usage
+from kbroker.cli.kafka.parsers import ParsedTool
+from kbroker.cli.kafka.running import Tool
 
 pytestmark = pytest.mark.unit
 
@@ -26,9 +28,18 @@ def test_every_tool_is_a_link_and_an_installed_command():
     assert links == installed == set(table.TOOLS)
 
 
-@pytest.mark.parametrize("name", table.TOOLS)
+def tool_of(name: str):
+    entry = table.TOOLS[name]
+    return getattr(importlib.import_module(f"kbroker.cli.kafka.{entry.module}"), entry.tool)
+
+
+def names_of(kind: type) -> list[str]:
+    return [name for name in table.TOOLS if isinstance(tool_of(name), kind)]
+
+
+@pytest.mark.parametrize("name", names_of(Tool))
 def test_tool_without_arguments_prints_its_options_and_fails(capsys, name):
-    tool = importlib.import_module(f"kbroker.cli.kafka.{table.TOOLS[name].module}").TOOL
+    tool = tool_of(name)
 
     assert table.main([], name) == 1
     captured = capsys.readouterr()
@@ -37,12 +48,31 @@ def test_tool_without_arguments_prints_its_options_and_fails(capsys, name):
     assert all(len(line) <= 80 for line in usage(tool.options).splitlines())
 
 
-@pytest.mark.parametrize("name", table.TOOLS)
+@pytest.mark.parametrize("name", names_of(ParsedTool))
+def test_parsed_tool_without_arguments_prints_all_its_words(capsys, name):
+    tool = tool_of(name)
+
+    assert table.main([], name) == tool.alone
+    captured = capsys.readouterr()
+    said = captured.err if tool.alone else captured.out
+    for action in tool.build()._actions:
+        for word in [*action.option_strings, *(action.choices or ())]:
+            assert str(word) in said
+
+
+@pytest.mark.parametrize("name", [*names_of(Tool), *names_of(ParsedTool)])
 def test_unknown_option_is_named_and_version_is_printed(capsys, name):
     assert table.main(["--bogus"], f"{name}.sh") == 1
-    assert "bogus is not a recognized option" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "bogus is not a recognized option" in said or "error: " in said
     assert table.main(["--version"], name) == 0
     assert "kbroker" in capsys.readouterr().out
+
+
+def test_every_class_is_that_of_one_tool():
+    classes = [name for entry in table.TOOLS.values() for name in entry.classes]
+
+    assert len(classes) == len(set(classes))
 
 
 def test_unknown_tool_names_those_that_there_are(capsys):

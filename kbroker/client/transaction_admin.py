@@ -1,0 +1,226 @@
+"""Transactions of a cluster: list, describe and end those of others, and producers of partitions.
+
+From Kafka 3.0; abort from 0.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kbroker.client.cluster import TRANSACTION, Cluster
+from kbroker.client.errors import ClientError, RejectedError
+from kbroker.client.offsets import TopicPartition
+from kbroker.client.partition_admin import by_topic
+from kbroker.errors import ErrorCode
+
+_NONE = -1
+# Of a producer that is only initialized, to fence others.
+_FENCING_TIMEOUT_MS = 1
+
+
+class ListedTransaction(NamedTuple):
+    """coordinator: a node id. state: such as Ongoing or CompleteCommit."""
+
+    coordinator: int
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionState(NamedTuple):
+    """started_ms: when the open transaction began, None without one. partitions: those that are in
+    it, and wait for its end.
+    """
+
+    coordinator: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    started_ms: int | None
+    partitions: list[TopicPartition]
+
+
+class ActiveProducer(NamedTuple):
+    """A producer that has written to a partition. last_timestamp: of its last batch, in ms.
+    coordinator_epoch: of its last marker, -1 without one. open_from: the first offset of its open
+    transaction, None without one.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    open_from: int | None
+
+
+def list_transactions(
+    cluster: Cluster,
+    *,
+    producer_ids: Iterable[int] = (),
+    longer_than_ms: int = _NONE,
+    pattern: str | None = None,
+) -> list[ListedTransaction]:
+    """Transactional ids with their last transaction, by node.
+
+    longer_than_ms: only those open for longer, from Kafka 3.8; pattern: a regular expression for
+    the whole id, from Kafka 4.1. Raises RejectedError, UnsupportedByBroker.
+    """
+    from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
+
+    request = ListTransactionsRequest(
+        producer_id_filters=list(producer_ids),
+        duration_filter=longer_than_ms,
+        transactional_id_pattern=pattern,
+    )
+    found = []
+    for node in cluster.nodes():
+        response = cluster.call(node, request, what="list transactions")
+        if response.error_code:
+            raise RejectedError(response.error_code, f"list transactions of broker {node}")
+        found += [
+            ListedTransaction(node, row.transactional_id, row.producer_id, row.transaction_state)
+            for row in response.transaction_states
+        ]
+    return found
+
+
+def describe_transaction(cluster: Cluster, transactional_id: str) -> TransactionState:
+    """Raises RejectedError, TRANSACTIONAL_ID_NOT_FOUND for one that no producer has used."""
+    from kbroker.protocol.messages.describe_transactions import DescribeTransactionsRequest
+
+    what = f"describe transactional id {transactional_id}"
+    response = cluster.call_coordinator(
+        transactional_id,
+        TRANSACTION,
+        DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+        lambda found: int(found.transaction_states[0].error_code),
+        what=what,
+    )
+    (row,) = response.transaction_states
+    node = cluster.coordinator(transactional_id, TRANSACTION, cluster.retry(what))
+    return TransactionState(
+        node,
+        row.transactional_id,
+        row.producer_id,
+        row.producer_epoch,
+        row.transaction_state,
+        row.transaction_timeout_ms,
+        None if row.transaction_start_time_ms < 0 else row.transaction_start_time_ms,
+        [(topic.topic, number) for topic in row.topics for number in topic.partitions],
+    )
+
+
+def describe_producers(
+    cluster: Cluster, partitions: Iterable[TopicPartition], node: int | None = None
+) -> dict[TopicPartition, list[ActiveProducer]]:
+    """Producers of partitions, as their leaders know them, or as this broker does. Raises
+    RejectedError for the first partition that has an error.
+    """
+    from kbroker.protocol.messages.describe_producers import DescribeProducersRequest as Request
+
+    found: dict[TopicPartition, list[ActiveProducer]] = {}
+    left = list(partitions)
+    retry = cluster.retry("describe producers")
+    while left:
+        try:
+            by_node: dict[int, list[TopicPartition]] = {}
+            for key in left:
+                by_node.setdefault(_place(cluster, key, node, retry), []).append(key)
+            for place, keys in by_node.items():
+                topics = [
+                    Request.TopicRequest(name=name, partition_indexes=numbers)
+                    for name, numbers in by_topic(keys).items()
+                ]
+                connection = cluster.connection(place, retry)
+                response = connection.call(
+                    Request(topics=topics), retry.step(cluster.request_timeout)
+                )
+                for topic in response.topics:
+                    for row in topic.partitions:
+                        key = topic.name, row.partition_index
+                        _check_partition(cluster, key, row)
+                        found[key] = [_producer(each) for each in row.active_producers]
+            left = [key for key in left if key not in found]
+        except ClientError as error:
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            retry.pause(error)
+    return found
+
+
+def _place(cluster: Cluster, key: TopicPartition, node: int | None, retry: Any) -> int:
+    return cluster.leader(*key, retry)[1] if node is None else node
+
+
+def _check_partition(cluster: Cluster, key: TopicPartition, row: Any) -> None:
+    if row.error_code:
+        cluster.forget_topic(key[0])
+        what = f"describe producers of {key[0]}-{key[1]}"
+        raise RejectedError(row.error_code, what, row.error_message)
+
+
+def _producer(row: Any) -> ActiveProducer:
+    return ActiveProducer(
+        row.producer_id,
+        row.producer_epoch,
+        row.coordinator_epoch,
+        row.last_sequence,
+        row.last_timestamp,
+        None if row.current_txn_start_offset < 0 else row.current_txn_start_offset,
+    )
+
+
+def abort_in_partition(
+    cluster: Cluster,
+    partition: TopicPartition,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+) -> None:
+    """End the open transaction of a producer in one partition with an abort, whatever its
+    coordinator says: only for a transaction that hangs. Raises RejectedError.
+    """
+    from kbroker.protocol.messages.write_txn_markers import WriteTxnMarkersRequest as Request
+
+    topic, number = partition
+    marker = Request.WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        transaction_result=False,
+        topics=[Request.WritableTxnMarkerTopic(name=topic, partition_indexes=[number])],
+    )
+    what = f"abort the transaction of producer {producer_id} in {topic}-{number}"
+    retry = cluster.retry(what)
+    while True:
+        try:
+            node = cluster.leader(topic, number, retry)[1]
+            connection = cluster.connection(node, retry)
+            response = connection.call(
+                Request(markers=[marker]), retry.step(cluster.request_timeout)
+            )
+            for row in (
+                row
+                for each in response.markers
+                for found in each.topics
+                for row in found.partitions
+            ):
+                if row.error_code:
+                    raise RejectedError(row.error_code, what)
+            return
+        except ClientError as error:
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            cluster.forget_topic(topic)
+            retry.pause(error)
+
+
+def force_terminate(cluster: Cluster, transactional_id: str) -> None:
+    """Abort the open transaction of an id, and fence its producer. Raises RejectedError."""
+    from kbroker.client.transactions import init_producer
+
+    init_producer(cluster, transactional_id, timeout_ms=_FENCING_TIMEOUT_MS)

@@ -1,0 +1,138 @@
+"""``kafka-transactions``, ``kafka-cluster`` and ``kafka-features`` on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kbroker.cli.kafka import table
+from kbroker.client import KafkaProducer
+from kbroker.client.cluster import Cluster
+from kbroker.client.transaction_admin import describe_producers, list_transactions
+from kbroker.testing import Broker
+
+pytestmark = pytest.mark.integration
+
+Run = Callable[..., tuple[int, list[str], str]]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(num_partitions=1) as started:
+        yield started
+
+
+@pytest.fixture
+def tool(broker: Broker, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs kafka-transactions -> (exit code, lines of stdout, stderr)."""
+
+    def run(*words: str, name: str = "kafka-transactions") -> tuple[int, list[str], str]:
+        code = table.main(["--bootstrap-server", broker.bootstrap, *words], name)
+        captured = capsys.readouterr()
+        return code, captured.out.splitlines(), captured.err
+
+    return run
+
+
+@pytest.fixture
+def opened(broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The transactional id, and the topic, of an open transaction with two records."""
+    name = f"pays-{request.node.name[:40]}"
+    with KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=name) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for _ in range(2):
+            producer.send(name, b"v")
+        producer.flush()
+        yield name
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("\t")]
+
+
+def test_open_transaction_is_listed_and_described(tool: Run, opened: str) -> None:
+    code, lines, _ = tool("list")
+    rows = {cells(line)[0]: cells(line) for line in lines}
+    assert code == 0
+    assert lines[0].split() == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
+    assert [rows[opened][at] for at in (1, 3)] == ["0", "Ongoing"]
+    assert tool("list", "--transactional-id-pattern", "no.*")[1][1:] == []
+    assert tool("list", "--duration-filter", "3600000")[1][1:] == []
+
+    code, lines, _ = tool("describe", "--transactional-id", opened)
+    row = cells(lines[1])
+    assert (code, row[1], row[4], row[8]) == (0, opened, "Ongoing", f"{opened}-0")
+    assert int(row[7]) >= 0
+
+    where = ("--topic", opened, "--partition", "0")
+    code, lines, _ = tool("describe-producers", *where)
+    row = cells(lines[1])
+    assert (code, row[0], row[3], row[5]) == (0, rows[opened][2], "1", "0")
+    assert tool("describe-producers", *where, "--broker-id", "0")[1] == lines
+
+
+def test_hanging_transaction_is_found_and_aborted(tool: Run, opened: str, broker: Broker) -> None:
+    """Its coordinator forgets it: the partition is left with an open transaction."""
+    where = ("--topic", opened, "--partition", "0")
+    assert tool("find-hanging", *where, "--max-transaction-timeout", "-1")[1][1:] == []
+    code, _, errors = tool("abort", *where, "--start-offset", "1")
+    assert (code, "Could not find any open transactions" in errors) == (1, True)
+
+    assert tool("abort", *where, "--start-offset", "0") == (0, [], "")
+
+    with Cluster(broker.bootstrap) as cluster:
+        [producer] = describe_producers(cluster, [(opened, 0)])[opened, 0]
+        assert producer.open_from is None
+
+
+def test_transaction_is_terminated_by_its_id(tool: Run, opened: str, broker: Broker) -> None:
+    assert tool("forceTerminateTransaction", "--transactionalId", opened)[0] == 0
+
+    with Cluster(broker.bootstrap) as cluster:
+        states = {row.transactional_id: row.state for row in list_transactions(cluster)}
+    assert states[opened] in ("PrepareAbort", "CompleteAbort", "PrepareEpochFence", "Empty")
+
+
+def test_unknown_ids_and_partitions_are_named(tool: Run) -> None:
+    code, lines, errors = tool("describe", "--transactional-id", "nobody")
+    assert (code, lines) == (1, [])
+    assert errors == (
+        "Failed to describe transaction state of transactional-id `nobody`: The transactionalId "
+        "could not be found.\n"
+    )
+    code, _, errors = tool("describe-producers", "--topic", "nothing", "--partition", "0")
+    assert (code, "Failed to describe producers for partition nothing-0 on leader" in errors) == (
+        1,
+        True,
+    )
+
+
+def test_cluster_and_its_brokers_are_printed(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str) -> str:
+        code = table.main([*words, "--bootstrap-server", broker.bootstrap], "kafka-cluster")
+        assert code == 0
+        return capsys.readouterr().out
+
+    with Cluster(broker.bootstrap) as cluster:
+        host, port = cluster.address(cluster.nodes()[0]) or ("", 0)
+    assert run("cluster-id").startswith("Cluster ID: ")
+    heads, row = run("list-endpoints").splitlines()
+    assert heads.split() == ["ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"]
+    assert row.split() == ["0", host, str(port), "null", "unfenced", "broker"]
+    assert run("list-endpoints", "--include-fenced-brokers").splitlines() == [heads, row]
+
+
+def test_features_are_described_and_one_is_not_changed(tool: Run) -> None:
+    code, lines, _ = tool("describe", name="kafka-features")
+    assert code == 0
+    assert any(line.startswith("Feature: metadata.version  ") for line in lines)
+    assert any("FinalizedVersionLevel: 4.3-IV0 " in line for line in lines)
+
+    code, lines, errors = tool("upgrade", "--feature", "group.version=9", name="kafka-features")
+    assert (code, len(lines)) == (1, 1)
+    assert lines[0].startswith("Could not upgrade group.version to 9. ")
+    assert errors == "1 out of 1 operation(s) failed.\n"
