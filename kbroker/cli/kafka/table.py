@@ -43,9 +43,16 @@ TOOLS = {
         "consumer_groups",
         (_TOOLS + "consumer.group.ConsumerGroupCommand", "kafka.admin.ConsumerGroupCommand"),
     ),
+    "kafka-consumer-perf-test": Entry(
+        "consumer_performance",
+        (_TOOLS + "ConsumerPerformance", "kafka.tools.ConsumerPerformance"),
+    ),
     "kafka-delete-records": Entry("delete_records", (_TOOLS + "DeleteRecordsCommand",)),
     "kafka-dump-log": Entry(
         "dump_log", (_TOOLS + "DumpLogSegments", "kafka.tools.DumpLogSegments")
+    ),
+    "kafka-e2e-latency": Entry(
+        "end_to_end_latency", (_TOOLS + "EndToEndLatency", "kafka.tools.EndToEndLatency")
     ),
     "kafka-features": Entry("features", (_TOOLS + "FeatureCommand", "kafka.admin.FeatureCommand")),
     "kafka-get-offsets": Entry(
@@ -53,12 +60,18 @@ TOOLS = {
     ),
     "kafka-leader-election": Entry("leader_election", (_TOOLS + "LeaderElectionCommand",)),
     "kafka-log-dirs": Entry("log_dirs", (_TOOLS + "LogDirsCommand",)),
+    "kafka-producer-perf-test": Entry(
+        "producer_performance",
+        (_TOOLS + "ProducerPerformance", "kafka.tools.ProducerPerformance"),
+    ),
     "kafka-reassign-partitions": Entry(
         "reassign_partitions",
         (_TOOLS + "reassign.ReassignPartitionsCommand", "kafka.admin.ReassignPartitionsCommand"),
     ),
     "kafka-topics": Entry("topics", (_TOOLS + "TopicCommand", "kafka.admin.TopicCommand")),
     "kafka-transactions": Entry("transactions", (_TOOLS + "TransactionsCommand",)),
+    "kafka-verifiable-consumer": Entry("verifiable_consumer", (_TOOLS + "VerifiableConsumer",)),
+    "kafka-verifiable-producer": Entry("verifiable_producer", (_TOOLS + "VerifiableProducer",)),
 }
 
 
