@@ -208,7 +208,7 @@ def _decoder_class(name: str) -> Callable[[bytes], str]:
 
 
 def _of_coordinator(types: RecordTypes) -> Decoder:
-    from kbroker.cli.kafka.message_json import compact, decoded
+    from kbroker.cli.kafka.message_json import compact, decoded, with_members
     from kbroker.coordinator.records.codec import UnknownRecordError
     from kbroker.protocol.codec import DecodeError
 
@@ -218,12 +218,14 @@ def _of_coordinator(types: RecordTypes) -> Decoder:
         if key is None:
             raise ValueError(f"the record at offset {offset} has no key: another topic's decoder?")
         try:
-            number, _, fields, content = decoded(types, key, value)
+            found = decoded(types, key, value)
         except UnknownRecordError as error:
             return f"Unknown {error} at offset {offset}, skipping.", None
         except (DecodeError, ValueError) as error:
             return f"Error at offset {offset}, skipping. {error}", None
-        shown = compact({"type": str(number), "data": fields})
-        return shown, "<DELETE>" if content is None else compact(content)
+        shown = compact({"type": str(found.number), "data": found.key})
+        if found.value is None:
+            return shown, "<DELETE>"
+        return shown, compact({"version": str(found.version), "data": with_members(found)})
 
     return decode

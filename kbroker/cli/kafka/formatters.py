@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -88,16 +89,54 @@ def _read(settings: Mapping[str, str], field: str) -> Read:
         return None
 
 
+def _of_coordinator(topic: str, *numbers: int) -> Callable[[Mapping[str, str]], Formatter]:
+    """Records of an internal topic as JSON; of the types with these numbers, others are left
+    out.
+    """
+
+    def make(settings: Mapping[str, str]) -> Formatter:
+        from kbroker.cli.kafka.message_json import compact, decoded
+        from kbroker.coordinator.records import offsets_topic, transaction_topic
+        from kbroker.coordinator.records.codec import UnknownRecordError
+        from kbroker.protocol.codec import DecodeError
+
+        types = {"offsets": offsets_topic.RECORDS, "transactions": transaction_topic.RECORDS}[topic]
+
+        def show(record: ConsumerRecord) -> bytes:
+            if record.key is None:
+                return b""
+            try:
+                found = decoded(types, record.key, record.value)
+            except UnknownRecordError:  # of a newer broker
+                return b""
+            except DecodeError as error:
+                raise ValueError(
+                    f"Could not read record at offset {record.offset} due to {error}"
+                ) from error
+            if found.number not in numbers:
+                return b""
+            value = None if found.value is None else {"version": found.version, "data": found.value}
+            key = {"type": found.number, "data": found.key}
+            return compact({"key": key, "value": value}).encode()
+
+        return show
+
+    return make
+
+
 def _none(settings: Mapping[str, str]) -> Formatter:
     return lambda record: b""
 
 
 _FORMATTERS: dict[str, Callable[[Mapping[str, str]], Formatter]] = {
     "DefaultMessageFormatter": DefaultFormatter,
+    "GroupMetadataMessageFormatter": _of_coordinator("offsets", 2),
     "NoOpMessageFormatter": _none,
+    "OffsetsMessageFormatter": _of_coordinator("offsets", 0, 1),
+    "TransactionLogMessageFormatter": _of_coordinator("transactions", 0),
 }
 
 
 def formatter(name: str, settings: Mapping[str, str]) -> Formatter:
     """Raises KeyError for one that is not known."""
-    return _FORMATTERS[name.rpartition(".")[2]](settings)
+    return _FORMATTERS[re.split(r"[.$]", name)[-1]](settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.coordinator.records.codec import RecordTypes
@@ -63,25 +63,31 @@ def _element(field: Field, value: Any, version: int) -> Any:
     return value
 
 
-def decoded(
-    types: RecordTypes, key: bytes, value: bytes | None
-) -> tuple[int, Message, dict[str, Any], dict[str, Any] | None]:
-    """The number of a record's type, its key as a message and as fields, and its value as
-    ``{"version": ..., "data": ...}``, None for a tombstone.
-
-    Raises DecodeError for what is damaged, UnknownRecordError for what is not known.
+class Decoded(NamedTuple):
+    """number: of the record's type. key, value: their fields, value None for a tombstone. message:
+    the value as it was encoded, in this version.
     """
+
+    number: int
+    key: dict[str, Any]
+    version: int
+    value: dict[str, Any] | None
+    message: Message | None
+
+
+def decoded(types: RecordTypes, key: bytes, value: bytes | None) -> Decoded:
+    """Raises DecodeError for what is damaged, UnknownRecordError for what is not known."""
     key_message, message = types.decode(key, value)
     (number,) = _NUMBER.unpack_from(key)
-    content = None
-    if message is not None:
-        (version,) = _NUMBER.unpack_from(value or b"")
-        content = {"version": str(version), "data": _with_members(message, version)}
-    return number, key_message, plain(key_message, _KEY_VERSION), content
+    (version,) = (0,) if message is None else _NUMBER.unpack_from(value or b"")
+    content = None if message is None else plain(message, version)
+    return Decoded(number, plain(key_message, _KEY_VERSION), version, content, message)
 
 
-def _with_members(message: Message, version: int) -> dict[str, Any]:
-    """Of a classic group of consumers, also what members subscribe to and are assigned."""
+def with_members(found: Decoded) -> dict[str, Any] | None:
+    """The fields of the value; of a classic group of consumers, also what members subscribe to and
+    are assigned.
+    """
     from kbroker.protocol import codec
     from kbroker.protocol.codec import DecodeError
     from kbroker.protocol.messages.consumer_protocol import (
@@ -89,14 +95,16 @@ def _with_members(message: Message, version: int) -> dict[str, Any]:
         ConsumerProtocolSubscription,
     )
 
-    found = plain(message, version)
-    if type(message).__name__ != "GroupMetadataValue" or message.protocol_type != "consumer":
-        return found
+    message, value = found.message, found.value
+    if type(message).__name__ != "GroupMetadataValue" or message is None or value is None:
+        return value
+    if message.protocol_type != "consumer":
+        return value
     kinds = {
         "subscription": ConsumerProtocolSubscription,
         "assignment": ConsumerProtocolAssignment,
     }
-    for row, member in zip(found["members"], message.members, strict=True):
+    for row, member in zip(value["members"], message.members, strict=True):
         for name, kind in kinds.items():
             data = bytes(getattr(member, name))
             if len(data) < _NUMBER.size:
@@ -107,4 +115,4 @@ def _with_members(message: Message, version: int) -> dict[str, Any]:
             except (DecodeError, ValueError):
                 continue  # what another client wrote: the bytes remain
             row[name] = plain(inner, its_version)
-    return found
+    return value

@@ -9,6 +9,7 @@ import pytest
 from kbroker._ext.client.consumer_record import ConsumerRecord
 from kbroker.cli.kafka.deserializers import BadField, deserializer, java_real
 from kbroker.cli.kafka.formatters import formatter
+from kbroker.coordinator.records import offsets_topic, transaction_topic
 
 pytestmark = pytest.mark.unit
 
@@ -81,3 +82,46 @@ def test_wrong_size_and_unknown_classes_are_errors():
 )  # fmt: skip
 def test_real_numbers_are_as_java_prints_them(value, text):
     assert java_real(value) == text
+
+
+def record_of(types, key, value) -> ConsumerRecord:
+    coded_key, coded_value = types.encode(key, value)
+    return ConsumerRecord("internal", 0, 7, coded_value, coded_key)
+
+
+def test_records_of_internal_topics_are_printed_by_the_formatter_that_is_theirs():
+    key = offsets_topic.OffsetCommitKey(group="g", topic="t", partition=1)
+    value = offsets_topic.OffsetCommitValue(offset=5, metadata="m", commit_timestamp=7)
+    record = record_of(offsets_topic.RECORDS, key, value)
+    text = (
+        b'{"key":{"type":1,"data":{"group":"g","topic":"t","partition":1}},"value":{"version":3,'
+        b'"data":{"offset":5,"leaderEpoch":-1,"metadata":"m","commitTimestamp":7}}}'
+    )
+
+    for name in (
+        "org.apache.kafka.tools.consumer.OffsetsMessageFormatter",
+        "kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter",
+        "kafka.coordinator.GroupMetadataManager$OffsetsMessageFormatter",
+    ):
+        assert formatter(name, {})(record) == text
+    groups = formatter("org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter", {})
+    assert groups(record) == b""
+    key = offsets_topic.GroupMetadataKey(group="g")
+    assert groups(record_of(offsets_topic.RECORDS, key, None)) == (
+        b'{"key":{"type":2,"data":{"group":"g"}},"value":null}'
+    )
+    key = transaction_topic.TransactionLogKey(transactional_id="x")
+    value = transaction_topic.TransactionLogValue(producer_id=4)
+    transactions = formatter("kafka.coordinator.transaction.TransactionLog$"
+                             "TransactionLogMessageFormatter", {})  # fmt: skip
+    shown = transactions(record_of(transaction_topic.RECORDS, key, value))
+    assert shown.startswith(b'{"key":{"type":0,"data":{"transactionalId":"x"}},"value":{"version":')
+
+
+def test_internal_record_of_a_newer_broker_is_left_out_and_a_damaged_one_is_an_error():
+    offsets = formatter("org.apache.kafka.tools.consumer.OffsetsMessageFormatter", {})
+
+    assert offsets(ConsumerRecord("internal", 0, 7, b"", b"\0\x63")) == b""
+    assert offsets(ConsumerRecord("internal", 0, 7, b"", None)) == b""
+    with pytest.raises(ValueError, match="Could not read record at offset 7"):
+        offsets(ConsumerRecord("internal", 0, 7, b"", b"\0\1\0"))

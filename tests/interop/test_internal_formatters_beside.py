@@ -1,0 +1,54 @@
+"""Records of internal topics, printed by ``kafka-console-consumer`` and by Kafka's own."""
+
+from __future__ import annotations
+
+import pytest
+from interop.beside import Beside
+from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+
+from kbroker.client import KafkaConsumer, KafkaProducer
+from kbroker.testing import Broker
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.java,
+    pytest.mark.slow,
+    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
+    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
+]
+
+CONSUMER = "kafka-console-consumer", "org.apache.kafka.tools.consumer.ConsoleConsumer"
+FORMATTERS = "org.apache.kafka.tools.consumer."
+
+
+def test_records_of_groups_and_transactions_print_alike() -> None:
+    settings = {"offsets_topic_num_partitions": 1, "transaction_state_log_num_partitions": 1}
+    with Broker(**settings) as broker:
+        bootstrap = {"bootstrap_servers": broker.bootstrap}
+        with KafkaProducer(transactional_id="pays", **bootstrap) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("orders", b"v")
+            producer.commit_transaction()
+        for protocol in ("classic", "consumer"):
+            with KafkaConsumer(
+                group_id=protocol,
+                group_protocol=protocol,
+                auto_offset_reset="earliest",
+                **bootstrap,
+            ) as consumer:
+                consumer.subscribe(["orders"])
+                while not consumer.poll(1.0):
+                    pass
+                consumer.commit_sync()
+        both = Beside(broker.bootstrap)
+        words = ("--partition", "0", "--from-beginning", "--timeout-ms", "3000")
+
+        def same(topic: str, formatter: str) -> str:
+            where = ("--topic", topic, "--formatter", f"{FORMATTERS}{formatter}")
+            return both.same(*CONSUMER, *where, *words).stdout
+
+        assert '"commitTimestamp":' in same("__consumer_offsets", "OffsetsMessageFormatter")
+        assert '"protocolType":' in same("__consumer_offsets", "GroupMetadataMessageFormatter")
+        same("__transaction_state", "TransactionLogMessageFormatter")
+        both.close()
