@@ -6,17 +6,14 @@ The figures of a run are those between two calls of ``mark``: after the warm-up,
 import base64
 import hashlib
 import hmac
-import multiprocessing
 import secrets
 import socket
 import ssl
 import struct
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from perf.frames import request_frame
@@ -54,10 +51,13 @@ def tls_load(
     warmup_s: float,
     mark: Mark,
     *,
-    connects: bool = False,
+    what: str = "load",
+    user: str = "",
 ) -> dict[str, float]:
-    """Run tls_load.c: requests with one in flight on ``count`` sockets, or (connects) connections
-    by ``count`` threads. Raises RuntimeError.
+    """Run tls_load.c: requests with one in flight on ``count`` sockets, or connections ("connect")
+    or logins ("login") by ``count`` threads. Raises RuntimeError.
+
+    prefix: of an answer; of a login, the salted password.
     """
     with tempfile.TemporaryDirectory(prefix="perf-frames-") as place:
         files = [Path(place) / f"frame{n}" for n in range(len(frames))]
@@ -65,10 +65,10 @@ def tls_load(
             file.write_bytes(frame)
         expected = Path(place) / "prefix"
         expected.write_bytes(prefix)
-        words = [program(), "connect" if connects else "load", address[0], str(address[1])]
+        words = [program(), what, address[0], str(address[1])]
         words += [str(ca_file), str(seconds), str(warmup_s), str(count), str(expected)]
         with subprocess.Popen(
-            [*words, *map(str, files)],
+            [*words, *map(str, files), *([user] if user else [])],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -89,50 +89,47 @@ def api_versions_frame() -> bytes:
     return request_frame(API_VERSIONS, 0, b"")
 
 
+def sasl_handshake_frame() -> bytes:
+    name = MECHANISM.encode()
+    return request_frame(SASL_HANDSHAKE, 1, struct.pack(">h", len(name)) + name)
+
+
 # -- SCRAM
 
 
 class Login:
     """Connects over TLS and logs in with SCRAM-SHA-512.
 
-    The salted password is computed once: its cost is the client's, by design, and would be what is
-    measured.
+    ``salted`` is the salted password, of the last login.
     """
 
     def __init__(self, address: tuple[str, int], ca_file: Path, user: str, password: str) -> None:
         self._address, self._user, self._password = address, user, password.encode()
         self._context = ssl.create_default_context(cafile=str(ca_file))
         self._context.minimum_version = ssl.TLSVersion.TLSv1_3
-        self._salted: dict[tuple[bytes, int], bytes] = {}
+        self.salted = b""
 
     def run(self) -> None:
         """One login. Raises OSError, ValueError."""
         plain = socket.create_connection(self._address, _HANG_S)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._context.wrap_socket(plain, server_hostname=self._address[0]) as secured:
-            name = MECHANISM.encode()
-            body = struct.pack(">h", len(name)) + name
-            _call(secured, request_frame(SASL_HANDSHAKE, 1, body))
+            _call(secured, sasl_handshake_frame())
             nonce = secrets.token_urlsafe(18)
             first_bare = f"n={self._user},r={nonce}"
             server_first = _token(secured, f"n,,{first_bare}".encode()).decode()
             fields = dict(part.split("=", 1) for part in server_first.split(","))
-            salted = self._salt(base64.b64decode(fields["s"]), int(fields["i"]))
+            salt, iterations = base64.b64decode(fields["s"]), int(fields["i"])
+            self.salted = hashlib.pbkdf2_hmac(_DIGEST, self._password, salt, iterations)
             without = f"c=biws,r={fields['r']}"
             signed = f"{first_bare},{server_first},{without}".encode()
-            client_key = hmac.digest(salted, b"Client Key", _DIGEST)
+            client_key = hmac.digest(self.salted, b"Client Key", _DIGEST)
             stored = hashlib.new(_DIGEST, client_key).digest()
             signature = hmac.digest(stored, signed, _DIGEST)
             proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
             final = f"{without},p={base64.b64encode(proof).decode()}".encode()
             if not _token(secured, final).startswith(b"v="):
                 raise ValueError("the broker did not prove that it knows the password")
-
-    def _salt(self, salt: bytes, iterations: int) -> bytes:
-        key = salt, iterations
-        if key not in self._salted:
-            self._salted[key] = hashlib.pbkdf2_hmac(_DIGEST, self._password, salt, iterations)
-        return self._salted[key]
 
 
 def _call(secured: ssl.SSLSocket, frame: bytes) -> bytes:
@@ -158,46 +155,3 @@ def _token(secured: ssl.SSLSocket, token: bytes) -> bytes:
     at = 4 + max(message_bytes, 0)
     (size,) = struct.unpack_from(">i", response, at)
     return response[at + 4 : at + 4 + size]
-
-
-def _logins(login: Login, ended: Event, counts: "multiprocessing.Queue[object]") -> None:
-    """In a process of its own: the times at which logins were complete."""
-    times: list[float] = []
-    try:
-        while not ended.is_set():
-            login.run()
-            times.append(time.monotonic())
-    except (OSError, ValueError) as error:
-        counts.put(f"{type(error).__name__}: {error}")
-        return
-    counts.put(times)
-
-
-def logins(login: Login, count: int, seconds: float, warmup_s: float, mark: Mark) -> float:
-    """Logins per second, by ``count`` processes. Raises RuntimeError if one fails."""
-    forking = multiprocessing.get_context("fork")
-    ended, counts = forking.Event(), forking.Queue()
-    processes = [
-        forking.Process(target=_logins, args=(login, ended, counts), daemon=True)
-        for _ in range(count)
-    ]
-    for process in processes:
-        process.start()
-    try:
-        time.sleep(warmup_s)
-        mark()
-        began = time.monotonic()
-        time.sleep(seconds)
-        mark()
-        end = time.monotonic()
-        ended.set()
-        found = [counts.get(timeout=_HANG_S) for _ in processes]
-    finally:
-        ended.set()
-        for process in processes:
-            process.join(_HANG_S)
-    for each in found:
-        if isinstance(each, str):
-            raise RuntimeError(each)
-    done = sum(began < at <= end for times in found for at in times)  # type: ignore[attr-defined]
-    return done / (end - began)

@@ -170,7 +170,7 @@ def measure_handshakes(broker: Broker, parameters: dict[str, Any], size: Size) -
         size.seconds,
         size.warmup_s,
         lambda: marks.append(broker.cpu_seconds()),
-        connects=True,
+        what="connect",
     )
     return {
         "connections_per_s": found["count"] / found["seconds"],
@@ -179,21 +179,28 @@ def measure_handshakes(broker: Broker, parameters: dict[str, Any], size: Size) -
 
 
 def measure_logins(broker: Broker, parameters: dict[str, Any], size: Size) -> Figures:
-    """Connections over TLS with a login by SCRAM-SHA-512."""
+    """Connections over TLS with a login by SCRAM-SHA-512, by tls_load.c."""
     secured, marks = listeners_of(broker), []
     with Cluster(broker.bootstrap) as cluster:
         admin.set_password(cluster, USER, PASSWORD, [secure_clients.MECHANISM], ITERATIONS)
     login = secure_clients.Login(("127.0.0.1", secured.sasl_port), secured.ca_file, USER, PASSWORD)
     await_login(login)
-    rate = secure_clients.logins(
-        login,
-        parameters["processes"],
+    found = secure_clients.tls_load(
+        ("127.0.0.1", secured.sasl_port),
+        secured.ca_file,
+        [secure_clients.sasl_handshake_frame()],
+        login.salted,
+        parameters["threads"],
         size.seconds,
         size.warmup_s,
         lambda: marks.append(broker.cpu_seconds()),
+        what="login",
+        user=USER,
     )
-    per_login = (marks[1] - marks[0]) / (rate * size.seconds) * 1e3 if rate else 0.0
-    return {"connections_per_s": rate, "cpu_ms_per_connection": per_login}
+    return {
+        "connections_per_s": found["count"] / found["seconds"],
+        "cpu_ms_per_connection": (marks[1] - marks[0]) / found["count"] * 1e3,
+    }
 
 
 def await_login(login: secure_clients.Login, seconds: float = 30.0) -> None:
@@ -248,10 +255,10 @@ CELLS = (
     ),
     Cell(
         "scram_connect",
-        "connections over TLS 1.3 with SCRAM-SHA-512, 4 processes",
+        "connections over TLS 1.3 with SCRAM-SHA-512, 16 threads",
         measure_logins,
         (at_least("connections_per_s", "connections/s", 1.5),),
-        {"processes": 4},
+        {"threads": 16},
         (CPU_PER_CONNECTION,),
     ),
 )

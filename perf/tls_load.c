@@ -6,6 +6,9 @@
    tls_load connect HOST PORT CA SECONDS WARMUP COUNT PREFIX_FILE FRAME_FILE
      COUNT threads: connect, full handshake, one request and its answer, close. The chain of the certificate is not
      checked, as that is work of the client.
+   tls_load login   HOST PORT CA SECONDS WARMUP COUNT SALTED_FILE FRAME_FILE USER
+     The same, but after the request a login of USER with SCRAM-SHA-512. SALTED_FILE has his salted password, which takes
+     clients milliseconds to compute, by design.
 
    Prints "warm" when measuring begins, "done" when it ends, then one line: requests or connections, seconds, and of
    ``load`` the latencies p50 and p99 in us. Any answer that is wrong ends it with 1.  */
@@ -16,6 +19,10 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+#include <openssl/sha.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,7 +35,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FRAME_BYTES = 1 << 16, EVENTS = 64, LATENCY_BUCKETS = 1 << 16, NAME_BYTES = 256 };
+enum { FRAME_BYTES = 1 << 16, EVENTS = 64, LATENCY_BUCKETS = 1 << 16, TOKEN_BYTES = 1024, NONCE_BYTES = 18 };
 
 struct text {
     char data[FRAME_BYTES];
@@ -49,6 +56,9 @@ static struct sockaddr_in address;
 static struct text prefix;
 static struct text *frames;
 static int frame_count;
+/* Of a login; NULL: connections only.  */
+static const char *user;
+static unsigned char client_key[SHA512_DIGEST_LENGTH], stored_key[SHA512_DIGEST_LENGTH];
 static atomic_long counted;
 static atomic_int measuring, ended;
 /* Of one us each; the last one has all that are longer.  */
@@ -158,21 +168,94 @@ static void *load(void *count) {
     return NULL;
 }
 
+/* Send a request, and read its whole answer.  */
+static size_t call(SSL *ssl, const char *frame, size_t bytes, char *in) {
+    size_t have = 0;
+    if (SSL_write(ssl, frame, (int)bytes) != (int)bytes)
+        fail("SSL_write");
+    while (!answered(in, have)) {
+        int got = SSL_read(ssl, in + have, (int)(FRAME_BYTES - have));
+        if (got <= 0)
+            fail("SSL_read");
+        have += (size_t)got;
+    }
+    return have;
+}
+
+static void put16(char **at, int value) {
+    uint16_t big = htobe16((uint16_t)value);
+    memcpy(*at, &big, 2);
+    *at += 2;
+}
+
+static void put32(char **at, int value) {
+    uint32_t big = htobe32((uint32_t)value);
+    memcpy(*at, &big, 4);
+    *at += 4;
+}
+
+/* Send a token with SaslAuthenticate 0; the broker's, with a zero behind it, comes into ``reply``.  */
+static void authenticate(SSL *ssl, const char *token, char *reply, char *in) {
+    char frame[TOKEN_BYTES + 32], *at = frame;
+    size_t bytes = strlen(token);
+    put32(&at, (int)(14 + bytes));
+    put16(&at, 36);
+    put16(&at, 0);
+    put32(&at, 1);
+    put16(&at, -1);
+    put32(&at, (int)bytes);
+    memcpy(at, token, bytes);
+    size_t have = call(ssl, frame, 18 + bytes, in);
+    /* Length, correlation id, error code and a text that is null: then the bytes.  */
+    uint32_t size;
+    if (have < 16 || in[10] != -1 || in[11] != -1)
+        fail("the answer to a token");
+    memcpy(&size, in + 12, 4);
+    size = be32toh(size);
+    if (size != have - 16 || size >= TOKEN_BYTES)
+        fail("the length of a token");
+    memcpy(reply, in + 16, size);
+    reply[size] = 0;
+}
+
+static void base64(char *into, const unsigned char *data, int bytes) {
+    EVP_EncodeBlock((unsigned char *)into, data, bytes);
+}
+
+/* RFC 5802, with the nonce that the first token names.  */
+static void log_in(SSL *ssl, char *in) {
+    unsigned char random[NONCE_BYTES], signature[SHA512_DIGEST_LENGTH];
+    char nonce[2 * NONCE_BYTES], bare[TOKEN_BYTES / 4], token[TOKEN_BYTES], first[TOKEN_BYTES], without[TOKEN_BYTES];
+    char proof[2 * SHA512_DIGEST_LENGTH], whole[3 * TOKEN_BYTES], last[TOKEN_BYTES];
+    RAND_bytes(random, sizeof random);
+    base64(nonce, random, sizeof random);
+    snprintf(bare, sizeof bare, "n=%s,r=%s", user, nonce);
+    snprintf(token, sizeof token, "n,,%s", bare);
+    authenticate(ssl, token, first, in);
+    size_t nonce_end = strcspn(first, ",");
+    if (strncmp(first, "r=", 2) != 0 || first[nonce_end] != ',')
+        fail("the broker's nonce");
+    snprintf(without, sizeof without, "c=biws,%.*s", (int)nonce_end, first);
+    snprintf(whole, sizeof whole, "%s,%s,%s", bare, first, without);
+    HMAC(EVP_sha512(), stored_key, sizeof stored_key, (unsigned char *)whole, strlen(whole), signature, NULL);
+    for (size_t n = 0; n < sizeof signature; n++)
+        signature[n] ^= client_key[n];
+    base64(proof, signature, sizeof signature);
+    snprintf(token, sizeof token, "%.*s,p=%s", (int)(sizeof token - sizeof proof - 4), without, proof);
+    authenticate(ssl, token, last, in);
+    if (strncmp(last, "v=", 2) != 0)
+        fail("the broker did not prove that it knows the password");
+}
+
 static void *reconnect(void *nothing) {
     char in[FRAME_BYTES];
     (void)nothing;
     while (!atomic_load(&ended)) {
         SSL *ssl;
-        size_t have = 0;
         int fd = connected(&ssl);
-        if (SSL_write(ssl, frames->data, (int)frames->bytes) != (int)frames->bytes)
-            fail("SSL_write");
-        while (!answered(in, have)) {
-            int got = SSL_read(ssl, in + have, (int)(sizeof in - have));
-            if (got <= 0)
-                fail("SSL_read");
-            have += (size_t)got;
-        }
+        call(ssl, frames->data, frames->bytes, in);
+        if (user != NULL)
+            log_in(ssl, in);
         SSL_shutdown(ssl);
         SSL_free(ssl);
         close(fd);
@@ -215,6 +298,13 @@ int main(int count, char **words) {
     SSL_CTX_set_verify(context, is_load ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
     read_file(words[8], &prefix);
     frame_count = count - 9;
+    if (strcmp(words[1], "login") == 0) {
+        user = words[10];
+        frame_count = 1;
+        HMAC(EVP_sha512(), prefix.data, (int)prefix.bytes, (unsigned char *)"Client Key", 10, client_key, NULL);
+        SHA512(client_key, sizeof client_key, stored_key);
+        prefix.bytes = 0;
+    }
     frames = calloc((size_t)frame_count, sizeof *frames);
     for (int n = 0; n < frame_count; n++)
         read_file(words[9 + n], &frames[n]);

@@ -14,6 +14,10 @@ from pathlib import Path
 import pytest
 from support.secured import Site
 
+from kbroker.client import admin
+from kbroker.client.cluster import Cluster as BrokerCluster
+from kbroker.testing import Broker
+
 pytest.importorskip("confluent_kafka")
 
 from perf import secure_clients, security
@@ -61,7 +65,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     yield Site(tmp_path_factory.mktemp("site"))
 
 
-def run(site: Site, server: Answering, prefix: bytes, connects: bool) -> dict[str, float]:
+def run(site: Site, server: Answering, prefix: bytes, what: str) -> dict[str, float]:
     marks: list[int] = []
     frames = [secure_clients.api_versions_frame()]
     found = secure_clients.tls_load(
@@ -73,32 +77,60 @@ def run(site: Site, server: Answering, prefix: bytes, connects: bool) -> dict[st
         0.2,
         0.1,
         lambda: marks.append(0),
-        connects=connects,
+        what=what,
     )
     assert len(marks) == 2
     return found
 
 
-@pytest.mark.parametrize("connects", [False, True])
-def test_answered_requests_and_connections_are_counted(site: Site, connects: bool) -> None:
+@pytest.mark.parametrize("what", ["load", "connect"])
+def test_answered_requests_and_connections_are_counted(site: Site, what: str) -> None:
     server = Answering(site, b"prefix", 0)
 
-    found = run(site, server, b"prefix", connects)
+    found = run(site, server, b"prefix", what)
 
     assert found["count"] > 0
     assert found["seconds"] >= 0.2
-    assert connects or 0 < found["p50_us"] <= found["p99_us"]
+    assert what == "connect" or 0 < found["p50_us"] <= found["p99_us"]
     server.listener.close()
 
 
 @pytest.mark.parametrize(("prefix", "code"), [(b"prefix", 7), (b"other!", 0)])
-@pytest.mark.parametrize("connects", [False, True])
-def test_wrong_answer_ends_the_run(site: Site, connects: bool, prefix: bytes, code: int) -> None:
+@pytest.mark.parametrize("what", ["load", "connect"])
+def test_wrong_answer_ends_the_run(site: Site, what: str, prefix: bytes, code: int) -> None:
     server = Answering(site, prefix, code)
 
     with pytest.raises(RuntimeError, match="tls_load: an"):
-        run(site, server, b"prefix", connects)
+        run(site, server, b"prefix", what)
     server.listener.close()
+
+
+def test_logins_are_counted_and_a_wrong_password_ends_the_run(site: Site) -> None:
+    settings = site.settings("PLAINTEXT", "SASL_SSL", mechanisms=secure_clients.MECHANISM)
+    with Broker(settings) as broker:
+        with BrokerCluster(broker.bootstrap) as cluster:
+            admin.set_password(cluster, "zoe", "Zq7-zoe", [secure_clients.MECHANISM], 4096)
+        host, _, port = broker.listeners["SASL_SSL"].rpartition(":")
+        login = secure_clients.Login((host, int(port)), site.ca_file, "zoe", "Zq7-zoe")
+        security.await_login(login)
+
+        def logged_in(salted: bytes) -> float:
+            return secure_clients.tls_load(
+                (host, int(port)),
+                site.ca_file,
+                [secure_clients.sasl_handshake_frame()],
+                salted,
+                2,
+                0.2,
+                0.1,
+                lambda: None,
+                what="login",
+                user="zoe",
+            )["count"]
+
+        assert logged_in(login.salted) > 0
+        with pytest.raises(RuntimeError, match="tls_load: an error code"):
+            logged_in(bytes(64))
 
 
 def test_cells_are_those_of_the_table() -> None:
