@@ -206,9 +206,9 @@ static void authenticate(SSL *ssl, const char *token, char *reply, char *in) {
     put32(&at, (int)bytes);
     memcpy(at, token, bytes);
     size_t have = call(ssl, frame, 18 + bytes, in);
-    /* Length, correlation id, error code and a text that is null: then the bytes.  */
+    /* Length, correlation id, error code and a text that is null or empty: then the bytes.  */
     uint32_t size;
-    if (have < 16 || in[10] != -1 || in[11] != -1)
+    if (have < 16 || in[10] != in[11] || (in[10] != -1 && in[10] != 0))
         fail("the answer to a token");
     memcpy(&size, in + 12, 4);
     size = be32toh(size);
