@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,9 @@ from perf.raw_client import RawClient, parse_address, wait_for_leaders, wait_unt
 from perf.topics import count_records, create_topic, delete_topic, fresh_name
 
 REPLICAS = 3
+# Of a topic: Kafka 3.9.1 rejects a CreateTopics for which its controller would write more than
+# 10,000 records.
+TOPIC_PARTITIONS_MAX = 2500
 RECORD = record_batch(random_values(1, 100, seed=1))
 # For thousands of partitions whose logs a Kafka recovers after a kill.
 WAIT_S = 600.0
@@ -118,6 +121,21 @@ def topic_of(cluster: Cluster, partitions: int, prefix: str) -> Iterator[str]:
         yield name
     finally:
         delete_topic(cluster.bootstrap, name, WAIT_S)
+
+
+@contextmanager
+def topics_of(cluster: Cluster, partitions: int, prefix: str) -> Iterator[list[str]]:
+    """As ``topic_of``, with so many partitions in all."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(topic_of(cluster, some, prefix)) for some in parts_of(partitions)
+        ]
+
+
+def parts_of(partitions: int) -> list[int]:
+    """How many partitions each topic gets."""
+    whole, rest = divmod(partitions, TOPIC_PARTITIONS_MAX)
+    return [TOPIC_PARTITIONS_MAX] * whole + [rest] * bool(rest)
 
 
 def leaders_of(cluster: Cluster, topic: str) -> dict[int, tuple[str, int] | None]:
@@ -252,12 +270,13 @@ def led_by(cluster: Cluster, topic: str, broker: Broker) -> list[int]:
     return [p for p, at in leaders.items() if at is not None and at[1] == broker.port]
 
 
-def restart(cluster: Cluster, broker: Broker, topic: str) -> None:
+def restart(cluster: Cluster, broker: Broker, topics: Sequence[str]) -> None:
     """Restart a stopped broker, and wait until its replicas are in sync."""
     if broker.process is None:
         broker.launch()
     cluster.wait_until_all_know(len(cluster.brokers))
-    wait_until_in_sync(cluster, topic, REPLICAS)
+    for topic in topics:
+        wait_until_in_sync(cluster, topic, REPLICAS)
 
 
 def measure_failover(cluster: Cluster, size: Size, parameters: dict[str, Any]) -> Figures:
@@ -275,7 +294,7 @@ def measure_failover(cluster: Cluster, size: Size, parameters: dict[str, Any]) -
                 KILLS[what](cluster, victim)
                 # What was acknowledged before this is no response of a new leader.
                 figures[f"{what}_s"] = prober.wait_for_all(time.monotonic(), WAIT_S)
-            restart(cluster, victim, topic)
+            restart(cluster, victim, [topic])
     return figures
 
 
@@ -315,7 +334,7 @@ def measure_shutdown(cluster: Cluster, size: Size, parameters: dict[str, Any]) -
             seconds = time.monotonic() - since
             prober.wait_for_all(time.monotonic(), WAIT_S)
             gap = prober.longest_gap
-        restart(cluster, leaving, topic)
+        restart(cluster, leaving, [topic])
     return {"stop_s": seconds, "longest_gap_ms": 1000 * gap, "led": float(len(led))}
 
 
@@ -323,7 +342,7 @@ def measure_controller_failover(
     cluster: Cluster, size: Size, parameters: dict[str, Any]
 ) -> Figures:
     """kill -9 of the controller's tree, until a topic created after it has leaders."""
-    with topic_of(cluster, size.idle_partitions, "many") as topic:
+    with topics_of(cluster, size.idle_partitions, "many") as topics:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         found = admin.describe_cluster().result(timeout=30).controller
         victim = cluster.broker_of((found.host, found.port))
@@ -335,7 +354,7 @@ def measure_controller_failover(
         cluster.kill(victim)
         create_when_possible(cluster, WAIT_S)
         seconds = time.monotonic() - since
-        restart(cluster, victim, topic)
+        restart(cluster, victim, topics)
     return {"seconds": seconds, "partitions": float(size.idle_partitions)}
 
 
@@ -361,7 +380,7 @@ def create_when_possible(cluster: Cluster, timeout: float) -> None:
 
 def measure_idle(cluster: Cluster, size: Size, parameters: dict[str, Any]) -> Figures:
     """CPU and memory of each broker with many idle replicated partitions."""
-    with topic_of(cluster, size.idle_partitions, "idle"):
+    with topics_of(cluster, size.idle_partitions, "idle"):
         time.sleep(size.idle_s / 2)
         before, began = cluster.cpu_seconds(), time.monotonic()
         time.sleep(size.idle_s)

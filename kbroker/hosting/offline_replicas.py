@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from kbroker._ext.shared.partition_table import OFFLINE
@@ -19,11 +20,15 @@ from kbroker.storage.dirs.log_dirs import FAILED
 logger = logging.getLogger(__name__)
 
 # Replicas checked in one tick while no log directory fails.
-STEP = 100
+STEP = 500
 
 
 class Table(Protocol):
     """The partition table."""
+
+    @property
+    def offline_changes(self) -> int:
+        """How often a slot has gone offline or come back."""
 
     def read(self, slot: int) -> Any: ...
 
@@ -48,6 +53,7 @@ class OfflineReplicas:
         self._told: set[PartitionKey] = set()
         self._dirs_before = bytes(failed_dirs)
         self._walk: Iterator[Replica] = iter(())
+        self._walked_for: tuple[int, int] | None = None  # ``_changes`` when the last walk began
         self._is_reporting = False
 
     def has(self, key: PartitionKey) -> bool:
@@ -67,16 +73,22 @@ class OfflineReplicas:
         self._told.update(keys)
 
     def tick(self) -> None:
-        """Report replicas that have gone offline: at once with a log directory, else bit by bit."""
+        """Report replicas that have gone offline: at once with a log directory, else bit by bit. If
+        nothing has changed since all were looked at, none is.
+        """
         dirs = bytes(self._failed_dirs)
         if dirs != self._dirs_before:
             self._dirs_before = dirs
             self._look_at(list(self._replicas))
             return
-        some = [replica for _, replica in zip(range(STEP), self._walk, strict=False)]
-        if len(some) < STEP:
-            self._walk = iter(list(self._replicas))
+        some = list(islice(self._walk, STEP))
         self._look_at(some)
+        if len(some) < STEP and self._walked_for != (changes := self._changes()):
+            self._walked_for = changes
+            self._walk = iter(list(self._replicas))
+
+    def _changes(self) -> tuple[int, int]:
+        return self._table.offline_changes, self._replicas.changes
 
     def _look_at(self, replicas: Iterable[Replica]) -> None:
         fresh = False
@@ -94,5 +106,6 @@ class OfflineReplicas:
         if outcome.error is not None:
             text = "cannot report offline replicas to the controller: %s; trying again"
             logger.warning(text, outcome.error)
+            self._walked_for = None
             return
         self._told |= {one.told.key for one in self._replicas if self._is_offline(one)}

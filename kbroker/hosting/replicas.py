@@ -59,6 +59,8 @@ class HostedReplicas:
         self._broker_id = broker_id
         self._slots = slots
         self._topics: dict[str, HostedTopic] = {}
+        # How often replicas have come, gone, or been given another role.
+        self.changes = 0
 
     def topic(self, name: str) -> HostedTopic | None:
         return self._topics.get(name)
@@ -78,6 +80,7 @@ class HostedReplicas:
     def restore(self, topics: dict[str, HostedTopic]) -> None:
         """Continue with the replicas of an earlier process."""
         self._topics = topics
+        self.changes += 1
 
     # -- LeaderAndIsr --
 
@@ -127,6 +130,7 @@ class HostedReplicas:
             topic = self._topics[name] = HostedTopic(topic_id, {})
         for told in partitions:
             topic.replicas[told.partition] = Replica(*slots[told.partition], told)
+        self.changes += 1
 
     def change_isr(self, key: PartitionKey, state: IsrState) -> bool:
         """The controller has changed the in-sync replicas, as their leader wanted.
@@ -182,4 +186,5 @@ class HostedReplicas:
         del topic.replicas[key[1]]
         if not topic.replicas:
             del self._topics[key[0]]
+        self.changes += 1
         return True

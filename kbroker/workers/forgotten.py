@@ -51,14 +51,18 @@ class ForgottenReplicas:
         self._store = store
         self._cluster_id = cluster_id
         self._walk: Iterator[PartitionKey] = iter(())
+        self._walked_for: tuple[int, ...] | None = None  # ``_changes`` when the last walk began
         # Since when they have looked forgotten. BOUND: by the replicas of this broker.
         self._since: dict[PartitionKey, int] = {}
         self._is_looking = False
 
     def tick(self, now_ms: int) -> None:
-        """Look at some replicas, and ask the store about those that have waited long enough."""
+        """Look at some replicas, and ask the store about those that have waited long enough. If
+        nothing has changed since all were looked at, none is.
+        """
         some = list(islice(self._walk, STEP))
-        if len(some) < STEP:
+        if len(some) < STEP and self._walked_for != (changes := self._changes()):
+            self._walked_for = changes
             self._walk = iter([replica.told.key for replica in self._hosting.replicas])
         for key in some:
             if self._forgotten(key) is None:
@@ -72,10 +76,17 @@ class ForgottenReplicas:
                 del self._since[key]  # if it stays, it is asked about again
             run(self._look(due)).then(self._looked)
 
+    def _changes(self) -> tuple[int, ...]:
+        hosting = self._hosting
+        return hosting.replicas.changes, hosting.image.version, hosting.controller_epoch
+
     def _forgotten(self, key: PartitionKey) -> Replica | None:
         """The replica, if it seems to be forgotten."""
         replica = self._hosting.replicas.replica(key)
-        if replica is None or self._hosting.is_deleting(key):
+        if replica is None:
+            return None
+        if self._hosting.is_deleting(key):
+            self._walked_for = None  # if that fails, nothing else changes
             return None
         topic = self._hosting.metadata.topic(key[0])
         known = None if topic is None else topic.partitions.get(key[1])
@@ -114,6 +125,7 @@ class ForgottenReplicas:
 
     def _looked(self, outcome: Pending[None]) -> None:
         self._is_looking = False
+        self._walked_for = None
         if outcome.error is None:
             return
         if not isinstance(outcome.error, FAILURES):

@@ -1,13 +1,15 @@
 """Writes an io worker's lines in the checkpoints of all log directories.
 
 Runs in the worker's loop; the background thread writes the files, one run at a time. A file is
-written only when this worker has something new to say in it.
+written only when this worker has something new to say in it. While no slot has been published, no
+log is looked at for what the slots show, too.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 from kbroker.errors import may_do_without
 from kbroker.storage.background import BackgroundDisk
@@ -26,11 +28,21 @@ logger = logging.getLogger(__name__)
 # The lines of one checkpoint, by directory.
 Lines = list[tuple[LogDir, dict[TopicPartition, Offset]]]
 
+# Those whose values are published in the slots, together with every change of them.
+_PUBLISHED = frozenset({LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT})
+
 _VALUES: dict[str, Callable[[PartitionLog], Offset]] = {
     RECOVERY_POINT_CHECKPOINT: lambda log: log.recovery_point,
     LOG_START_CHECKPOINT: lambda log: log.log_start_offset,
     HIGH_WATERMARK_CHECKPOINT: lambda log: log.high_watermark,
 }
+
+
+class Content(NamedTuple):
+    """What a checkpoint has. writes: those of the slots when the lines were taken."""
+
+    lines: Lines
+    writes: int
 
 
 class CheckpointWriter:
@@ -44,16 +56,20 @@ class CheckpointWriter:
         logs: Mapping[int, PartitionLog],
         background: BackgroundDisk,
         on_failure: Callable[[str, OSError], object],
+        writes: Callable[[], int],
     ) -> None:
-        """logs: returns the open logs. on_failure: called with a directory that failed."""
+        """logs: returns the open logs. on_failure: called with a directory that failed. writes: how
+        often a slot of these logs has been published.
+        """
         self._dirs = dirs
         self._logs = logs
         self._background = background
         self._on_failure = on_failure
+        self._writes = writes
         self.is_running = False
         self.start_was_raised = False
         # The content last written, by file name; None if the file may differ.
-        self._saved: dict[str, Lines | None] = {}
+        self._saved: dict[str, Content | None] = {}
 
     def write(self, names: Collection[str]) -> None:
         """Write those files in the background, unless a run is under way."""
@@ -87,10 +103,19 @@ class CheckpointWriter:
         else:
             self._saved.pop(name, None)
 
-    def _news(self, names: Collection[str]) -> dict[str, Lines]:
+    def _news(self, names: Collection[str]) -> dict[str, Content]:
         # All lines of a file, or none: a file that was damaged is healed by the next write.
-        files = {name: self._lines(name) for name in names}
-        return {name: lines for name, lines in files.items() if lines != self._saved.get(name)}
+        news, writes = {}, self._writes()
+        for name in names:
+            saved = self._saved.get(name)
+            if saved is not None and saved.writes == writes and name in _PUBLISHED:
+                continue
+            lines = self._lines(name)
+            if saved is not None and saved.lines == lines:
+                self._saved[name] = Content(saved.lines, writes)
+            else:
+                news[name] = Content(lines, writes)
+        return news
 
     def _lines(self, name: str) -> Lines:
         """This worker's lines in each directory's checkpoint ``name``."""
@@ -102,7 +127,9 @@ class CheckpointWriter:
                 lines[log.log_dir][1][log.key] = value(log)
         return list(lines.values())
 
-    def _on_written(self, files: dict[str, Lines], failures: list[tuple[LogDir, OSError]]) -> None:
+    def _on_written(
+        self, files: dict[str, Content], failures: list[tuple[LogDir, OSError]]
+    ) -> None:
         self.is_running = False
         for log_dir in self._dirs:
             log_dir.no_checkpoint_is_under_way()
@@ -117,11 +144,11 @@ class CheckpointWriter:
                 self._on_failure(log_dir.path, error)
 
 
-def _write(files: Mapping[str, Lines]) -> list[tuple[LogDir, OSError]]:
+def _write(files: Mapping[str, Content]) -> list[tuple[LogDir, OSError]]:
     """Runs in the background thread; touches files only. The failures, by directory."""
     failures = []
-    for name, lines in files.items():
-        for log_dir, values in lines:
+    for name, content in files.items():
+        for log_dir, values in content.lines:
             try:
                 log_dir.write_checkpoint(name, values)
             except OSError as error:

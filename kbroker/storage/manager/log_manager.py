@@ -86,7 +86,11 @@ class LogManager:
         )
         self.moves = ReplicaMoves(self, self.dirs, self._background.inline)
         self._checkpoints = CheckpointWriter(
-            self.dirs, self._open.by_slot, self._background, self.fail_log_dir
+            self.dirs,
+            self._open.by_slot,
+            self._background,
+            self.fail_log_dir,
+            lambda: self._open.table.writes,
         )
         self.opening = LogOpening(
             self,
@@ -163,6 +167,11 @@ class LogManager:
     def logs(self) -> list[PartitionLog]:
         """Every open log."""
         return list(self._open.by_slot.values())
+
+    @property
+    def count(self) -> int:
+        """The number of open logs."""
+        return len(self._open.by_slot)
 
     def offline_reason(self, slot: int) -> str | None:
         """The reason why the slot is offline; None if it is not."""

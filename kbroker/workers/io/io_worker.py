@@ -370,7 +370,7 @@ class IoWorker(Worker):
             (PRODUCE_MESSAGES, lambda: loop.messages_total),
             (PRODUCES_WAITING, lambda: loop.waiting_count),
             (IO_IDLE, lambda: loop.idle_ns),
-            (LOGS, lambda: len(self.logs.logs())),
+            (LOGS, lambda: self.logs.count),
             (FOLLOWED, lambda: self.followers.count),
             (FOLLOWED_FAILED, lambda: self.followers.failed_count),
             (FOLLOWED_BYTES, lambda: self.followers.bytes_total),
@@ -445,7 +445,7 @@ class IoWorker(Worker):
 
     def show_sizes(self) -> None:
         """Note the sizes of logs whose segments have changed."""
-        for slot in self.figures.resized(self.table, self.address.index, self.worker_count):
+        for slot in self.figures.resized(self.table):
             log = self.logs.log(slot)
             if log is not None:
                 sealed = log.segments.size - log.segments.active.size

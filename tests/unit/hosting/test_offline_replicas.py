@@ -30,12 +30,20 @@ class SlotsInOrder:
         raise AssertionError("no slot is released here")
 
 
+class CountedTable(PartitionTable):
+    reads = 0
+
+    def read(self, slot: int) -> Any:
+        self.reads += 1
+        return super().read(slot)
+
+
 class Bench:
     """A broker with the partitions of ``t``, alternating between two log directories."""
 
     def __init__(self) -> None:
         region = bytearray(region_size(COUNT))
-        self.table = PartitionTable(region, COUNT)
+        self.table = CountedTable(region, COUNT)
         self.dirs = bytearray(2)
         self.reports: list[Pending[None]] = []
         self.unavailable: dict[str, int] = {}
@@ -151,6 +159,25 @@ def test_slot_of_an_earlier_replica_says_nothing_of_this_one(bench: Bench) -> No
     bench.tick()
 
     assert bench.reports == [] and not bench.offline.has(FIRST)
+
+
+def test_replicas_are_looked_at_only_after_a_change(bench: Bench) -> None:
+    """A broker may have ten thousand."""
+    bench.table.reads = 0
+    bench.tick()
+    assert bench.table.reads == 0
+
+    bench.table.set_state(0, OFFLINE)
+    bench.tick()
+    assert bench.table.reads == COUNT
+    bench.reports[0].resolve()
+    bench.tick()
+
+    assert bench.table.reads == 2 * COUNT, "which the controller has now been told"
+    bench.lead(5)  # others, for all it knows
+    bench.table.reads = 0
+    bench.tick()
+    assert bench.table.reads == COUNT
 
 
 def test_partition_that_is_not_here_is_not_offline(bench: Bench) -> None:

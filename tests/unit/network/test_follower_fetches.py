@@ -488,6 +488,30 @@ def test_high_watermark_does_not_complete_a_followers_wait(bench):
     assert len(bench.completed()) == 1
 
 
+def test_followers_that_have_nothing_new_are_answered_together(bench):
+    """Each wake-up of an idle broker costs more than what it is for."""
+    bench.log()
+    followers = [Follower(bench, replica) for replica in range(2, 12)]
+    for follower in followers:
+        follower.fetch({("t", 0): 0})
+    wake_ups = 0
+    began = bench.now_ms
+    for follower in followers:
+        bench.now_ms += 37
+        assert follower.start({}, max_wait_ms=500) is None
+    while bench.now_ms < began + 5000:
+        bench.now_ms = bench.engine.deadline_ms
+        bench.engine.expire_at(bench.now_ms)
+        wake_ups += 1
+        bench.now_ms += 1
+        for _ in bench.completed():
+            follower = followers.pop(0)
+            assert follower.start({}, max_wait_ms=500) is None
+            followers.append(follower)
+
+    assert wake_ups in (10, 11)
+
+
 def test_only_the_mask_of_what_is_waited_for_is_set(bench):
     log = bench.log()
     follower = Follower(bench)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,28 @@ def test_size_of_the_catch_up_can_be_chosen() -> None:
     options = cluster.parse_arguments(["--catch-up-gib", "2.5"])
     assert cluster.size_of(options).catch_up_gib == 2.5
     assert cluster.size_of(cluster.parse_arguments(["--quick"])) == cluster_cells.QUICK
+
+
+@pytest.mark.parametrize("partitions", [1, 100, 2500, 2501, 10_000])
+def test_topics_have_no_more_partitions_than_kafka_creates_at_once(
+    partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    deleted: list[str] = []
+
+    @contextmanager
+    def one_topic(_cluster: object, count: int, prefix: str) -> Iterator[str]:
+        made.append(count)
+        name = f"{prefix}-{len(made)}"
+        yield name
+        deleted.append(name)
+
+    monkeypatch.setattr(cluster_cells, "topic_of", one_topic)
+    with cluster_cells.topics_of(object(), partitions, "many") as topics:  # type: ignore[arg-type]
+        assert len(topics) == len(made)
+
+    assert sum(made) == partitions and max(made) <= 3000
+    assert sorted(deleted) == sorted(topics)
 
 
 def test_overrides_reach_kbroker_and_all_clusters_ask_for_two_in_sync(tmp_path: Path) -> None:

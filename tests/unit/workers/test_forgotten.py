@@ -14,6 +14,7 @@ from kbroker.cluster.control_requests import (
     KnownPartition,
     LeaderAndIsr,
     LedPartition,
+    PartitionKey,
     Sender,
     StoppedPartition,
     StopReplica,
@@ -23,6 +24,7 @@ from kbroker.cluster.topic_ids import local_topic_id
 from kbroker.errors import ErrorCode
 from kbroker.hosting.hosting import Hosting
 from kbroker.hosting.image import Changes
+from kbroker.hosting.replicas import HostedReplicas, Replica
 from kbroker.hosting.slots import SlotAssignments
 from kbroker.ipc.calls import StoppedReplica
 from kbroker.ipc.pending import Pending
@@ -255,6 +257,29 @@ def test_topics_that_are_all_gone_take_nothing(bench: Bench) -> None:
     bench.apply("delete", paths.BROKER_TOPICS)
     bench.wait(2 * WAIT_MS)
     assert bench.hosted == [0, 1]
+
+
+def test_replicas_are_looked_at_again_only_after_a_change(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle broker may have ten thousand, and looks four times a second."""
+    bench.wait()
+    looked: list[object] = []
+    plain = HostedReplicas.replica
+
+    def counted(replicas: HostedReplicas, key: PartitionKey) -> Replica | None:
+        looked.append(key)
+        return plain(replicas, key)
+
+    monkeypatch.setattr(HostedReplicas, "replica", counted)
+    bench.wait()
+    assert looked == []
+
+    bench.lead(5, [ME, 2])
+    looked.clear()
+    bench.wait()
+
+    assert sorted(looked) == [("t", 0), ("t", 1)]
 
 
 def test_many_replicas_are_looked_at_in_steps(bench: Bench, tmp_path: Any) -> None:

@@ -22,7 +22,7 @@ from kbroker._ext.base.error_codes cimport (
     INVALID_FETCH_SESSION_EPOCH,
 )
 from kbroker._ext.fetch.fetch_purgatory cimport ANY_REPLICA, FETCH_FULL, FETCH_INCREMENTAL, FETCH_LOG_END
-from kbroker._ext.fetch.fetch_purgatory cimport FETCH_SESSIONLESS, WaitNode
+from kbroker._ext.fetch.fetch_purgatory cimport FETCH_SESSIONLESS, WaitNode, latest_ms
 from kbroker._ext.fetch.fetch_reader cimport end_for
 from kbroker._ext.fetch.fetch_reply cimport reply_bytes
 from kbroker._ext.fetch.fetch_segments cimport FoundRange, LogFiles
@@ -216,7 +216,7 @@ cdef class FetchEngine:
         cdef int32_t undecided = self.reader.undecided
         if not failed and (total < terms.bytes_min or undecided) and max_wait_ms > 0 and session.count > 0:
             self.reader.drop_results()
-            if self.park(session, terms, self.now_ms + max_wait_ms, undecided):
+            if self.park(session, terms, latest_ms(terms, self.now_ms, max_wait_ms, undecided), undecided):
                 return None
             self.reader.evaluate(session, terms, &failed)
         return self.finish(session, terms)

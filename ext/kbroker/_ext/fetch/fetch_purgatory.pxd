@@ -38,6 +38,14 @@ cdef struct FetchTerms:
     int64_t prepaid          # bytes for which it has waited already
 
 
+# When a request is answered at the latest. A follower sends the next one at once, and may get nothing new for hours: so
+# followers are answered together, at multiples of the time that they may wait, and the process wakes up once for all.
+# Only the first request of a follower waits for less.
+cdef inline int64_t latest_ms(const FetchTerms* terms, int64_t now_ms, int32_t max_wait_ms, int32_t undecided) noexcept:
+    cdef int64_t latest = now_ms + max_wait_ms
+    return latest - latest % max_wait_ms if terms.replica_id >= 0 and undecided == 0 else latest
+
+
 # One slot that a parked request waits for; the nodes of a slot and those of a request are chained.
 cdef struct WaitNode:
     void* request            # ParkedFetch, kept alive by FetchPurgatory.by_token

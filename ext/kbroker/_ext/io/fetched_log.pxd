@@ -15,6 +15,7 @@ cdef class FetchedLog:
     cdef readonly int32_t leader_epoch
     cdef readonly bint wanted       # by ReplicaFetch: it is fetched
     cdef bint queued            # in the list of those that the next request names
+    cdef bint lags              # among those that lack something committed
     cdef public bint throttled  # its bytes count for the follower's quota (KIP-73)
     cdef readonly bint behind   # the high watermark of the leader, as far as it is known
     # What the leader was told last.

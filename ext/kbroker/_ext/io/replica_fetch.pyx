@@ -88,6 +88,7 @@ cdef class ReplicaFetch:
     cdef readonly int count             # of partitions
     cdef dict topics                    # bytes -> dict of partition -> FetchedLog
     cdef list changed                   # to be named in the next request
+    cdef dict lagging                   # FetchedLog: those that lack something that their leader calls committed
     cdef dict forgotten                 # (topic, partition): to be taken out of the session
     cdef int32_t session_id
     cdef int32_t session_epoch          # of the next request; 0: it names every partition
@@ -121,6 +122,7 @@ cdef class ReplicaFetch:
         self.replica_id = replica_id
         self.topics = {}
         self.changed = []
+        self.lagging = {}
         self.forgotten = {}
         self.events = []
         self.touched = []
@@ -154,6 +156,7 @@ cdef class ReplicaFetch:
         if not log.wanted:
             return
         log.wanted = False
+        self.note_lag(log, False)
         partitions = self.topics[log.topic]
         del partitions[log.partition]
         self.count -= 1
@@ -172,13 +175,23 @@ cdef class ReplicaFetch:
 
     def lag_max(self) -> int:
         """The most records that a partition lacks of those that its leader calls committed."""
-        cdef dict partitions
         cdef FetchedLog log
         cdef int64_t lag = 0
-        for partitions in self.topics.values():
-            for log in partitions.values():
-                lag = max(lag, log.told_high_watermark - log.appender.next_offset)
+        for log in self.lagging:
+            lag = max(lag, log.told_high_watermark - log.appender.next_offset)
         return lag
+
+    @property
+    def lagging_count(self) -> int:
+        return len(self.lagging)
+
+    cdef int note_lag(self, FetchedLog log, bint lags) except -1:
+        if lags and not log.lags:
+            self.lagging[log] = None
+        elif log.lags and not lags:
+            del self.lagging[log]
+        log.lags = lags
+        return 0
 
     def take_events(self) -> list:
         """(FetchedLog or None, kind, value) of the events since the last call; None: the event concerns all
@@ -528,6 +541,8 @@ cdef class ReplicaFetch:
             return 0
         self.log = None
         log.behind = self.told_high_watermark > log.appender.next_offset
+        if log.lags != log.behind:
+            self.note_lag(log, log.behind)
         if log.appender.next_offset != log.sent_offset or log.appender.log_start_offset != log.sent_start:
             log.note_end()
             self.queue(log)

@@ -387,6 +387,8 @@ cdef class LogTail:
         if self.segments_changed:
             data.segment_version += 1
         self.table.end_write(self.slot)
+        if self.segments_changed:
+            self.table.note_segments(self.slot)
         self.segments_changed = False
         self.dirty = False
         return concerned

@@ -48,21 +48,20 @@ cdef class LogFigures:
             raise IndexError(f"slot {slot} is outside 0..{self.capacity - 1}")
         return 0
 
-    def resized(self, PartitionTable table not None, int first, int step) -> list:
-        """The slots of an owner, every ``step``-th from ``first``, whose segments have changed since ``show_size``."""
+    def resized(self, PartitionTable table not None) -> list:
+        """The slots whose segments their owner, this process, has changed since ``show_size``; each is told once."""
         cdef const SlotData* data
         cdef const Written* row
-        cdef int slot = first
+        cdef int slot
         cdef list found = []
         assert table.capacity <= self.capacity, (table.capacity, self.capacity)
-        while slot < table.capacity:
+        for slot in table.take_segments_changed():
             data = &table.slots[slot].data
             row = &self.written[slot]
             if data.state == SLOT_ONLINE and (
                 row.segment_version != data.segment_version or row.incarnation != data.slot_incarnation
             ):
                 found.append(slot)
-            slot += step
         return found
 
     def show_size(self, PartitionTable table not None, int slot, uint32_t segments, int64_t sealed_bytes):

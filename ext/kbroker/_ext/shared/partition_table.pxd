@@ -68,6 +68,12 @@ cdef struct SlotFollowers:
     int64_t most_caught_up      # broker id; -1: none
 
 
+# In front of the slots, 64 bytes.
+cdef struct TableHeader:
+    int64_t offline_changes     # how often a slot has gone offline or come back, by all owners together
+    int64_t unused[7]
+
+
 cdef struct Slot:               # 192 bytes
     uint32_t sequence           # odd while a write is in progress
     uint32_t unused
@@ -81,10 +87,17 @@ cdef struct Slot:               # 192 bytes
 
 cdef class PartitionTable:
     cdef object _region         # keeps the mapping alive
+    cdef TableHeader* header
     cdef Slot* slots
     cdef readonly int32_t capacity
+    # What this process has written, so that who looks now and then looks at nothing while nothing has changed.
+    cdef readonly int64_t writes
+    cdef set segments_changed   # slots, until they are taken
     cdef SlotData* begin_write(self, int32_t slot) noexcept nogil
     cdef void end_write(self, int32_t slot) noexcept nogil
+    # After a write that has changed the list of segments, or the state.
+    cdef int note_segments(self, int32_t slot) except -1
+    cdef int note_state(self, int32_t slot, uint32_t before) except -1
     cdef bint read_slot(self, int32_t slot, SlotData* out) noexcept nogil
     # waiters: one of Waiters; to take, one or both.
     cdef void add_waiter(self, int32_t slot, int network_index, Waiters waiters) noexcept nogil

@@ -1,11 +1,12 @@
 """Slots of the partition table and their sequence lock (see partition_table.pxd for the layout).
 
-Runs in every process. A region starts with a 64-byte header (reserved); slots follow.
+Runs in every process. A region starts with a 64-byte header; slots follow.
 """
 from libc.stdint cimport INT64_MAX, uint8_t
 from libc.string cimport memcpy, memset
 
 from kbroker._ext.base.atomics cimport (
+    kb_add_fetch_i64,
     kb_exchange_u64,
     kb_fence_acquire,
     kb_fence_release,
@@ -55,8 +56,11 @@ cdef class PartitionTable:
         if size < <Py_ssize_t>(HEADER_SIZE + capacity * sizeof(Slot)):
             raise ValueError(f"region of {size} bytes is too small for {capacity} slots")
         self._region = region
-        self.slots = <Slot*>(start + 64)
+        assert sizeof(TableHeader) == 64, sizeof(TableHeader)
+        self.header = <TableHeader*>start
+        self.slots = <Slot*>(start + sizeof(TableHeader))
         self.capacity = capacity
+        self.segments_changed = set()
 
     # SAFETY: callers pass 0 <= slot < capacity; the Python methods and every cimporter check at the edge.
     cdef SlotData* begin_write(self, int32_t slot) noexcept nogil:
@@ -71,6 +75,33 @@ cdef class PartitionTable:
         cdef Slot* entry = &self.slots[slot]
         # release: pairs with the acquire load at the start of read_slot
         kb_store_release_u32(&entry.sequence, (kb_load_relaxed_u32(&entry.sequence) | 1) + 1)
+        self.writes += 1
+
+    cdef int note_segments(self, int32_t slot) except -1:
+        self.segments_changed.add(slot)
+        return 0
+
+    cdef int note_state(self, int32_t slot, uint32_t before) except -1:
+        cdef uint32_t state = self.slots[slot].data.state
+        if state == SLOT_ONLINE:
+            self.segments_changed.add(slot)
+        if state != before and SLOT_OFFLINE in (state, before):
+            # acq_rel, after the state: whoever sees the number sees the state. If the owner dies in between, the next
+            # one loads the log, which changes the state again.
+            kb_add_fetch_i64(&self.header.offline_changes, 1)
+        return 0
+
+    @property
+    def offline_changes(self) -> int:
+        """How often a slot has gone offline or come back, whoever owns it."""
+        return <int64_t>kb_load_u64(<const uint64_t*>&self.header.offline_changes)
+
+    def take_segments_changed(self) -> set:
+        """The slots whose list of segments this process has changed, or begun to serve, since the last call."""
+        taken = self.segments_changed
+        if taken:
+            self.segments_changed = set()
+        return taken
 
     cdef bint read_slot(self, int32_t slot, SlotData* out) noexcept nogil:
         """Copy a consistent slot; False when it stayed locked (its owner died inside a write)."""
@@ -160,9 +191,10 @@ cdef class PartitionTable:
         Called by the owning io worker only.
         """
         cdef SlotData* data
-        cdef uint32_t segment_version
+        cdef uint32_t segment_version, before
         self.check_slot(slot)
         data = self.begin_write(slot)
+        before = data.state
         segment_version = data.segment_version + 1
         memset(data, 0, sizeof(SlotData))
         data.segment_version = segment_version
@@ -175,6 +207,8 @@ cdef class PartitionTable:
         data.latest_epoch = data.previous_epoch = -1
         data.latest_epoch_start = -1
         self.end_write(slot)
+        self.note_segments(slot)
+        self.note_state(slot, before)
         self.set_followers(slot, INT64_MAX, -1)
 
     def set_epochs(self, int slot, int latest_epoch, int64_t latest_epoch_start, int previous_epoch):
@@ -202,9 +236,14 @@ cdef class PartitionTable:
 
     def set_state(self, int slot, int state):
         """Change only the state. Called by the owning io worker only."""
+        cdef SlotData* data
+        cdef uint32_t before
         self.check_slot(slot)
-        self.begin_write(slot).state = state
+        data = self.begin_write(slot)
+        before = data.state
+        data.state = state
         self.end_write(slot)
+        self.note_state(slot, before)
 
     def set_swapping(self, int slot, bint swapping):
         """Tell readers that segment files are being swapped, or no longer. Called by the owning io worker only.
@@ -217,6 +256,7 @@ cdef class PartitionTable:
         data.flags = data.flags | SLOT_SWAPPING if swapping else data.flags & ~<uint32_t>SLOT_SWAPPING
         data.segment_version += 1
         self.end_write(slot)
+        self.note_segments(slot)
 
     def set_log_dir(self, int slot, int log_dir_index):
         """Tell readers that the log is in another directory; owner only. The segment version changes."""
@@ -226,6 +266,7 @@ cdef class PartitionTable:
         data.log_dir_index = log_dir_index
         data.segment_version += 1
         self.end_write(slot)
+        self.note_segments(slot)
 
     def set_checked_from(self, int slot, int64_t segment_base_offset, int64_t position, bint gapless):
         """Like ``LogTail.set_checked_from`` and ``set_gapless``, for a slot without an appender. Owner only."""
@@ -268,6 +309,8 @@ cdef class PartitionTable:
         if segments_changed:
             data.segment_version += 1
         self.end_write(slot)
+        if segments_changed:
+            self.note_segments(slot)
 
     def set_followers(self, int slot, int64_t log_start_max, int64_t most_caught_up):
         """Python face of ``SlotFollowers``. Owner only."""

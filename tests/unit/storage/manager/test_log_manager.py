@@ -12,6 +12,8 @@ from kbroker.storage import checkpoint as checkpoint_module
 from kbroker.storage import files
 from kbroker.storage.dirs import log_dir as log_dir_module
 from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.formats import HIGH_WATERMARK_CHECKPOINT
+from kbroker.storage.manager import checkpoint_writer
 
 pytestmark = pytest.mark.unit
 
@@ -56,6 +58,35 @@ def test_checkpoint_is_written_at_its_interval_and_at_close(store):
     assert checkpoint(store, "replication-offset-checkpoint") == "0\n1\nt 0 2\n"
     assert checkpoint(store, "log-start-offset-checkpoint") == "0\n1\nt 0 0\n"
     assert store.slot()["state"] == CLOSED
+
+
+def test_logs_are_looked_at_for_a_checkpoint_only_if_a_slot_was_published(store, monkeypatch):
+    """An idle io worker has thousands, and the high watermarks are due every five seconds."""
+    log = store.open()
+    append(log, batch())
+    looked = []
+    monkeypatch.setitem(
+        checkpoint_writer._VALUES,
+        HIGH_WATERMARK_CHECKPOINT,
+        lambda one: looked.append(one) or one.high_watermark,
+    )
+
+    def wait():
+        looked.clear()
+        for _ in range(20):
+            store.clock.advance(5_000)
+            store.manager.tick()
+
+    wait()
+    assert looked == [log]
+    assert checkpoint(store, HIGH_WATERMARK_CHECKPOINT) == "0\n1\nt 0 1\n"
+    wait()
+    assert looked == []
+
+    append(log, batch())
+    wait()
+    assert looked == [log]
+    assert checkpoint(store, HIGH_WATERMARK_CHECKPOINT) == "0\n1\nt 0 2\n"
 
 
 def test_checkpoint_keeps_the_line_of_a_partition_that_another_worker_has_now(tmp_path):

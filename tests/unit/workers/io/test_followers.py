@@ -147,6 +147,35 @@ def test_lag_is_that_of_the_partition_most_behind(host: Make, leader: ScriptedLe
     assert max(seen) == 4 and follower.followers.lag_max == 0
 
 
+def test_lag_is_looked_for_only_in_partitions_that_are_behind(
+    host: Make, leader: ScriptedLeader
+) -> None:
+    """It is asked for four times a second, and an idle io worker follows thousands."""
+    follower = host(partitions=20, replica_fetch_response_max_bytes=1000)
+    for n in range(20):
+        leader.log("t", n).append(1)
+    follower.publish()
+    for n in range(20):
+        follower.run_until(in_step(follower, leader, n))
+    (link,) = follower.followers._links.values()
+    fetch = link.fetch
+    assert fetch.lagging_count == 0
+
+    leader.log("t", 7).append([b"x" * 2000])
+    leader.log("t", 7).append(3)
+    leader.publish()
+    seen: set[int] = set()
+
+    def catches_up() -> bool:
+        seen.add(fetch.lagging_count)
+        return in_step(follower, leader, 7)()
+
+    follower.run_until(catches_up)
+    assert seen == {0, 1} and fetch.lagging_count == 0
+    follower.followers.stop(7)
+    assert follower.followers.lag_max == 0
+
+
 def test_log_start_follows_when_records_are_deleted(host: Make, leader: ScriptedLeader) -> None:
     follower = host()
     log = leader.log()
