@@ -21,6 +21,7 @@ from kbroker.storage.formats import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from kbroker.storage.log.partition_log import PartitionLog
+from kbroker.storage.manager.open_logs import OpenLogs
 from kbroker.types import Offset
 
 logger = logging.getLogger(__name__)
@@ -53,19 +54,15 @@ class CheckpointWriter:
     def __init__(
         self,
         dirs: Collection[LogDir],
-        logs: Mapping[int, PartitionLog],
+        logs: OpenLogs,
         background: BackgroundDisk,
         on_failure: Callable[[str, OSError], object],
-        writes: Callable[[], int],
     ) -> None:
-        """logs: returns the open logs. on_failure: called with a directory that failed. writes: how
-        often a slot of these logs has been published.
-        """
+        """on_failure: called with a directory that failed."""
         self._dirs = dirs
         self._logs = logs
         self._background = background
         self._on_failure = on_failure
-        self._writes = writes
         self.is_running = False
         self.start_was_raised = False
         # The content last written, by file name; None if the file may differ.
@@ -105,7 +102,7 @@ class CheckpointWriter:
 
     def _news(self, names: Collection[str]) -> dict[str, Content]:
         # All lines of a file, or none: a file that was damaged is healed by the next write.
-        news, writes = {}, self._writes()
+        news, writes = {}, self._logs.table.writes
         for name in names:
             saved = self._saved.get(name)
             if saved is not None and saved.writes == writes and name in _PUBLISHED:
@@ -122,7 +119,7 @@ class CheckpointWriter:
         value = _VALUES[name]
         lines: dict[str, tuple[LogDir, dict[TopicPartition, Offset]]]
         lines = {log_dir.path: (log_dir, {}) for log_dir in self._dirs if log_dir.error is None}
-        for log in self._logs.values():
+        for log in self._logs.by_slot.values():
             if log.log_dir in lines:
                 lines[log.log_dir][1][log.key] = value(log)
         return list(lines.values())

@@ -86,11 +86,7 @@ class LogManager:
         )
         self.moves = ReplicaMoves(self, self.dirs, self._background.inline)
         self._checkpoints = CheckpointWriter(
-            self.dirs,
-            self._open.by_slot,
-            self._background,
-            self.fail_log_dir,
-            lambda: self._open.table.writes,
+            self.dirs, self._open, self._background, self.fail_log_dir
         )
         self.opening = LogOpening(
             self,
