@@ -1,4 +1,5 @@
-"""Log lines on stderr: ``time LEVEL [process] message``, one record per line, from every process.
+"""Log lines on stderr: ``time LEVEL [process] message``, one record per line, from every process,
+or the same as JSON.
 
 ``setup`` runs once in the supervisor. A child inherits it and sets its own name with
 ``name_process``. Nothing here may be called from a signal handler.
@@ -7,6 +8,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import time
 from collections.abc import Callable, Mapping
 
@@ -19,6 +22,14 @@ ALL_AREAS = "all"
 # again early.
 LIMITER_KEYS_MAX = 256
 
+
+# BOUND: words of a message in the name of its event.
+EVENT_WORDS_MAX = 8
+# BOUND: messages whose event names are remembered.
+EVENTS_MAX = 1_000
+_PLACEHOLDER = re.compile(r"%(?:\([^)]*\))?[-+ #0]*\d*(?:\.\d+)?[a-zA-Z%]")
+_WORD = re.compile(r"[a-z0-9]+")
+TEXT, JSON = "text", "json"
 
 # BOUND: characters of an argument that is not plain text: an exception, a list.
 OBJECT_CHARS_MAX = 2_000
@@ -81,6 +92,63 @@ class LineFormatter(logging.Formatter):
         return f"{clock}.{millis:03d} {record.levelname} [{self.process}] {text}"
 
 
+class JsonFormatter(logging.Formatter):
+    """Writes a record as a JSON object in one line.
+
+    ``event`` is the same for all records of a kind. ``args`` has what makes a record differ from
+    others of its kind, by name if the message names it.
+    """
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self.process = process
+        self._events: dict[tuple[str, str], str] = {}
+
+    def format(self, record: logging.LogRecord) -> str:
+        import json  # only this format needs it
+
+        clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        document: dict[str, object] = {
+            "ts": f"{clock}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "process": self.process,
+            "pid": os.getpid(),
+            "logger": record.name,
+            "event": getattr(record, "event", None) or self._event(record.name, str(record.msg)),
+            "message": message_of(record),
+        }
+        if isinstance(record.args, Mapping):
+            document["args"] = {key: _plain(value) for key, value in record.args.items()}
+        elif record.args:
+            document["args"] = list(map(_plain, record.args))
+        if record.exc_info:
+            document["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            document["stack"] = record.stack_info
+        return json.dumps(document)
+
+    def _event(self, logger: str, template: str) -> str:
+        known = self._events.get((logger, template))
+        if known is None:
+            if len(self._events) >= EVENTS_MAX:
+                self._events.clear()
+            known = self._events[logger, template] = event_name(logger, template)
+        return known
+
+
+def event_name(logger: str, template: str) -> str:
+    """The name of a kind of record: its module, and the first words of its message that are always
+    the same. A log call whose message has no such words gives a name itself, as ``extra["event"]``.
+    """
+    words = _WORD.findall(_PLACEHOLDER.sub(" ", template).lower().replace("'", ""))
+    return f"{logger.rpartition('.')[2]}.{'-'.join(words[:EVENT_WORDS_MAX])}"
+
+
+def _plain(value: object) -> object:
+    safe = safe_argument(value)
+    return str(safe) if isinstance(safe, Safe) else safe
+
+
 def message_of(record: logging.LogRecord) -> str:
     """Like ``record.getMessage``, with safe arguments."""
     arguments = record.args
@@ -106,6 +174,13 @@ def setup(process: str, debug_areas: tuple[str, ...] = (), level: int = logging.
         logging.getLogger(name).setLevel(logging.DEBUG)
 
 
+def use_format(name: str) -> None:
+    """Write lines as TEXT or JSON from now on; called once the configuration is known."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, LineFormatter) and name == JSON:
+            handler.setFormatter(JsonFormatter(handler.formatter.process))
+
+
 def is_area(area: str) -> bool:
     """Whether ``setup`` would find something below ``kbroker`` by that name."""
     import importlib.util  # only if debug areas are requested
@@ -121,7 +196,7 @@ def is_area(area: str) -> bool:
 def name_process(process: str) -> None:
     """Set the process name for the following lines; called in a child after the fork."""
     for handler in logging.getLogger().handlers:
-        if isinstance(handler.formatter, LineFormatter):
+        if isinstance(handler.formatter, LineFormatter | JsonFormatter):
             handler.formatter.process = process
 
 

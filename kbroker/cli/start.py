@@ -81,14 +81,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from kbroker.config.loader import PropertiesError, load, parse_overrides
     from kbroker.supervisor.launch import launch
 
-    logger.info("kbroker %s", __version__)
     source = "--override"
     try:
         overrides = parse_overrides(found.override)
         source = found.config or source
         config, warnings = load(found.config, overrides)
+        logcontext.use_format(config["log.format"])
+        logger.info("kbroker %s", __version__)
         for warning in warnings:
-            logger.warning("%s", logcontext.Whole(warning))
+            logger.warning("%s", logcontext.Whole(warning), extra={"event": "start.warning"})
         return launch(
             config, found.config, overrides, found.exit_with_parent, found.missing_begin_empty
         )

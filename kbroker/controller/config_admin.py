@@ -358,7 +358,10 @@ class ConfigAdmin:
                 for key, text in changed_keys(KEYS[kind], config, before):
                     told = without_effect(key, key.parse(text))
                     if told is not None:
-                        logger.warning("%s %s: %s", NAMES[kind], name, told)
+                        logger.warning(
+                            "%s %s: %s", NAMES[kind], name, told,
+                            extra={"event": "config_admin.without-effect"},
+                        )  # fmt: skip
         return self._stored.set_configs(changed)
 
     # -- passwords ---------------------------------------------------------------------------
@@ -418,7 +421,7 @@ class ConfigAdmin:
             logger.error("%s was reloaded but is not used: %s", path, error)
             return False
         for warning in warnings:
-            logger.warning("%s", Whole(warning))
+            logger.warning("%s", Whole(warning), extra={"event": "config_admin.warning"})
         if waiting:
             names = Whole(", ".join(waiting))
             logger.warning(

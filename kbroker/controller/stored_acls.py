@@ -159,7 +159,11 @@ class Acls:
 
     def _unread(self, resource: Resource, error: BaseException) -> Known:
         """What counts for a resource whose node cannot be read."""
-        logger.error("%s", bad_node(acl_nodes.path_of(resource), error))
+        logger.error(
+            "%s",
+            bad_node(acl_nodes.path_of(resource), error),
+            extra={"event": "stored_acls.bad-node"},
+        )
         return self._known.get(resource, Known(0, NOTHING_ALLOWED))
 
     async def _stored(

@@ -100,7 +100,11 @@ class Tokens:
 
     async def _begin(self) -> None:
         await self._tree.begin(token_nodes.PERSISTENT_PATHS)
-        logger.info("%s", counted(len(self._known), "delegation token"))
+        logger.info(
+            "%s",
+            counted(len(self._known), "delegation token"),
+            extra={"event": "stored_tokens.known"},
+        )
 
     # -- what others have changed --
 

@@ -140,7 +140,7 @@ class Rpc:
                 failure = WireError(ErrorCode(error), document.get("message") or "")
         except ValueError as unread:
             text = f"the reply of {call.to.title} to {call.operation.name}: {unread}"
-            logger.error("%s", text)
+            logger.error("%s", text, extra={"event": "rpc.bad-reply"})
             failure = WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         call.pending.resolve(reply, failure)
 

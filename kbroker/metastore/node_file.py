@@ -105,7 +105,7 @@ class NodeFile:
         self._was_told = False
         self._reserve.fill()
         if self.damage is not None:
-            logger.error("%s: %s", self.path, self.damage)
+            logger.error("%s: %s", self.path, self.damage, extra={"event": "node_file.damaged"})
 
     # -- reads -------------------------------------------------------------------------------------
 
@@ -324,7 +324,7 @@ class NodeFile:
         try:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
-            logger.error("%s", self._failed(error))
+            logger.error("%s", self._failed(error), extra={"event": "node_file.failed"})
 
     def close(self) -> None:
         """End the session and remove its ephemeral nodes."""

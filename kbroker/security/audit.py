@@ -52,12 +52,14 @@ class Audit:
         for name in names:
             verdict = name in allowed
             if everything:
-                logger.debug("%s", line(principal, host, operation, kind, name, verdict, request))
+                text = line(principal, host, operation, kind, name, verdict, request)
+                logger.debug("%s", text, extra={"event": "audit.allowed"})
             elif not verdict and not is_filter:
                 times = self._due(principal, operation, kind, name)
                 if times:
                     text = line(principal, host, operation, kind, name, False, request)
-                    logger.info("%s%s", text, f" ({times:,} times)" if times > 1 else "")
+                    more = f" ({times:,} times)" if times > 1 else ""
+                    logger.info("%s%s", text, more, extra={"event": "audit.denied"})
 
     def _due(self, principal: Principal, operation: AclOperation, kind: Kind, name: str) -> int:
         """How many denials the next line stands for; 0: none is due."""

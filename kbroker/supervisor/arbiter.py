@@ -227,7 +227,10 @@ class Arbiter:
             self._exit_code = (
                 EXIT_BAD_CONFIG if verdict is Verdict.STOP_BAD_CONFIG else EXIT_CANNOT_START
             )
-            logger.error("%s %s: %s", address.title, describe_exit(code), verdict.value)
+            logger.error(
+                "%s %s: %s", address.title, describe_exit(code), verdict.value,
+                extra={"event": "arbiter.gives-up"},
+            )  # fmt: skip
             self._stop_requested = True
 
     def check_heartbeats(self) -> None:

@@ -46,7 +46,7 @@ def load_tls(config: BrokerConfig) -> TlsListeners:
     for each in tls.by_name.values():
         warning = each.advice()
         if warning is not None:
-            logger.warning("%s", warning)
+            logger.warning("%s", warning, extra={"event": "listening.warning"})
     return tls
 
 

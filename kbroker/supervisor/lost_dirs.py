@@ -99,7 +99,7 @@ def remember(directories: Sequence[str], configured: Sequence[str]) -> None:
         except FileNotFoundError:
             before = os.fsencode(path) + b"\n"
         except OSError as error:
-            logger.error("%s: %s", file_path, error)
+            logger.error("%s: %s", file_path, error, extra={"event": "lost_dirs.unreadable"})
             continue
         try:
             if before != text:

@@ -98,7 +98,7 @@ def child_main(worker: type[Worker], context: ProcessContext) -> int:
         faulthandler.enable()  # SIGABRT, SIGSEGV, SIGBUS: stacks to stderr before the process dies
         return worker(context).run()
     except ConfigError as error:
-        logger.error("%s", error)
+        logger.error("%s", error, extra={"event": "spawn.child-failed"})
         return EXIT_BAD_CONFIG
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else EXIT_DONE

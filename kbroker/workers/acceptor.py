@@ -197,9 +197,9 @@ class AcceptorWorker(Worker):
     def _warn(self, key: str, text: str) -> None:
         count = self._warnings.due(key)
         if count > 1:
-            logger.warning("%s (%d times)", text, count)
+            logger.warning("%s (%d times)", text, count, extra={"event": "acceptor.warning"})
         elif count:
-            logger.warning("%s", text)
+            logger.warning("%s", text, extra={"event": "acceptor.warning"})
 
     # -- network processes
 

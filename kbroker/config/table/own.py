@@ -65,6 +65,17 @@ KBROKER_S_OWN = (
         doc=
             "With more replicas on this broker, /metrics has sums by topic only, and no series of "
             "single partitions."),
+    Key("log.format", STRING, "text", MEDIUM, one_of=("text", "json"),
+        doc=
+            "How the broker writes its own log to stderr: as text, or each line as a JSON object "
+            "with ts, level, process, pid, logger, event (the same for all lines of a kind), "
+            "message and args. What is written before the configuration is read, and the stacks "
+            "of a process that has crashed, are text in any case."),
+    Key("slow.request.log.ms", INT, -1, LOW, low=-1, dynamic=CLUSTER_WIDE,
+        doc=
+            "A request that takes longer than this is logged, with the time of its stages. The "
+            "time for which a fetch waits for data does not count. At most 40 a second are logged "
+            "by each network process, the slowest; of others the number is. -1: none."),
     Key("max.decompressed.message.bytes", INT, 67_108_864, HIGH, low=1, dynamic=CLUSTER_WIDE,
         doc=
             "Maximum size of a batch after decompression; a larger one is rejected before it is "

@@ -93,7 +93,7 @@ def check_sasl(config: BrokerConfig) -> None:
     if any(listener.uses_sasl for listener in config.listeners):
         digests.load()
     for warning in make_sasl(config):
-        logger.warning("%s", Whole(warning))
+        logger.warning("%s", Whole(warning), extra={"event": "sasl_listener.warning"})
 
 
 def make_sasl(config: BrokerConfig) -> list[str]:

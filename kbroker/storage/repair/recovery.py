@@ -268,7 +268,7 @@ def _load_clean_tail(loaded: LoadedLog, options: LoadOptions) -> bool:
         first = find_batch(fd, 0, active.size) if active.size else None
         times.verify(tail.next_offset)
     except (CorruptIndexError, ValueError) as error:
-        logger.warning("%s: %s", active.directory, error)
+        logger.warning("%s: %s", active.directory, error, extra={"event": "recovery.failed"})
         return False
     finally:
         os.close(fd)

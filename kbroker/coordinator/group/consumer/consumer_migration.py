@@ -49,7 +49,7 @@ def check_upgrade(host: Host, group: ClassicGroup) -> None:
         reason = f"{len(group.members)} members are more than group.consumer.max.size"
     if reason:
         text = f"group {group.group_id} does not migrate to the consumer protocol: {reason}"
-        logger.info("%s", text)
+        logger.info("%s", text, extra={"event": "consumer_migration.not-migrated"})
         raise WireError(ErrorCode.GROUP_ID_NOT_FOUND, text)
 
 
@@ -70,7 +70,7 @@ def upgraded(host: Host, group: ClassicGroup) -> ConsumerGroup:
         if subscribed is None or assigned is None:
             text = f"group {group.group_id} does not migrate to the consumer protocol: the data of "
             text += f"member {old.member_id} is not that of a consumer"
-            logger.warning("%s", text)
+            logger.warning("%s", text, extra={"event": "consumer_migration.not-migrated"})
             raise WireError(ErrorCode.GROUP_ID_NOT_FOUND, text)
         owned = _owned(host.image, assigned.assigned_partitions, group.generation, taken)
         member = Member(old.member_id).with_(
