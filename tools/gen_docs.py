@@ -83,7 +83,13 @@ groups of both protocols and for those that only commit offsets;
 A broker tells of the groups that it coordinates, and of lag in partitions of which it has a
 replica. For each scrape at most 1,000 ages are looked up that are not known from the last ones; the
 others are absent until later ones. Beyond `metrics.group.partitions.max` committed offsets only the
-figures of whole topics are told; `kbroker_metrics_left_out` says of how many.
+figures of whole topics are told; `kbroker_metrics_left_out` says of how many. `/groups` has
+state, members and lag of each group as JSON.
+
+`kbroker top` shows processes, topics, clients, requests and groups of the broker on this machine,
+also while it is stuck, `kbroker status --local` the same once, and `kbroker bundle` collects what a
+report of a problem needs, without passwords. `slow.request.log.ms` has slow requests logged with
+their stages, `log.format=json` the whole log written as JSON with an event for each kind of line.
 
 ## Health
 

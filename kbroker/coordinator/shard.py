@@ -83,8 +83,8 @@ class Process(Protocol):
     @property
     def clock(self) -> Clock: ...
 
-    def touched(self, log: PartitionLog) -> None:
-        """Something was appended: sync and publish at the end of the turn."""
+    def appended(self, log: PartitionLog, records: int, size: int) -> None:
+        """Something was appended: sync and publish at the end of the turn. size: in bytes."""
 
     def storage_failed(self, slot: int) -> None:
         """A write failed: the log directory goes offline, and every shard in it is closed."""
@@ -443,7 +443,7 @@ class Shard:
             logger.error("%s: cannot write %d records: %s", self._log.name, len(op.records), text)
             error = ErrorCode(code)
             return WireError(APPEND_ERRORS.get(error, error), text or "")
-        self._process.touched(self._log)
+        self._process.appended(self._log, len(records), len(batch))
         replay = self.machine.replay
         try:
             for offset, (key, value) in with_offsets(base_offset, op.records):

@@ -51,6 +51,9 @@ async def handle_api_versions(
         for text in (request.client_software_name, request.client_software_version):
             if not SOFTWARE_PATTERN.fullmatch(text):
                 return ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
+        ctx.connection.name_software(
+            request.client_software_name.encode(), request.client_software_version.encode()
+        )
     entry = ApiVersionsResponse.ApiVersion
     response = ApiVersionsResponse(
         api_keys=[

@@ -12,6 +12,7 @@ import mmap
 import os
 
 from kbroker._ext.shared import (
+    client_figures,
     group_offsets,
     log_figures,
     quota_table,
@@ -61,6 +62,7 @@ class SharedRegions:
 
     __slots__ = (
         "arenas",
+        "client_figures",
         "client_quotas",
         "counters",
         "failed_log_dirs",
@@ -95,6 +97,9 @@ class SharedRegions:
         self.counters = create_region("kbroker-counters", counters_bytes)
         self.request_times = create_region(
             "kbroker-request-times", request_times.region_size(process_count)
+        )
+        self.client_figures = create_region(
+            "kbroker-clients", client_figures.region_size(arena_count)
         )
         self.group_offsets = [
             create_region(f"kbroker-group-offsets-{index}", group_offsets.region_size())

@@ -60,6 +60,18 @@ THROTTLED = _row(
     "Responses that told a client to wait because it had exceeded a quota of bytes or time.",
 )
 
+REQUEST_QUEUE = _row(
+    "kbroker_request_queue_size",
+    GAUGE,
+    "Requests that wait for a process or are worked on, as of up to a second ago; not those that "
+    "only wait for data or for replicas.",
+)
+RESPONSE_QUEUE = _row(
+    "kbroker_response_queue_size",
+    GAUGE,
+    "Responses that are not sent completely, as of up to a second ago.",
+)
+
 # -- connections
 CONNECTIONS_OPEN = _row("kbroker_connections", GAUGE, "Open client connections.")
 LISTENER_CONNECTIONS = _row(
@@ -128,6 +140,11 @@ PRODUCE_FAILURES = _row(
     "kbroker_produce_failures_total", COUNTER, "Record batches rejected or not written."
 )
 PRODUCE_MESSAGES = _row("kbroker_produce_messages_total", COUNTER, "Records appended for clients.")
+OWN_BATCHES = _row(
+    "kbroker_own_batches_total", COUNTER, "Record batches of coordinators, and markers, appended."
+)
+OWN_MESSAGES = _row("kbroker_own_messages_total", COUNTER, "Records in these.")
+OWN_BYTES = _row("kbroker_own_bytes_total", COUNTER, "Bytes of these.")
 PRODUCES_WAITING = _row(
     "kbroker_produces_waiting",
     GAUGE,

@@ -25,6 +25,9 @@ METER, GAUGE, PERCENT, TIMES, ATTRIBUTE = "meter", "gauge", "percent", "times", 
 JMX, CONFLUENT, EXPORTER, NATIVE = "jmx", "confluent", "exporter", "native"
 HISTOGRAMS = "histograms"
 
+# An attribute of MBeans by software of clients, and what the JMX exporter's rules make of it.
+SOFTWARE, SOFTWARE_NAME = "connections", "connections_software"
+
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 QUANTILE_TEXTS = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 PERCENTILES = (
@@ -83,6 +86,8 @@ def jmx_name(bean: Bean) -> str:
         name = name.removesuffix("PerSec")
     elif bean.kind == PERCENT:
         name = name.removesuffix("Percent") + "_percent"
+    elif bean.kind == ATTRIBUTE and name == SOFTWARE:
+        name = SOFTWARE_NAME
     return _UNSAFE.sub("_", f"{bean.domain}_{bean.type}_{name}").lower()
 
 

@@ -17,10 +17,12 @@ from collections.abc import Mapping
 
 import setproctitle  # noqa: F401  imported here so that no child has to
 
+from kbroker import __version__
 from kbroker._ext.shared import partition_table
 from kbroker.clock import CONFIRMED_MS
 from kbroker.config.key import LONG_MAX
 from kbroker.config.loader import BrokerConfig
+from kbroker.config.masking import masked_settings
 from kbroker.errors import ConfigError
 from kbroker.handlers.support.sasl_listener import check_sasl
 from kbroker.heap import freeze_for_children
@@ -153,12 +155,18 @@ class Broker:
         metrics = self.metrics_socket.getsockname()[:2] if self.metrics_socket else None
         return {
             "pid": os.getpid(),
+            "version": __version__,
             "broker_id": self.data_dirs.broker_id,
             "cluster_id": self.data_dirs.cluster_id,
             "bootstrap": self.bootstrap,
             "listeners": {entry.name: shown_address(entry) for entry, _ in self.listeners},
             "metrics": f"{metrics[0]}:{metrics[1]}" if metrics else None,
             "log_dirs": self.data_dirs.paths,
+            "config": self._config_path,
+            "settings": masked_settings(self.config),
+            # For who looks into the shared regions (``cli.local.attached``).
+            "processes": [address.title for address in self.processes.addresses],
+            "slots": self.config["partition.table.slots"],
         }
 
     @property
@@ -184,6 +192,7 @@ class Broker:
         context.partition_table = self.regions.partition_table
         context.arenas = self.regions.arenas
         context.counters = self.regions.counters
+        context.client_figures = self.regions.client_figures
         context.request_times = self.regions.request_times
         context.log_figures = self.regions.log_figures
         context.group_offsets = self.regions.group_offsets

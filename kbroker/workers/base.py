@@ -65,6 +65,7 @@ class ProcessContext:
         "arenas",
         "broker_id",
         "clean_start",
+        "client_figures",
         "client_quotas",
         "cluster_id",
         "config",
@@ -110,6 +111,7 @@ class ProcessContext:
     partition_table: mmap.mmap
     arenas: list[mmap.mmap]  # one a network process, by index
     counters: mmap.mmap
+    client_figures: mmap.mmap  # see ClientFigures: rows for each network process
     request_times: mmap.mmap  # see RequestTimes: a row for each process
     log_figures: mmap.mmap  # see LogFigures
     group_offsets: list[mmap.mmap]  # see ``group_offsets``; one an io worker, by index

@@ -70,7 +70,8 @@ def settled(broker: Broker) -> Scrape:
         nonlocal found
         found = scrape(broker)
         counted = found.values["kafka_server_brokertopicmetrics_messagesin_total"]
-        return counted[()] == RECORDS and counted[("topic", "orders"),] == RECORDS
+        own = counted.get((("topic", "__consumer_offsets"),), 0)
+        return counted[()] == RECORDS + own and counted[("topic", "orders"),] == RECORDS
 
     wait_until(is_there)
     return found
@@ -149,8 +150,40 @@ def test_what_nobody_measures_is_absent(broker: Broker) -> None:
 
     remote = found.values["kafka_network_requestmetrics_remotetimems_count"]
     assert {value for key in remote for _, value in key} <= {"Produce", "FetchConsumer"}
-    topics = found.values["kafka_server_brokertopicmetrics_messagesin_total"]
-    assert (("topic", "__consumer_offsets"),) not in topics
+
+
+def test_what_coordinators_append_counts_as_in_kafka(broker: Broker) -> None:
+    found = settled(broker)
+    offsets = {"topic": "__consumer_offsets"}
+
+    messages = found.get("kafka_server_brokertopicmetrics_messagesin_total", **offsets)
+    assert messages == found.get("kafka_log_log_logendoffset", partition="0", **offsets) + (
+        found.get("kafka_log_log_logendoffset", partition="1", **offsets)
+    )
+    assert messages > 0
+    assert found.get("kafka_server_brokertopicmetrics_bytesin_total", **offsets) > messages
+    assert found.get("kafka_server_brokertopicmetrics_totalproducerequests_total", **offsets) > 0
+
+
+def test_requests_are_told_by_version_and_connections_by_software(broker: Broker) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    producer.list_topics(timeout=30)  # stays connected
+
+    found = scrape(broker)
+
+    requests = found.values["kafka_network_requestmetrics_requests_total"]
+    produced = {key: n for key, n in requests.items() if ("request", "Produce") in key}
+    assert sum(produced.values()) == RECORDS
+    assert all(dict(key)["version"].isdigit() for key in requests)
+    name = "kafka_server_socket_server_metrics_connections_software"
+
+    def named() -> set[tuple[str, str]]:
+        rows = map(dict, scrape(broker).values.get(name, {}))
+        return {(row["clientSoftwareName"], row["listener"]) for row in rows}
+
+    wait_until(lambda: ("confluent-kafka-python", "PLAINTEXT") in named())
+    for queue in ("requestqueuesize", "responsequeuesize"):
+        assert found.get(f"kafka_network_requestchannel_{queue}") >= 0
 
 
 def test_totals_survive_the_processes_that_counted(broker: Broker) -> None:

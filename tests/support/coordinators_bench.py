@@ -134,6 +134,8 @@ class Bench:
     def write_markers(self, markers: Any) -> Any:
         raise AssertionError(markers)
 
+    def count_own(self, slot: int, records: int, size: int) -> None: ...
+
     def count(self, metric: Any, amount: int) -> None:
         """Ignores counts."""
 

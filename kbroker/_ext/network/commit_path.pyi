@@ -4,6 +4,7 @@ from typing import Any
 from kbroker._ext.log.committed_queue import Sink
 from kbroker._ext.log.log_append import LogAppender
 from kbroker._ext.shared.lane import Lane
+from kbroker._ext.shared.log_figures import LogFigures
 
 class ShardCommits(Sink):
     @property
@@ -11,6 +12,7 @@ class ShardCommits(Sink):
 
 class CommitPath:
     timer_set: bool
+    figures: LogFigures | None
     @property
     def has_errors(self) -> bool: ...
     @property
@@ -19,6 +21,10 @@ class CommitPath:
     def commit_ns(self) -> int: ...
     @property
     def offsets_committed(self) -> int: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def bytes_total(self) -> int: ...
     def __init__(
         self, worker: Any, lanes: list[Lane], active: str, error_text: Callable[[str], bytes]
     ) -> None: ...

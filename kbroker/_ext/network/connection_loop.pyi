@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 from kbroker._ext.network.connection import Connection
 from kbroker._ext.shared.arena import Arena
+from kbroker._ext.shared.client_figures import ClientFigures
 from kbroker._ext.shared.request_times import RequestTimes
 from kbroker._ext.sockets.requests import RequestTable
 from kbroker._ext.sockets.transport import Transport
@@ -18,7 +19,9 @@ class ConnectionLoop:
     def bytes_sent(self) -> int: ...
     @property
     def idle_ns(self) -> int: ...
-    def keep_times(self, times: RequestTimes | None) -> None: ...
+    def keep_times(
+        self, times: RequestTimes | None, clients: ClientFigures | None = None
+    ) -> None: ...
     @property
     def rejected_total(self) -> int: ...
     @property

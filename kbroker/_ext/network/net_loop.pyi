@@ -7,6 +7,7 @@ from kbroker._ext.network.connection import Connection
 from kbroker._ext.network.connection_loop import ConnectionLoop
 from kbroker._ext.network.express_path import ExpressPath
 from kbroker._ext.network.produce_path import ProducePath
+from kbroker._ext.network.responses import Responses
 from kbroker._ext.shared.arena import Arena
 from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.quota_table import QuotaTable
@@ -27,6 +28,8 @@ class NetLoop(ConnectionLoop):
     def express(self) -> ExpressPath: ...
     @property
     def limits(self) -> ClientLimits: ...
+    @property
+    def responses(self) -> Responses: ...
     @property
     def lane_drops(self) -> int: ...
     def __init__(

@@ -74,6 +74,7 @@ SCRAPE_TIMEOUT_MS = 30_000
 WRITE_MS = 10
 
 PATHS = (
+    "/groups",
     "/health",
     "/healthz?verbose",
     "/jmx",
@@ -339,6 +340,8 @@ class ExporterWorker(Worker):
                 raise HttpError(400, "only qry is allowed: a pattern of MBean names, with *")
             pattern = request.query.get("qry", "*")
             return streamed(request, "application/json", self._made_figures().jmx(pattern))
+        if request.path == "/groups":
+            return streamed(request, "application/json", self._made_figures().groups())
         return None
 
     def respond(self, request: HttpRequest) -> bytes:

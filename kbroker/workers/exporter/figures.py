@@ -29,6 +29,7 @@ from kbroker.metrics.mbeans import (
     plain_lines,
 )
 from kbroker.workers.exporter.as_kafka_exporter import cluster_lines, partition_lines
+from kbroker.workers.exporter.clients import ClientSoftware
 from kbroker.workers.exporter.groups import GroupLags
 from kbroker.workers.exporter.partitions import PartitionFigures, Seen
 from kbroker.workers.exporter.processes import ProcessFigures
@@ -71,6 +72,7 @@ class Figures:
         partitions: PartitionFigures,
         groups: GroupLags,
         processes: ProcessFigures,
+        clients: ClientSoftware,
         native: Callable[[], Iterator[str]],
         names: Iterable[str],
         partitions_max: int,
@@ -82,6 +84,7 @@ class Figures:
         self._partitions = partitions
         self._groups = groups
         self._processes = processes
+        self._clients = clients
         self._native = native
         self._names = frozenset(names)
         self._partitions_max = partitions_max
@@ -111,6 +114,7 @@ class Figures:
         """All MBeans."""
         seen = self.seen()
         yield from self._whole.samples()
+        yield from self._clients.samples()
         yield from self._processes.samples(self._processes.look())
         totals = self._whole.topic_totals()
         for bean, by_topic in self._partitions.topic_samples(seen):
@@ -159,6 +163,10 @@ class Figures:
             if len(seen) <= self._partitions_max:
                 yield from partition_lines(seen)
             yield from self._groups.exporter_lines()
+
+    def groups(self) -> Iterator[str]:
+        """The text of ``/groups``, in pieces."""
+        return self._groups.document()
 
     def _left_out(self) -> Iterator[str]:
         count = len(self.seen())

@@ -6,10 +6,12 @@ partition table. A lag is known where this broker has a replica of the partition
 
 from __future__ import annotations
 
+import json
 import mmap
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from kbroker._ext.shared.group_offsets import entries, rows, sums
 from kbroker.errors import WireError
@@ -108,6 +110,50 @@ class GroupLags:
             for group, topic, partition, offset, lag in rows(copied, ends):
                 yield names[group], topics[topic], partition, offset, lag
 
+    def document(self) -> Iterator[str]:
+        """The groups as JSON, in pieces: state, members, and lag by topic.
+
+        lag_seconds: of the oldest record that is not committed; null if it is not known yet.
+        """
+        topics: dict[str, list[dict[str, Any]]] = {}
+        ages = self._oldest()
+        for group, topic, _, lag, largest in self._sums:
+            known = lag >= 0
+            topics.setdefault(group, []).append(
+                {
+                    "topic": topic,
+                    "lag": lag if known else None,
+                    "lag_max": largest if known else None,
+                    "lag_seconds": ages.get((group, topic)),
+                }
+            )
+        states = {one.group_id: one for one in self._states}
+        yield '{"groups":[\n'
+        separator = ""
+        for group in sorted(states.keys() | topics.keys()):
+            rows, state = topics.get(group, []), states.get(group)
+            yield separator + json.dumps(
+                {
+                    "group": group,
+                    "kind": None if state is None else state.kind,
+                    "state": None if state is None else state.state,
+                    "members": None if state is None else state.members,
+                    "lag": _over(sum, [row["lag"] for row in rows]),
+                    "lag_max": _over(max, [row["lag_max"] for row in rows]),
+                    "lag_seconds": _over(max, [row["lag_seconds"] for row in rows]),
+                    "topics": rows,
+                }
+            )
+            separator = ",\n"
+        yield "\n]}\n"
+
+    def _oldest(self) -> dict[tuple[str, str], float]:
+        found: dict[tuple[str, str], float] = {}
+        for tags, age in self._ages_of():
+            (_, group), (_, topic), _ = tags.pairs
+            found[group, topic] = max(age, found.get((group, topic), 0.0))
+        return found
+
     def exporter_lines(self) -> Iterator[str]:
         """In kafka_exporter's names."""
         yield from plain_lines(
@@ -176,6 +222,12 @@ def ends_of(seen: list[Seen]) -> Ends:
             ends.append(-1)
         ends[one.replica.number] = one.high_watermark
     return {topic: ends.tobytes() for topic, ends in found.items()}
+
+
+def _over(combine: Callable[[list[Any]], Any], values: list[Any]) -> Any:
+    """Of the values that are known; None without any."""
+    known = [value for value in values if value is not None]
+    return combine(known) if known else None
 
 
 def topic_tags(group: str, topic: str) -> Tags:

@@ -12,15 +12,11 @@ from typing import NamedTuple
 from kbroker._ext.shared.log_figures import LogFigures
 from kbroker._ext.shared.partition_table import LEADER, ONLINE, PartitionTable
 from kbroker.cluster.image import NO_SLOT, ClusterImage, PartitionImage
-from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.metrics.mbeans import GAUGE, METER, Bean, Samples, Tags
 
 # Of ``LogFigures.get``.
 MESSAGES_IN, BYTES_IN, PRODUCES, FAILED_PRODUCES, BYTES_REJECTED = range(5)
 SEGMENTS, SEALED_BYTES, BYTES_OUT, FOLLOWER_BYTES, FETCHES, FAILED_FETCHES = range(5, 11)
-
-# What coordinators write themselves is not counted.
-OF_PRODUCERS = (MESSAGES_IN, BYTES_IN, PRODUCES, FAILED_PRODUCES, BYTES_REJECTED)
 
 Row = tuple[int, ...]
 # The log directory, and the high watermark: offset, base offset of its segment, position.
@@ -59,12 +55,15 @@ def _topic_bean(name: str, help: str) -> Bean:
 
 
 TOPIC_BEANS: tuple[tuple[Bean, int], ...] = (
-    (_topic_bean("MessagesInPerSec", "Records appended for clients."), MESSAGES_IN),
-    (_topic_bean("BytesInPerSec", "Bytes of record batches appended for clients."), BYTES_IN),
+    (_topic_bean("MessagesInPerSec", "Records appended."), MESSAGES_IN),
+    (_topic_bean("BytesInPerSec", "Bytes of record batches appended."), BYTES_IN),
     (_topic_bean("BytesOutPerSec", "Bytes of records sent to consumers."), BYTES_OUT),
     (_topic_bean("BytesRejectedPerSec", "Bytes of batches that were too large."), BYTES_REJECTED),
     (_topic_bean("ReplicationBytesOutPerSec", "Bytes sent to followers."), FOLLOWER_BYTES),
-    (_topic_bean("TotalProduceRequestsPerSec", "Partitions of Produce requests."), PRODUCES),
+    (
+        _topic_bean("TotalProduceRequestsPerSec", "Batches to append, of clients or coordinators."),
+        PRODUCES,
+    ),
     (_topic_bean("TotalFetchRequestsPerSec", "Partitions read for Fetch requests."), FETCHES),
     (
         _topic_bean("FailedProduceRequestsPerSec", "Partitions of Produce requests that failed."),
@@ -184,14 +183,10 @@ class PartitionFigures:
             known = sums.setdefault(one.replica.topic, list(NOTHING))
             for at, value in enumerate(one.figures):
                 known[at] += value
-        clients = [name for name in sums if name not in INTERNAL_TOPICS]
         return [
             (
                 bean,
-                [
-                    (self._topic_tags[name], sums[name][at])
-                    for name in (clients if at in OF_PRODUCERS else sums)
-                ],
+                [(self._topic_tags[name], sums[name][at]) for name in sums],
             )
             for bean, at in TOPIC_BEANS
         ]

@@ -44,7 +44,9 @@ def _times(name: str, help: str) -> Bean:
     return Bean("kafka.network", "RequestMetrics", name, TIMES, help)
 
 
-REQUESTS = Bean("kafka.network", "RequestMetrics", "RequestsPerSec", METER, "Requests, by API.")
+REQUESTS = Bean(
+    "kafka.network", "RequestMetrics", "RequestsPerSec", METER, "Requests, by API and its version."
+)
 ERRORS = Bean(
     "kafka.network",
     "RequestMetrics",
@@ -96,7 +98,7 @@ class RequestFigures:
     def samples(self) -> Iterator[Samples]:
         """All MBeans that there are figures for."""
         rows = [row for row in self._tags if self._view.count(row, TOTAL)]
-        yield REQUESTS, [(self._tags[row], self._view.count(row, TOTAL)) for row in rows]
+        yield REQUESTS, list(self._by_version(rows))
         yield ERRORS, list(self._errors())
         for stage, bean in STAGES.items():
             yield bean, self._stage(stage, rows)
@@ -123,6 +125,12 @@ class RequestFigures:
             lines.append(f"{name}_sum{{{tags.text}}} {sum_us / 1e6}")
             lines.append(f"{name}_count{{{tags.text}}} {below[-1]}")
         yield "\n".join([*lines, ""])
+
+    def _by_version(self, rows: list[int]) -> Iterator[Sample]:
+        for row in rows:
+            pairs = self._tags[row].pairs
+            for version, count in self._view.versions(row):
+                yield Tags(*pairs, ("version", str(version))), count
 
     def _errors(self) -> Iterator[Sample]:
         for row, tags in self._tags.items():

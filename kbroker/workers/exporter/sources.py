@@ -11,6 +11,7 @@ from kbroker._ext.shared.request_times import TimesView
 from kbroker.clock import SystemClock
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.ipc.process_table import ProcessKind
+from kbroker.workers.exporter.clients import ClientSoftware
 from kbroker.workers.exporter.figures import Figures
 from kbroker.workers.exporter.groups import GroupLags
 from kbroker.workers.exporter.partitions import PartitionFigures
@@ -71,6 +72,11 @@ def make_figures(
         partitions,
         groups,
         ProcessFigures(worker.processes, addresses),
+        ClientSoftware(
+            context.client_figures,
+            len(worker.processes.of_kind(ProcessKind.NETWORK)),
+            [listener.name for listener, *_ in context.listeners],
+        ),
         native,
         config["metrics.names"],
         config["metrics.partitions.max"],

@@ -121,6 +121,11 @@ SUMS: tuple[tuple[Bean, Metric], ...] = (
              "Groups whose members have their assignment."),
         catalog.CLASSIC_GROUPS_STABLE,
     ),
+    (
+        Bean(NETWORK, "RequestChannel", "RequestQueueSize", GAUGE,
+             "Requests that wait for a process or are worked on."),
+        catalog.REQUEST_QUEUE,
+    ),
 )  # fmt: skip
 
 # Kafka's all-topics figures, in the order of ``TOPIC_BEANS``; None: there is no total.
@@ -132,6 +137,11 @@ TOPIC_TOTALS: Mapping[str, Metric] = {
     "FailedProduceRequestsPerSec": catalog.PRODUCE_FAILURES,
     "TotalFetchRequestsPerSec": catalog.PARTITION_READS,
     "FailedFetchRequestsPerSec": catalog.PARTITION_READS_FAILED,
+}
+# What coordinators append themselves counts, too.
+OWN_TOTALS: Mapping[str, Metric] = {
+    "MessagesInPerSec": catalog.OWN_MESSAGES,
+    "BytesInPerSec": catalog.OWN_BYTES,
 }
 TOTAL_PRODUCES = "TotalProduceRequestsPerSec"
 
@@ -172,6 +182,10 @@ OLD_PURGATORIES = (
         catalog.PRODUCES_WAITING,
     ),
 )
+RESPONSE_QUEUE = Bean(
+    NETWORK, "RequestChannel", "ResponseQueueSize", GAUGE,
+    "Responses that are not sent completely.",
+)  # fmt: skip
 CONNECTIONS = Bean(
     SERVER, "socket-server-metrics", "connection-count", ATTRIBUTE, "Open client connections."
 )
@@ -215,15 +229,22 @@ class WholeBroker:
     def topic_totals(self) -> dict[Bean, list[Sample]]:
         """The figures of all topics together, which never decrease."""
         found: dict[Bean, list[Sample]] = {
-            bean: [(NO_TAGS, self.sum_of(TOPIC_TOTALS[bean.name]))]
+            bean: [(NO_TAGS, self._total(bean.name))]
             for bean, _ in TOPIC_BEANS
             if bean.name in TOPIC_TOTALS
         }
-        produces = self.sum_of(catalog.PRODUCE_BATCHES) + self.sum_of(catalog.PRODUCE_FAILURES)
+        produces = sum(
+            self.sum_of(metric)
+            for metric in (catalog.PRODUCE_BATCHES, catalog.PRODUCE_FAILURES, catalog.OWN_BATCHES)
+        )
         for bean, _ in TOPIC_BEANS:
             if bean.name == TOTAL_PRODUCES:
                 found[bean] = [(NO_TAGS, produces)]
         return found
+
+    def _total(self, name: str) -> int:
+        own = OWN_TOTALS.get(name)
+        return self.sum_of(TOPIC_TOTALS[name]) + (0 if own is None else self.sum_of(own))
 
     def samples(self) -> Iterator[Samples]:
         """All MBeans of the broker as a whole but those of topics."""
@@ -246,6 +267,15 @@ class WholeBroker:
         for bean, metric in OLD_PURGATORIES:
             yield bean, [(NO_TAGS, self.sum_of(metric))]
         yield CONNECTIONS, list(self._connections())
+        yield RESPONSE_QUEUE, list(self._unsent())
+
+    def _unsent(self) -> Iterator[Sample]:
+        """The sum, and of each network process."""
+        yield NO_TAGS, self.sum_of(catalog.RESPONSE_QUEUE)
+        for address, counters in self._rows.items():
+            if address.kind == ProcessKind.NETWORK:
+                tags = Tags(("processor", str(address.index)))
+                yield tags, counters.get(catalog.RESPONSE_QUEUE)
 
     def _connections(self) -> Iterator[Sample]:
         for address, counters in self._rows.items():

@@ -114,6 +114,9 @@ class Process(Protocol):
     def count(self, metric: Metric, amount: int) -> None:
         """Add to a counter."""
 
+    def count_own(self, slot: int, records: int, size: int) -> None:
+        """This process has appended a batch that no client has sent. size: in bytes."""
+
 
 class Coordinators:
     """Made by the io worker, which calls it at each step of its turn.
@@ -196,8 +199,9 @@ class Coordinators:
     def config(self) -> BrokerConfig:
         return self._process.config
 
-    def touched(self, log: PartitionLog) -> None:
+    def appended(self, log: PartitionLog, records: int, size: int) -> None:
         self._loop.touch(log.appender)
+        self._process.count_own(log.appender.slot, records, size)
 
     def storage_failed(self, slot: int) -> None:
         self._process.on_storage_failure(slot)

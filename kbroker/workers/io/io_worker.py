@@ -43,6 +43,9 @@ from kbroker.metrics.catalog import (
     OFFSET_COMMIT_REQUESTS,
     OFFSET_COMMIT_TIME,
     OFFSET_COMMITS,
+    OWN_BATCHES,
+    OWN_BYTES,
+    OWN_MESSAGES,
     PRODUCE_BATCHES,
     PRODUCE_BYTES,
     PRODUCE_FAILURES,
@@ -177,6 +180,7 @@ class IoWorker(Worker):
         )
         self.low_watermarks = LowWatermarks(self, self.loop)
         self.coordinators = Coordinators(self, self.logs, self.loop, lanes, self.security)
+        self.coordinators.commit_path.figures = self.figures
         self.group_figures = GroupFigures(
             self.rpc, self.coordinators, context.group_offsets[self.address.index]
         )
@@ -321,6 +325,12 @@ class IoWorker(Worker):
         """Add to a counter."""
         self.counters.add(metric, amount)
 
+    def count_own(self, slot: int, records: int, size: int) -> None:
+        """Count a batch that this process has appended and no client has sent."""
+        self.figures.count_own(self.table, slot, records, size)
+        for metric, amount in ((OWN_BATCHES, 1), (OWN_MESSAGES, records), (OWN_BYTES, size)):
+            self.counters.add(metric, amount)
+
     # -- produce --
 
     def open_lane(self, network: Address) -> Lane:
@@ -364,6 +374,9 @@ class IoWorker(Worker):
             (OFFSET_COMMIT_REQUESTS, lambda: coordinators.commits + commit_path.commits),
             (OFFSET_COMMIT_TIME, lambda: (coordinators.commit_ns + commit_path.commit_ns) // 1000),
             (OFFSET_COMMITS, lambda: commit_path.offsets_committed),
+            (OWN_BATCHES, lambda: commit_path.batches),
+            (OWN_MESSAGES, lambda: commit_path.offsets_committed),
+            (OWN_BYTES, lambda: commit_path.bytes_total),
             (PRODUCE_BYTES, lambda: loop.bytes_total),
             (PRODUCE_BATCHES, lambda: loop.batches_total),
             (PRODUCE_FAILURES, lambda: loop.failed_total),

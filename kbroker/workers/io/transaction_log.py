@@ -71,6 +71,13 @@ class Process(Protocol):
     def count(self, metric: Metric, amount: int) -> None:
         """Add to a counter."""
 
+    def count_own(self, slot: int, records: int, size: int) -> None:
+        """This process has appended a batch that no client has sent. size: in bytes."""
+
+
+# Of a batch with a marker, which has one record.
+MARKER_BYTES = 78
+
 
 class MarkerCall:
     """Markers of one call, appended; their codes are returned when all are committed, or never will
@@ -162,6 +169,7 @@ class TransactionLog:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if code == ErrorCode.NONE:
             self._loop.touch(log.appender)
+            self._process.count_own(slot, 1, MARKER_BYTES)
             self._process.on_marker(
                 slot, offset, marker.producer_id, marker.producer_epoch, marker.commit
             )

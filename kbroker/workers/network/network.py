@@ -19,6 +19,7 @@ from kbroker._ext.network.connection import HANDSHAKE, SERVING, Connection
 from kbroker._ext.network.net_loop import NetLoop
 from kbroker._ext.network.produce_path import ProducePath
 from kbroker._ext.shared.arena import Arena
+from kbroker._ext.shared.client_figures import ClientFigures
 from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker._ext.shared.quota_table import QuotaTable
@@ -63,8 +64,10 @@ from kbroker.metrics.catalog import (
     PARTITION_READS,
     PARTITION_READS_FAILED,
     REQUEST_BYTES,
+    REQUEST_QUEUE,
     REQUESTS,
     RESPONSE_BYTES,
+    RESPONSE_QUEUE,
     THROTTLED,
     Metric,
 )
@@ -74,6 +77,7 @@ from kbroker.replication.read_replicas import RackAwareSelector
 from kbroker.replication.throttles import LEADER_REPLICAS, throttled_partitions
 from kbroker.security.principal import ANONYMOUS, Principal
 from kbroker.workers.base import Worker, now_ms, raise_failure
+from kbroker.workers.network import slow_requests
 from kbroker.workers.network.arrival import Arrival
 from kbroker.workers.network.beside import Beside
 from kbroker.workers.network.client_usages import ClientUsages
@@ -127,7 +131,7 @@ class NetworkWorker(Worker):
         frame_max = config["socket.request.max.bytes"]
         region = context.arenas[index]
         self.arena = arena = Arena(region, frame_max + 4, small_part_bytes(len(region)))
-        requests = RequestTable()
+        self.requests = requests = RequestTable()
         self.fetch = FetchEngine(
             self.table,
             index,
@@ -183,7 +187,8 @@ class NetworkWorker(Worker):
         """Count requests, and what passes through partitions."""
         me = self.processes.addresses.index(self.address)
         times = RequestTimes(self.context.request_times, me)
-        self.loop.keep_times(times)
+        clients = ClientFigures(self.context.client_figures, self.address.index)
+        self.loop.keep_times(times, clients)
         self.fetch.reader.times = times
         self.fetch.reader.figures = self.open_log_figures(self.address.index)
         self.times = times
@@ -275,6 +280,7 @@ class NetworkWorker(Worker):
             config["connection.request.timeout.ms"],
             config["connection.write.timeout.ms"],
         )
+        self.loop.responses.watch_for(config["slow.request.log.ms"])
         self.follow_sasl()
         if self.handshakes is not None:
             self.handshakes.timeout_ms = config["connection.first.request.timeout.ms"]
@@ -526,6 +532,8 @@ class NetworkWorker(Worker):
         self.tls.tick(now)
         self.totals.publish()
         self.report_damages()
+        if self.config["slow.request.log.ms"] >= 0:
+            slow_requests.report(self.loop.responses, self.listeners)
         for index, count in self.loop.by_listener().items():
             self.counters.set(LISTENER_CONNECTIONS, count, index)
         for api_key, count in self.loop.take_request_counts():
@@ -534,6 +542,9 @@ class NetworkWorker(Worker):
             self.next_sweep_ms = now + SWEEP_MS
             self.authorization.tick()
             self.loop.sweep()
+            waiting, unsent = self.requests.queue_sizes()
+            self.counters.set(REQUEST_QUEUE, waiting)
+            self.counters.set(RESPONSE_QUEUE, unsent)
             self.arena.trim()
             self.fetch.tidy(now)
 

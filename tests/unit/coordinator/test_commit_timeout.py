@@ -88,7 +88,7 @@ def test_what_follows_a_late_commit_still_happens(bench: Bench) -> None:
 
     source: Any = bench.logs.log(0)
     source.set_high_watermark(source.log_end_offset)
-    bench.coordinators.touched(source)
+    bench.coordinators.appended(source, 1, 100)
     bench.end_turn()
 
     assert called == [True]
@@ -101,7 +101,7 @@ def test_commit_that_is_replicated_in_time_succeeds(bench: Bench) -> None:
     pass_time(bench, TIMEOUT_MS - 1000)
     source: Any = bench.logs.log(0)
     source.set_high_watermark(source.log_end_offset)
-    bench.coordinators.touched(source)
+    bench.coordinators.appended(source, 1, 100)
     bench.end_turn()
     pass_time(bench, 10 * TIMEOUT_MS)
 

@@ -136,7 +136,7 @@ class Process:
         self.failed_slots: list[int] = []
         self.shard = Shard(self, self.log, Register, 0, self.load_bytes)
 
-    def touched(self, source: PartitionLog) -> None:
+    def appended(self, source: PartitionLog, records: int, size: int) -> None:
         self.published.append(source)
 
     def storage_failed(self, slot: int) -> None:

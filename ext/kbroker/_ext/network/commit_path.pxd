@@ -7,6 +7,7 @@ from kbroker._ext.coordinator.offset_store cimport OffsetStore, Text
 from kbroker._ext.log.committed_queue cimport Sink
 from kbroker._ext.log.log_append cimport LogAppender
 from kbroker._ext.shared.lane cimport Lane
+from kbroker._ext.shared.log_figures cimport LogFigures
 
 
 cdef enum:
@@ -58,6 +59,7 @@ cdef class ShardCommits(Sink):
         self, int network, uint32_t peer, uint64_t token, const Request* request, int64_t now_ms
     ) except -1
     cdef int write_response(self, uint64_t token, const Request* request) except -1
+    cdef void count(self, int records, Py_ssize_t size) noexcept
     cdef int take_records(self, const Request* request, int64_t base_offset, int64_t now_ms) except -1
     cdef int put_response(self, const WaitingResponse* head, const uint8_t* response, Py_ssize_t size) except -1
     cdef int put_error(self, const WaitingResponse* head, const uint8_t* response, object error) except -1
@@ -80,6 +82,9 @@ cdef class CommitPath:
     cdef readonly int64_t commits
     cdef readonly int64_t commit_ns
     cdef readonly int64_t offsets_committed
+    cdef readonly int64_t batches        # appended, and their bytes
+    cdef readonly int64_t bytes_total
+    cdef public LogFigures figures       # where these are counted by partition; None: nobody wants to know
     # Write the first part of a message, as a whole, and return the appender; None: it must take the slow path.
     cdef LogAppender take(self, Lane lane, const uint8_t* part, Py_ssize_t size, int64_t now_ms)
     # Send the responses that are ready; False when the lane is full.

@@ -55,6 +55,7 @@ from kbroker._ext.log.log_append cimport AppendResult
 from kbroker._ext.log.log_transactions cimport NO_QUESTION
 from kbroker._ext.record.plain_batch cimport begin_batch, end_batch
 from kbroker._ext.record.record_batch cimport BATCH_HEADER_BYTES
+from kbroker._ext.shared.log_figures cimport Written
 from kbroker._ext.shared.descriptors cimport ResponseHead, LANE_MESSAGE_BYTES, MSG_RESPONSE, RequestHead
 
 from kbroker.errors import StorageError
@@ -263,6 +264,7 @@ cdef class ShardCommits:
             return 0
         if result.error_code:
             return 0
+        self.count(request.partition_count, size)
         size = self.path.response.size
         payload = self.appender.committed.add(
             result.end_offset, self, started_ns // 1_000_000, <Py_ssize_t>sizeof(WaitingResponse) + size)
@@ -277,6 +279,17 @@ cdef class ShardCommits:
         except Exception as error:
             self.shard.replay_failed(error)
         return 1
+
+    cdef void count(self, int records, Py_ssize_t size) noexcept:
+        cdef Written* row
+        cdef int32_t slot = self.appender.slot
+        self.path.batches += 1
+        self.path.bytes_total += size
+        if self.path.figures is not None:
+            row = self.path.figures.written_of(slot, self.appender.table.slots[slot].data.slot_incarnation)
+            row.produces += 1
+            row.messages_in += records
+            row.bytes_in += size
 
     cdef int take_records(self, const Request* request, int64_t base_offset, int64_t now_ms) except -1:
         cdef:

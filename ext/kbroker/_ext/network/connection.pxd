@@ -2,6 +2,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from kbroker._ext.shared.arena cimport Arena, Block
+from kbroker._ext.shared.client_figures cimport ClientFigures, ClientRow
 from kbroker._ext.sockets.client_usage cimport ClientUsage
 from kbroker._ext.sockets.requests cimport Request
 from kbroker._ext.sockets.transport cimport Transport
@@ -39,6 +40,10 @@ cdef class Connection:
     cdef readonly object peer_host
     cdef readonly object peer_port
     cdef readonly bytes client_id      # of the first request, None without one; for the log
+    cdef readonly bytes software       # as its client has named it (KIP-511), and its version; empty before that
+    cdef readonly bytes software_version
+    cdef ClientFigures figures         # what is counted of clients, and its client's row there
+    cdef ClientRow* client
     cdef public object local_address
     cdef public object turn            # of its handlers (ipc/slices.Turn), None before the first
     cdef public uint8_t phase          # a Phase; what it may send (net_loop.check_phase)
@@ -90,6 +95,11 @@ cdef class Connection:
     cdef bint make_room(self, Arena arena, int64_t frame_max, bint from_large) noexcept nogil
     cdef int check_phase(self, int16_t api_key, int64_t now_ms) except -1
     cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1
+    cdef int count_apart(self) except -1
+    cdef int begin_counting(self, ClientFigures figures) except -1
+    cdef inline void count_request(self, int32_t size) noexcept nogil:
+        self.client.requests += 1
+        self.client.bytes_in += size + 4
     cdef void drained(self) noexcept nogil
     cdef int32_t throttle_ms(self, int64_t now_ms) noexcept nogil
     cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil

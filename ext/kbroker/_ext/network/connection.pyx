@@ -54,6 +54,7 @@ cdef class Connection:
         self.received_ms = now_ms
         self.blocked_since_ms = -1
         self.ending_since_ms = -1
+        self.software = self.software_version = b""
 
     def identify(self, Verdicts access not None):
         """Its client has authenticated. Requests in progress continue with the former principal."""
@@ -90,6 +91,29 @@ cdef class Connection:
         self.had_request = True
         if 0 < length <= size - CLIENT_ID_AT - 2:
             self.client_id = (<const char*>frame)[CLIENT_ID_AT + 2 : CLIENT_ID_AT + 2 + min(length, CLIENT_ID_BYTES_MAX)]
+        self.count_apart()
+        return 0
+
+    # -- what its client does (client_figures) ---
+
+    cdef int begin_counting(self, ClientFigures figures) except -1:
+        """Without a name, before its first request."""
+        self.figures = figures
+        self.client = figures.first()
+        self.client.connections += 1
+        return 0
+
+    def name_software(self, bytes name not None, bytes version not None):
+        """Its client says what software it is."""
+        if not self.closed and (name != self.software or version != self.software_version):
+            self.software = name
+            self.software_version = version
+            self.count_apart()
+
+    cdef int count_apart(self) except -1:
+        """In the row of its client from now on."""
+        self.client = self.figures.move(
+            self.client, self.client_id or b"", self.software, self.software_version, self.listener)
         return 0
 
     cdef FrameStatus next_frame(

@@ -49,6 +49,7 @@ from kbroker._ext.network.connection cimport (
     FrameStatus,
     ReceiveStatus,
 )
+from kbroker._ext.shared.client_figures cimport ClientFigures
 from kbroker._ext.shared.request_times cimport RequestTimes
 from kbroker._ext.sockets.requests cimport REQUEST_COMPLETE
 from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED, Transport
@@ -164,6 +165,7 @@ cdef class ConnectionLoop:
         cdef int64_t now_ms = monotonic_ns() // 1000000
         cdef Connection c = Connection(transport, listener, peer_host, peer_port, access, now_ms)
         c.phase = phase
+        c.begin_counting(self._responses.clients)
         event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
         event.data.fd = fd
         if epoll_ctl(self._epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
@@ -211,9 +213,10 @@ cdef class ConnectionLoop:
     def bytes_sent(self) -> int:
         return self._responses.bytes_sent
 
-    def keep_times(self, RequestTimes times):
-        """Note there how long requests take."""
+    def keep_times(self, RequestTimes times, ClientFigures clients=None):
+        """Note there how long requests take, and what clients do, from the first connection on."""
         self._responses.times = times
+        self._responses.clients = clients or self._responses.clients
 
     # -- the turn ---
 
@@ -525,6 +528,7 @@ cdef class ConnectionLoop:
         if c.closed:
             return 0
         c.closed = True
+        c.client.connections -= 1
         self.closed_total += 1
         del self._connections[c.fd]
         self._by_listener[c.listener] -= 1

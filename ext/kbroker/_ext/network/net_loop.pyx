@@ -39,6 +39,7 @@ from kbroker._ext.base.wire cimport (
 from kbroker._ext.network.client_limits cimport is_of_broker
 from kbroker._ext.network.connection cimport PHASE_SERVING, PHASE_TOKENS
 from kbroker._ext.network.express_path cimport express_token, is_express
+from kbroker._ext.network.responses cimport Responses
 from kbroker._ext.shared.descriptors cimport (
     MSG_RESPONSE,
     MSG_PRODUCE_RESULT,
@@ -111,6 +112,11 @@ cdef class NetLoop(ConnectionLoop):
     def lane_drops(self) -> int:
         """Dropped messages of earlier incarnations of io workers."""
         return sum((<Lane>lane).dropped for lane in self._lanes)
+
+    @property
+    def responses(self) -> Responses:
+        """How responses are sent."""
+        return self._responses
 
     def take_request_counts(self):
         """Return [(api key, requests)] since the last call."""
@@ -216,6 +222,7 @@ cdef class NetLoop(ConnectionLoop):
 
     cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1:
         cdef int64_t began
+        c.count_request(size)
         if not self.limits.on or c.phase != PHASE_SERVING:
             return self.handle_request(c, frame, size)
         self.limits.identify(c, frame, size)

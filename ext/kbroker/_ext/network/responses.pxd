@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 
 from kbroker._ext.fetch.fetch_send cimport SendStatus
 from kbroker._ext.network.connection cimport Connection
+from kbroker._ext.shared.client_figures cimport ClientFigures
 from kbroker._ext.shared.request_times cimport RequestTimes
 from kbroker._ext.sockets.requests cimport REQUEST_COMPLETE, Request
 
@@ -18,9 +19,14 @@ cdef class Responses:
     cdef int64_t yield_at_ns           # when the core may be yielded again
     cdef int64_t bytes_sent
     cdef RequestTimes times            # None: nobody wants to know
+    cdef ClientFigures clients
+    cdef int64_t slow_ns               # requests that take longer are noted in `slow`; -1: none
+    cdef list slow
+    cdef int64_t slow_left_out
     cdef int64_t idle_since_ns         # when the sending of the last response ended, or the present round began
     # A response has been sent completely: note how long each stage took.
     cdef void note_sent(self, const Request* request, int64_t began_ns, int64_t now_ns) noexcept
+    cdef int note_slow(self, const Request* request, int64_t began_ns, int64_t now_ns) except -1
     cdef int let_others_run(self) except -1
     # Send the short responses at the head of the queue; *whole: the number sent completely.
     cdef SendStatus send_short(self, Connection c, int64_t now_ms, int* whole) noexcept

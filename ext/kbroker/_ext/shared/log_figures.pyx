@@ -74,6 +74,16 @@ cdef class LogFigures:
         row.sealed_bytes = sealed_bytes
         row.segment_version = table.slots[slot].data.segment_version
 
+    def count_own(self, PartitionTable table not None, int slot, int64_t messages, int64_t size):
+        """Count what the broker has appended itself: records of coordinators, and markers. size: in bytes. Owner only."""
+        cdef Written* row
+        self.check(slot)
+        table.check_slot(slot)
+        row = self.written_of(slot, table.slots[slot].data.slot_incarnation)
+        row.produces += 1
+        row.messages_in += messages
+        row.bytes_in += size
+
     def get(self, int slot, uint32_t incarnation) -> tuple:
         """(messages in, bytes in, produces, failed produces, bytes rejected, segments, sealed bytes, bytes out,
         bytes to followers, fetches, failed fetches) of a replica.

@@ -39,7 +39,11 @@ cdef enum:
     HISTOGRAM_CELLS = FIRST_BUCKET + BUCKETS
     # Error codes from -1 on; those outside share the last cell.
     ERROR_CELLS = 160
-    PROCESS_CELLS = ROWS * (STAGES * HISTOGRAM_CELLS + ERROR_CELLS)
+    # API versions from 0 on; later ones share the last cell.
+    VERSION_CELLS = 32
+    FIRST_ERROR = ROWS * STAGES * HISTOGRAM_CELLS
+    FIRST_VERSION = FIRST_ERROR + ROWS * ERROR_CELLS
+    PROCESS_CELLS = FIRST_VERSION + ROWS * VERSION_CELLS
 
 
 cdef inline int bucket_of(uint64_t us) noexcept nogil:
@@ -66,8 +70,11 @@ cdef class RequestTimes:
         cells[FIRST_BUCKET + bucket_of(<uint64_t>us)] += 1
 
     cdef inline void count_error(self, int row, int error_code, int64_t count=1) noexcept nogil:
-        cdef int64_t* cells = self.cells + ROWS * STAGES * HISTOGRAM_CELLS + row * ERROR_CELLS
+        cdef int64_t* cells = self.cells + FIRST_ERROR + row * ERROR_CELLS
         cells[error_code + 1 if -1 <= error_code < ERROR_CELLS - 1 else ERROR_CELLS - 1] += count
+
+    cdef inline void count_version(self, int row, int version) noexcept nogil:
+        self.cells[FIRST_VERSION + row * VERSION_CELLS + (version if 0 <= version < VERSION_CELLS else VERSION_CELLS - 1)] += 1
 
 
 cdef inline int row_of(int api_key) noexcept nogil:

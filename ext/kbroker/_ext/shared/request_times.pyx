@@ -111,10 +111,25 @@ cdef class TimesView:
             total = 0
             for process in range(self.processes):
                 total += kb_load_relaxed_i64(
-                    self.cells + process * <Py_ssize_t>PROCESS_CELLS + ROWS * STAGES * HISTOGRAM_CELLS
-                    + row * ERROR_CELLS + i)
+                    self.cells + process * <Py_ssize_t>PROCESS_CELLS + FIRST_ERROR + row * ERROR_CELLS + i)
             if total:
                 found.append((i - 1, total))
+        return found
+
+    def versions(self, int row) -> list:
+        """[(API version, its requests)...] of an API; there are as many in all as total times."""
+        cdef int process, i
+        cdef int64_t total
+        cdef list found = []
+        if not 0 <= row < ROWS:
+            raise IndexError(f"no API {row}")
+        for i in range(VERSION_CELLS):
+            total = 0
+            for process in range(self.processes):
+                total += kb_load_relaxed_i64(
+                    self.cells + process * <Py_ssize_t>PROCESS_CELLS + FIRST_VERSION + row * VERSION_CELLS + i)
+            if total:
+                found.append((i, total))
         return found
 
 

@@ -147,6 +147,23 @@ cdef class RequestTable:
             total += self._entries[i].topic_capacity * <Py_ssize_t>sizeof(ProduceTopic)
         return total
 
+    def queue_sizes(self) -> tuple[int, int]:
+        """Return (requests that wait for a process or are worked on, responses that are not sent completely). Neither has
+        requests that only wait for data or for replicas.
+        """
+        cdef uint32_t i
+        cdef int requests = 0, responses = 0
+        cdef const Request* request
+        for i in range(self._count):
+            request = self._entries[i]
+            if request.state == REQUEST_COMPLETE:
+                responses += 1
+            elif request.state == REQUEST_WAITING and not request.parked and (
+                request.parts_left == 0 or request.appended_count < request.parts_left
+            ):
+                requests += 1
+        return requests, responses
+
     cdef Request* at(self, uint32_t index) noexcept nogil:
         """Return the entry at ``index``, whatever its state; NULL past the end."""
         return self._entries[index] if index < self._count else NULL

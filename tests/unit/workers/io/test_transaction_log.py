@@ -49,6 +49,8 @@ class Process:
     def on_marker(self, *marker: Any) -> None:
         self.markers.append(marker)
 
+    def count_own(self, slot: int, records: int, size: int) -> None: ...
+
     def count(self, metric: Metric, amount: int) -> None:
         self.counted[metric.name] += amount
 

@@ -1,0 +1,39 @@
+"""Settings without what nobody but the broker may see."""
+
+from __future__ import annotations
+
+import re
+
+from kbroker.config.broker_keys import BROKER_NAMES
+from kbroker.config.loader import BrokerConfig, Source
+
+HIDDEN = "(hidden)"
+# In a value or a line: ``password=...``, ``"token": "..."``, ``scheme://user:password@host``.
+_IN_TEXT = re.compile(
+    r"(?i)((?:passw(?:or)?d|passwd|secret|token|credential)[\w.]*[\"']?\s*[=:]\s*)"
+    r"(\"[^\"]*\"|'[^']*'|[^\s,;\"']+)"
+)
+_IN_ADDRESS = re.compile(r"(://[^/\s:@]+:)[^/\s@]+(@)")
+
+
+def masked_settings(config: BrokerConfig) -> dict[str, str]:
+    """What the properties file and the command line set. A name that is not known hides its value:
+    it may be that of a plug-in's password.
+    """
+    settings = dict(config.layers())[Source.STATIC_BROKER]
+    found = {}
+    for name, text in sorted(settings.items()):
+        key = BROKER_NAMES.get(name)
+        found[name] = HIDDEN if key is None or key.sensitive else without_secrets(text)
+    return found
+
+
+def _hidden(found: re.Match[str]) -> str:
+    quote = found[2][0] if found[2][0] in "\"'" else ""
+    return f"{found[1]}{quote}{HIDDEN}{quote}"
+
+
+def without_secrets(text: str) -> str:
+    """A text with what looks like passwords in it hidden."""
+    text = _IN_TEXT.sub(_hidden, text)
+    return _IN_ADDRESS.sub(rf"\1{HIDDEN}\2", text)
