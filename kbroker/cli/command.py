@@ -29,6 +29,7 @@ from kbroker.cli.arguments import (
 # Verb -> what it is about. Its module has the same name.
 VERBS = {
     "acl": "who may do what: add, list and delete ACLs",
+    "bundle": "collect what a report of a problem needs, without secrets",
     "certs": "create and renew certificates for a test or a small site",
     "completion": "print the completion script of a shell",
     "config": "get, set and unset settings of topics, brokers, groups and client metrics",
@@ -41,6 +42,7 @@ VERBS = {
     "produce": "write lines of stdin as records",
     "start": "run a broker; the same as kbroker alone",
     "status": "show the brokers and what they have",
+    "top": "watch the processes, topics, clients and groups of a broker",
     "topic": "list, create, describe, alter and delete topics",
     "user": "who may log in: add, list and delete SCRAM credentials",
 }

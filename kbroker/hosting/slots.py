@@ -108,6 +108,31 @@ class SlotAllocator:
                     self._free_one(worker, number)
 
 
+def read_journal(path: str) -> dict[str, dict[int, Slot]]:
+    """The slots by topic and partition, for who only looks on. Raises OSError."""
+    found: dict[str, dict[int, Slot]] = {}
+    with open(path, "rb") as file:
+        _enter(file.read().split(b"\n")[:-1], found, {})
+    return found
+
+
+def _enter(
+    lines: Iterable[bytes], topics: dict[str, dict[int, Slot]], seen: dict[int, int]
+) -> None:
+    """Take lines of the journal. seen: number -> incarnation of all slots that were ever given."""
+    for line in lines:
+        topic, slots = json.loads(line)
+        have = topics.setdefault(topic, {})
+        for partition, number, incarnation in slots:
+            if number == RELEASED:
+                have.pop(partition, None)
+                continue
+            have[partition] = number, incarnation
+            seen[number] = incarnation
+        if not have:
+            del topics[topic]
+
+
 class SlotAssignments:
     """The slots of all topics' partitions by topic name, kept in the journal.
 
@@ -133,17 +158,7 @@ class SlotAssignments:
             return
         if lines[-1]:
             os.truncate(self._path, sum(len(line) + 1 for line in lines[:-1]))
-        for line in lines[:-1]:
-            topic, slots = json.loads(line)
-            have = self._topics.setdefault(topic, {})
-            for partition, number, incarnation in slots:
-                if number == RELEASED:
-                    have.pop(partition, None)
-                    continue
-                have[partition] = number, incarnation
-                seen[number] = incarnation
-            if not have:
-                del self._topics[topic]
+        _enter(lines[:-1], self._topics, seen)
         taken = {
             number: incarnation
             for slots in self._topics.values()

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "kbroker-"
 _NEW_PREFIX = ".new-"  # until the lock is held; never swept while young
-_LOCK_NAME = "lock"
+LOCK_NAME = "lock"
 STATUS_NAME = "broker.json"
 _ENDPOINT_NAME_MAX = 30  # "controller-0." and a long incarnation
 # BOUND: sun_path is 108 bytes with its terminator, and ZeroMQ needs some of them.
@@ -65,7 +65,7 @@ class RuntimeDir:
             check_base(base)
             sweep(base)
             os.mkdir(new_path, mode=0o700)
-            lock_path = os.path.join(new_path, _LOCK_NAME)
+            lock_path = os.path.join(new_path, LOCK_NAME)
             locks.append(os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             fcntl.flock(locks[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(locks[0], f"{os.getpid()}\n".encode())  # for people; only the lock counts
@@ -158,7 +158,7 @@ def sweep(base: str) -> list[str]:
 def _is_abandoned(path: str) -> bool:
     """Whether ``path`` is a runtime directory whose lock is not held."""
     try:
-        fd = os.open(os.path.join(path, _LOCK_NAME), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(os.path.join(path, LOCK_NAME), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False  # not one of ours
     try:

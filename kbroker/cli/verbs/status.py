@@ -8,7 +8,10 @@ from typing import Any
 
 from kbroker.cli.arguments import Action, add_format, printed_document, table_text
 from kbroker.cli.connecting import add_connection, connected
+from kbroker.cli.verbs.top import add_pid, one_board
 
+# The time of which ``--local`` shows rates.
+LOCAL_S = 1.0
 _COLUMNS = {
     "broker": "BROKER",
     "address": "ADDRESS",
@@ -20,11 +23,20 @@ _COLUMNS = {
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--local", action="store_true",
+        help="show the processes, topics, clients and groups of the broker on this machine "
+        "instead, as kbroker top does; works while it is stuck",
+    )  # fmt: skip
+    add_pid(parser)
     add_format(parser)
     add_connection(parser)
 
 
 def _status(found: argparse.Namespace) -> None:
+    if found.local or found.pid is not None:
+        _show_local(found)
+        return
     with connected(found) as cluster:
         from kbroker.client.cluster_admin import describe_cluster
 
@@ -50,6 +62,16 @@ def _status(found: argparse.Namespace) -> None:
     }
     if found.output == "table":
         print(_text(document))
+    else:
+        printed_document(found.output, document)
+
+
+def _show_local(found: argparse.Namespace) -> None:
+    document = one_board(found.pid, LOCAL_S)
+    if found.output == "table":
+        from kbroker.cli.local.tables import board_text
+
+        print(board_text(document))
     else:
         printed_document(found.output, document)
 

@@ -1,0 +1,51 @@
+"""The lag of groups, which is not in shared memory: the exporter is asked, unless it is stuck."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kbroker.cli.local.attached import AttachedBroker
+
+TIMEOUT_S = 2.0
+# BOUND: bytes of a response.
+BYTES_MAX = 64 << 20
+
+
+def exporter_text(broker: AttachedBroker, path: str, of_failure: bool = False) -> str | None:
+    """What the exporter answers; None if it does not in time, or there is none.
+
+    of_failure: also what it answers with an error.
+    """
+    import http.client
+
+    address = broker.status["metrics"]
+    if address is None:
+        return None
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read(BYTES_MAX)
+        wanted = of_failure or response.status == 200
+        return body.decode("utf-8", "replace") if wanted else None
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def groups(broker: AttachedBroker) -> list[dict[str, Any]] | None:
+    """Groups that this broker coordinates, the largest lag first; None if nobody answers."""
+    text = exporter_text(broker, "/groups")
+    if text is None:
+        return None
+    try:
+        found: list[dict[str, Any]] = json.loads(text)["groups"]
+    except (ValueError, KeyError):
+        return None
+    for row in found:
+        row["topics"] = len(row["topics"])
+    found.sort(key=lambda row: (-(row["lag"] or 0), row["group"]))
+    return found

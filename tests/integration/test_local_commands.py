@@ -1,0 +1,234 @@
+"""``kbroker top``, ``status --local`` and ``bundle``: a broker seen through its shared memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.cli import command
+from kbroker.cli.local.attached import AttachedBroker, broker_pids
+from kbroker.cli.local.board import board, look
+from kbroker.client import KafkaProducer, topic_admin
+from kbroker.client.cluster import Cluster
+from kbroker.client.offsets import commit
+from kbroker.testing import Broker, wait_until
+
+pytestmark = pytest.mark.integration
+
+PROGRAM = "import sys; from kbroker.commands import kbroker; sys.exit(kbroker())"
+COMMAND = [sys.executable, "-m", "kbroker.cli.start"]
+SECRETS = ("hunter2-of-alice", "hunter2-of-bob", "hunter2-of-encoder")
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(command=COMMAND) as started:
+        with Cluster(started.bootstrap, client_id="loader") as cluster:
+            topic_admin.create_topics(
+                cluster, [topic_admin.NewTopic("orders", 2), topic_admin.NewTopic("quiet", 1)]
+            )
+            commit(cluster, "billing", {("orders", 0): (0, "")})
+        yield started
+
+
+def produce(broker: Broker, count: int) -> None:
+    settings = {"bootstrap.servers": broker.bootstrap, "client.id": "loader"}
+    with KafkaProducer(settings) as producer:
+        for _ in range(count):
+            producer.send("orders", value=b"x" * 1000, partition=0).result(30)
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = command.main(words)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def local(broker: Broker, capsys: pytest.CaptureFixture[str]) -> dict[str, list[dict[str, object]]]:
+    code, out, err = run(capsys, "status", "--local", "--pid", str(broker.pid), "-o", "json")
+    assert code == 0, err
+    found: dict[str, list[dict[str, object]]] = json.loads(out)
+    return found
+
+
+def test_board_has_processes_topics_clients_and_groups(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = AttachedBroker(broker.pid)
+    before = look(seen)
+    produce(broker, 20)
+
+    found = board(seen, before, look(seen))
+
+    rows = {row["process"]: row for row in found["processes"]}
+    assert {name: row["pid"] for name, row in rows.items()} == {
+        **broker.pids,
+        "supervisor": broker.pid,
+    }
+    assert {row["state"] for row in rows.values()} == {"ready"}
+    assert all(row["memory_bytes"] > 1 << 20 for row in rows.values())
+    first = found["topics"][0]
+    assert (first["topic"], first["partitions"], first["leads"]) == ("orders", 2, 2)
+    assert first["bytes_in_per_s"] > first["messages_in_per_s"] > 0
+    assert {row["topic"]: row["bytes"] > 0 for row in found["topics"]}["quiet"] is False
+    clients = [row for row in found["clients"] if row["client_id"] == "loader"]
+    named = max(clients, key=lambda row: row["software"])  # ApiVersions comes before the name
+    assert named["software"].startswith("kbroker")
+    assert named["requests_per_s"] > 0
+    assert named["listener"] == "PLAINTEXT"
+    assert {row["api"] for row in found["requests"]} >= {"Produce", "ApiVersions"}
+    wait_until(lambda: [row["group"] for row in local(broker, capsys)["groups"]] == ["billing"])
+    [group] = local(broker, capsys)["groups"]
+    assert group["lag"] == 20
+    assert group["lag_seconds"] is not None
+
+
+def test_attaching_changes_nothing_in_the_broker(broker: Broker) -> None:
+    """The mapping is private: whatever a reader's code would write stays in its own process."""
+    seen = AttachedBroker(broker.pid)
+    address = seen.processes.addresses[0]
+
+    seen.processes.set(address, 5, 12345)
+
+    assert AttachedBroker(broker.pid).processes.get(address, 5) != 12345
+
+
+def test_top_works_while_the_broker_is_stopped(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped = [broker.pid, *broker.pids.values()]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        code, out, _ = run(capsys, "top", "--pid", str(broker.pid), "-n", "1", "-d", "0.1")
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+    assert code == 0
+    assert "io-0" in out
+    assert "orders" in out
+    assert "the exporter does not answer" in out
+
+
+def test_stuck_process_is_called_that(broker: Broker) -> None:
+    pid = broker.pids["io-0"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        seen = AttachedBroker(broker.pid)
+
+        def state() -> str:
+            now = look(seen)
+            rows = {row["process"]: row for row in board(seen, now, now)["processes"]}
+            return str(rows["io-0"]["state"])
+
+        wait_until(lambda: state() == "stuck")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_top_in_a_terminal_redraws_until_q(broker: Broker) -> None:
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "top", "--pid", str(broker.pid), "-d", "0.2"],
+        stdin=slave, stdout=slave, stderr=slave, close_fds=True,
+    )  # fmt: skip
+    os.close(slave)
+    seen = b""
+
+    def drawn() -> bool:
+        nonlocal seen
+        seen += os.read(master, 65536)
+        return seen.count(b"\x1b[H\x1b[J") >= 3
+
+    wait_until(drawn)
+    os.write(master, b"q")
+    wait_until(lambda: drawn() and seen.endswith(b"\x1b[?1049l"))
+
+    assert process.wait(30) == 0
+    assert b"PROCESS" in seen
+    os.close(master)
+
+
+def test_wrong_pid_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "top", "--pid", str(os.getpid()))
+
+    assert code == 1
+    assert err == f"kbroker top: process {os.getpid()} is no supervisor of a kbroker\n"
+
+
+def test_brokers_are_found_and_one_must_be_chosen(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert broker.pid in broker_pids()
+    with Broker(command=COMMAND) as other:
+        assert {broker.pid, other.pid} <= set(broker_pids())
+        code, _, err = run(capsys, "top", "-n", "1")
+    assert code == 2
+    assert "choose one with --pid" in err
+
+
+def test_bundle_has_everything_and_no_password(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listener = "listener.name.sasl_plaintext"
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        f"{listener}.plain.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            'username="alice" password="hunter2-of-alice" user_alice="hunter2-of-alice";'
+        ),
+        "password.encoder.secret": "hunter2-of-encoder",
+    }
+    with Broker(settings, command=COMMAND) as broker:
+        plain = next(
+            address for name, address in broker_status(broker)["listeners"].items()
+            if name == "PLAINTEXT"
+        )  # fmt: skip
+        password = tmp_path / "password"
+        password.write_text("hunter2-of-bob\n")
+        words = ("-b", plain, "bob", "--password-file", str(password))
+        assert run(capsys, "user", "add", *words)[0] == 0
+        path = tmp_path / "report.tar.gz"
+        code, out, err = run(capsys, "bundle", str(path), "--pid", str(broker.pid))
+        again = run(capsys, "bundle", str(path), "--pid", str(broker.pid))
+
+    assert (code, out) == (0, f"{path}\n"), err
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert again[0] == 1  # it overwrites nothing
+    members = {}
+    with tarfile.open(path) as archive:
+        for member in archive.getmembers():
+            file = archive.extractfile(member)
+            assert file is not None
+            members[member.name.partition("/")[2]] = file.read().decode()
+    assert err == ""
+    assert {"versions.json", "board.json", "processes.txt", "log.txt", "nodes.txt", "README",
+            "directories.txt", "exporter-metrics.txt"} <= members.keys()  # fmt: skip
+    for name, text in members.items():
+        for secret in SECRETS:
+            assert secret not in text, name
+    settings_shown = json.loads(members["broker.json"])["settings"]
+    assert settings_shown[f"{listener}.plain.sasl.jaas.config"] == "(hidden)"
+    assert settings_shown["sasl.enabled.mechanisms"] == "PLAIN,SCRAM-SHA-256"
+    assert "/config/users/bob" in members["nodes.txt"]
+    assert "/brokers/ids/0" in members["nodes.txt"]
+    assert "serving clients" in members["log.txt"]
+    assert "kafka_server_brokertopicmetrics" in members["exporter-metrics.txt"]
+    assert "kbroker" in json.loads(members["versions.json"])
+
+
+def broker_status(broker: Broker) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = AttachedBroker(broker.pid).status
+    return found
