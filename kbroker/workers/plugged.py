@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from kbroker.config.loader import BrokerConfig
+from kbroker.errors import ConfigError
 from kbroker.properties import read_properties
-from kbroker.security import acl_authorizer, custom_authorizer, policies
+from kbroker.security import acl_authorizer, custom_authorizer, plugins, policies
 from kbroker.security.access import AccessTable
 from kbroker.security.acl_authorizer import AclAuthorizer
 from kbroker.security.acl_index import AclIndex
 from kbroker.security.authorizer import AllowAll, Authorizer
 from kbroker.security.custom_authorizer import CustomAuthorizer
 from kbroker.security.policies import Policies
+
+logger = logging.getLogger(__name__)
+
+REPORTERS = "metric.reporters"
+REPORTER_METHODS = ("init", "metric_change")
+# Kafka's default; what it would show is at /jmx.
+JMX_REPORTER = "org.apache.kafka.common.metrics.JmxReporter"
 
 
 def check(config: BrokerConfig) -> None:
@@ -22,13 +31,36 @@ def check(config: BrokerConfig) -> None:
     if name and not uses_acls(config):
         custom_authorizer.check(name)
     policies.check(_policy_names(config))
+    if reporter_names(config) and config["metrics.port"] < 0:
+        text = "no class while metrics.port is -1: there is no process to run it"
+        raise ConfigError(REPORTERS, ",".join(config[REPORTERS]), text)
+
+
+def reporter_names(config: BrokerConfig) -> list[str]:
+    """The classes of ``metric.reporters`` that are Python's. A file that Kafka has used may name
+    others, which have no effect. Raises ConfigError.
+    """
+    found = []
+    for name in config[REPORTERS]:
+        try:
+            plugins.load(REPORTERS, name, REPORTER_METHODS)
+        except ConfigError as error:
+            if not isinstance(error.__cause__, ModuleNotFoundError):
+                raise
+            if name != JMX_REPORTER:
+                logger.warning("%s: %s has no effect, as there is no such module", REPORTERS, name)
+            continue
+        found.append(name)
+    return found
 
 
 def properties(
     config: BrokerConfig, path: str | None, overrides: Mapping[str, str]
 ) -> dict[str, str]:
     """All properties, for classes of others; read only if there are any."""
-    names = (config["authorizer.class.name"], *_policy_names(config).values())
+    names = (
+        config["authorizer.class.name"], *_policy_names(config).values(), *config[REPORTERS]
+    )  # fmt: skip
     if path is None or not any(names):
         return dict(overrides)
     return dict(read_properties(path)) | dict(overrides)

@@ -28,12 +28,16 @@ METRICS_OF_KAFKA = (
         status=UNUSED,
         doc="Detail of Kafka's metrics library.",
         deviation="validated against the list of levels"),
-    Key("metric.reporters", LIST, (), LOW, dynamic=CLUSTER_WIDE, status=UNUSED,
-        doc="Java classes that publish metrics. Java classes are never loaded."),
+    Key("metric.reporters", LIST, (), LOW,
+        doc=
+            "Python classes, as package.module.Class, that are told of each metric "
+            "([extending.md](extending.md)). What cannot be imported, such as a Java class, has no "
+            "effect.",
+        deviation="cannot be changed while the broker runs"),
     Key("kafka.metrics.reporters", LIST, (), LOW, status=UNUSED,
         doc="Java classes that publish the older metrics. Java classes are never loaded."),
-    Key("kafka.metrics.polling.interval.secs", INT, 10, LOW, low=1, status=UNUSED,
-        doc="How often those are called."),
+    Key("kafka.metrics.polling.interval.secs", INT, 10, LOW, low=1,
+        doc="How often the values are taken that metric.reporters see."),
     Key("kafka.csv.metrics.reporter.enabled", BOOLEAN, False, LOW, status=UNUSED,
         doc="Switch of a reporter of Kafka 0.8."),
     Key("kafka.csv.metrics.dir", STRING, None, LOW, status=UNUSED,

@@ -58,9 +58,11 @@ from kbroker.workers.exporter.http import (
     streamed,
     without_body,
 )
+from kbroker.workers.plugged import reporter_names
 
 if TYPE_CHECKING:
     from kbroker.workers.exporter.figures import Figures
+    from kbroker.workers.exporter.reporters import Reporters
 
 logger = logging.getLogger(__name__)
 
@@ -112,12 +114,20 @@ class ExporterWorker(Worker):
         # Scrapes that wait for what other processes are asked.
         self._waiting: list[tuple[HttpConnection, Iterator[bytes]]] = []
         self._is_refreshing = False
+        self._reporters: Reporters | None = None
+        self._look_ms = 1000 * self.config["kafka.metrics.polling.interval.secs"]
+        self._next_look_ms = 0
 
     def setup(self) -> None:
         self._counters = self.open_counters()
         self._health = self._make_health()
         self.rpc.serve(IMAGE, self.serve_image)
         self.add_reader(self._listener.fileno(), self._accept)
+        names = reporter_names(self.config)
+        if names:
+            from kbroker.workers.exporter.reporters import Reporters
+
+            self._reporters = Reporters(names, self.context.properties)
         self.ready()
 
     def _make_health(self) -> Health:
@@ -153,10 +163,16 @@ class ExporterWorker(Worker):
             self._close(connection)
         if self._figures is not None:
             self._figures.tick()
+        if self._reporters is not None and now >= self._next_look_ms and not self._is_refreshing:
+            self._next_look_ms = now + self._look_ms
+            self._is_refreshing = True
+            run(self._refresh(self._made_figures())).then(self._looked)
 
     def shutdown(self) -> None:
         for connection in list(self._open.values()):
             self._close(connection)
+        if self._reporters is not None:
+            self._reporters.close()
 
     def _listener_name(self, index: int) -> str:
         """Further ones share the last cell."""
@@ -310,6 +326,11 @@ class ExporterWorker(Worker):
         if not self._is_refreshing:
             self._is_refreshing = True
             run(self._refresh(self._made_figures())).then(self._refreshed)
+
+    def _looked(self, outcome: Pending[None]) -> None:
+        self._refreshed(outcome)
+        if self._reporters is not None:
+            self._reporters.look(self._made_figures().samples())
 
     def _refreshed(self, outcome: Pending[None]) -> None:
         raise_failure(outcome)
