@@ -20,6 +20,7 @@ from kbroker.cli.local.board import board, look
 from kbroker.client import KafkaProducer, topic_admin
 from kbroker.client.cluster import Cluster
 from kbroker.client.offsets import commit
+from kbroker.protocol.api import ApiKey
 from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration
@@ -66,6 +67,8 @@ def test_board_has_processes_topics_clients_and_groups(
     seen = AttachedBroker(broker.pid)
     before = look(seen)
     produce(broker, 20)
+    # Processes tell of requests a few times a second.
+    wait_until(lambda: look(seen).requests[ApiKey.PRODUCE] > 0)
 
     found = board(seen, before, look(seen))
 

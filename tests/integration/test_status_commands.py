@@ -166,7 +166,7 @@ def test_log_is_kbroker_log(run, broker, tmp_path):
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (["to"], ["topic"]),
+        (["to"], ["top", "topic"]),
         (["nothing", ""], []),
         (["topic", "d"], ["delete", "describe"]),
         (["topic", "describe", ""], ["invoices", "orders"]),

@@ -237,9 +237,16 @@ class NetworkProcess:
             access=self.accesses.of(ANONYMOUS, "198.51.100.4"),
             phase=SERVING,
             login=None,
+            software=b"",
+            software_version=b"",
+            name_software=self.name_software,
         )
         self.times = request_times.RequestTimes(bytearray(request_times.region_size(1)), 0)
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
+
+    def name_software(self, name: bytes, version: bytes) -> None:
+        """Its client has said what it is."""
+        self.connection.software, self.connection.software_version = name, version
 
     def follow(self, authorizer: Authorizer) -> None:
         """Let it decide what the client may do from now on."""
