@@ -59,11 +59,9 @@ class Site:
         return found
 
 
-def address_of(broker: Broker, protocol: str) -> tuple[str, int]:
-    """Where the broker's listener of that protocol is."""
-    addresses = broker.bootstrap.split(",")
-    protocols = [part.partition("://")[0] for part in broker.config["listeners"].split(",")]
-    host, _, port = addresses[protocols.index(protocol)].rpartition(":")
+def address_of(broker: Broker, listener: str) -> tuple[str, int]:
+    """Where that listener of the broker is."""
+    host, _, port = broker.listeners[listener].rpartition(":")
     return host, int(port)
 
 
