@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from support.left_out import left_out
+from support.sanitizer import TIME_FACTOR
 
 from kbroker.testing import plugin, waiting
 
@@ -41,7 +42,7 @@ settings.load_profile("kbroker")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load the plugin unless the installed package has done so."""
-    waiting.PATIENCE_S = PATIENCE_S
+    waiting.PATIENCE_S = PATIENCE_S * TIME_FACTOR
     if not config.pluginmanager.has_plugin("kbroker"):
         config.pluginmanager.register(plugin, "kbroker")
 
@@ -63,6 +64,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return place_of(str(item.path))
 
     items.sort(key=place)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give the test the time that it needs under the sanitizers."""
+    if TIME_FACTOR == 1:
+        return
+    marker = item.get_closest_marker("timeout")
+    limit = marker.args[0] if marker else float(item.config.getini("timeout") or 0)
+    item.add_marker(pytest.mark.timeout(limit * TIME_FACTOR), append=False)
 
 
 @pytest.hookimpl(wrapper=True)

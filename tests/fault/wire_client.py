@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
+from support.sanitizer import TIME_FACTOR
+
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
 from kbroker.protocol.header import decode_response_header, encode_request_header
@@ -26,7 +28,7 @@ from kbroker.record.batch import Record, RecordBatch, iterate_batches
 from kbroker.record.builder import BatchBuilder
 from kbroker.testing import wait_until
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 30.0 * TIME_FACTOR
 # BOUND: no response the tests ask for is larger.
 RESPONSE_BYTES_MAX = 64 << 20
 EARLIEST, LATEST = -2, -1

@@ -24,6 +24,7 @@ from process_harness import (
     tell,
 )
 from support.pace import hold
+from support.sanitizer import TIME_FACTOR
 
 from kbroker.testing import Broker, BrokerFailed, processes, wait_until
 
@@ -78,7 +79,7 @@ def test_stop_signal_ends_everything_within_two_seconds(broker: Broker, number: 
         assert (broker.data_dir / MARKER).exists()
         assert list(broker.runtime_dir.iterdir()) == []
 
-    assert fastest_stop(broker, stop) < 2
+    assert fastest_stop(broker, stop) < 2 * TIME_FACTOR
 
 
 def test_stop_right_after_start_is_orderly() -> None:

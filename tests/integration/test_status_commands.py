@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import sanitizer
 
 from kbroker.cli import command
 from kbroker.cli.verbs.completion import SCRIPTS
@@ -221,6 +222,7 @@ def test_bash_completes_topics(run, broker, tmp_path):
         "PYTHONPATH": str(Path(__file__).parents[2]),
         "KBROKER_BOOTSTRAP_SERVER": broker.bootstrap,
         "HOME": str(tmp_path),
+        **sanitizer.ENVIRONMENT,
     }
 
     done = subprocess.run(

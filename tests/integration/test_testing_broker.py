@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from process_harness import fastest_stop, http_get
+from support.sanitizer import TIME_FACTOR
 
 from kbroker.testing import Broker, BrokerFailed, ProcessEnded, processes, wait_until
 from kbroker.testing.broker import _responds
@@ -139,4 +140,4 @@ def test_stop_takes_less_than_two_seconds() -> None:
         def stop() -> None:
             assert broker.stop() == 0
 
-        assert fastest_stop(broker, stop) < 2
+        assert fastest_stop(broker, stop) < 2 * TIME_FACTOR

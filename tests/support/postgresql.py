@@ -43,6 +43,8 @@ def postgresql() -> Iterator[str]:
     (port,) = free_ports(1)
     data = folder / "data"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
+    # What ``make sanitize`` loads is not for the programs of others.
+    options["env"] = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
     process = None
     try:
         made = [initdb, "-D", str(data), "-U", "load", "-A", "trust", "-E", "UTF8", "--no-sync"]
