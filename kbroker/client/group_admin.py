@@ -334,3 +334,23 @@ def delete_offsets_each(
 def by_member(state: GroupState) -> Mapping[TopicPartition, Member]:
     """The member that each partition is assigned to."""
     return {key: member for member in state.members for key in member.partitions}
+
+
+def remove_members(cluster: Cluster, group: str, members: Iterable[str]) -> None:
+    """Let members, by their ids, be no longer in a group of the classic protocol. From Kafka 2.4.
+    Raises RejectedError.
+    """
+    from kbroker.protocol.messages.leave_group import LeaveGroupRequest
+
+    rows = [
+        LeaveGroupRequest.MemberIdentity(member_id=member, reason="removed by an administrator")
+        for member in members
+    ]
+
+    def error_of(response: Any) -> int:
+        codes = [response.error_code, *(row.error_code for row in response.members)]
+        return int(next((code for code in codes if code), 0))
+
+    request = LeaveGroupRequest(group_id=group, members=rows)
+    what = f"remove members of group {group}"
+    cluster.call_coordinator(group, GROUP, request, error_of, what=what)

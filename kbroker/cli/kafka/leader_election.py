@@ -90,8 +90,11 @@ def _partitions(given: Given) -> list[TopicPartition] | None:
     if "topic" in given:
         return [(given.one("topic"), given.one("partition"))]
     path = given.one("path-to-json-file")
-    if path is None:
-        return None
+    return None if path is None else read_partitions(path)
+
+
+def read_partitions(path: str) -> list[TopicPartition]:
+    """Those that a file names. Raises Failed."""
     try:
         with open(path, encoding="utf-8") as file:
             document: Any = json.load(file)

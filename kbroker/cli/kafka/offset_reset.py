@@ -143,10 +143,10 @@ def _planned(given: Given, cluster: Cluster, group: str) -> Offsets:
     if "shift-by" in given:
         return _shifted(cluster, group, keys, given.one("shift-by"))
     if "to-datetime" in given:
-        return _at(cluster, keys, _time_ms(given.all("to-datetime")[0]))
+        return _at(cluster, keys, time_ms(given.all("to-datetime")[0]))
     if "by-duration" in given:
         now_ms = time.time_ns() // 1_000_000
-        return _at(cluster, keys, now_ms - _duration_ms(given.one("by-duration")))
+        return _at(cluster, keys, now_ms - duration_ms(given.one("by-duration")))
     if "from-file" in given:
         return _from_file(given, cluster, group)
     if "to-current" in given:
@@ -220,7 +220,7 @@ def _at(cluster: Cluster, keys: list[TopicPartition], time_ms: int) -> Offsets:
     return found | _listed(cluster, late, LATEST)
 
 
-def _time_ms(text: str) -> int:
+def time_ms(text: str) -> int:
     """``2026-11-27T08:00:00.000``, in UTC if it has no zone. Raises Stopped."""
     from kbroker.cli.kafka.consumer_groups import Stopped
 
@@ -236,7 +236,7 @@ def _time_ms(text: str) -> int:
     return round(found.timestamp() * 1000)
 
 
-def _duration_ms(text: str) -> int:
+def duration_ms(text: str) -> int:
     """ISO 8601, as Java reads it. Raises Stopped."""
     from kbroker.cli.kafka.consumer_groups import Stopped
 

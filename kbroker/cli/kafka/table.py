@@ -43,6 +43,9 @@ TOOLS = {
         "consumer_groups",
         (_TOOLS + "consumer.group.ConsumerGroupCommand", "kafka.admin.ConsumerGroupCommand"),
     ),
+    "kafka-consumer-offset-checker": Entry(
+        "offset_checker", ("kafka.tools.ConsumerOffsetChecker",)
+    ),
     "kafka-consumer-perf-test": Entry(
         "consumer_performance",
         (_TOOLS + "ConsumerPerformance", "kafka.tools.ConsumerPerformance"),
@@ -60,6 +63,9 @@ TOOLS = {
     ),
     "kafka-leader-election": Entry("leader_election", (_TOOLS + "LeaderElectionCommand",)),
     "kafka-log-dirs": Entry("log_dirs", (_TOOLS + "LogDirsCommand",)),
+    "kafka-preferred-replica-election": Entry(
+        "preferred_replica_election", ("kafka.admin.PreferredReplicaLeaderElectionCommand",)
+    ),
     "kafka-producer-perf-test": Entry(
         "producer_performance",
         (_TOOLS + "ProducerPerformance", "kafka.tools.ProducerPerformance"),
@@ -68,10 +74,37 @@ TOOLS = {
         "reassign_partitions",
         (_TOOLS + "reassign.ReassignPartitionsCommand", "kafka.admin.ReassignPartitionsCommand"),
     ),
+    "kafka-replica-verification": Entry(
+        "replica_verification",
+        (_TOOLS + "ReplicaVerificationTool", "kafka.tools.ReplicaVerificationTool"),
+    ),
+    "kafka-run-class": Entry("run_class", (), "SCRIPT"),
+    "kafka-server-start": Entry("server_start", ("kafka.Kafka",), "SCRIPT"),
+    "kafka-server-stop": Entry("server_stop", (), "SCRIPT"),
+    "kafka-streams-application-reset": Entry(
+        "streams_reset", (_TOOLS + "StreamsResetter", "kafka.tools.StreamsResetter")
+    ),
     "kafka-topics": Entry("topics", (_TOOLS + "TopicCommand", "kafka.admin.TopicCommand")),
     "kafka-transactions": Entry("transactions", (_TOOLS + "TransactionsCommand",)),
     "kafka-verifiable-consumer": Entry("verifiable_consumer", (_TOOLS + "VerifiableConsumer",)),
     "kafka-verifiable-producer": Entry("verifiable_producer", (_TOOLS + "VerifiableProducer",)),
+    "zookeeper-server-start": Entry(
+        "zookeeper_start",
+        (
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            "org.apache.zookeeper.server.ZooKeeperServerMain",
+        ),
+        "START",
+    ),
+    "zookeeper-server-stop": Entry("zookeeper_start", (), "STOP"),
+    "zookeeper-shell": Entry(
+        "zookeeper_shell",
+        (
+            "org.apache.zookeeper.ZooKeeperMain",
+            "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka",
+        ),
+        "SCRIPT",
+    ),
 }
 
 

@@ -21,12 +21,16 @@ ZOOKEEPER = valued(
 
 
 @contextmanager
-def connected_either(given: Given, deadline_ms: int | None = None) -> Iterator[Cluster]:
-    """The cluster of ``--bootstrap-server``, or of ``--zookeeper``."""
+def connected_either(
+    given: Given, deadline_ms: int | None = None, config: str = "command-config"
+) -> Iterator[Cluster]:
+    """The cluster of ``--bootstrap-server``, or of ``--zookeeper``. config: the option with the
+    settings of the client.
+    """
     bootstrap = given.one("bootstrap-server")
     if bootstrap is None and "zookeeper" in given:
         from kbroker.client.legacy.registered_brokers import registered_brokers
 
         bootstrap = ",".join(registered_brokers(given.one("zookeeper")))
-    with connected(bootstrap, given.one("command-config"), deadline_ms=deadline_ms) as cluster:
+    with connected(bootstrap, given.one(config), deadline_ms=deadline_ms) as cluster:
         yield cluster

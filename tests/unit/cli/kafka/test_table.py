@@ -14,6 +14,7 @@ from kbroker.cli.kafka import table
 from kbroker.cli.kafka.options import usage
 from kbroker.cli.kafka.parsers import ParsedTool
 from kbroker.cli.kafka.running import Tool
+from kbroker.cli.kafka.scripts import Script
 
 pytestmark = pytest.mark.unit
 
@@ -58,6 +59,12 @@ def test_parsed_tool_without_arguments_prints_all_its_words(capsys, name):
     for action in tool.build()._actions:
         for word in [*action.option_strings, *(action.choices or ())]:
             assert str(word) in said
+
+
+@pytest.mark.parametrize("name", names_of(Script))
+def test_script_prints_its_usage(capsys, name):
+    assert table.main(["--help"], name) == 1
+    assert capsys.readouterr().err.startswith(f"USAGE: {name}.sh ")
 
 
 @pytest.mark.parametrize("name", [*names_of(Tool), *names_of(ParsedTool)])

@@ -1,0 +1,95 @@
+"""``kafka-consumer-offset-checker`` of Kafka 0.8: how far a group is, whose members and offsets are
+in ZooKeeper, or whose offsets are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.cli.kafka.options import Given, flag, valued
+from kbroker.cli.kafka.running import Tool, connected
+
+if TYPE_CHECKING:
+    from kbroker.client.cluster import Cluster
+    from kbroker.client.legacy.group_nodes import GroupNodes
+    from kbroker.client.offsets import TopicPartition
+
+_LINE = "{:<15} {:<30} {:<3} {:<15} {:<15} {:<15} {}"
+_UNKNOWN = "unknown"
+
+OPTIONS = (
+    valued("zookeeper", "", "The ZooKeeper of the brokers.", default="localhost:2181"),
+    valued("zkconnect", "", "The same, as documents of 0.8 call it."),
+    valued("topic", "", "Topics with commas; without it, all that the group reads."),
+    valued("group", "", "The group; required."),
+    valued("socket.timeout.ms", "", "Has no effect.", kind=int, default="6000"),
+    valued("retry.backoff.ms", "", "Has no effect.", kind=int, default="3000"),
+    valued("command-config", "config file", "A file with settings of a client."),
+    flag("broker-info", "Print the brokers that lead these partitions, too."),
+)
+
+
+def _run(given: Given) -> int:
+    from kbroker.client.errors import ClientError
+
+    given.require("group")
+    connect = given.one("zkconnect") or given.one("zookeeper")
+    group, topics = given.one("group"), given.one("topic")
+    try:
+        from kbroker.client.legacy.group_nodes import group_nodes
+        from kbroker.client.legacy.registered_brokers import registered_brokers
+
+        nodes = group_nodes(connect, group, None if topics is None else topics.split(","))
+        bootstrap = ",".join(registered_brokers(connect))
+        with connected(bootstrap, given.one("command-config")) as cluster:
+            _print(cluster, group, nodes, brokers="broker-info" in given)
+    except ClientError as error:
+        print(f"Exiting due to: {error}.")
+    return 0
+
+
+def _print(cluster: Cluster, group: str, nodes: GroupNodes, *, brokers: bool) -> None:
+    from kbroker.client.topic_admin import list_topics
+
+    leaders: dict[TopicPartition, int | None] = {
+        (topic.name, row.partition): row.leader
+        for topic in list_topics(cluster)
+        if topic.name in nodes.topics
+        for row in topic.partitions
+    }
+    offsets = nodes.offsets | _committed(cluster, group, leaders)
+    ends = _ends(cluster, [key for key, leader in leaders.items() if leader is not None])
+    print(_LINE.format("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"))
+    for key in sorted(leaders):
+        if leaders[key] is None:
+            print(f"No broker for partition {key[0]} - {key[1]}")
+            continue
+        offset, end = offsets.get(key), ends[key]
+        lag = _UNKNOWN if offset is None or offset == -1 else end - offset
+        owner = nodes.owners.get(key, "none")
+        at = _UNKNOWN if offset is None else offset
+        print(_LINE.format(group, key[0], key[1], at, end, lag, owner))
+    if brokers:
+        print("BROKER INFO")
+        for node in sorted({leader for leader in leaders.values() if leader is not None}):
+            host, port = cluster.address(node) or ("", 0)
+            print(f"{node} -> {host}:{port}")
+
+
+def _committed(
+    cluster: Cluster, group: str, partitions: dict[TopicPartition, int | None]
+) -> dict[TopicPartition, int]:
+    """Offsets that the group has with the brokers: they count more."""
+    from kbroker.client.offsets import committed
+
+    return {key: row.offset for key, row in committed(cluster, group, partitions).items()}
+
+
+def _ends(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    from kbroker.client.offsets import LATEST, list_offsets
+
+    found = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+    return {key: row.offset for key, row in found.items()}
+
+
+TOOL = Tool("Check the offset of your consumers.", OPTIONS, _run)

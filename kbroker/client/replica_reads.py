@@ -1,0 +1,100 @@
+"""The same offsets read from all replicas of a partition, as a debugging consumer. From Kafka
+0.11.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import RejectedError
+from kbroker.client.offsets import TopicPartition
+from kbroker.client.partition_admin import by_topic
+
+# WIRE: a consumer that followers answer, too, before versions with topic ids.
+_DEBUGGING_CONSUMER = -2
+_LAST_WITH_NAMES = 12
+_RESPONSE_MAX = 50 << 20
+# WIRE: base offset and size of a batch, its checksum, and its last offset relative to the first.
+_START, _CRC, _DELTA = struct.Struct(">qi"), struct.Struct(">I"), struct.Struct(">i")
+_MAGIC_AT, _CRC_AT, _DELTA_AT = 16, 17, 23
+_OLD_CRC_AT, _BYTES_MIN = 12, 27
+
+
+class BatchSum(NamedTuple):
+    """A batch, or a message of an older format."""
+
+    last_offset: int
+    checksum: int
+
+
+class ReplicaData(NamedTuple):
+    """What a replica has from an offset on, as far as it fits into a response."""
+
+    high_watermark: int
+    batches: list[BatchSum]
+
+
+def read_replicas(
+    cluster: Cluster,
+    replicas: Mapping[TopicPartition, Sequence[int]],
+    offsets: Mapping[TopicPartition, int],
+    partition_bytes: int,
+) -> dict[TopicPartition, dict[int, ReplicaData]]:
+    """By partition and node. Raises RejectedError, UnreachableError, Timeout."""
+    from kbroker.protocol.messages.fetch import FetchRequest as Request
+
+    found: dict[TopicPartition, dict[int, ReplicaData]] = {key: {} for key in replicas}
+    for node in sorted({node for nodes in replicas.values() for node in nodes}):
+        keys = [key for key, nodes in replicas.items() if node in nodes]
+        topics = [
+            Request.FetchTopic(
+                topic=name,
+                partitions=[
+                    Request.FetchPartition(
+                        partition=number,
+                        fetch_offset=offsets[name, number],
+                        partition_max_bytes=partition_bytes,
+                    )
+                    for number in numbers
+                ],
+            )
+            for name, numbers in by_topic(keys).items()
+        ]
+        request = Request(
+            replica_id=_DEBUGGING_CONSUMER,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=_RESPONSE_MAX,
+            topics=topics,
+        )
+        response = cluster.call(
+            node, request, what=f"read replicas of broker {node}", at_most=_LAST_WITH_NAMES
+        )
+        for topic in response.responses:
+            for row in topic.partitions:
+                key = topic.topic, row.partition_index
+                if row.error_code:
+                    what = f"read {key[0]}-{key[1]} of broker {node}"
+                    raise RejectedError(row.error_code, what)
+                batches = list(_sums(bytes(row.records or b""), offsets[key]))
+                found[key][node] = ReplicaData(row.high_watermark, batches)
+    return found
+
+
+def _sums(data: bytes, first: int) -> Iterator[BatchSum]:
+    """Of whole batches that end at or after ``first``."""
+    at = 0
+    while at + _BYTES_MIN <= len(data):
+        base, size = _START.unpack_from(data, at)
+        end = at + _START.size + size
+        if end > len(data) or size <= 0:
+            return
+        old = data[at + _MAGIC_AT] < 2
+        (checksum,) = _CRC.unpack_from(data, at + (_OLD_CRC_AT if old else _CRC_AT))
+        last = base if old else base + _DELTA.unpack_from(data, at + _DELTA_AT)[0]
+        if last >= first:
+            yield BatchSum(last, checksum)
+        at = end
