@@ -44,47 +44,63 @@ def read_replicas(
     partition_bytes: int,
 ) -> dict[TopicPartition, dict[int, ReplicaData]]:
     """By partition and node. Raises RejectedError, UnreachableError, Timeout."""
-    from kbroker.protocol.messages.fetch import FetchRequest as Request
-
     found: dict[TopicPartition, dict[int, ReplicaData]] = {key: {} for key in replicas}
     for node in sorted({node for nodes in replicas.values() for node in nodes}):
-        keys = [key for key, nodes in replicas.items() if node in nodes]
-        topics = [
-            Request.FetchTopic(
-                topic=name,
-                partitions=[
-                    Request.FetchPartition(
-                        partition=number,
-                        fetch_offset=offsets[name, number],
-                        partition_max_bytes=partition_bytes,
-                    )
-                    for number in numbers
-                ],
-            )
-            for name, numbers in by_topic(keys).items()
-        ]
-        request = Request(
-            replica_id=_DEBUGGING_CONSUMER,
-            max_wait_ms=0,
-            min_bytes=0,
-            max_bytes=_RESPONSE_MAX,
-            topics=topics,
-        )
-        response = cluster.call(
-            node, request, what=f"read replicas of broker {node}", at_most=_LAST_WITH_NAMES
-        )
-        for topic in response.responses:
-            for row in topic.partitions:
-                key = topic.topic, row.partition_index
-                if row.error_code:
-                    what = f"read {key[0]}-{key[1]} of broker {node}"
-                    raise RejectedError(row.error_code, what)
-                batches = list(_sums(bytes(row.records or b""), offsets[key]))
-                found[key][node] = ReplicaData(row.high_watermark, batches)
+        wanted = {key: offsets[key] for key, nodes in replicas.items() if node in nodes}
+        rows = fetch_replicas(cluster, node, wanted, partition_bytes)
+        for key, (high_watermark, records) in rows.items():
+            batches = list(batch_sums(records, offsets[key]))
+            found[key][node] = ReplicaData(high_watermark, batches)
     return found
 
 
-def _sums(data: bytes, first: int) -> Iterator[BatchSum]:
+def fetch_replicas(
+    cluster: Cluster,
+    node: int,
+    offsets: Mapping[TopicPartition, int],
+    partition_bytes: int,
+    wait_ms: int = 0,
+) -> dict[TopicPartition, tuple[int, bytes]]:
+    """The high watermark, and the batches from an offset on, of replicas on a broker. wait_ms: for
+    new records, at most. Raises RejectedError, UnreachableError, Timeout.
+    """
+    from kbroker.protocol.messages.fetch import FetchRequest as Request
+
+    part = Request.FetchPartition
+    topics = [
+        Request.FetchTopic(
+            topic=name,
+            partitions=[
+                part(
+                    partition=number,
+                    fetch_offset=offsets[name, number],
+                    partition_max_bytes=partition_bytes,
+                )
+                for number in numbers
+            ],
+        )
+        for name, numbers in by_topic(offsets).items()
+    ]
+    request = Request(
+        replica_id=_DEBUGGING_CONSUMER,
+        max_wait_ms=wait_ms,
+        min_bytes=1 if wait_ms else 0,
+        max_bytes=_RESPONSE_MAX,
+        topics=topics,
+    )
+    what = f"read replicas of broker {node}"
+    response = cluster.call(node, request, what=what, at_most=_LAST_WITH_NAMES)
+    found = {}
+    for topic in response.responses:
+        for row in topic.partitions:
+            key = topic.topic, row.partition_index
+            if row.error_code:
+                raise RejectedError(row.error_code, f"read {key[0]}-{key[1]} of broker {node}")
+            found[key] = row.high_watermark, bytes(row.records or b"")
+    return found
+
+
+def batch_sums(data: bytes, first: int) -> Iterator[BatchSum]:
     """Of whole batches that end at or after ``first``."""
     at = 0
     while at + _BYTES_MIN <= len(data):

@@ -227,3 +227,48 @@ def test_running_streams_application_is_reset_by_force_only(
         assert (code, "is still active" in errors) == (1, True)
         code, lines, _ = tool("kafka-streams-application-reset", *where, "--force")
         assert (code, lines[0]) == (0, "Force deleting all active members in the group: running")
+
+
+def test_brokers_are_found_by_the_zookeeper_of_older_forms(
+    cluster: Cluster, client: Client, tool: Run
+) -> None:
+    fill(client, "measured", [[0]], 10)
+    where = cluster.zookeeper_connect
+    code, lines, _ = tool("kafka-consumer-perf-test", "--zookeeper", where, "--topic", "measured",
+                          "--messages", "10", "--threads", "1")  # fmt: skip
+    assert (code, lines[-1].split(", ")[4]) == (0, "10")
+    authorizer = ("--authorizer", "kafka.security.auth.SimpleAclAuthorizer")
+    found_by = ("--authorizer-properties", f"zookeeper.connect={where}")
+    code, lines, _ = tool("kafka-acls", *authorizer, *found_by, "--list")
+    assert (code, "No Authorizer is configured" in lines[0]) == (1, True)
+    code, _, errors = tool("kafka-acls", "--authorizer-properties", "x=y", "--list")
+    assert (code, "give zookeeper.connect=" in errors) == (1, True)
+
+
+def test_records_of_one_replica_are_printed(cluster: Cluster, client: Client, tool: Run) -> None:
+    fill(client, "simple", [[0, 1]], 3)
+    cluster.wait_in_sync("simple")
+    name, where = "kafka-simple-consumer-shell", ("--broker-list", cluster.bootstrap)
+
+    def shown(*words: str) -> list[str]:
+        code, lines, errors = tool(name, *where, "--topic", "simple", *words)
+        assert code == 0, errors
+        return lines
+
+    for replica in ("-1", "0", "1"):
+        assert shown("--replica", replica, "--no-wait-at-logend") == [
+            "0", "1", "2", "Terminating. Reached the end of partition (simple, 0) at offset 3",
+        ]  # fmt: skip
+    assert shown("--offset", "1", "--max-messages", "1", "--print-offsets") == [
+        "next offset = 2",
+        "1",
+    ]
+    assert shown("--offset", "-1", "--no-wait-at-logend")[0].endswith("at offset 3")
+    for words, said in (
+        (("--partition", "4"), "Error: partition 4 does not exist for topic simple"),
+        (("--replica", "7"), "Error: replica 7 does not exist for partition (simple, 0)"),
+        (("--offset", "-3"), "Invalid starting offset: -3"),
+        (("--formatter", "X"), "there is no formatter X here"),
+    ):
+        code, _, errors = tool(name, *where, "--topic", "simple", *words)
+        assert (code, said in errors) == (1, True), errors

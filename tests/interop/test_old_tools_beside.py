@@ -114,3 +114,16 @@ def test_wrong_use_of_replica_verification_has_the_same_exit_code(both: Beside) 
     for words in ((), ("--bogus",), ("--time", "1"), ("--broker-list", "x")):
         both.same(*VERIFY, *words, bootstrap=False)
     assert (BIN / "kafka-replica-verification.sh").exists()
+
+
+def test_simple_consumer_shell_prints_what_that_of_0_8_prints(
+    both: Beside, cluster: Cluster
+) -> None:
+    jars = libraries("0.8.2.2", "kafka_2.11")
+    where = ("--broker-list", cluster.bootstrap, "--topic", "my-topic", "--partition", "1")
+    for more in (
+        ("--no-wait-at-logend",), ("--replica", "0", "--no-wait-at-logend"), ("--offset", "3",
+         "--max-messages", "2", "--print-offsets"), ("--offset", "-1", "--no-wait-at-logend"),
+    ):  # fmt: skip
+        theirs = run_tool(jars, "kafka.tools.SimpleConsumerShell", *where, *more)
+        assert both.ours("kafka-simple-consumer-shell", *where, *more).stdout == theirs

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.cli.kafka.options import Given, WrongUse, flag, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
+from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected, pairs
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster
@@ -37,6 +37,12 @@ OPTIONS = (
     BOOTSTRAP,
     valued("bootstrap-controller", "controller to connect to", "The same: any broker will do."),
     valued("command-config", "command-config", "A file with settings of a client.", optional=True),
+    valued("authorizer", "authorizer", "Has no effect; Kafka 2.x has it, too."),
+    valued(
+        "authorizer-properties",
+        "authorizer-properties",
+        "zookeeper.connect=host:port/chroot: the brokers registered there, as before Kafka 3.",
+    ),
     valued("topic", "topic", "A topic, * for all; may be repeated."),
     flag("cluster", "The cluster itself."),
     valued("group", "group", "A consumer group, * for all; may be repeated."),
@@ -92,7 +98,7 @@ class Entry(NamedTuple):
 
 
 def _check(given: Given) -> None:
-    servers = given.count(("bootstrap-server", "bootstrap-controller"))
+    servers = given.count(("bootstrap-server", "bootstrap-controller", "authorizer-properties"))
     if servers != 1:
         word = "Only one" if servers else "One"
         raise WrongUse(f"{word} of --bootstrap-server or --bootstrap-controller must be specified")
@@ -133,8 +139,7 @@ def _run(given: Given) -> int:
     from kbroker.client.errors import ClientError
 
     try:
-        bootstrap, config = given.one("bootstrap-server"), given.one("command-config")
-        with connected(bootstrap, config) as cluster:
+        with connected(_bootstrap(given), given.one("command-config")) as cluster:
             if "add" in given:
                 _add(given, cluster)
             elif "remove" in given:
@@ -148,6 +153,19 @@ def _run(given: Given) -> int:
         print(f"Error while executing ACL command: {error}")
         return 1
     return 0
+
+
+def _bootstrap(given: Given) -> str | None:
+    """Raises Failed, ClientError."""
+    if "authorizer-properties" not in given:
+        bootstrap: str | None = given.one("bootstrap-server")
+        return bootstrap
+    connect = pairs(given.all("authorizer-properties")).get("zookeeper.connect")
+    if not connect:
+        raise Failed("--authorizer-properties: give zookeeper.connect=host:port/chroot")
+    from kbroker.client.legacy.registered_brokers import registered_brokers
+
+    return ",".join(registered_brokers(connect))
 
 
 # -- what is meant

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.cli.kafka.client_options import client_settings, known_only, log_to_stderr, renamed
 from kbroker.cli.kafka.options import Given, WrongUse, flag, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, pairs, properties_of
-from kbroker.cli.kafka.zookeeper import ZOOKEEPER
+from kbroker.cli.kafka.zookeeper import ZOOKEEPER, registered
 
 if TYPE_CHECKING:
     from kbroker.cli.kafka.formatters import Formatter
@@ -138,9 +138,7 @@ def _run(given: Given) -> int:
 def _bootstrap(given: Given) -> str:
     if "bootstrap-server" in given:
         return str(given.one("bootstrap-server"))
-    from kbroker.client.legacy.registered_brokers import registered_brokers
-
-    return ",".join(registered_brokers(given.one("zookeeper")))
+    return registered(given)
 
 
 def _settings(given: Given, config: str, prop: str) -> tuple[dict[str, str], bool]:

@@ -12,6 +12,7 @@ from kbroker.cli.kafka.client_options import client_settings, known_only, log_to
 from kbroker.cli.kafka.options import Given, Option, WrongUse, flag, valued
 from kbroker.cli.kafka.performance import print_metrics
 from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool
+from kbroker.cli.kafka.zookeeper import ZOOKEEPER, registered
 
 if TYPE_CHECKING:
     from kbroker.client.consumer.kafka_consumer import KafkaConsumer
@@ -30,6 +31,7 @@ def _number(name: str, argument: str, text: str, default: int | None, long: bool
 OPTIONS = (
     BOOTSTRAP,
     valued("broker-list", "broker-list", "The same, as before Kafka 2.5."),
+    ZOOKEEPER._replace(text="The ZooKeeper of the brokers, host:port/chroot, instead."),
     valued("topic", "topic", "The topic."),
     valued("include", "Java regex (String)", "A regular expression for topics instead."),
     valued("group", "gid", "The group; otherwise one of its own."),
@@ -57,7 +59,7 @@ OPTIONS = (
 
 def _check(given: Given) -> int:
     """How many records. Raises WrongUse."""
-    if not given.count(("bootstrap-server", "broker-list")):
+    if not given.count(("bootstrap-server", "broker-list", "zookeeper")):
         given.require("bootstrap-server")
     if given.count(("messages", "num-records")) != 1:
         raise WrongUse(
@@ -111,13 +113,19 @@ def _settings(given: Given) -> dict[str, str]:
     group = given.one("group") or f"perf-consumer-{random.randrange(100_000)}"
     settings.setdefault("client.id", "perf-consumer-client")
     return settings | {
-        "bootstrap.servers": given.one("bootstrap-server") or given.one("broker-list"),
+        "bootstrap.servers": _bootstrap(given),
         "group.id": group,
         "receive.buffer.bytes": str(given.one("socket-buffer-size")),
         "max.partition.fetch.bytes": str(given.one("fetch-size")),
         "auto.offset.reset": "latest" if "from-latest" in given else "earliest",
         "check.crcs": "false",
     }
+
+
+def _bootstrap(given: Given) -> str:
+    if "zookeeper" in given:
+        return registered(given)
+    return str(given.one("bootstrap-server") or given.one("broker-list"))
 
 
 class _Mark(NamedTuple):

@@ -130,7 +130,7 @@ class Given:
                 continue
             if not equals:
                 following = self.words[at + 1] if at + 1 < len(self.words) else None
-                if following is None or (option.optional and self._looks_like_option(following)):
+                if following is None or (option.optional and self._is_option(option, following)):
                     if option.optional:
                         continue
                     raise OptionError(f"Option {name} requires an argument")
@@ -140,8 +140,10 @@ class Given:
             values += parts
 
     @staticmethod
-    def _looks_like_option(word: str) -> bool:
-        return word.startswith("-") and word != "-"
+    def _is_option(option: Option, word: str) -> bool:
+        """Whether it is no value of the option before it: a negative number may be one."""
+        is_number = option.kind is not str and word[1:].isdecimal()
+        return word.startswith("-") and word != "-" and not is_number
 
     def _check(self) -> None:
         if "help" in self or "version" in self:

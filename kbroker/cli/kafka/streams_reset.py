@@ -26,6 +26,7 @@ _WAYS = ("to-offset", "to-datetime", "by-duration", "to-earliest", "to-latest", 
 OPTIONS = (
     valued("application-id", "id", "The application.id of the application.", required=True),
     BOOTSTRAP._replace(text=f"Brokers to connect to; {_DEFAULT} without it."),
+    valued("bootstrap-servers", "urls", "The same, as before Kafka 3.4."),
     valued("input-topics", "list", "Topics that it reads, with commas: their offsets are reset, "
            "to the first one without another option.", separator=","),
     valued("intermediate-topics", "list", "Topics that it writes and reads, with commas: their "
@@ -57,7 +58,8 @@ def _run(given: Given) -> int:
             "--command-config instead."
         )
     config = given.one("config-file") or given.one("command-config")
-    with connected(given.one("bootstrap-server") or _DEFAULT, config) as cluster:
+    bootstrap = given.one("bootstrap-server") or given.one("bootstrap-servers") or _DEFAULT
+    with connected(bootstrap, config) as cluster:
         group = given.one("application-id")
         _check_members(cluster, group, force="force" in given)
         known = {name for name, row in cluster.topics().items() if not row.internal}

@@ -50,6 +50,10 @@ TOOLS = {
         "consumer_performance",
         (_TOOLS + "ConsumerPerformance", "kafka.tools.ConsumerPerformance"),
     ),
+    "kafka-delegation-tokens": Entry(
+        "delegation_tokens",
+        (_TOOLS + "DelegationTokenCommand", "kafka.admin.DelegationTokenCommand"),
+    ),
     "kafka-delete-records": Entry("delete_records", (_TOOLS + "DeleteRecordsCommand",)),
     "kafka-dump-log": Entry(
         "dump_log", (_TOOLS + "DumpLogSegments", "kafka.tools.DumpLogSegments")
@@ -81,6 +85,9 @@ TOOLS = {
     "kafka-run-class": Entry("run_class", (), "SCRIPT"),
     "kafka-server-start": Entry("server_start", ("kafka.Kafka",), "SCRIPT"),
     "kafka-server-stop": Entry("server_stop", (), "SCRIPT"),
+    "kafka-simple-consumer-shell": Entry(
+        "simple_consumer_shell", ("kafka.tools.SimpleConsumerShell",)
+    ),
     "kafka-streams-application-reset": Entry(
         "streams_reset", (_TOOLS + "StreamsResetter", "kafka.tools.StreamsResetter")
     ),

@@ -20,6 +20,13 @@ ZOOKEEPER = valued(
 )
 
 
+def registered(given: Given) -> str:
+    """The brokers of ``--zookeeper``, as bootstrap servers. Raises ClientError."""
+    from kbroker.client.legacy.registered_brokers import registered_brokers
+
+    return ",".join(registered_brokers(given.one("zookeeper")))
+
+
 @contextmanager
 def connected_either(
     given: Given, deadline_ms: int | None = None, config: str = "command-config"
@@ -29,8 +36,6 @@ def connected_either(
     """
     bootstrap = given.one("bootstrap-server")
     if bootstrap is None and "zookeeper" in given:
-        from kbroker.client.legacy.registered_brokers import registered_brokers
-
-        bootstrap = ",".join(registered_brokers(given.one("zookeeper")))
+        bootstrap = registered(given)
     with connected(bootstrap, given.one(config), deadline_ms=deadline_ms) as cluster:
         yield cluster

@@ -17,6 +17,7 @@ OPTIONS = (
     valued("time", "time", "Which.", default="latest"),
     valued("state", "", "States.", optional=True, needs=("describe", "list")),
     valued("shift-by", "n", "How far.", kind=int, long=True),
+    valued("wait", "ms", "How long.", kind=int, optional=True),
     valued("topics", "names", "Several.", separator=","),
 )
 
@@ -41,6 +42,8 @@ def test_optional_value_is_left_out_before_another_option_and_at_the_end():
     assert given("--state", "--list").one("state") is None
     assert given("--list", "--state").one("state") is None
     assert given("--list", "--state", "stable").one("state") == "stable"
+    assert given("--wait", "--list").one("wait") is None
+    assert given("--wait", "-5").one("wait") == -5
 
 
 def test_words_without_an_option_are_left_alone():

@@ -7,7 +7,7 @@ import pytest
 from kbroker.cli.kafka import replica_verification
 from kbroker.cli.kafka.replica_verification import _Verifying
 from kbroker.cli.kafka.running import Failed
-from kbroker.client.replica_reads import BatchSum, ReplicaData, _sums
+from kbroker.client.replica_reads import BatchSum, ReplicaData, batch_sums
 from kbroker.record.builder import BatchBuilder
 
 pytestmark = pytest.mark.unit
@@ -63,7 +63,7 @@ def test_batches_of_a_response_have_offsets_and_checksums():
             builder.append(timestamp=1, key=None, value=b"v")
         data += bytes(builder.build())
 
-    found = list(_sums(data + data[:30], 2))
+    found = list(batch_sums(data + data[:30], 2))
 
     assert [row.last_offset for row in found] == [3]
     assert found[0].checksum == int.from_bytes(data[len(data) // 2 :][17:21], "big")
