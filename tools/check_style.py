@@ -38,6 +38,8 @@ IMPORTED_BY = {
     "deltalake": ("kbroker/spark",),
     "pyiceberg": ("kbroker/spark",),
     "pyspark": ("kbroker/spark",),
+    "starlette": ("kbroker/console",),
+    "uvicorn": ("kbroker/console",),
 }
 
 

@@ -75,7 +75,7 @@ def accepted(broker: Broker) -> int:
 
 
 def test_other_paths_are_404(broker: Broker) -> None:
-    assert http_get(broker, "/")[0] == 404
+    assert http_get(broker, "/consolex")[0] == 404
     assert http_get(broker, "/metricsx")[0] == 404
 
 

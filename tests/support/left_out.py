@@ -24,6 +24,7 @@ PACKAGES = {
     r"\bkrb5kdc\b": "krb5-kdc krb5-admin-server krb5-user",
     r"\blibkrb5-dev\b": "libkrb5-dev",
     r"\b(promtool|prometheus)\b": "prometheus",
+    r"\bchromedriver\b": "chromium chromium-driver",
 }
 ROOT = re.compile(r"\broot\b")
 

@@ -50,6 +50,16 @@ KBROKER_S_OWN = (
             "system chooses."),
     Key("metrics.host", STRING, "127.0.0.1", MEDIUM,
         doc="Address the HTTP server for metrics binds."),
+    Key("console.enable", STRING, "loopback", MEDIUM, one_of=("loopback", "true", "false"),
+        doc=
+            "Whether the HTTP server for metrics serves the web console and its API "
+            "(docs/console.md), which need the extra console. loopback: only if metrics.host is a "
+            "loopback address. Passwords of users cross the network in the clear: with true, let "
+            "only a proxy with TLS reach metrics.port."),
+    Key("console.hosts", LIST, (), LOW,
+        doc=
+            "Names by which browsers reach the console, besides IP addresses, localhost, the name "
+            "of the machine and those of listeners: requests for other names are rejected."),
     Key("metrics.names", LIST, ("jmx", "exporter", "native"), MEDIUM,
         one_of=("jmx", "exporter", "native", "confluent", "histograms"),
         doc=

@@ -47,6 +47,7 @@ from kbroker.workers.base import (
     now_ms,
     raise_failure,
 )
+from kbroker.workers.exporter.console import ConsoleDoor
 from kbroker.workers.exporter.health import Health
 from kbroker.workers.exporter.http import (
     DISCARDED_BYTES_MAX,
@@ -121,6 +122,12 @@ class ExporterWorker(Worker):
     def setup(self) -> None:
         self._counters = self.open_counters()
         self._health = self._make_health()
+        self._console = ConsoleDoor(
+            self.context.config,
+            self.context.broker_id,
+            [listener for listener, _ in self.context.listeners],
+            self._health.state,
+        )
         self.rpc.serve(IMAGE, self.serve_image)
         self.add_reader(self._listener.fileno(), self._accept)
         names = reporter_names(self.config)
@@ -169,6 +176,7 @@ class ExporterWorker(Worker):
             run(self._refresh(self._made_figures())).then(self._looked)
 
     def shutdown(self) -> None:
+        self._console.close()
         for connection in list(self._open.values()):
             self._close(connection)
         if self._reporters is not None:
@@ -231,10 +239,13 @@ class ExporterWorker(Worker):
             logger.warning("cannot accept connections (%d times): %s", times, error.strerror)
 
     def _close(self, connection: HttpConnection) -> None:
+        self._let_go(connection)
+        connection.sock.close()
+
+    def _let_go(self, connection: HttpConnection) -> None:
         fd = connection.sock.fileno()
         self.remove_reader(fd)
         del self._open[fd]
-        connection.sock.close()
 
     def _turn(self, connection: HttpConnection) -> None:
         try:
@@ -302,6 +313,9 @@ class ExporterWorker(Worker):
 
     def _serve(self, connection: HttpConnection) -> None:
         """Begin with a response."""
+        if self._console.wants(connection.request):
+            self._serve_console(connection)
+            return
         try:
             request = HttpRequest(bytes(connection.request))
             ask = None if request.is_head else self._asking(request.path)
@@ -326,6 +340,14 @@ class ExporterWorker(Worker):
         if not self._is_refreshing:
             self._is_refreshing = True
             run(self._refresh(self._made_figures())).then(self._refreshed)
+
+    def _serve_console(self, connection: HttpConnection) -> None:
+        refusal = self._console.refusal()
+        if refusal is not None:
+            connection.answer(refusal)
+            return
+        self._let_go(connection)
+        self._console.take(connection.sock, bytes(connection.request))
 
     def _looked(self, outcome: Pending[None]) -> None:
         self._refreshed(outcome)

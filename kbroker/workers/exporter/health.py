@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from kbroker.ipc.process_table import (
     CONNECTIONS,
@@ -58,6 +59,12 @@ class Health:
         """The response to ``/health``: 200 when every process is serving, 503 otherwise; the body
         names those that are not.
         """
+        document = self.state()
+        body = json.dumps(document, indent=1).encode() + b"\n"
+        return http_response(200 if document["status"] == "ok" else 503, "application/json", body)
+
+    def state(self) -> dict[str, Any]:
+        """The processes and whether they serve. Any thread may ask."""
         now_ns = time.monotonic_ns()
         processes = []
         for address in self._processes.addresses:
@@ -75,7 +82,7 @@ class Health:
                 entry["connections"] = self._processes.get(address, CONNECTIONS)
             processes.append(entry)
         healthy = all(entry["state"] == "ready" for entry in processes)
-        document = {
+        document: dict[str, Any] = {
             "status": "ok" if healthy else "degraded",
             "broker_id": self._broker_id,
             "cluster_id": self._cluster_id,
@@ -84,8 +91,7 @@ class Health:
         if self._zookeeper is not None:
             # Partitions are served without it, so the broker is not unhealthy.
             document["zookeeper"] = "connected" if self._zookeeper() else "disconnected"
-        body = json.dumps(document, indent=1).encode() + b"\n"
-        return http_response(200 if healthy else 503, "application/json", body)
+        return document
 
     def probe(self, request: HttpRequest) -> bytes | None:
         """The response to a probe; None if the path is none. Raises HttpError."""

@@ -1,0 +1,303 @@
+"""Topics: list, describe, create, delete, add partitions, change settings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.config_admin import TOPIC, alter_configs, describe_configs
+from kbroker.client.errors import ClientError, RejectedError
+from kbroker.client.offsets import (
+    EARLIEST,
+    LATEST,
+    TopicPartition,
+    list_offsets,
+    log_dir_sizes,
+)
+from kbroker.client.topic_admin import (
+    BROKER_DEFAULT,
+    NewTopic,
+    TopicState,
+    add_partitions,
+    create_topics,
+    delete_topics,
+    describe_topics,
+    list_topics,
+)
+from kbroker.console.operation import (
+    FLAG,
+    INTEGER,
+    SETTINGS,
+    TEXT,
+    Asked,
+    Operation,
+    Parameter,
+)
+
+# BOUND: rows of a page.
+PAGE_MAX = 500
+# BOUND: partitions of which offsets and sizes are asked for a page of topics.
+FIGURES_MAX = 2000
+# The time that figures may take, of brokers that do not answer: the rest is shown without them.
+FIGURES_S = 2.0
+_GROWTH = (("records_last_hour", 3600), ("records_last_day", 86_400))
+
+DRY_RUN = Parameter("dry_run", FLAG, "Only check whether it could be done.", False)
+SEARCH = Parameter("search", TEXT, "Only those whose name contains this.", "", length_max=249)
+LIMIT = Parameter("limit", INTEGER, "Rows of the page.", 100, low=1, high=PAGE_MAX)
+OFFSET = Parameter("skip", INTEGER, "Rows before the page.", 0)
+
+
+class Figures:
+    """Offsets and sizes of partitions; None of one that cannot be had."""
+
+    def __init__(self, cluster: Cluster, topics: Iterable[TopicState]) -> None:
+        self._cluster = cluster
+        keys = [
+            (topic.name, row.partition)
+            for topic in topics
+            for row in topic.partitions
+            if row.leader is not None
+        ]
+        self.keys = keys[:FIGURES_MAX]
+        self.starts = self.at(EARLIEST)
+        self.ends = self.at(LATEST)
+        self.sizes: dict[TopicPartition, int] = {}
+        try:
+            names = {topic for topic, _ in self.keys}
+            self.sizes = log_dir_sizes(cluster, names, deadline=FIGURES_S)
+        except ClientError:
+            pass  # without the right to describe the cluster, or of a broker that is gone
+
+    def at(self, time_ms: int) -> dict[TopicPartition, int]:
+        """Offsets at a time."""
+        if not self.keys:
+            return {}
+        try:
+            found = list_offsets(
+                self._cluster, dict.fromkeys(self.keys, time_ms), deadline=FIGURES_S
+            )
+        except ClientError:
+            return {}
+        return {key: row.offset for key, row in found.items()}
+
+    def records(self, topic: TopicState) -> int | None:
+        """Between start and end of all its partitions: of a compacted topic, there are fewer."""
+        keys = [(topic.name, row.partition) for row in topic.partitions]
+        if not all(key in self.starts and key in self.ends for key in keys):
+            return None
+        return sum(self.ends[key] - self.starts[key] for key in keys)
+
+    def bytes_of(self, topic: TopicState) -> int | None:
+        """The sum of the sizes of its leaders."""
+        keys = [(topic.name, row.partition) for row in topic.partitions]
+        if not all(key in self.sizes for key in keys):
+            return None
+        return sum(self.sizes[key] for key in keys)
+
+
+def _list(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    found = [
+        topic
+        for topic in list_topics(asked.cluster)
+        if values["search"] in topic.name and (values["internal"] or not topic.internal)
+    ]
+    page = found[values["skip"] : values["skip"] + values["limit"]]
+    figures = Figures(asked.cluster, page)
+    return {"total": len(found), "topics": [_row(topic, figures) for topic in page]}
+
+
+def _row(topic: TopicState, figures: Figures) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "internal": topic.internal,
+        "partitions": len(topic.partitions),
+        "replication_factor": topic.replication_factor,
+        "offline": sum(row.leader is None for row in topic.partitions),
+        "under_replicated": sum(len(row.isr) < len(row.replicas) for row in topic.partitions),
+        "records": figures.records(topic),
+        "bytes": figures.bytes_of(topic),
+    }
+
+
+def _describe(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    (topic,) = describe_topics(asked.cluster, [values["topic"]])
+    page = topic.partitions[values["skip"] : values["skip"] + values["limit"]]
+    figures = Figures(asked.cluster, [topic])
+    rows = []
+    for row in page:
+        key = (topic.name, row.partition)
+        rows.append(
+            {
+                "partition": row.partition,
+                "leader": row.leader,
+                "replicas": row.replicas,
+                "isr": row.isr,
+                "offline": row.offline,
+                "start": figures.starts.get(key),
+                "end": figures.ends.get(key),
+                "bytes": figures.sizes.get(key),
+            }
+        )
+    id_text = topic.id.hex() if any(topic.id) else None
+    return {
+        **_row(topic, figures),
+        "id": id_text,
+        "growth": _growth(topic, figures),
+        "rows": rows,
+    }
+
+
+def _growth(topic: TopicState, figures: Figures) -> dict[str, int | None]:
+    """Records of the last hour and day, by their timestamps."""
+    now_ms = int(time.time() * 1000)
+    keys = [(topic.name, row.partition) for row in topic.partitions]
+    grown: dict[str, int | None] = {}
+    for name, seconds in _GROWTH:
+        firsts = figures.at(now_ms - seconds * 1000)
+        if all(key in firsts and key in figures.ends for key in keys):
+            grown[name] = sum(figures.ends[key] - firsts[key] for key in keys if 0 <= firsts[key])
+        else:
+            grown[name] = None
+    return grown
+
+
+def _settings(asked: Asked) -> dict[str, Any]:
+    name = asked.values["topic"]
+    found = describe_configs(asked.cluster, TOPIC, [name], documentation=True)[name]
+    if isinstance(found, RejectedError):
+        raise found
+    return {
+        "settings": [
+            {
+                "name": row.name,
+                "value": row.value,
+                "source": row.source,
+                "own": row.own,
+                "sensitive": row.sensitive,
+                "documentation": row.documentation,
+            }
+            for row in found
+        ]
+    }
+
+
+def _alter_settings(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    alter_configs(
+        asked.cluster,
+        TOPIC,
+        values["topic"],
+        values["settings"],
+        validate_only=values["dry_run"],
+    )
+    return {"settings": values["settings"], "dry_run": values["dry_run"]}
+
+
+def _create(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    name = values["name"]
+    settings = {key: text for key, text in (values["settings"] or {}).items() if text is not None}
+    wanted = NewTopic(
+        name,
+        values["partitions"] or BROKER_DEFAULT,
+        values["replication_factor"] or BROKER_DEFAULT,
+        configs=settings,
+    )
+    made = create_topics(asked.cluster, [wanted], validate_only=values["dry_run"])[name]
+    if isinstance(made, RejectedError):
+        raise made
+    return {**made._asdict(), "dry_run": values["dry_run"]}
+
+
+def _delete(asked: Asked) -> dict[str, Any]:
+    name = asked.values["topic"]
+    error = delete_topics(asked.cluster, [name])[name]
+    if error is not None:
+        raise error
+    return {"deleted": name}
+
+
+def _add_partitions(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    name, count = values["topic"], values["count"]
+    error = add_partitions(asked.cluster, {name: count}, validate_only=values["dry_run"])[name]
+    if error is not None:
+        raise error
+    return {"topic": name, "partitions": count, "dry_run": values["dry_run"]}
+
+
+_OF_TOPIC = Parameter("settings", SETTINGS, "Settings of the topic; null unsets.", required=True)
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/topics",
+        "Topics, sorted by name, with their size",
+        _list,
+        (
+            SEARCH,
+            Parameter("internal", FLAG, "Internal topics, too.", False),
+            LIMIT,
+            OFFSET,
+        ),
+    ),
+    Operation(
+        "POST",
+        "/topics",
+        "Create a topic",
+        _create,
+        body=(
+            Parameter("name", TEXT, "Its name.", required=True, length_max=249),
+            Parameter(
+                "partitions", INTEGER, "How many; num.partitions if left out.", low=1, high=100_000
+            ),
+            Parameter(
+                "replication_factor",
+                INTEGER,
+                "Replicas of each; default.replication.factor if left out.",
+                low=1,
+                high=1000,
+            ),
+            Parameter("settings", SETTINGS, "Settings of the topic."),
+            DRY_RUN,
+        ),
+    ),
+    Operation(
+        "GET",
+        "/topics/{topic}",
+        "A topic with its partitions, offsets, sizes and growth",
+        _describe,
+        (LIMIT, OFFSET),
+    ),
+    Operation("DELETE", "/topics/{topic}", "Delete a topic with its records", _delete),
+    Operation(
+        "POST",
+        "/topics/{topic}/partitions",
+        "Add partitions; keys may be in other ones afterwards",
+        _add_partitions,
+        body=(
+            Parameter(
+                "count",
+                INTEGER,
+                "How many there shall be.",
+                required=True,
+                low=1,
+                high=100_000,
+            ),
+            DRY_RUN,
+        ),
+    ),
+    Operation("GET", "/topics/{topic}/settings", "The settings of a topic", _settings),
+    Operation(
+        "POST",
+        "/topics/{topic}/settings",
+        "Change settings of a topic, all or none",
+        _alter_settings,
+        body=(_OF_TOPIC, DRY_RUN),
+    ),
+)

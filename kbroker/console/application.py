@@ -1,0 +1,281 @@
+"""The ASGI application: the API, the files of the pages, and what is common to all responses.
+
+Reading and writing the cluster blocks, so it runs in threads of its own (``THREADS``). What waits
+for them is bounded by the connections that ``server`` accepts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import ipaddress
+import json
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kbroker.client.errors import ClientError
+from kbroker.console import openapi
+from kbroker.console.local_broker import LocalBroker
+from kbroker.console.operation import Asked, Operation
+from kbroker.console.operations import OPERATIONS
+from kbroker.console.problems import BadRequest, Problem, problem_of
+from kbroker.console.sessions import Login, Sessions
+
+logger = logging.getLogger(__name__)
+
+API = "/api/v1"
+PAGES = "/console/"
+THREADS = 4
+# BOUND: bytes of a request's body, seconds until it must be there, and of its query.
+BODY_BYTES_MAX = 2 << 20
+BODY_S = 10.0
+QUERY_CHARS_MAX = 6000
+ASSETS = Path(__file__).parent / "assets"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+# Nothing of a page comes from elsewhere, and no text becomes markup.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+    # The exporter reads the head of each request, so that one port serves metrics and console.
+    (b"connection", b"close"),
+)
+
+
+class Console:
+    """Serves one broker."""
+
+    def __init__(self, broker: LocalBroker) -> None:
+        self._broker = broker
+        self._sessions = Sessions(broker)
+        self._threads = ThreadPoolExecutor(THREADS, "console")
+        self._document = openapi.document(OPERATIONS)
+        routes = [
+            Route("/", _redirect_to_pages, methods=["GET"]),
+            Route("/login", self._login, methods=["GET"]),
+            Route("/console", _redirect_to_pages, methods=["GET"]),
+            Route(PAGES, _asset, methods=["GET"]),
+            Route(PAGES + "{name}", _asset, methods=["GET"]),
+            Route(f"{API}/openapi.json", self._openapi, methods=["GET"]),
+        ]
+        by_path: dict[str, dict[str, Operation]] = {}
+        for each in OPERATIONS:
+            by_path.setdefault(each.path, {})[each.method] = each
+        for path, methods in by_path.items():
+            endpoint = partial(self._answer, methods)
+            routes.append(Route(API + path, endpoint, methods=list(methods)))
+        app = Starlette(
+            routes=routes,
+            exception_handlers={
+                Problem: _problem,
+                ClientError: _client_error,
+                HTTPException: _http_error,
+                Exception: _unexpected,
+            },
+        )
+        self.app: ASGIApp = _Guarded(app, broker.hosts)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._sessions.close()
+
+    # -- responses
+
+    async def _answer(self, methods: Mapping[str, Operation], request: Request) -> Response:
+        operation = methods.get(request.method, methods.get("GET"))
+        assert operation is not None
+        if len(request.url.query) > QUERY_CHARS_MAX:
+            raise BadRequest(f"the query has more than {QUERY_CHARS_MAX} characters")
+        values = operation.values(request.path_params, request.query_params.multi_items())
+        if operation.method == "POST":
+            values |= operation.body_values(await _body(request))
+        login = login_of(request)
+        serve = partial(self._serve, operation, login, values)
+        body = await asyncio.get_running_loop().run_in_executor(self._threads, serve)
+        return Response(body, media_type="application/json")
+
+    def _serve(self, operation: Operation, login: Login | None, values: dict[str, Any]) -> bytes:
+        """In a thread."""
+        with self._sessions.open(login) as cluster:
+            found = operation.serve(Asked(cluster, self._broker, values))
+        return json.dumps(found, ensure_ascii=True, separators=(",", ":")).encode()
+
+    async def _openapi(self, request: Request) -> Response:
+        return JSONResponse(self._document)
+
+    async def _login(self, request: Request) -> Response:
+        """Makes the browser ask for a password, and send it from then on."""
+        if login_of(request) is None:
+            raise Problem(401, "LOGIN_REQUIRED", "log in with a user name and a password")
+        return RedirectResponse(PAGES)
+
+
+def login_of(request: Request) -> Login | None:
+    """Who asks; None for nobody in particular. Raises BadRequest."""
+    given = request.headers.get("authorization")
+    if given is None:
+        return None
+    scheme, _, text = given.partition(" ")
+    try:
+        user, colon, password = base64.b64decode(text, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        user, colon, password = "", "", ""
+    if scheme.lower() != "basic" or not colon or not user or not password:
+        raise BadRequest("Authorization: only Basic is allowed, with a user name and a password")
+    return Login(user, password)
+
+
+async def _body(request: Request) -> Any:
+    """The JSON document of a request. Raises Problem."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise Problem(415, "UNSUPPORTED_MEDIA_TYPE", "the body must be application/json")
+    data = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for piece in request.stream():
+                data += piece
+                if len(data) > BODY_BYTES_MAX:
+                    text = f"the body has more than {BODY_BYTES_MAX} bytes"
+                    raise Problem(413, "BODY_TOO_LARGE", text)
+    except TimeoutError:
+        raise Problem(408, "TIMEOUT", f"the body was not there within {BODY_S:g} s") from None
+    except ClientDisconnect:
+        raise BadRequest("the connection was closed before the end of the body") from None
+    try:
+        return json.loads(data.decode())
+    except (ValueError, RecursionError):
+        raise BadRequest("the body is not JSON in UTF-8") from None
+
+
+async def _redirect_to_pages(request: Request) -> Response:
+    return RedirectResponse(PAGES)
+
+
+async def _asset(request: Request) -> Response:
+    name = request.path_params.get("name", "index.html")
+    path = ASSETS / name
+    kind = _TYPES.get(path.suffix)
+    if kind is None or path.parent != ASSETS or not path.is_file():
+        raise HTTPException(404)
+    return FileResponse(path, media_type=kind)
+
+
+def _problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    headers = None
+    if error.status == 401:
+        headers = {"WWW-Authenticate": 'Basic realm="kbroker", charset="UTF-8"'}
+    return JSONResponse(error.document, error.status, headers)
+
+
+def _client_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ClientError)
+    return _problem(request, problem_of(error))
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    allowed = ", ".join(sorted((error.headers or {}).get("Allow", "GET").split(", ")))
+    texts = {
+        404: f"there is nothing here; see {API}/openapi.json",
+        405: f"this path allows {allowed}",
+    }
+    problem = Problem(
+        error.status_code,
+        {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "HTTP_ERROR"),
+        texts.get(error.status_code, error.detail),
+    )
+    return JSONResponse(problem.document, problem.status, error.headers)
+
+
+def _unexpected(request: Request, error: Exception) -> Response:
+    logger.error("console: cannot answer %s", request.url.path, exc_info=error)
+    return JSONResponse(
+        Problem(500, "UNKNOWN_SERVER_ERROR", "see the log of the broker").document, 500
+    )
+
+
+class _Guarded:
+    """Headers of all responses; and requests that a page of another site may have made, which a
+    browser sends with the user's password, are rejected.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_HEADERS]
+            await send(message)
+
+        if scope["type"] != "http":
+            return
+        reason = self._suspicion(scope)
+        if reason is None:
+            await self._app(scope, receive, send_guarded)
+            return
+        document = Problem(403, "FOREIGN_REQUEST", reason).document
+        await JSONResponse(document, 403)(scope, receive, send_guarded)
+
+    def _suspicion(self, scope: Scope) -> str | None:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        host = headers.get(b"host", "")
+        if not is_own_host(host, self._hosts):
+            return (
+                f"this console is not called {host[:100]!r}; add the name to console.hosts, or use "
+                "an address"
+            )
+        origin = headers.get(b"origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return "pages of other sites may not use the API"
+        if scope["method"] not in ("GET", "HEAD") and headers.get(b"sec-fetch-site") not in (
+            None,
+            "same-origin",
+        ):
+            return "pages of other sites may not use the API"
+        return None
+
+
+def is_own_host(host: str, names: frozenset[str]) -> bool:
+    """Whether a Host header is an address or one of the names, and not one that somebody else has
+    let point here (DNS rebinding).
+    """
+    name, colon, port = host.rpartition(":")
+    if not colon or not port.isdecimal() or name.endswith(":"):
+        name = host
+    name = name.lower()
+    if name in names or name == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,97 @@
+// A topic: records, partitions and settings.
+
+import { get, part } from "./api.js";
+import { h, raw } from "./dom.js";
+import { bytes, number } from "./format.js";
+import { messages } from "./messages.js";
+import { badge, pager, table, tile } from "./widgets.js";
+
+const LIMIT = 100;
+const TABS = [
+  ["messages", "Messages"],
+  ["partitions", "Partitions"],
+  ["settings", "Settings"],
+];
+
+export async function draw(root, at) {
+  const tab = at.query.get("tab") || "partitions";
+  const base = "#/topics/" + part(at.name);
+  const skip = Number(at.query.get("skip") || 0);
+  const topic = await get("/topics/" + part(at.name), { skip: tab === "partitions" ? skip : 0, limit: LIMIT }, at.signal);
+  root.append(
+    h(
+      "div",
+      { class: "head" },
+      h("h1", null, topic.name),
+      topic.internal ? badge("internal", "muted") : null,
+      topic.offline ? badge(`${topic.offline} without a leader`, "bad") : null,
+      topic.under_replicated ? badge(`${topic.under_replicated} under-replicated`, "warn") : null,
+    ),
+    h(
+      "nav",
+      { class: "tabs", "aria-label": "Parts of the topic" },
+      TABS.map(([key, title]) => h("a", { href: `${base}?tab=${key}`, "aria-current": key === tab ? "page" : null }, title)),
+    ),
+  );
+  if (tab === "settings") return settings(root, at);
+  if (tab === "messages") return messages(root, at, topic);
+  return partitions(root, at, topic, skip);
+}
+
+function partitions(root, at, topic, skip) {
+  root.append(
+    h(
+      "div",
+      { class: "tiles" },
+      tile("Partitions", number(topic.partitions)),
+      tile("Offsets in the log", number(topic.records)),
+      tile("Size of leaders", bytes(topic.bytes)),
+      tile("Offsets of the last hour", number(topic.growth.records_last_hour)),
+      tile("Offsets of the last day", number(topic.growth.records_last_day)),
+    ),
+    h(
+      "section",
+      { class: "card" },
+      table(
+        [
+          { title: "Partition", number: true, cell: (row) => row.partition },
+          { title: "Leader", number: true, cell: (row) => (row.leader === null ? h("span", { class: "bad" }, "none") : row.leader) },
+          { title: "Replicas", cell: (row) => row.replicas.join(", ") },
+          { title: "In sync", cell: (row) => h("span", { class: row.isr.length < row.replicas.length ? "warn" : null }, row.isr.join(", ") || "none") },
+          { title: "Start", number: true, cell: (row) => number(row.start) },
+          { title: "End", number: true, cell: (row) => number(row.end) },
+          { title: "Size", number: true, cell: (row) => bytes(row.bytes) },
+        ],
+        topic.rows,
+        "None.",
+        "Partitions",
+      ),
+    ),
+  );
+  const pages = pager(topic.partitions, skip, LIMIT, (next) => at.setQuery({ skip: next || null }));
+  if (pages) root.append(pages);
+  return 5000;
+}
+
+async function settings(root, at) {
+  const found = await get(`/topics/${part(at.name)}/settings`, {}, at.signal);
+  const rows = [...found.settings].sort((a, b) => Number(b.own) - Number(a.own));
+  root.append(
+    h(
+      "section",
+      { class: "card" },
+      table(
+        [
+          { title: "Setting", name: true, cell: (row) => [h("code", null, row.name), row.own ? [" ", badge("set here", "good")] : null] },
+          { title: "Value", wide: true, cell: (row) => (row.sensitive ? h("i", null, "secret") : raw(row.value === null ? "" : row.value)) },
+          { title: "From", cell: (row) => h("span", { class: "muted" }, row.source.toLowerCase().replaceAll("_", " ")) },
+          { title: "Meaning", wide: true, cell: (row) => h("span", { class: "muted" }, row.documentation) },
+        ],
+        rows,
+        "None.",
+        "Settings",
+      ),
+    ),
+  );
+  return 0;
+}

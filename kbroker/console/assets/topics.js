@@ -1,0 +1,61 @@
+// The list of topics, a page at a time.
+
+import { get } from "./api.js";
+import { h } from "./dom.js";
+import { bytes, counted, number } from "./format.js";
+import { badge, check, pager, table } from "./widgets.js";
+
+const LIMIT = 100;
+
+export async function draw(root, at) {
+  const search = at.query.get("search") || "";
+  const internal = at.query.get("internal") === "true";
+  const skip = Number(at.query.get("skip") || 0);
+  const found = await get("/topics", { search, internal, skip, limit: LIMIT }, at.signal);
+  const box = h("input", { type: "search", placeholder: "Search by name", "aria-label": "Search topics", value: search });
+  box.addEventListener("change", () => at.setQuery({ search: box.value, skip: null }));
+  const hidden = h("input", { type: "checkbox", checked: internal });
+  hidden.addEventListener("change", () => at.setQuery({ internal: hidden.checked ? "true" : null, skip: null }));
+  root.append(
+    h(
+      "div",
+      { class: "head" },
+      h("h1", null, "Topics"),
+      h("span", { class: "muted" }, counted(found.total, "topic")),
+      h("span", { class: "grow" }),
+      box,
+      check("internal", hidden),
+    ),
+    h(
+      "section",
+      { class: "card" },
+      table(
+        [
+          { title: "Name", name: true, cell: name },
+          { title: "Partitions", number: true, cell: (row) => number(row.partitions) },
+          { title: "Replicas", number: true, cell: (row) => number(row.replication_factor) },
+          { title: "Offsets", number: true, cell: (row) => number(row.records) },
+          { title: "Size", number: true, cell: (row) => bytes(row.bytes) },
+          { title: "State", cell: state },
+        ],
+        found.topics,
+        search ? "No topic has such a name." : "There are no topics yet.",
+        "Topics",
+      ),
+    ),
+  );
+  const pages = pager(found.total, skip, LIMIT, (next) => at.setQuery({ skip: next || null }));
+  if (pages) root.append(pages);
+  return 10000;
+}
+
+function name(row) {
+  const link = h("a", { href: "#/topics/" + encodeURIComponent(row.name) }, row.name);
+  return row.internal ? [link, " ", badge("internal", "muted")] : link;
+}
+
+function state(row) {
+  if (row.offline) return badge(`${number(row.offline)} without a leader`, "bad");
+  if (row.under_replicated) return badge(`${number(row.under_replicated)} under-replicated`, "warn");
+  return badge("healthy", "good");
+}

@@ -1,0 +1,32 @@
+"""What the console knows of the broker that it comes with, without asking it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+
+class Door(NamedTuple):
+    """A listener that the console may use. address: ``host:port``, as this machine reaches it.
+    mechanisms: of SASL that take a password; empty for a listener without SASL. settings: those of
+    a client for it. by_name: the broker must be reached by the name in its certificate.
+    """
+
+    name: str
+    address: str
+    mechanisms: tuple[str, ...]
+    settings: Mapping[str, str]
+    by_name: bool
+
+
+class LocalBroker(NamedTuple):
+    """doors: in the order in which they are tried. processes: their state, as ``/health`` has it.
+    hosts: names, besides addresses and localhost, by which this console is called.
+    """
+
+    broker_id: int
+    version: str
+    doors: tuple[Door, ...]
+    listeners: tuple[tuple[str, str, str], ...]  # name, security protocol, address
+    processes: Callable[[], Mapping[str, Any]]
+    hosts: frozenset[str]

@@ -1,0 +1,139 @@
+"""The OpenAPI document, from the rows of the operations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from kbroker import __version__
+from kbroker.console.operation import (
+    FLAG,
+    INTEGER,
+    INTEGERS,
+    LONG_MAX,
+    SETTINGS,
+    TEXT,
+    TEXTS,
+    Operation,
+    Parameter,
+)
+
+_STATUSES = {
+    "400": "Something in the request is not allowed; the message says what is",
+    "401": "Log in with a user name and a password",
+    "403": "Not allowed to this user",
+    "404": "There is no such topic, group, ...",
+    "503": "The broker does not answer",
+}
+
+
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """OpenAPI 3.1."""
+    paths: dict[str, dict[str, Any]] = {}
+    for each in operations:
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "kbroker",
+            "version": __version__,
+            "description": "What the console shows and does, with the rights of whoever asks.",
+        },
+        "servers": [{"url": "/api/v1"}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"password": {"type": "http", "scheme": "basic"}},
+            "schemas": {
+                "Problem": {
+                    "type": "object",
+                    "properties": {
+                        "error": {
+                            "type": "object",
+                            "properties": {
+                                "code": {"type": "string"},
+                                "message": {"type": "string"},
+                            },
+                        }
+                    },
+                }
+            },
+        },
+        "security": [{}, {"password": []}],
+    }
+
+
+def _operation(each: Operation) -> dict[str, Any]:
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", each.path)
+    ]
+    in_query = [
+        {
+            "name": row.name,
+            "in": "query",
+            "required": row.required,
+            "description": row.text,
+            "schema": _schema(row),
+            **({"style": "form", "explode": False} if row.kind == INTEGERS else {}),
+        }
+        for row in each.query
+    ]
+    problem = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    found: dict[str, Any] = {
+        "summary": each.summary,
+        "operationId": re.sub(r"\W+", "-", f"{each.method.lower()}{each.path}").strip("-"),
+        "parameters": in_path + in_query,
+        "responses": {
+            "200": {
+                "description": "Done",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            },
+            **{
+                status: {"description": text, "content": problem}
+                for status, text in _STATUSES.items()
+            },
+        },
+    }
+    if each.body:
+        found["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": _body(each.body)}},
+        }
+    return found
+
+
+def _body(rows: Iterable[Parameter]) -> dict[str, Any]:
+    listed = list(rows)
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": [row.name for row in listed if row.required],
+        "properties": {row.name: {"description": row.text, **_schema(row)} for row in listed},
+    }
+
+
+def _schema(row: Parameter) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        FLAG: {"type": "boolean"},
+        INTEGER: _whole(row),
+        INTEGERS: {"type": "array", "items": _whole(row)},
+        TEXT: {"type": "string", "maxLength": row.length_max},
+        TEXTS: {"type": "array", "items": {"type": "string", "maxLength": row.length_max}},
+        SETTINGS: {
+            "type": "object",
+            "additionalProperties": {"type": ["string", "null"], "maxLength": row.length_max},
+        },
+    }[row.kind]
+    if row.one_of:
+        found["enum"] = list(row.one_of)
+    if row.default is not None:
+        found["default"] = row.default
+    return found
+
+
+def _whole(row: Parameter) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "integer", "minimum": row.low}
+    if row.high != LONG_MAX:
+        found["maximum"] = row.high
+    return found

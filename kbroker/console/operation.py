@@ -1,0 +1,172 @@
+"""What an operation of the API is: its path, what it takes, and the function that serves it.
+
+Routes, checks and the OpenAPI document follow from these rows (``application``, ``openapi``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kbroker.client.cluster import Cluster
+from kbroker.console.local_broker import LocalBroker
+from kbroker.console.problems import BadRequest
+
+INTEGER, TEXT, FLAG, INTEGERS, SETTINGS = "integer", "string", "boolean", "integers", "settings"
+TEXTS = "strings"
+LONG_MAX = (1 << 63) - 1
+# BOUND: characters of a text in a query, and items of a list.
+TEXT_CHARS_MAX = 4096
+ITEMS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value that an operation takes. kind: of the above. default: None leaves it out."""
+
+    name: str
+    kind: str
+    text: str
+    default: Any = None
+    required: bool = False
+    low: int = 0
+    high: int = LONG_MAX
+    one_of: tuple[str, ...] = ()
+    length_max: int = TEXT_CHARS_MAX
+
+    def read(self, given: str) -> Any:
+        """The value in a query. Raises BadRequest."""
+        if self.kind == FLAG:
+            if given not in ("true", "false"):
+                raise self._refused(given)
+            return given == "true"
+        if self.kind == INTEGER:
+            return self._whole(given)
+        if self.kind == INTEGERS:
+            return self._all([self._whole(each) for each in given.split(",")])
+        return self.check(given)
+
+    def check(self, given: Any) -> Any:
+        """A value of JSON, as it must be. Raises BadRequest."""
+        kind = self.kind
+        if kind == FLAG and isinstance(given, bool):
+            return given
+        if kind == INTEGER and isinstance(given, int) and not isinstance(given, bool):
+            return self._whole(str(given))
+        if kind == TEXT and (not self.one_of or given in self.one_of):
+            return self._short(given)
+        if kind == INTEGERS and isinstance(given, list):
+            return self._all([self._whole(str(each)) for each in given])
+        if kind == TEXTS and isinstance(given, list):
+            return self._all([self._short(each) for each in given])
+        if kind == SETTINGS and isinstance(given, dict):
+            self._all([self._short(name) for name in given])
+            return {
+                name: None if each is None else self._short(each) for name, each in given.items()
+            }
+        raise self._refused(given)
+
+    def _whole(self, given: str) -> int:
+        try:
+            number = int(given) if len(given) <= 20 else None
+        except ValueError:
+            number = None
+        if number is None or not self.low <= number <= self.high:
+            raise self._refused(given)
+        return number
+
+    def _short(self, given: Any) -> str:
+        if not isinstance(given, str) or len(given) > self.length_max:
+            raise self._refused(given)
+        try:
+            given.encode()
+        except UnicodeEncodeError:
+            raise BadRequest(f"{self.name}: half of a surrogate pair is no character") from None
+        return given
+
+    def _all(self, found: list[Any]) -> list[Any]:
+        if len(found) > ITEMS_MAX:
+            raise BadRequest(f"{self.name}: {len(found)} items, at most {ITEMS_MAX}")
+        return found
+
+    def _refused(self, given: Any) -> BadRequest:
+        shown = str(given)[:80]
+        return BadRequest(f"{self.name}: {shown!r} is not allowed: {self.allowed}")
+
+    @property
+    def allowed(self) -> str:
+        """In words."""
+        if self.one_of:
+            return ", ".join(self.one_of)
+        if self.kind in (INTEGER, INTEGERS):
+            bounds = (
+                f"{self.low} or more" if self.high == LONG_MAX else f"{self.low} to {self.high}"
+            )
+            whole = "a whole number" if self.kind == INTEGER else "whole numbers"
+            return f"{whole}, {bounds}"
+        return {
+            FLAG: "true or false",
+            TEXT: f"text of at most {self.length_max} characters",
+            TEXTS: f"a list of texts of at most {self.length_max} characters",
+            SETTINGS: "an object of names and texts; null unsets",
+        }[self.kind]
+
+
+class Asked(NamedTuple):
+    """A request that was checked. values: of path, query and body, with defaults."""
+
+    cluster: Cluster
+    broker: LocalBroker
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """path: below ``/api/v1``, with the names of its parameters in braces. serve: returns what
+    becomes JSON; raises Problem, ClientError.
+    """
+
+    method: str
+    path: str
+    summary: str
+    serve: Callable[[Asked], Any]
+    query: Sequence[Parameter] = ()
+    body: Sequence[Parameter] = ()
+
+    def values(self, path: Mapping[str, str], query: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        """What path and query give. Raises BadRequest for what the operation does not take."""
+        found: dict[str, Any] = dict(path)
+        by_name = {each.name: each for each in self.query}
+        for name, value in query:
+            if name not in by_name:
+                takes = ", ".join(by_name) or "no parameters"
+                raise BadRequest(f"unknown parameter {name[:80]!r}; this path takes {takes}")
+            if name in found:
+                raise BadRequest(f"{name} is given twice")
+            found[name] = by_name[name].read(value)
+        return self._complete(found, self.query)
+
+    def body_values(self, document: Any) -> dict[str, Any]:
+        """What a JSON document gives. Raises BadRequest."""
+        if not isinstance(document, dict):
+            raise BadRequest("the body must be a JSON object")
+        by_name = {each.name: each for each in self.body}
+        found = {}
+        for name, value in document.items():
+            if name not in by_name:
+                raise BadRequest(
+                    f"unknown member {name[:80]!r} in the body; allowed: {', '.join(by_name)}"
+                )
+            if value is not None:
+                found[name] = by_name[name].check(value)
+        return self._complete(found, self.body)
+
+    @staticmethod
+    def _complete(found: dict[str, Any], rows: Sequence[Parameter]) -> dict[str, Any]:
+        for each in rows:
+            if each.name not in found:
+                if each.required:
+                    raise BadRequest(f"{each.name} is missing: {each.allowed}")
+                found[each.name] = each.default
+        return found

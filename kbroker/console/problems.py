@@ -1,0 +1,78 @@
+"""What goes wrong with a request, as status and JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.client.errors import AuthenticationFailed, ClientError, RejectedError
+from kbroker.errors import ErrorCode
+
+_FORBIDDEN = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.SECURITY_DISABLED,
+        ErrorCode.POLICY_VIOLATION,
+    }
+)
+_NOT_THERE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.RESOURCE_NOT_FOUND,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    }
+)
+_CONFLICT = frozenset(
+    {
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REASSIGNMENT_IN_PROGRESS,
+    }
+)
+
+
+class Problem(Exception):
+    """Becomes a response. text: what is wrong, and what is allowed."""
+
+    def __init__(self, status: int, code: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.code = code
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return {"error": {"code": self.code, "message": str(self)}}
+
+
+class BadRequest(Problem):
+    """The request is wrong."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(400, "BAD_REQUEST", text)
+
+
+def problem_of(error: ClientError) -> Problem:
+    """An error of the client, for who asked."""
+    return Problem(_status_of(error), error.name, str(error))
+
+
+def _status_of(error: ClientError) -> int:
+    if isinstance(error, AuthenticationFailed):
+        return 401
+    code = error.code
+    if code in _FORBIDDEN:
+        return 403
+    if code in _NOT_THERE:
+        return 404
+    if code in _CONFLICT:
+        return 409
+    if isinstance(error, RejectedError) and not error.retriable:
+        return 400
+    return 503

@@ -1,0 +1,181 @@
+"""The way from the exporter to the console: who is served, and when it is loaded.
+
+``kbroker.console`` and the libraries of the extra are imported with the first request for it, in a
+thread: a broker whose console nobody opens has no memory of it, and probes are not held up.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kbroker.workers.exporter.http import http_response
+
+if TYPE_CHECKING:
+    from kbroker.config.loader import BrokerConfig, Listener
+    from kbroker.console.local_broker import Door, LocalBroker
+    from kbroker.console.server import ConsoleServer
+
+logger = logging.getLogger(__name__)
+
+PATHS = (b"/", b"/login", b"/console", b"/console/", b"/api", b"/api/")
+# Of SASL, the mechanisms that a user name and a password are enough for, the safest first.
+PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+_TRUST = (
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+    "ssl.endpoint.identification.algorithm",
+)
+
+
+class ConsoleDoor:
+    """listeners: as bound. processes: their state, for the overview."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        broker_id: int,
+        listeners: list[Listener],
+        processes: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self._config = config
+        self._broker_id = broker_id
+        self._listeners = listeners
+        self._processes = processes
+        self._lock = threading.Lock()
+        self._server: ConsoleServer | None = None
+        # Connections that came while it is being loaded; None: it is loaded, or nobody has asked.
+        self._waiting: list[tuple[socket.socket, bytes]] | None = None
+
+    @staticmethod
+    def wants(request: bytes | bytearray) -> bool:
+        """Whether a request is for the console."""
+        words = bytes(request).split(b"\n", 1)[0].split()
+        if len(words) != 3:
+            return False
+        path = words[1].partition(b"?")[0]
+        return path in PATHS or path.startswith((b"/console/", b"/api/"))
+
+    def refusal(self) -> bytes | None:
+        """The response of a broker without a console; None if it has one."""
+        from importlib.util import find_spec  # late: few brokers have anybody who asks
+
+        enabled = self._config["console.enable"]
+        if enabled == "false" or (enabled == "loopback" and not self._is_on_loopback()):
+            return http_response(
+                404, "text/plain", b"the console is off; set console.enable=true to serve it\n"
+            )
+        if find_spec("starlette") is None or find_spec("uvicorn") is None:
+            return http_response(
+                404, "text/plain", b"the console needs: pip install 'kbroker[console]'\n"
+            )
+        return None
+
+    def _is_on_loopback(self) -> bool:
+        import ipaddress
+
+        host = self._config["metrics.host"]
+        try:
+            return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return False
+
+    def take(self, sock: socket.socket, received: bytes) -> None:
+        """Serve this connection, on which this was received."""
+        with self._lock:
+            if self._server is not None:
+                self._server.take(sock, received)
+            elif self._waiting is not None:
+                self._waiting.append((sock, received))  # BOUND: the backlog of the exporter
+            else:
+                self._waiting = [(sock, received)]
+                threading.Thread(target=self._load, name="console-load", daemon=True).start()
+
+    def close(self) -> None:
+        with self._lock:
+            server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    def _load(self) -> None:
+        try:
+            from kbroker.console.server import ConsoleServer
+
+            server = ConsoleServer(self._local_broker())
+        except Exception:
+            logger.exception("cannot start the console; /metrics and /health are served without it")
+            with self._lock:
+                waiting, self._waiting = self._waiting or [], None
+            for sock, _ in waiting:
+                sock.close()
+            return
+        with self._lock:
+            waiting, self._waiting = self._waiting or [], None
+            self._server = server
+            for sock, received in waiting:
+                server.take(sock, received)
+
+    # -- what the console has to know
+
+    def _local_broker(self) -> LocalBroker:
+        from kbroker import __version__
+        from kbroker.console.local_broker import LocalBroker
+
+        advertised = {each.name: each for each in self._config.advertised_listeners}
+        shown = []
+        for each in self._listeners:
+            public = advertised.get(each.name)
+            host, port = (public.host, public.port or each.port) if public else ("", each.port)
+            shown.append((each.name, each.security_protocol, _address(host or each.host, port)))
+        names = {each.host.lower() for each in (*self._listeners, *advertised.values())}
+        names |= {socket.gethostname().lower(), self._config["metrics.host"].lower()}
+        names |= {name.lower() for name in self._config["console.hosts"]}
+        doors = [door for each in self._listeners for door in self._door(each)]
+        return LocalBroker(
+            self._broker_id,
+            __version__,
+            tuple(sorted(doors, key=lambda door: door.by_name)),
+            tuple(shown),
+            self._processes,
+            frozenset(names - {""}),
+        )
+
+    def _door(self, listener: Listener) -> list[Door]:
+        """The listener as the console may use it; none if it may not: it has no certificate of its
+        own, and sends a password to nobody whom it cannot verify.
+        """
+        from kbroker.console.local_broker import Door
+
+        config = self._config.of_listener(listener.name)
+        settings = {"security.protocol": listener.security_protocol}
+        mechanisms: tuple[str, ...] = ()
+        if listener.uses_sasl:
+            enabled = config["sasl.enabled.mechanisms"]
+            mechanisms = tuple(name for name in PASSWORD_MECHANISMS if name in enabled)
+            if not mechanisms:
+                return []
+        if listener.uses_tls:
+            if config["ssl.client.auth"] == "required":
+                return []
+            settings |= {name: str(value) for name in _TRUST if (value := config[name]) is not None}
+            if not settings.keys() & {"ssl.truststore.location", "ssl.truststore.certificates"}:
+                return []
+        host, port = listener.host, listener.port
+        if listener.uses_tls:
+            public = {each.name: each for each in self._config.advertised_listeners}
+            if listener.name in public and public[listener.name].host:
+                host = public[listener.name].host
+                port = public[listener.name].port or port
+        address = _address(host, port)
+        return [Door(listener.name, address, mechanisms, settings, listener.uses_tls)]
+
+
+def _address(host: str, port: int) -> str:
+    """As a client on this machine writes it."""
+    name = "localhost" if host in ("", "0.0.0.0", "::") else host
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"

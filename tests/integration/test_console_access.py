@@ -1,0 +1,142 @@
+"""Who may do what in the console: what the broker lets them do on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.console_calls import call, got
+from support.secured import PASSWORDS, Site
+
+from kbroker.client.admin import Acl, create_acls, set_password
+from kbroker.client.cluster import Cluster
+from kbroker.client.security import Security
+from kbroker.client.topic_admin import NewTopic, create_topics
+from kbroker.testing import Broker
+
+pytestmark = pytest.mark.integration
+
+AUTHORIZER = {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:admin",
+    "connection.failed.authentication.delay.ms": 0,
+}
+ADMIN = ("admin", PASSWORDS["admin"])
+ALICE = ("alice", PASSWORDS["alice"])
+
+
+def admin_of(broker: Broker, site: Site, listener: str) -> Cluster:
+    settings = {
+        "security.protocol": listener,
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "admin",
+        "sasl.password": PASSWORDS["admin"],
+        "ssl.ca.location": str(site.ca_file),
+    }
+    return Cluster(broker.listeners[listener], Security(settings))
+
+
+@pytest.fixture(scope="module", params=["SASL_PLAINTEXT", "PLAINTEXT SASL_SSL"])
+def secured(request, tmp_path_factory) -> Iterator[Broker]:
+    """Alice may read one of two topics; whoever has no password, nothing."""
+    site = Site(tmp_path_factory.mktemp("site"))
+    listeners = request.param.split()
+    settings = site.settings(*listeners, mechanisms="PLAIN,SCRAM-SHA-256")
+    with Broker(settings | AUTHORIZER) as broker:
+        with admin_of(broker, site, listeners[-1]) as admin:
+            create_topics(admin, [NewTopic("open", 1, 1), NewTopic("secret", 1, 1)])
+            create_acls(
+                admin,
+                [Acl("TOPIC", "open", "LITERAL", "User:alice", "*", "READ", "ALLOW")],
+            )
+            set_password(admin, "scram", "word", ["SCRAM-SHA-256"])
+        yield broker
+
+
+@pytest.mark.parametrize("path", ["/overview", "/topics", "/topics/open", "/log-dirs"])
+def test_without_a_password_nothing_is_told(secured: Broker, path: str) -> None:
+    answer = call(secured, path)
+
+    assert b"secret" not in answer.body
+    if "PLAINTEXT" not in secured.listeners:
+        assert answer.status == 401
+        assert answer.headers["WWW-Authenticate"].startswith("Basic ")
+
+
+@pytest.mark.parametrize("login", [("alice", "wrong"), ("nobody", "x"), ("admin", "word")])
+def test_wrong_passwords_are_rejected(secured: Broker, login: tuple[str, str]) -> None:
+    assert call(secured, "/overview", login=login).status == 401
+
+
+@pytest.mark.parametrize("given", ["Bearer abc", "Basic !!!", "Basic bm9wYXNzd29yZA==", "Basic"])
+def test_other_credentials_are_rejected(secured: Broker, given: str) -> None:
+    assert call(secured, "/overview", headers={"Authorization": given}).status == 400
+
+
+def test_users_see_their_topics_only(secured: Broker) -> None:
+    everything = got(secured, "/topics", login=ADMIN)
+    some = got(secured, "/topics", login=ALICE)
+
+    assert [row["name"] for row in everything["topics"]] == ["open", "secret"]
+    assert [row["name"] for row in some["topics"]] == ["open"]
+    assert b"secret" not in call(secured, "/overview", login=ALICE).body
+
+
+def test_users_may_do_what_their_acls_allow(secured: Broker) -> None:
+    path = "/topics/open/settings"
+    change = {"settings": {"retention.ms": "1000"}}
+
+    assert call(secured, path, change, login=ALICE).status == 403
+    assert call(secured, "/topics", {"name": "hers"}, login=ALICE).status == 403
+    assert call(secured, "/topics/open", method="DELETE", login=ALICE).status == 403
+    assert call(secured, path, change, login=ADMIN).status == 200
+
+
+def test_sizes_that_a_user_may_not_see_are_unknown(secured: Broker) -> None:
+    (row,) = got(secured, "/topics", login=ALICE)["topics"]
+
+    assert row["bytes"] is None
+    assert row["records"] == 0
+
+
+def test_users_of_scram_log_in(secured: Broker) -> None:
+    assert got(secured, "/topics", login=("scram", "word"))["topics"] == []
+
+
+def test_passwords_are_in_no_log(secured: Broker) -> None:
+    call(secured, "/overview", login=("alice", "Zq7-wrong-password"))
+
+    assert "Zq7" not in secured.log_text
+
+
+def test_anonymous_has_the_rights_of_the_wire(tmp_path) -> None:
+    """On a listener without SASL everybody is ANONYMOUS, and has what ACLs say of it."""
+    site = Site(tmp_path)
+    settings = site.settings("PLAINTEXT", "SASL_PLAINTEXT") | AUTHORIZER
+    with (
+        Broker({**settings, "super.users": "User:admin;User:ANONYMOUS"}) as broker,
+        admin_of(broker, site, "SASL_PLAINTEXT") as admin,
+    ):
+        create_topics(admin, [NewTopic("any", 1, 1)])
+        as_super = got(broker, "/topics")["total"]
+    with (
+        Broker(settings) as broker,
+        admin_of(broker, site, "SASL_PLAINTEXT") as admin,
+    ):
+        create_topics(admin, [NewTopic("any", 1, 1)])
+        as_nobody = got(broker, "/topics")["total"]
+        as_admin = got(broker, "/topics", login=ADMIN)["total"]
+
+    assert (as_super, as_nobody, as_admin) == (1, 0, 1)
+
+
+def test_mutual_tls_does_not_lend_the_brokers_certificate(tmp_path) -> None:
+    """Its own principal is often a super user: nobody gets that by opening a page."""
+    site = Site(tmp_path)
+    settings = site.settings("SASL_PLAINTEXT", "SSL")
+    with Broker({**settings, "ssl.client.auth": "required"}) as broker:
+        required = call(broker, "/overview").status
+    with Broker(settings) as broker:
+        not_required = call(broker, "/overview").status
+
+    assert (required, not_required) == (401, 200)
