@@ -146,7 +146,8 @@ def login_of(request: Request) -> Login | None:
         user, colon, password = base64.b64decode(text, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
         user, colon, password = "", "", ""
-    if scheme.lower() != "basic" or not colon or not user or not password:
+    usable = colon and user and password and "\0" not in user + password
+    if scheme.lower() != "basic" or not usable:
         raise BadRequest("Authorization: only Basic is allowed, with a user name and a password")
     return Login(user, password)
 

@@ -27,6 +27,18 @@ CONNECTION_S = 60.0
 HEAD_BYTES_MAX = 16_384
 
 
+class _OneRequest(H11Protocol):
+    """A connection, which ends in time: also if its client reads as slowly as it may."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._end = self.loop.call_later(CONNECTION_S, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end.cancel()
+        super().connection_lost(exc)
+
+
 class ConsoleServer:
     """``take`` and ``close`` are called by the exporter's thread."""
 
@@ -72,12 +84,10 @@ class ConsoleServer:
 
     async def _serve(self, sock: socket.socket, received: bytes) -> None:
         try:
-            transport, protocol = await self._loop.connect_accepted_socket(
-                lambda: H11Protocol(self._config, self._state, {}, self._loop), sock
+            _, protocol = await self._loop.connect_accepted_socket(
+                lambda: _OneRequest(self._config, self._state, {}, self._loop), sock
             )
         except OSError:
             sock.close()
             return
         protocol.data_received(received)
-        # A client that reads as slowly as it may, or sends no body, holds it no longer.
-        self._loop.call_later(CONNECTION_S, transport.abort)

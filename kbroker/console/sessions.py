@@ -71,6 +71,9 @@ class Sessions:
             found = _Idle(key, self._connected(login), time.monotonic())
         try:
             yield found.cluster
+        except Problem:
+            self._give_back(found)
+            raise
         except BaseException:
             found.cluster.close()  # perhaps in the middle of a response
             raise

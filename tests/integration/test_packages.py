@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import tarfile
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def test_wheel_in_an_empty_environment_gives_a_working_broker(tmp_path: Path) ->
     setup = ("setup.py", "--quiet", "bdist_wheel", "-b", tmp_path / "tree", "-d", tmp_path)
     run(sys.executable, *setup, cwd=ROOT)
     (wheel,) = tmp_path.glob("kbroker-*.whl")
+    assert "kbroker/console/assets/index.html" in zipfile.ZipFile(wheel).namelist()
     venv.create(tmp_path / "env")
     binaries = tmp_path / "env" / "bin"
 

@@ -8,9 +8,18 @@ import { notice } from "./widgets.js";
 const PAGES = [
   ["overview", "Overview", "o"],
   ["topics", "Topics", "t"],
+  ["groups", "Groups", "c"],
+  ["transactions", "Transactions", "x"],
+  ["access", "Access", "a"],
 ];
-const MODULES = { overview: "overview.js", topics: "topics.js" };
-const DETAILS = { topics: "topic.js" };
+const MODULES = {
+  overview: "overview.js",
+  topics: "topics.js",
+  groups: "groups.js",
+  transactions: "transactions.js",
+  access: "access.js",
+};
+const DETAILS = { topics: "topic.js", groups: "group.js", transactions: "transaction.js" };
 const main = document.getElementById("main");
 const alert = document.getElementById("alert");
 let leaving = new AbortController();
@@ -82,7 +91,8 @@ async function draw(module, at) {
       const every = await module.draw(root, { ...at, quiet });
       if (at.signal.aborted) return;
       alert.hidden = true;
-      if (!(quiet && busy())) main.replaceChildren(root);
+      alert.replaceChildren();
+      if (!(quiet && busy())) replace(root);
       if (every) timer = setTimeout(() => redraw && redraw(true), every);
     } catch (error) {
       if (at.signal.aborted || error.name === "AbortError") return;
@@ -91,6 +101,17 @@ async function draw(module, at) {
     }
   };
   await redraw(false);
+}
+
+const reachable = () => [...main.querySelectorAll("a[href], button, input, select, textarea, [tabindex]")];
+
+// A page drawn again keeps the focus, and how far its tables are scrolled.
+function replace(root) {
+  const focus = reachable().indexOf(document.activeElement);
+  const scrolled = [...main.querySelectorAll(".scroll")].map((node) => node.scrollLeft);
+  main.replaceChildren(root);
+  if (focus >= 0 && reachable()[focus]) reachable()[focus].focus({ preventScroll: true });
+  main.querySelectorAll(".scroll").forEach((node, n) => (node.scrollLeft = scrolled[n] || 0));
 }
 
 const again = () => redraw && redraw(false);

@@ -1,19 +1,29 @@
 // The broker, its cluster and processes; and how to begin, while there are no topics.
 
 import { get } from "./api.js";
-import { add, h } from "./dom.js";
+import { add, fill, h } from "./dom.js";
 import { bytes, number } from "./format.js";
 import { badge, card, copyable, notice, table, tile } from "./widgets.js";
 
+// What the log directories had when they were last asked: a large answer, which the page does not
+// wait for.
+let known = null;
+
 export async function draw(root, at) {
-  const [found, dirs] = await Promise.all([
-    get("/overview", {}, at.signal),
-    get("/log-dirs", {}, at.signal).catch((error) => {
+  const found = await get("/overview", {}, at.signal);
+  const size = h("span", null, known ? used(known) : "…");
+  const place = h("div", null, known ? directories(known) : null);
+  get("/log-dirs", {}, at.signal)
+    .catch((error) => {
       if (error.name === "AbortError") throw error;
       return { log_dirs: [], error: error.message };
-    }),
-  ]);
-  const used = dirs.log_dirs.reduce((sum, row) => sum + (row.bytes || 0), 0);
+    })
+    .then((dirs) => {
+      known = dirs;
+      fill(size, used(dirs));
+      fill(place, directories(dirs));
+    })
+    .catch(() => {}); // the page is left
   add(root, [
     h(
       "div",
@@ -29,17 +39,22 @@ export async function draw(root, at) {
       tile("Partitions", number(found.partitions)),
       tile("Without a leader", number(found.offline.count), found.offline.count ? "bad" : ""),
       tile("Under-replicated", number(found.under_replicated.count), found.under_replicated.count ? "bad" : ""),
-      tile("On disk", dirs.log_dirs.length ? bytes(used) : "–"),
+      tile("On disk", size),
     ),
     trouble("Partitions without a leader: nobody can read or write them", found.offline),
     trouble("Under-replicated partitions: some replicas are behind or gone", found.under_replicated),
     found.topics === 0 ? beginning(found.listeners) : null,
     brokers(found),
     processes(found.health),
-    directories(dirs),
+    place,
     found.topics === 0 ? null : card("Connect", listeners(found.listeners)),
   ]);
   return 5000;
+}
+
+function used(dirs) {
+  const sizes = dirs.log_dirs.map((row) => row.bytes).filter((size) => size !== undefined);
+  return sizes.length ? bytes(sizes.reduce((sum, size) => sum + size, 0)) : "–";
 }
 
 function trouble(title, rows) {
@@ -131,7 +146,7 @@ function beginning(rows) {
     ),
     h("div", { class: "muted" }, "Python (kbroker.client):"),
     copyable(
-      `from kbroker.client import KafkaConsumer, KafkaProducer\n\nwith KafkaProducer(bootstrap_servers="${first}") as producer:\n    producer.send("hello", b"first record")\n\nwith KafkaConsumer(\n    "hello", bootstrap_servers="${first}", group_id="readers", auto_offset_reset="earliest"\n) as consumer:\n    for record in consumer:\n        print(record.offset, record.value)`,
+      `from kbroker.client import KafkaConsumer, KafkaProducer\n\nwith KafkaProducer(bootstrap_servers="${first}") as producer:\n    producer.send("hello", b"first record")\n\nwith KafkaConsumer(\n    bootstrap_servers="${first}", group_id="readers", auto_offset_reset="earliest"\n) as consumer:\n    consumer.subscribe(["hello"])\n    for record in consumer:\n        print(record.offset, record.value)`,
     ),
     h("div", { class: "muted" }, "Java:"),
     copyable(

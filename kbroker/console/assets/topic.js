@@ -1,10 +1,10 @@
 // A topic: records, partitions and settings.
 
-import { get, part } from "./api.js";
+import { get, part, post, remove } from "./api.js";
 import { h, raw } from "./dom.js";
 import { bytes, number } from "./format.js";
 import { messages } from "./messages.js";
-import { badge, pager, table, tile } from "./widgets.js";
+import { ask, badge, check, field, pager, table, tile } from "./widgets.js";
 
 const LIMIT = 100;
 const TABS = [
@@ -26,6 +26,9 @@ export async function draw(root, at) {
       topic.internal ? badge("internal", "muted") : null,
       topic.offline ? badge(`${topic.offline} without a leader`, "bad") : null,
       topic.under_replicated ? badge(`${topic.under_replicated} under-replicated`, "warn") : null,
+      h("span", { class: "grow" }),
+      h("button", { type: "button", onclick: () => grow(at, topic) }, "Add partitions"),
+      h("button", { type: "button", class: "danger", onclick: () => drop(topic) }, "Delete"),
     ),
     h(
       "nav",
@@ -84,6 +87,7 @@ async function settings(root, at) {
         [
           { title: "Setting", name: true, cell: (row) => [h("code", null, row.name), row.own ? [" ", badge("set here", "good")] : null] },
           { title: "Value", wide: true, cell: (row) => (row.sensitive ? h("i", null, "secret") : raw(row.value === null ? "" : row.value)) },
+          { title: "", cell: (row) => (row.sensitive ? null : h("button", { type: "button", "aria-label": "Change " + row.name, onclick: () => change(at, row) }, "Change")) },
           { title: "From", cell: (row) => h("span", { class: "muted" }, row.source.toLowerCase().replaceAll("_", " ")) },
           { title: "Meaning", wide: true, cell: (row) => h("span", { class: "muted" }, row.documentation) },
         ],
@@ -94,4 +98,47 @@ async function settings(root, at) {
     ),
   );
   return 0;
+}
+
+function change(at, row) {
+  const value = h("input", { name: "value", value: row.value === null ? "" : row.value });
+  const unset = h("input", { type: "checkbox" });
+  value.addEventListener("input", () => (unset.checked = false));
+  ask(
+    row.name,
+    [h("p", { class: "muted" }, row.documentation), field("Value", value), row.own ? check("unset: use what is inherited", unset) : null].filter(Boolean),
+    "Save",
+    async () => {
+      await post(`/topics/${part(at.name)}/settings`, { settings: { [row.name]: unset.checked ? null : value.value } });
+      at.again();
+    },
+  );
+}
+
+function grow(at, topic) {
+  const count = h("input", { name: "count", type: "number", min: topic.partitions + 1, value: topic.partitions + 1 });
+  ask(
+    `Add partitions to ${topic.name}`,
+    [h("p", null, "Records with a key may then be in another partition than those before them."), field(`How many it shall have (${number(topic.partitions)} now)`, count)],
+    "Add",
+    async () => {
+      await post(`/topics/${part(at.name)}/partitions`, { count: Number(count.value) });
+      at.again();
+    },
+  );
+}
+
+function drop(topic) {
+  const typed = h("input", { name: "confirmation", autocomplete: "off" });
+  ask(
+    `Delete ${topic.name}?`,
+    [h("p", null, "Its records are gone for good."), field("Write the name of the topic to confirm", typed)],
+    "Delete",
+    async () => {
+      if (typed.value !== topic.name) throw new Error("that is not its name");
+      await remove("/topics/" + part(topic.name));
+      location.hash = "#/topics";
+    },
+    { danger: true },
+  );
 }

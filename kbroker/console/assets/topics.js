@@ -1,9 +1,9 @@
 // The list of topics, a page at a time.
 
-import { get } from "./api.js";
+import { get, part, post } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
-import { badge, check, pager, table } from "./widgets.js";
+import { ask, badge, check, field, pager, table } from "./widgets.js";
 
 const LIMIT = 100;
 
@@ -25,6 +25,7 @@ export async function draw(root, at) {
       h("span", { class: "grow" }),
       box,
       check("internal", hidden),
+      h("button", { type: "button", class: "primary", id: "create", onclick: create }, "Create a topic"),
     ),
     h(
       "section",
@@ -47,6 +48,43 @@ export async function draw(root, at) {
   const pages = pager(found.total, skip, LIMIT, (next) => at.setQuery({ skip: next || null }));
   if (pages) root.append(pages);
   return 10000;
+}
+
+// Lines of name=value.
+export function settingsOf(text) {
+  return Object.fromEntries(
+    text.split("\n").map((line) => line.trim()).filter(Boolean).map((line) => {
+      const place = line.indexOf("=");
+      if (place < 1) throw new Error(`${line}: write name=value`);
+      return [line.slice(0, place).trim(), line.slice(place + 1).trim()];
+    }),
+  );
+}
+
+function create() {
+  const name = h("input", { name: "name", required: true, maxlength: 249 });
+  const partitions = h("input", { name: "partitions", type: "number", min: 1, placeholder: "num.partitions" });
+  const replicas = h("input", { name: "replicas", type: "number", min: 1, placeholder: "default.replication.factor" });
+  const settings = h("textarea", { name: "settings", rows: 3, placeholder: "retention.ms=86400000" });
+  ask(
+    "Create a topic",
+    [
+      field("Name", name),
+      field("Partitions", partitions),
+      field("Replicas", replicas),
+      field("Settings", settings, "name=value, one a line"),
+    ],
+    "Create",
+    async () => {
+      await post("/topics", {
+        name: name.value,
+        partitions: partitions.value === "" ? null : Number(partitions.value),
+        replication_factor: replicas.value === "" ? null : Number(replicas.value),
+        settings: settingsOf(settings.value),
+      });
+      location.hash = "#/topics/" + part(name.value);
+    },
+  );
 }
 
 function name(row) {

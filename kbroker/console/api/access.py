@@ -1,0 +1,134 @@
+"""ACLs and users."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.client.admin import (
+    MECHANISMS,
+    PATTERN_TYPES,
+    PERMISSIONS,
+    RESOURCE_TYPES,
+    Acl,
+    create_acls,
+    delete_acls,
+    delete_credentials,
+    list_acls,
+    list_credentials,
+    set_password,
+)
+from kbroker.client.admin import (
+    OPERATIONS as ACL_OPERATIONS,
+)
+from kbroker.console.operation import INTEGER, TEXT, TEXTS, Asked, Operation, Parameter
+from kbroker.console.problems import BadRequest, Problem
+
+PAGE_MAX = 500
+_NOT_OF_AN_ACL = ("ANY", "MATCH")
+
+
+def _list_acls(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    search = values["search"]
+    found = [
+        row for row in list_acls(asked.cluster, Acl()) if any(search in str(text) for text in row)
+    ]
+    page = found[values["skip"] : values["skip"] + values["limit"]]
+    return {"total": len(found), "acls": [row._asdict() for row in page]}
+
+
+def _create_acl(asked: Asked) -> dict[str, Any]:
+    acl = _acl(asked)
+    create_acls(asked.cluster, [acl])
+    return {"created": acl._asdict()}
+
+
+def _delete_acl(asked: Asked) -> dict[str, Any]:
+    deleted = delete_acls(asked.cluster, [_acl(asked)])
+    if not deleted:
+        raise Problem(404, "NO_SUCH_ACL", "there is no such ACL")
+    return {"deleted": [row._asdict() for row in deleted]}
+
+
+def _acl(asked: Asked) -> Acl:
+    values = asked.values
+    if not values["principal"].partition(":")[2]:
+        raise BadRequest("principal: write it as User:alice")
+    return Acl(**{name: values[name] for name in Acl._fields})
+
+
+def _list_users(asked: Asked) -> dict[str, Any]:
+    users: dict[str, list[dict[str, Any]]] = {}
+    for row in list_credentials(asked.cluster):
+        users.setdefault(row.user, []).append(
+            {"mechanism": row.mechanism, "iterations": row.iterations}
+        )
+    return {"users": [{"user": user, "credentials": rows} for user, rows in users.items()]}
+
+
+def _set_password(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    mechanisms = values["mechanisms"] or list(MECHANISMS)
+    for name in mechanisms:
+        if name not in MECHANISMS:
+            raise BadRequest(f"mechanisms: {name[:80]!r} is not allowed: {', '.join(MECHANISMS)}")
+    if not values["user"] or not values["password"]:
+        raise BadRequest("user and password must not be empty")
+    set_password(asked.cluster, values["user"], values["password"], mechanisms)
+    return {"user": values["user"], "mechanisms": mechanisms}
+
+
+def _delete_user(asked: Asked) -> dict[str, Any]:
+    user = asked.values["user"]
+    delete_credentials(asked.cluster, list_credentials(asked.cluster, [user]))
+    return {"deleted": user}
+
+
+def _words(words: dict[str, int]) -> tuple[str, ...]:
+    return tuple(word for word in words if word not in _NOT_OF_AN_ACL)
+
+
+_ACL = (
+    Parameter("resource_type", TEXT, "Of what.", required=True, one_of=_words(RESOURCE_TYPES)),
+    Parameter("name", TEXT, "The name of the resource, or *.", required=True, length_max=1000),
+    Parameter("pattern", TEXT, "What the name is.", "LITERAL", one_of=_words(PATTERN_TYPES)),
+    Parameter("principal", TEXT, "Such as User:alice, or User:*.", required=True, length_max=1000),
+    Parameter("host", TEXT, "Its address, or *.", "*", length_max=100),
+    Parameter("operation", TEXT, "What it may do.", required=True, one_of=_words(ACL_OPERATIONS)),
+    Parameter("permission", TEXT, "May or may not.", "ALLOW", one_of=_words(PERMISSIONS)),
+)
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/acls",
+        "ACLs",
+        _list_acls,
+        (
+            Parameter("search", TEXT, "Only those with this in any field.", "", length_max=1000),
+            Parameter("limit", INTEGER, "Rows of the page.", 100, low=1, high=PAGE_MAX),
+            Parameter("skip", INTEGER, "Rows before the page.", 0),
+        ),
+    ),
+    Operation("POST", "/acls", "Create an ACL", _create_acl, body=_ACL),
+    Operation("POST", "/acls/delete", "Delete an ACL", _delete_acl, body=_ACL),
+    Operation("GET", "/users", "Users with SCRAM credentials", _list_users),
+    Operation(
+        "POST",
+        "/users",
+        "Let a user log in with a password, by SCRAM",
+        _set_password,
+        body=(
+            Parameter("user", TEXT, "Its name.", required=True, length_max=1000),
+            Parameter("password", TEXT, "Its password.", required=True, length_max=1000),
+            Parameter("mechanisms", TEXTS, "All of SCRAM, if left out.", length_max=40),
+        ),
+    ),
+    Operation(
+        "DELETE",
+        "/users",
+        "Delete the credentials of a user",
+        _delete_user,
+        (Parameter("user", TEXT, "Its name.", required=True, length_max=1000),),
+    ),
+)

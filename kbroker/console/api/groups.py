@@ -1,0 +1,328 @@
+"""Consumer groups: members, lag in records and seconds, offsets reset and groups deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import ClientError, RejectedError
+from kbroker.client.fetch import RangeFetch
+from kbroker.client.group_admin import (
+    GroupState,
+    Progress,
+    by_member,
+    delete_groups,
+    describe_group,
+    list_groups,
+    offsets_at,
+    progress,
+)
+from kbroker.client.offsets import (
+    LATEST,
+    TopicPartition,
+    commit,
+    committed,
+    list_offsets,
+)
+from kbroker.client.topic_reader import records_of
+from kbroker.console.operation import (
+    FLAG,
+    INTEGER,
+    INTEGERS,
+    LONG_MAX,
+    TEXT,
+    Asked,
+    Operation,
+    Parameter,
+)
+from kbroker.console.problems import BadRequest, Problem
+from kbroker.errors import ErrorCode
+
+PAGE_MAX = 200
+# BOUND: partitions whose lag in seconds is looked up: each takes a fetch of one batch; and the
+# seconds that all of them may take.
+SECONDS_MAX = 100
+SECONDS_S = 1.5
+_FETCH_BYTES = 4096
+
+GROUP = Parameter("group", TEXT, "Its id.", required=True, length_max=1000)
+EARLIEST_WORD, LATEST_WORD, OFFSET, TIME, SHIFT = "earliest", "latest", "offset", "time", "shift"
+
+
+def _list(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    found = [row for row in list_groups(asked.cluster) if values["search"] in row.group]
+    page = found[values["skip"] : values["skip"] + values["limit"]]
+    lags = _lags(asked.cluster, [row.group for row in page])
+    return {
+        "total": len(found),
+        "groups": [{**row._asdict(), "lag": lags.get(row.group)} for row in page],
+    }
+
+
+def _lags(cluster: Cluster, groups: Iterable[str]) -> dict[str, int]:
+    """The lag in records of each group; groups of which nobody tells it are left out."""
+    offsets = {}
+    for group in groups:
+        try:
+            offsets[group] = committed(cluster, group, stable=False)
+        except ClientError:
+            continue
+    keys = {key for rows in offsets.values() for key in rows}
+    ends = _ends(cluster, keys)
+    return {
+        group: sum(max(ends[key] - row.offset, 0) for key, row in rows.items() if key in ends)
+        for group, rows in offsets.items()
+    }
+
+
+def _ends(cluster: Cluster, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Of the partitions that still exist."""
+    wanted = list(keys)
+    known = cluster.topics({topic for topic, _ in wanted})
+    there = {
+        key: LATEST
+        for key in wanted
+        if key[0] in known
+        and (row := known[key[0]].partitions.get(key[1])) is not None
+        and row.leader is not None
+    }
+    return {key: row.offset for key, row in list_offsets(cluster, there).items()} if there else {}
+
+
+def _describe(asked: Asked) -> dict[str, Any]:
+    name = asked.values["group"]
+    state = _state(asked.cluster, name)
+    holders = {} if state is None else by_member(state)
+    rows = progress(asked.cluster, name, holders)
+    if state is None and not rows:
+        raise RejectedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name[:200]}")
+    seconds = _seconds_behind(asked.cluster, rows)
+    return {
+        "group": name,
+        "kind": state and state.kind,
+        "state": state and state.state,
+        "assignor": state and state.assignor,
+        "coordinator": state and state.coordinator,
+        "epoch": state and state.epoch,
+        "members": [
+            {
+                "member": row.member,
+                "instance": row.instance,
+                "client": row.client,
+                "host": row.host,
+                "partitions": [{"topic": t, "partition": n} for t, n in row.partitions],
+            }
+            for row in (state.members if state else ())
+        ],
+        "lag": sum(row.lag for row in rows if row.lag is not None),
+        "partitions": [
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "offset": row.offset,
+                "start": row.start,
+                "end": row.end,
+                "lag": row.lag,
+                "seconds": seconds.get((row.topic, row.partition)),
+                "member": _member(holders, row),
+            }
+            for row in rows
+        ],
+    }
+
+
+def _member(holders: Mapping[TopicPartition, Any], row: Progress) -> str | None:
+    found = holders.get((row.topic, row.partition))
+    return None if found is None else str(found.member)
+
+
+def _state(cluster: Cluster, name: str) -> GroupState | None:
+    """None for what only has offsets."""
+    try:
+        return describe_group(cluster, name)
+    except RejectedError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return None
+
+
+def _seconds_behind(cluster: Cluster, rows: Iterable[Progress]) -> dict[TopicPartition, float]:
+    """How old the first record is that the group has not read; 0 if it has read all. Partitions
+    with the largest lag come first, others have no figure.
+    """
+    found: dict[TopicPartition, float] = {}
+    behind = []
+    for row in rows:
+        if row.lag == 0:
+            found[row.topic, row.partition] = 0.0
+        elif row.lag is not None:
+            behind.append(row)
+    behind.sort(key=lambda row: -(row.lag or 0))
+    deadline = time.monotonic() + SECONDS_S
+    for row in behind[:SECONDS_MAX]:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        key = row.topic, row.partition
+        try:
+            stamp = _timestamp_from(cluster, key, max(row.offset or 0, row.start), row.end, left)
+        except ClientError:
+            continue
+        if stamp is not None:
+            found[key] = max(time.time() - stamp / 1000, 0.0)
+    return found
+
+
+def _timestamp_from(
+    cluster: Cluster, key: TopicPartition, start: int, end: int, deadline: float
+) -> int | None:
+    """Of the first record from ``start`` on; None if it has none."""
+    if start >= end:
+        return None
+    sets = RangeFetch(
+        cluster, *key, start, start + 1, max_bytes=_FETCH_BYTES, max_wait_ms=50, deadline=deadline
+    )
+    try:
+        for found in sets:
+            for record in records_of(key, found):
+                if record.offset >= start:
+                    return record.timestamp if record.timestamp >= 0 else None
+        return None
+    finally:
+        sets.close()
+
+
+# -- changes
+
+
+def _reset(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    cluster, name = asked.cluster, values["group"]
+    rows = _rows_to_reset(cluster, values)
+    wanted = _wanted(cluster, values, rows)
+    if not wanted:
+        raise BadRequest("the group has no offset that this could change: name a topic")
+    if not values["dry_run"]:
+        state = _state(cluster, name)
+        if state is not None and state.members:
+            raise Problem(
+                409,
+                "NON_EMPTY_GROUP",
+                f"the group has {len(state.members)} members: stop them, then reset its offsets",
+            )
+        commit(cluster, name, {key: (at, "") for key, at in wanted.items()})
+    return {
+        "dry_run": values["dry_run"],
+        "partitions": [
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "offset": row.offset,
+                "new_offset": wanted[row.topic, row.partition],
+                "new_lag": row.end - wanted[row.topic, row.partition],
+            }
+            for row in rows
+            if (row.topic, row.partition) in wanted
+        ],
+    }
+
+
+def _rows_to_reset(cluster: Cluster, values: Mapping[str, Any]) -> list[Progress]:
+    """Raises BadRequest, RejectedError."""
+    topic, numbers = values["topic"], values["partitions"]
+    if numbers is not None and topic is None:
+        raise BadRequest("partitions needs topic")
+    if topic is None:
+        return progress(cluster, values["group"])
+    known = cluster.topics([topic]).get(topic)
+    if known is None:
+        raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic[:249]}")
+    chosen = list(known.partitions) if numbers is None else numbers
+    for number in chosen:
+        if number not in known.partitions:
+            last = len(known.partitions) - 1
+            raise BadRequest(f"the topic has no partition {number}, but 0 to {last}")
+    keys = {(topic, number) for number in chosen}
+    found = progress(cluster, values["group"], keys)
+    return [row for row in found if (row.topic, row.partition) in keys]
+
+
+def _wanted(
+    cluster: Cluster, values: Mapping[str, Any], rows: Iterable[Progress]
+) -> dict[TopicPartition, int]:
+    """The new offset of each partition, within its log. Raises BadRequest."""
+    to, value = values["to"], values["value"]
+    if (value is None) == (to in (OFFSET, TIME, SHIFT)):
+        raise BadRequest(
+            f"{OFFSET}, {TIME} and {SHIFT} need value, {EARLIEST_WORD} and {LATEST_WORD} have none"
+        )
+    by_key = {(row.topic, row.partition): row for row in rows}
+    if to == TIME:
+        return offsets_at(cluster, by_key, max(value, 0)) if by_key else {}
+    wanted = {}
+    for key, row in by_key.items():
+        if to == EARLIEST_WORD:
+            at = row.start
+        elif to == LATEST_WORD:
+            at = row.end
+        elif to == OFFSET:
+            at = value
+        elif row.offset is not None:
+            at = row.offset + value
+        else:
+            continue
+        wanted[key] = min(max(at, row.start), row.end)
+    return wanted
+
+
+def _delete(asked: Asked) -> dict[str, Any]:
+    name = asked.values["group"]
+    error = delete_groups(asked.cluster, [name])[name]
+    if error is not None:
+        raise error
+    return {"deleted": name}
+
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/groups",
+        "Groups, with their lag in records",
+        _list,
+        (
+            Parameter("search", TEXT, "Only those whose id contains this.", "", length_max=1000),
+            Parameter("limit", INTEGER, "Rows of the page.", 50, low=1, high=PAGE_MAX),
+            Parameter("skip", INTEGER, "Rows before the page.", 0),
+        ),
+    ),
+    Operation("GET", "/group", "A group: members, offsets, lag", _describe, (GROUP,)),
+    Operation("DELETE", "/group", "Delete a group without members", _delete, (GROUP,)),
+    Operation(
+        "POST",
+        "/group/offsets",
+        "Reset the offsets of a group without members",
+        _reset,
+        body=(
+            GROUP,
+            Parameter("topic", TEXT, "All that it has offsets of, if left out.", length_max=249),
+            Parameter("partitions", INTEGERS, "Of the topic; all, if left out."),
+            Parameter(
+                "to",
+                TEXT,
+                "Where to.",
+                required=True,
+                one_of=(EARLIEST_WORD, LATEST_WORD, OFFSET, TIME, SHIFT),
+            ),
+            Parameter(
+                "value",
+                INTEGER,
+                "An offset, milliseconds since 1970, or by how many records.",
+                low=-LONG_MAX,
+            ),
+            Parameter("dry_run", FLAG, "Only say what would be done.", True),
+        ),
+    ),
+)

@@ -1,0 +1,75 @@
+"""Transactions: which are open, since when and where; and an end for one that hangs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from kbroker.client.transaction_admin import (
+    describe_transaction,
+    force_terminate,
+    list_transactions,
+)
+from kbroker.console.operation import INTEGER, TEXT, Asked, Operation, Parameter
+
+PAGE_MAX = 500
+_OPEN = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+ID = Parameter("id", TEXT, "Its transactional id.", required=True, length_max=1000)
+
+
+def _list(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    found = [
+        row
+        for row in list_transactions(asked.cluster)
+        if values["search"] in row.transactional_id
+        and (not values["state"] or row.state == values["state"])
+    ]
+    found.sort(key=lambda row: (row.state not in _OPEN, row.transactional_id))
+    page = found[values["skip"] : values["skip"] + values["limit"]]
+    return {
+        "total": len(found),
+        "open": sum(row.state in _OPEN for row in found),
+        "transactions": [row._asdict() for row in page],
+    }
+
+
+def _describe(asked: Asked) -> dict[str, Any]:
+    found = describe_transaction(asked.cluster, asked.values["id"])
+    started = found.started_ms
+    return {
+        **found._asdict(),
+        "open_seconds": None if started is None else max(time.time() - started / 1000, 0.0),
+        "partitions": [{"topic": topic, "partition": number} for topic, number in found.partitions],
+    }
+
+
+def _terminate(asked: Asked) -> dict[str, Any]:
+    force_terminate(asked.cluster, asked.values["id"])
+    return {"terminated": asked.values["id"]}
+
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/transactions",
+        "Transactional ids with their last transaction, open ones first",
+        _list,
+        (
+            Parameter("search", TEXT, "Only ids that contain this.", "", length_max=1000),
+            Parameter(
+                "state", TEXT, "Only those in this state, such as Ongoing.", "", length_max=40
+            ),
+            Parameter("limit", INTEGER, "Rows of the page.", 100, low=1, high=PAGE_MAX),
+            Parameter("skip", INTEGER, "Rows before the page.", 0),
+        ),
+    ),
+    Operation("GET", "/transaction", "A transaction with its partitions", _describe, (ID,)),
+    Operation(
+        "POST",
+        "/transaction/terminate",
+        "Abort the open transaction of an id, and fence its producer",
+        _terminate,
+        body=(ID,),
+    ),
+)
