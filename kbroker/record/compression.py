@@ -43,8 +43,10 @@ _XERIAL_BLOCK_BYTES_MEAN_MIN = 512
 
 _inflater: Any = None
 _lz4_address: int | None = None
-_zstd_decoder: Any = None
-_zstd_encoders: dict[int, Any] = {}
+# Contexts that nobody uses at the moment: a context serves one thread at a time, and works without
+# the GIL. Encoders are by level.
+_zstd_decoders: list[Any] = []
+_zstd_encoders: dict[int, list[Any]] = {}
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> bytes:
@@ -277,7 +279,6 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
 
 
 def _unzstd(data: Buffer, limit: int) -> bytes:
-    global _zstd_decoder
     source = memoryview(data)
     parts: list[bytes] = []
     total = position = 0
@@ -291,8 +292,6 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
             raise _too_large(ZSTD, limit)
         part = _unzstd_frame(source[position:end], declared, bound, room)
         if part is None:
-            # The decoder's window has grown with the bomb and would stay so.
-            _zstd_decoder = None
             raise _too_large(ZSTD, limit)
         parts.append(part)
         total += len(part)
@@ -304,36 +303,46 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
 
 def _unzstd_frame(frame: memoryview, declared: int, bound: int, room: int) -> bytes | None:
     """The content of exactly one whole frame; None if it is more than ``room`` bytes."""
-    global _zstd_decoder
     import zstandard
 
-    if _zstd_decoder is None:
-        _zstd_decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
+    try:
+        decoder = _zstd_decoders.pop()
+    except IndexError:
+        decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
     if declared == 0 or bound == 0:
         # The one-shot call takes 0 for "unknown" and decodes nothing at all; the stream still
         # checks the checksum.
         room = min(room, 0)
     try:
         if 0 < declared or 0 < bound <= room:
-            whole: bytes = _zstd_decoder.decompress(
+            content: bytes = decoder.decompress(
                 frame, max_output_size=bound, allow_extra_data=False
             )
-            return whole
-        with _zstd_decoder.stream_reader(frame) as reader:
-            content: bytes = reader.read(room + 1)
+            room = max(room, len(content))
+        else:
+            with decoder.stream_reader(frame) as reader:
+                content = reader.read(room + 1)
     except zstandard.ZstdError as err:
+        _zstd_decoders.append(decoder)
         raise _rejected(ZSTD, err) from None
-    return content if len(content) <= room else None
+    if len(content) > room:
+        return None  # the decoder's window has grown with the bomb and would stay so
+    _zstd_decoders.append(decoder)
+    return content
 
 
 def _zstd(data: Buffer, level: int | None) -> bytes:
     import zstandard
 
     level = 3 if level is None else level
-    encoder = _zstd_encoders.get(level)
-    if encoder is None:
-        encoder = _zstd_encoders[level] = zstandard.ZstdCompressor(level=level)
-    return encoder.compress(data)
+    idle = _zstd_encoders.setdefault(level, [])
+    try:
+        encoder = idle.pop()
+    except IndexError:
+        encoder = zstandard.ZstdCompressor(level=level)
+    packed: bytes = encoder.compress(data)
+    idle.append(encoder)
+    return packed
 
 
 _DECODERS: tuple[Callable[..., bytes], ...] = (bytes, _gunzip, _unsnappy, _unlz4, _unzstd)

@@ -1,6 +1,7 @@
 import random
 import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zstandard
@@ -256,3 +257,16 @@ def test_any_bytes_give_bytes_within_the_limit_or_a_typed_error(codec, data):
         except DecompressionError:
             continue
         assert len(found) <= 1000
+
+
+@pytest.mark.parametrize("codec", range(1, len(compression.CODEC_NAMES)))
+def test_threads_do_not_disturb_each_other(codec):
+    """Codecs work without the GIL."""
+    datas = [random.Random(n).randbytes(50_000) * 8 for n in range(4)]
+
+    def there_and_back(data: bytes) -> bool:
+        packed = [compression.compress(codec, data) for _ in range(12)]
+        return all(compression.decompress(codec, one, 1 << 20) == data for one in packed)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(there_and_back, datas))
