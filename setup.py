@@ -45,6 +45,7 @@ BYTE_LOOPS = {
     "record_cursor",
     "record_filter",
     "record_reader",
+    "forwarder",
 }
 
 DIRECTIVES = {

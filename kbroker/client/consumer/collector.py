@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kbroker._ext.client.consumer_record import ConsumerRecord
+from kbroker._ext.client.forwarder import Forwarder
+from kbroker._ext.client.record_futures import RecordFutures
 from kbroker._ext.client.record_reader import RecordColumns, RecordReader
 from kbroker.client.client_settings import Settings
 from kbroker.client.consumer.fetcher import Fetcher
@@ -17,6 +19,8 @@ Deserializer = Callable[[str, bytes], Any]
 DECOMPRESSED_MAX = 1 << 30
 # Bytes of one call's columns: the next ones are written where these were, which is in a cache.
 _COLUMN_BYTES = 512 << 10
+# The next response is asked for when so much was passed on.
+_FORWARDED_BYTES = 1 << 20
 
 
 class Collector:
@@ -31,6 +35,7 @@ class Collector:
         self._check_crcs: bool = settings["check.crcs"]
         self._key = deserializer_of(settings["key.deserializer"])
         self._value = deserializer_of(settings["value.deserializer"])
+        self.is_blocked = False  # `forward` has left records, as the producer does not take them
 
     # -- records
 
@@ -71,6 +76,33 @@ class Collector:
                 room -= columns.size_bytes
                 self._fetcher.counts["fetched_records"] += len(columns)
             elif not self._ended(found, reader, out):
+                break
+        return out
+
+    # -- to another producer
+
+    def forward(self, to: Callable[[str, int], Forwarder]) -> list[RecordFutures]:
+        """About a response's worth, or what a producer takes."""
+        out: list[RecordFutures] = []
+        self.is_blocked = False
+        room = _FORWARDED_BYTES
+        while room > 0:
+            found = self._next(out)
+            if found is None:
+                break
+            part = found.part
+            reader = self._reader(found)
+            forwarder = to(*part.key)
+            before = forwarder.bytes
+            futures = forwarder.forward(reader, part.key[0])
+            part.position = reader.position
+            part.epoch = reader.leader_epoch
+            room -= forwarder.bytes - before
+            if len(futures):
+                out.append(futures)
+                self._fetcher.counts["fetched_records"] += len(futures)
+            self.is_blocked = forwarder.is_full or forwarder.missing is not None
+            if self.is_blocked or not self._ended(found, reader, out):
                 break
         return out
 

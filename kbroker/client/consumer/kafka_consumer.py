@@ -7,11 +7,13 @@ import logging
 import os
 import re
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from kbroker._ext.client.consumer_record import ConsumerRecord
+from kbroker._ext.client.forwarder import Forwarder
+from kbroker._ext.client.record_futures import RecordFutures
 from kbroker._ext.client.record_reader import RecordColumns
 from kbroker.client.cluster import Cluster
 from kbroker.client.consumer.commits import Callback, as_committed
@@ -221,7 +223,29 @@ class KafkaConsumer:
         with self._core as core:
             return core.poll(timeout, lambda: core.collector.arrow(max_records, names))
 
+    def forward(
+        self, to: Callable[[str, int], Forwarder], timeout: float = 1.0
+    ) -> list[RecordFutures]:
+        """Pass the next records on to a producer, into topics of the same names.
+
+        to: the ``KafkaProducer.forwarder`` for records of a topic and partition. Returns the
+        futures of what was taken over; it is empty after ``timeout``, or if a forwarder ``is_full``
+        or its producer does not know the topic that is ``missing``: then the records stay here.
+        """
+        with self._core as core:
+
+            def collect() -> list[Any]:
+                found = core.collector.forward(to)
+                return found or ([None] if core.collector.is_blocked else [])
+
+            return [futures for futures in core.poll(timeout, collect) if futures is not None]
+
     # -- positions
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where ``poll`` continues, in the form of ``commit_sync``; of those that are known."""
+        with self._core as core:
+            return {TopicPartition(*key): row for key, row in core.consumed().items()}
 
     def seek(
         self, partition: tuple[str, int], offset: int | OffsetAndMetadata, leader_epoch: int = -1

@@ -19,6 +19,8 @@ Offsets = Mapping[TopicPartition, "int | tuple[int, str]"]
 
 # States of a transactional producer.
 NEW, READY, OPEN, BROKEN, FATAL = "new", "ready", "open", "broken", "fatal"
+# BOUND: of one attempt in the background, after which there is another one.
+_ASK_S = 10.0
 _FENCED = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -40,6 +42,7 @@ class Identity:
         self._timeout_ms: int = settings["transaction.timeout.ms"]
         self._seconds: float = settings["max.block.ms"] / 1000
         self._identity: ProducerIdentity | None = None
+        self._closed = False
         self.state = NEW
         self.error: ClientError | None = None  # why it is BROKEN or FATAL
         self.told = False  # the coordinator may know of the transaction
@@ -47,9 +50,13 @@ class Identity:
     # -- in any thread that may wait
 
     def ask(self, seconds: float | None = None) -> ProducerIdentity:
-        """A producer id, a new epoch of the transactional id."""
+        """A producer id, a new epoch of the transactional id. seconds: None: of one attempt."""
         with self._lock:
-            return self._ask(self._seconds if seconds is None else seconds)
+            try:
+                return self._ask(min(self._seconds, _ASK_S) if seconds is None else seconds)
+            finally:
+                if self._closed:
+                    self._cluster.close()
 
     def _ask(self, seconds: float) -> ProducerIdentity:
         self._identity = transactions.init_producer(
@@ -67,8 +74,11 @@ class Identity:
             )
 
     def close(self) -> None:
-        with self._lock:
+        """Whoever asks at this moment closes the cluster."""
+        self._closed = True
+        if self._lock.acquire(blocking=False):
             self._cluster.close()
+            self._lock.release()
 
     # -- in the thread of the user
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from kbroker._ext.client.appender import Appender
+from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
 from kbroker._ext.client.send_loop import SendLoop
 from kbroker.client.client_settings import Settings
@@ -114,6 +115,7 @@ class KafkaProducer:
         self._sender.add_partitions = self._identity.add_partitions
         self._metrics = ProducerMetrics(found, self.client_id, self._pool)
         self._transaction_records = 0
+        self._asked_in_vain = False
         self._append = self._pool.append
         self._closed = False
         self._settle()
@@ -227,6 +229,31 @@ class KafkaProducer:
             self._need_topic(topic)
             futures = self._pool.append_many(topic, values, keys, headers, partition, timestamp_ms)
         return futures
+
+    def forwarder(self, *, keep_partitions: bool = False) -> Forwarder:
+        """What ``KafkaConsumer.forward`` passes records to, for one thread.
+
+        keep_partitions: a record keeps the number of its partition where the topic has it here.
+        Batches of up to ``batch.size`` bytes may stay as they are, also compressed, unless
+        ``compression.type`` is set to something else.
+        """
+        if self._interceptors or callable(self._partitioner) or self._transactional:
+            raise TypeError("a forwarder has no interceptors, no partitioner and no transactions")
+        return Forwarder(
+            self._pool,
+            keep_partitions=keep_partitions,
+            keep_codecs="compression.type" not in self._settings.given,
+            whole_bytes_max=min(self._settings["max.request.size"], self._settings["batch.size"]),
+        )
+
+    def await_topic(self, topic: str, timeout: float) -> None:
+        """Return when the partitions of a topic are known. Raises Timeout, RejectedError."""
+        self._check_open()
+        self._sender.metadata.wait_for(topic, timeout)
+
+    def trouble(self) -> str:
+        """Why records are not acknowledged, as far as that is known; empty if nothing is wrong."""
+        return self._sender.trouble()
 
     def _need_topic(self, topic: str) -> None:
         if not isinstance(topic, str) or not topic:
@@ -397,12 +424,15 @@ class KafkaProducer:
 
     def _take_identity(self, identity: Any, error: Exception | None) -> None:
         if identity is not None:
+            self._asked_in_vain = False
             self._sender.set_producer(identity.producer_id, identity.producer_epoch)
         elif isinstance(error, ClientError) and not error.retriable:
             self._pool.close(error)
             self._sender.fail_all(error)
         elif not self._closed:
-            logger.warning("no producer id yet: %s; asking again", error)
+            level = logging.DEBUG if self._asked_in_vain else logging.WARNING
+            self._asked_in_vain = True
+            logger.log(level, "no producer id yet: %s; asking again", error)
             self._sender.later(self._settings["retry.backoff.ms"] / 1000, self._ask_identity)
 
 

@@ -111,6 +111,7 @@ class Sender:
         self.beside = Beside(self.post, "kafka-producer")
         self._stopping = False
         self._failures: dict[int, int] = {}  # of connections in a row, by node
+        self._unreachable: dict[int, Exception] = {}  # why there is no connection, by node
         self._links: dict[int, Connection] = {}
         self._last_errors: dict[tuple[str, int], ClientError] = {}
         self._identity = (-1, -1)
@@ -152,6 +153,11 @@ class Sender:
     def is_current(self) -> bool:
         """Whether this is the sender's thread, as in a callback."""
         return threading.current_thread() is self._thread
+
+    def trouble(self) -> str:
+        """What keeps batches from being acknowledged, as far as that is known."""
+        errors = [*self._unreachable.values(), *self._last_errors.values()]
+        return str(errors[0]) if errors else self.metadata.trouble()
 
     def set_producer(self, producer_id: int, epoch: int) -> None:
         """The id and epoch of what is sent from now on."""
@@ -276,12 +282,15 @@ class Sender:
             if self._settings[name] > 0:
                 plain.setsockopt(socket.SOL_SOCKET, option, self._settings[name])
         self._failures.pop(node, None)
+        self._unreachable.pop(node, None)
         self._links[node] = connection
         self._loop.connect(node, plain, isinstance(plain, ssl.SSLSocket), version)
 
     def _on_unreachable(self, node: int, error: Exception | None) -> None:
         failures = self._failures[node] = self._failures.get(node, 0) + 1
         logger.debug("cannot connect to node %d: %s", node, error)
+        if error is not None:
+            self._unreachable[node] = error
         pause = self._pause("reconnect.backoff.ms", "reconnect.backoff.max.ms", failures)
         self._loop.unreachable(node, pause)
         if isinstance(error, ClientError) and not error.retriable:

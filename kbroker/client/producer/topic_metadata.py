@@ -78,6 +78,11 @@ class TopicMetadata:
                 self._start()
                 self._changed.wait(min(left, max(self._next_at - time.monotonic(), 0.05)))
 
+    def trouble(self) -> str:
+        """Why the last refresh was in vain; empty if it was not."""
+        with self._changed:
+            return str(self._last_error) if self._failures and self._last_error else ""
+
     def partitions(self, topic: str, seconds: float) -> list[int]:
         """The partitions of a topic."""
         if not self._pool.partition_count(topic):

@@ -32,6 +32,7 @@ cdef class RecordFutures:
         dict failed              # place of a refused record -> its error
 
     cdef int reserve(self, int64_t more) except -1
-    cdef void add(self, Batch* batch) noexcept
+    cdef void add(self, Batch* batch) noexcept nogil
+    cdef void add_whole(self, Batch* batch) noexcept nogil
     cdef int add_failed(self, error) except -1
     cdef bint _wait(self, timeout) except -1

@@ -120,7 +120,7 @@ cdef class RecordFutures:
         return 0
 
     # With the accumulator's lock; the room is reserved. The record is the last one of the batch.
-    cdef void add(self, Batch* batch) noexcept:
+    cdef void add(self, Batch* batch) noexcept nogil:
         cdef Run* last = NULL
         if self.run_count:
             last = &self.runs[self.run_count - 1]
@@ -133,6 +133,16 @@ cdef class RecordFutures:
         last.batch = batch
         last.first = batch.count - 1
         last.count = 1
+        self.run_count += 1
+
+    # The same for all records of a batch.
+    cdef void add_whole(self, Batch* batch) noexcept nogil:
+        cdef Run* run = &self.runs[self.run_count]
+        hold(batch)
+        run.batch = batch
+        run.first = 0
+        run.count = batch.count
+        self.records += batch.count
         self.run_count += 1
 
     cdef int add_failed(self, error) except -1:

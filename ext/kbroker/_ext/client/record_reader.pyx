@@ -90,18 +90,6 @@ cdef class RecordReader:
     of one batch's records.
     """
 
-    cdef:
-        RecordCursor _cursor
-        str _topic
-        int32_t _partition
-        object _key_deserializer, _value_deserializer
-        bint _plain                  # no deserializers
-        bint _open                   # a run is being read
-        readonly int64_t position    # of the next record to return
-        readonly int32_t leader_epoch
-        # (offset, next offset, why, exception or None) of what cannot be read, None if nothing is known of such.
-        readonly object error
-
     def __cinit__(
         self, str topic not None, int32_t partition, int64_t start, *, bint check_crcs=True,
         key_deserializer=None, value_deserializer=None, int64_t decompressed_max=1 << 30,

@@ -26,6 +26,7 @@ cdef enum RunStatus:
     RUN_READY = 1
     RUN_END = 2           # the end of the range
     RUN_NEEDS_GIL = 3     # call RecordCursor.open_run, which decompresses
+    RUN_CLOSED = 4        # with keep_closed: a wanted batch of format 2, for _open_batch
 
 cdef enum RowStatus:
     ROW_DAMAGED = -1
@@ -198,6 +199,7 @@ cdef class RecordCursor:
         Damage damage
         int64_t damaged_at            # offset
         int64_t batches               # opened so far
+        bint keep_closed              # next_run leaves it to the caller whether to open a batch
 
         Py_buffer _view               # the set; keeps its buffer alive
         bint _loaded

@@ -201,7 +201,7 @@ cdef class RecordCursor:
         if aborted or info.attributes & ATTRIBUTE_CONTROL or info.record_count == 0:
             self.next_offset = last + 1
             return RUN_NONE
-        return self._open_batch()
+        return RUN_CLOSED if self.keep_closed else self._open_batch()
 
     # Whether the batch in _info belongs to an aborted transaction. INVARIANT: called for each batch, in order.
     cdef bint _is_aborted(self) noexcept nogil:
