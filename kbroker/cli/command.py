@@ -39,6 +39,7 @@ VERBS = {
     "group": "list, describe and delete consumer groups, and reset their offsets",
     "health": "check brokers and partitions",
     "log": "inspect, check and repair log files while no broker uses them",
+    "mirror": "copy topics to another cluster",
     "produce": "write lines of stdin as records",
     "start": "run a broker; the same as kbroker alone",
     "status": "show the brokers and what they have",

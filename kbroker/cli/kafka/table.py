@@ -67,6 +67,7 @@ TOOLS = {
     ),
     "kafka-leader-election": Entry("leader_election", (_TOOLS + "LeaderElectionCommand",)),
     "kafka-log-dirs": Entry("log_dirs", (_TOOLS + "LogDirsCommand",)),
+    "kafka-mirror-maker": Entry("mirror_maker", ("kafka.tools.MirrorMaker",)),
     "kafka-preferred-replica-election": Entry(
         "preferred_replica_election", ("kafka.admin.PreferredReplicaLeaderElectionCommand",)
     ),
