@@ -3,6 +3,7 @@
 
     python perf/client.py                     every cell, medians of five
     python perf/client.py --cells produce100 --runs 3
+    python perf/client.py --cells mirror      mirror makers (perf/mirror.py), only if named
     python perf/client.py --quick             toy size, to see that it all runs
     python perf/client.py --bootstrap HOST:PORT   a broker that runs already
 
@@ -366,11 +367,11 @@ def run_here(options: Options) -> Run:
 # -- the comparison
 
 
-def create_topic(bootstrap: str) -> str:
+def create_topic(bootstrap: str, name: str = "") -> str:
     """A new topic with some partitions."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    name = f"perf-{uuid.uuid4().hex[:8]}"
+    name = name or f"perf-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
         future.result(30)
@@ -478,6 +479,15 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Options:
     return parser.parse_args(arguments)
 
 
+def mirror_cell(options: Options) -> int:
+    """Two brokers of its own, and processes that are no Python client."""
+    from perf import mirror
+
+    words = ["--runs", str(options.runs), "--place", options.place]
+    words += ["--quick"] if options.quick else []
+    return mirror.main([*words, *(["--output", options.output] if options.output else [])])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run and print; with --one, one run for the process that asked for it."""
     options = parse_arguments(arguments)
@@ -485,6 +495,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(run_here(options)))
         return 0
     options.runs = 1 if options.quick else options.runs
+    if options.cells == "mirror":
+        return mirror_cell(options)
     if options.bootstrap:
         found = compare(options, options.bootstrap)
     else:
