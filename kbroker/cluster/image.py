@@ -69,6 +69,7 @@ class ClusterImage:
         self.broker_config: dict[str, dict[str, str]] = {}  # "default" or a broker id
         self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
         self.quotas: dict[str, dict[str, float]] = {}  # by entity (``metastore.entities``)
+        self.client_metrics: dict[str, dict[str, str]] = {}  # subscriptions, by name
         self.features = ALL
         # Values that readers have computed from the image, cached until it changes. BOUND: each
         # reader limits its own entries.
@@ -93,6 +94,7 @@ class ClusterImage:
             self.broker_config.clear()
             self.group_config.clear()
             self.quotas.clear()
+            self.client_metrics.clear()
             for name in self.topics.keys() - delta["topics"].keys():
                 gone = self.topics.pop(name)
                 del self.topics_by_id[gone.topic_id]
@@ -120,6 +122,11 @@ class ClusterImage:
                 self.quotas.pop(entity, None)
             else:
                 self.quotas[entity] = quotas
+        for name, config in delta.get("client_metrics", {}).items():
+            if config is None:
+                self.client_metrics.pop(name, None)
+            else:
+                self.client_metrics[name] = config
         for name, new in images.items():
             old = self.topics.pop(name, None)
             if old is not None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from kbroker.config.broker_keys import BROKER_KEYS, BROKER_NAMES
+from kbroker.config.client_metrics_config import CLIENT_METRICS_KEYS
 from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.key import READ_ONLY, Key
 from kbroker.config.loader import BrokerConfig, Source
@@ -99,6 +100,25 @@ def describe_group(
         source = synonyms[0].source
         entry = ConfigEntry(key, value, source, synonyms, read_only=False)
         entry.is_default = name not in overrides
+        entries.append(entry)
+    return entries
+
+
+def describe_client_metrics(
+    own: Mapping[str, str], names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """All configs of a subscription, or those named; none if there is no such subscription."""
+    entries = []
+    for name, key in CLIENT_METRICS_KEYS.items() if own else ():
+        if names and name not in names:
+            continue
+        default = key.format(key.default_value())
+        synonyms = [Synonym(name, default, Source.DEFAULT)]
+        value = default
+        if name in own:
+            value = key.format(key.parse(own[name]))
+            synonyms.insert(0, Synonym(name, value, Source.CLIENT_METRICS))
+        entry = ConfigEntry(key, value, synonyms[0].source, synonyms, read_only=False)
         entries.append(entry)
     return entries
 

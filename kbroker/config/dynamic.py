@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kbroker.config.broker_keys import BROKER_NAMES
+from kbroker.config.client_metrics_config import CLIENT_METRICS_KEYS, validate_subscription
 from kbroker.config.group_config import GROUP_KEYS, validate_group
 from kbroker.config.key import CLASS, LIST, PER_BROKER, READ_ONLY, Key, split_list
 from kbroker.config.loader import BrokerConfig, Source
@@ -82,6 +83,22 @@ def replace_group(settings: Mapping[str, str | None], broker: BrokerConfig) -> d
     """A group's settings after AlterConfigs, which replaces all. Raises ConfigError."""
     changed = {name: _text(name, text) for name, text in settings.items()}
     validate_group(changed, broker)
+    return changed
+
+
+def alter_client_metrics(current: Mapping[str, str], ops: Iterable[AlterOp]) -> dict[str, str]:
+    """A subscription's settings after the operations. Raises ConfigError."""
+    changed = _apply(
+        current, ops, CLIENT_METRICS_KEYS, lambda key: key.default_value(), "subscription"
+    )
+    validate_subscription(changed)
+    return changed
+
+
+def replace_client_metrics(settings: Mapping[str, str | None]) -> dict[str, str]:
+    """A subscription's settings after AlterConfigs, which replaces all. Raises ConfigError."""
+    changed = {name: _text(name, text) for name, text in settings.items()}
+    validate_subscription(changed)
     return changed
 
 

@@ -20,6 +20,10 @@ from kbroker.cluster.settings import DEFAULT, FILE, effective_config
 from kbroker.cluster.stored_passwords import OLD_SECRET, decoded, encoded, encoder_of, reencoded
 from kbroker.config import dynamic
 from kbroker.config.broker_keys import BROKER_NAMES
+from kbroker.config.client_metrics_config import (
+    CLIENT_METRICS_KEYS,
+    check_subscription_name,
+)
 from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.key import Key
 from kbroker.config.loader import (
@@ -29,7 +33,7 @@ from kbroker.config.loader import (
     load_properties,
     without_effect,
 )
-from kbroker.config.resource_types import BROKER, GROUP, NAMES, TOPIC
+from kbroker.config.resource_types import BROKER, CLIENT_METRICS, GROUP, NAMES, TOPIC
 from kbroker.config.topic_config import validate_topic
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.controller import decisions, persistence
@@ -62,7 +66,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_POLICIES = Policies()
-KEYS: dict[int, Mapping[str, Key]] = {TOPIC: TOPIC_KEYS, BROKER: BROKER_NAMES, GROUP: GROUP_KEYS}
+KEYS: dict[int, Mapping[str, Key]] = {
+    TOPIC: TOPIC_KEYS,
+    BROKER: BROKER_NAMES,
+    GROUP: GROUP_KEYS,
+    CLIENT_METRICS: CLIENT_METRICS_KEYS,
+}
 FILE_LAYER_NAME = "file-settings.json"
 # Configs of which an error says something about a file.
 OF_FILES = (".location", ".password")
@@ -173,6 +182,8 @@ class ConfigAdmin:
                 return dynamic.replace_topic(settings, self.config)
             if kind == GROUP:
                 return dynamic.replace_group(settings, self.config)
+            if kind == CLIENT_METRICS:
+                return dynamic.replace_client_metrics(settings)
             return dynamic.replace_broker(settings, self.config, per_broker=name != DEFAULT)
 
         return await self._altered(asked, asked.resources, plan)
@@ -195,6 +206,9 @@ class ConfigAdmin:
             if kind == GROUP:
                 current = self._configs.groups.get(name, {})
                 return dynamic.alter_group(current, ops, self.config)
+            if kind == CLIENT_METRICS:
+                current = self._configs.client_metrics.get(name, {})
+                return dynamic.alter_client_metrics(current, ops)
             current = self._configs.brokers.get(name, {})
             readable = decoded(current, self._encoder)
             return dynamic.alter_broker(readable, ops, self.config, per_broker=name != DEFAULT)
@@ -320,6 +334,9 @@ class ConfigAdmin:
             return kind, name  # also one that is not there yet
         if kind == GROUP:
             raise WireError(ErrorCode.INVALID_REQUEST, "There are no default group settings.")
+        if kind == CLIENT_METRICS:
+            check_subscription_name(name)
+            return kind, name
         if kind != BROKER:
             raise WireError(
                 ErrorCode.INVALID_REQUEST,
@@ -345,12 +362,20 @@ class ConfigAdmin:
     def _settings_of(self, kind: int, name: str) -> Mapping[str, str]:
         if kind == TOPIC:
             return self._configs.topic(self._existing(name))
-        configs = self._configs.groups if kind == GROUP else self._configs.brokers
-        return configs.get(name, {})
+        configs = {
+            GROUP: self._configs.groups,
+            BROKER: self._configs.brokers,
+            CLIENT_METRICS: self._configs.client_metrics,
+        }
+        return configs[kind].get(name, {})
 
     def _enter(self, changed: ConfigsChanged, asked_by: str) -> Pending[Any]:
-        for kind, configs in ((TOPIC, changed.topics), (BROKER, changed.brokers),
-                              (GROUP, changed.groups)):  # fmt: skip
+        for kind, configs in (
+            (TOPIC, changed.topics),
+            (BROKER, changed.brokers),
+            (GROUP, changed.groups),
+            (CLIENT_METRICS, changed.client_metrics),
+        ):
             for name, config in configs.items():
                 names = ", ".join(sorted(config)) or "none"
                 logger.info("settings of %s %s: %s%s", NAMES[kind], name, names, by(asked_by))
@@ -457,13 +482,12 @@ class ConfigAdmin:
 
 
 def by_kind(changes: Changes) -> ConfigsChanged:
-    """Split changes by kind: topics, brokers, groups."""
-    return ConfigsChanged(
-        *(
-            {name: config for (kind, name), config in changes.items() if kind == wanted}
-            for wanted in (TOPIC, BROKER, GROUP)
-        )
+    """Split changes by kind."""
+    topics, brokers, groups, subscriptions = (
+        {name: config for (kind, name), config in changes.items() if kind == wanted}
+        for wanted in (TOPIC, BROKER, GROUP, CLIENT_METRICS)
     )
+    return ConfigsChanged(topics, brokers, groups, client_metrics=subscriptions)
 
 
 def policy_request(resource: ResourceSettings | ResourceChanges) -> ConfigRequest:

@@ -16,14 +16,15 @@ Layers = Mapping[str, dict[str, str]]
 
 
 class ConfigsChanged(NamedTuple):
-    """The complete configs of topics, brokers (by id, or ``default``), groups, and the entities of
-    ``metastore.entities`` by their names.
+    """The complete configs of topics, brokers (by id, or ``default``), groups, the entities of
+    ``metastore.entities`` by their names, and subscriptions of client metrics.
     """
 
     topics: Layers = {}
     brokers: Layers = {}
     groups: Layers = {}
     entities: Layers = {}
+    client_metrics: Layers = {}
 
 
 class Configs:
@@ -38,6 +39,7 @@ class Configs:
         self.groups: dict[str, dict[str, str]] = {}  # of groups that have configs
         # Of users, client ids and addresses; those of a user are credentials, too.
         self.entities: dict[str, dict[str, str]] = {}
+        self.client_metrics: dict[str, dict[str, str]] = {}  # subscriptions
         self.versions: dict[str, int] = {}
 
     def topic(self, name: str) -> dict[str, str]:
@@ -50,14 +52,23 @@ class Configs:
 
     def of_kind(self, kind: str) -> dict[str, dict[str, str]]:
         """The configs of a kind of resource, as ``entity_of`` names it."""
-        own = {"topics": self.topics, "brokers": self.brokers, "groups": self.groups}
+        own = {
+            "topics": self.topics,
+            "brokers": self.brokers,
+            "groups": self.groups,
+            "client-metrics": self.client_metrics,
+        }
         return own.get(kind, self.entities)
 
     def enter(self, changed: ConfigsChanged) -> None:
         """Apply changed configs. A group or other entity without configs is removed."""
         self.topics.update(changed.topics)
         self.brokers.update(changed.brokers)
-        for kept, layers in ((self.groups, changed.groups), (self.entities, changed.entities)):
+        for kept, layers in (
+            (self.groups, changed.groups),
+            (self.entities, changed.entities),
+            (self.client_metrics, changed.client_metrics),
+        ):
             for name, config in layers.items():
                 if config:
                     kept[name] = config
@@ -84,7 +95,7 @@ class Configs:
 
     def different(self, found: Configs, paths_now: Iterable[str]) -> ConfigsChanged:
         """The configs at ``paths_now`` that differ in ``found``; updates their versions."""
-        topics, brokers, groups, others = {}, {}, {}, {}
+        topics, brokers, groups, others, subscriptions = {}, {}, {}, {}, {}
         for path in paths_now:
             if path in found.versions:
                 self.versions[path] = found.versions[path]
@@ -99,7 +110,9 @@ class Configs:
                 groups[name] = found.groups.get(name, {})
             elif kind in entities.KINDS and self.known(path) != found.known(path):
                 others[name] = found.known(path)
-        return ConfigsChanged(topics, brokers, groups, others)
+            elif kind == "client-metrics" and self.known(path) != found.known(path):
+                subscriptions[name] = found.known(path)
+        return ConfigsChanged(topics, brokers, groups, others, subscriptions)
 
 
 def entity_of(path: str) -> tuple[str, str]:

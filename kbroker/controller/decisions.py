@@ -33,7 +33,8 @@ from kbroker.metastore.entities import entity_config
 from kbroker.metastore.store import ANY_VERSION, Node, Operation, Transaction
 
 # Kinds of configs that Kafka 2.7 does not have.
-UNKNOWN_TO_KAFKA = (paths.GROUP_CONFIGS, paths.IP_CONFIGS)
+UNKNOWN_TO_KAFKA = (paths.GROUP_CONFIGS, paths.IP_CONFIGS, paths.CLIENT_METRICS_CONFIGS)
+REMOVED_IF_EMPTY = (paths.GROUP_CONFIGS, paths.CLIENT_METRICS_CONFIGS)
 
 
 class Decision(NamedTuple):
@@ -180,11 +181,15 @@ def configure(configs: Configs, changed: ConfigsChanged, *, is_shared: bool) -> 
     documents += [(paths.broker_config(name), config) for name, config in changed.brokers.items()]
     documents += [(paths.group_config(name), config) for name, config in changed.groups.items()]
     documents += [(entity_config(name), config) for name, config in changed.entities.items()]
+    documents += [
+        (paths.client_metrics_config(name), config)
+        for name, config in changed.client_metrics.items()
+    ]
     for path, config in documents:
         version = configs.versions.get(path)
         if version is None:
             transaction.create(path, paths.encode_config(config))
-        elif not config and path.startswith(paths.GROUP_CONFIGS):
+        elif not config and path.startswith(REMOVED_IF_EMPTY):
             transaction.delete(path, version)
         else:
             transaction.set(path, paths.encode_config(config), version)

@@ -166,8 +166,14 @@ async def reread_configs(
     store: SettledStore, configs: Configs, changed: ConfigsChanged
 ) -> ConfigsChanged:
     """The stored configs of the resources in ``changed``; updates their versions."""
-    rows: list[dict[str, dict[str, str]]] = [{}, {}, {}, {}]
-    path_of = (paths.topic_config, paths.broker_config, paths.group_config, entity_config)
+    path_of = (
+        paths.topic_config,
+        paths.broker_config,
+        paths.group_config,
+        entity_config,
+        paths.client_metrics_config,
+    )
+    rows: list[dict[str, dict[str, str]]] = [{} for _ in path_of]
     for found, path, names in zip(rows, path_of, changed, strict=True):
         for name in names:
             found[name] = await reread_config(store, configs, path(name))

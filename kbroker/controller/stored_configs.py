@@ -19,6 +19,7 @@ from kbroker.cluster.control_requests import (
     Sender,
     StopReplica,
 )
+from kbroker.config.client_metrics_config import CLIENT_METRICS_KEYS
 from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.quota_keys import CLIENT_QUOTAS, IP_QUOTAS, read_quotas
 from kbroker.config.topic_config import unusable
@@ -42,7 +43,12 @@ READ_MS = 2_000
 EPOCH_READS, EPOCH_PAUSE_MS = 20, 500
 # BOUND: config nodes read in parallel.
 READ_AT_ONCE = 1_000
-KINDS = (paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS, paths.GROUP_CONFIGS)
+KINDS = (
+    paths.TOPIC_CONFIGS,
+    paths.BROKER_CONFIGS,
+    paths.GROUP_CONFIGS,
+    paths.CLIENT_METRICS_CONFIGS,
+)
 
 
 class Uses(Protocol):
@@ -54,6 +60,7 @@ class Uses(Protocol):
         brokers: Mapping[str, dict[str, str]] = ...,
         groups: Mapping[str, dict[str, str]] = ...,
         quotas: Mapping[str, dict[str, float]] = ...,
+        client_metrics: Mapping[str, dict[str, str]] = ...,
     ) -> Pending[dict[str, int]]:
         """Resolves when every process has applied them."""
 
@@ -95,6 +102,7 @@ class StoredConfigs:
     async def _begin(self) -> None:
         await self._tree.follow(paths.GROUP_CONFIGS, self._read_groups)
         await self._tree.follow(paths.IP_CONFIGS, self._read_addresses)
+        await self._tree.follow(paths.CLIENT_METRICS_CONFIGS, self._read_client_metrics)
         await self._tree.begin()
         self._is_begun = True
 
@@ -110,7 +118,11 @@ class StoredConfigs:
 
     def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
         """Apply configs that are in the store; resolves when every process has applied them."""
-        kinds = (("topic", changed.topics, TOPIC_KEYS), ("group", changed.groups, GROUP_KEYS))
+        kinds = (
+            ("topic", changed.topics, TOPIC_KEYS),
+            ("group", changed.groups, GROUP_KEYS),
+            ("client metrics", changed.client_metrics, CLIENT_METRICS_KEYS),
+        )
         for kind, layers, keys in kinds:
             for name, config in layers.items():
                 for error in unusable(config, keys).values():
@@ -118,7 +130,9 @@ class StoredConfigs:
         self.configs.enter(changed)
         self.changed(changed)
         quotas = {name: _quotas(name, config) for name, config in changed.entities.items()}
-        return self._user.set_configs(changed.topics, changed.brokers, changed.groups, quotas)
+        return self._user.set_configs(
+            changed.topics, changed.brokers, changed.groups, quotas, changed.client_metrics
+        )
 
     def forget_topic(self, name: str) -> None:
         """The topic and its configs have been removed."""
@@ -129,8 +143,8 @@ class StoredConfigs:
     # -- what others have changed --
 
     async def _read_all(self) -> None:
-        present = [await self._nodes_of(kind) for kind in KINDS]
-        present += [await self._nodes_of(entities.entity_config(k)) for k in entities.KINDS]
+        kinds = (*KINDS, *map(entities.entity_config, entities.KINDS))
+        present = await in_window(map(self._nodes_of, kinds), READ_AT_ONCE)
         of_users = [f"{user}/{entities.CLIENTS}" for user in present[len(KINDS)]]
         present += await in_window(map(self._nodes_of, of_users), READ_AT_ONCE)
         await self._read({path for nodes in present for path in nodes} | self._known())
@@ -140,6 +154,9 @@ class StoredConfigs:
 
     async def _read_addresses(self) -> None:
         await self._read_below(paths.IP_CONFIGS)
+
+    async def _read_client_metrics(self) -> None:
+        await self._read_below(paths.CLIENT_METRICS_CONFIGS)
 
     async def _read_below(self, kind: str) -> None:
         known = {path for path in self._known() if path.startswith(f"{kind}/")}
@@ -228,7 +245,8 @@ def _quotas(name: str, config: Mapping[str, str]) -> dict[str, float]:
 
 
 def _names(changed: ConfigsChanged) -> str:
-    kinds = zip(("topic", "broker", "group", "entity"), changed, strict=True)
+    names = ("topic", "broker", "group", "entity", "client metrics")
+    kinds = zip(names, changed, strict=True)
     return ", ".join(f"{kind} {name}" for kind, configs in kinds for name in configs)
 
 

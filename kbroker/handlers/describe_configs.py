@@ -1,17 +1,19 @@
 """DescribeConfigs (32): versions 0 to 4.
 
-For topics, groups, this broker, and the settings for all brokers. Loggers of a broker and
-subscriptions of client metrics have no settings here, which is what their descriptions say.
+For topics, groups, subscriptions of client metrics, this broker and its loggers, and the settings
+for all brokers.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from kbroker.config.client_metrics_config import check_subscription_name
 from kbroker.config.describe import (
     ConfigEntry,
     describe_broker,
     describe_broker_defaults,
+    describe_client_metrics,
     describe_group,
     describe_topic,
 )
@@ -123,9 +125,12 @@ def settings(ctx: RequestContext, resource: Any) -> list[ConfigEntry]:
         return describe_group(ctx.image.group_config.get(name, {}), ctx.config, names)
     if resource.resource_type == BROKER_LOGGER:
         check_broker(ctx, name, or_all=False)
-        return []
+        from kbroker.handlers.support.broker_loggers import describe_loggers
+
+        return describe_loggers(ctx, names)
     if resource.resource_type == CLIENT_METRICS:
-        return []
+        check_subscription_name(name)
+        return describe_client_metrics(ctx.image.client_metrics.get(name, {}), names)
     raise unsupported(resource.resource_type)
 
 

@@ -1,7 +1,4 @@
-"""ListConfigResources (74): versions 0 and 1.
-
-Version 0 asks for client metrics, of which there are none.
-"""
+"""ListConfigResources (74): versions 0 and 1. Version 0 asks for client metrics only."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ TYPES = {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}
 async def handle_list_config_resources(
     ctx: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Topics, brokers, and groups that have settings; no types means all types."""
+    """Topics, brokers, groups that have settings, and subscriptions; no types means all types."""
     wanted = {CLIENT_METRICS} if ctx.api_version == 0 else set(request.resource_types) or TYPES
     if not wanted <= TYPES:
         raise WireError(ErrorCode.UNSUPPORTED_VERSION)
@@ -37,6 +34,8 @@ async def handle_list_config_resources(
         found += [(name, TOPIC) for name in ctx.image.topics]
     if BROKER in wanted:
         found += [(str(broker_id), BROKER) for broker_id in ctx.image.brokers]
+    if CLIENT_METRICS in wanted:
+        found += [(name, CLIENT_METRICS) for name in ctx.image.client_metrics]
     if GROUP in wanted:
         found += [(group, GROUP) for group in ctx.image.group_config]
     entry = ListConfigResourcesResponse.ConfigResource

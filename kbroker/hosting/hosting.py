@@ -322,21 +322,29 @@ class Hosting:
         brokers: Configs = NO_CONFIGS,
         groups: Configs = NO_CONFIGS,
         quotas: Mapping[str, dict[str, float]] = NO_QUOTAS,
+        client_metrics: Configs = NO_CONFIGS,
     ) -> Pending[dict[str, int]]:
         """Apply these configs; resolves when every process uses them.
 
         topics: may include topics without a replica here. brokers: by id, ``default``, or ``file``
-        (see the architecture page). groups, quotas: one without any is removed.
+        (see the architecture page). groups, quotas, client_metrics: one without any is removed.
         """
         set_or_forget(self.image.topic_config, topics)
         self.image.broker_config.update(brokers)
         set_or_forget(self.image.group_config, groups)
+        set_or_forget(self.image.client_metrics, client_metrics)
         present = [name for name in topics if self.has_topic(name)]
         # The same node has a user's credentials: they may be all that has changed.
         changed = [n for n, found in quotas.items() if found != self.image.quotas.get(n, {})]
         set_or_forget(self.image.quotas, quotas)
         return self._publish(
-            Changes(topics=present, settings=bool(brokers), groups=list(groups), quotas=changed)
+            Changes(
+                topics=present,
+                settings=bool(brokers),
+                groups=list(groups),
+                quotas=changed,
+                client_metrics=list(client_metrics),
+            )
         )
 
     def set_acls(self, acls: Mapping[Resource, Collection[Entry]]) -> Pending[dict[str, int]]:

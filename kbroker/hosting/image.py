@@ -48,6 +48,7 @@ class Changes(NamedTuple):
     features: bool = False
     quotas: Collection[str] = ()
     acls: Collection[Resource] = ()
+    client_metrics: Collection[str] = ()
 
 
 def combined(changes: Sequence[Changes]) -> Changes:
@@ -65,6 +66,7 @@ def combined(changes: Sequence[Changes]) -> Changes:
         any(one.features for one in changes),
         _union(one.quotas for one in changes),
         _union(one.acls for one in changes),
+        _union(one.client_metrics for one in changes),
     )
 
 
@@ -103,6 +105,7 @@ class HostImage:
         self.topic_config: dict[str, dict[str, str]] = {}
         self.broker_config: dict[str, dict[str, str]] = {"default": {}}
         self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
+        self.client_metrics: dict[str, dict[str, str]] = {}  # subscriptions
         # By entity (``metastore.entities``), of those that have some.
         self.quotas: dict[str, dict[str, float]] = {}
         self.features = features
@@ -138,6 +141,7 @@ class HostImage:
             "group_config": self.group_config,
             "features": self._features(),
             "quotas": {} if for_io_worker else self.quotas,
+            "client_metrics": {} if for_io_worker else self.client_metrics,
         }
         if self.acls is not None:
             snapshot["acls"] = [to_document(*acls) for acls in self.acls.items()]
@@ -170,6 +174,10 @@ class HostImage:
             delta["features"] = self._features()
         if changes.quotas and not for_io_worker:
             delta["quotas"] = {name: self.quotas.get(name) for name in changes.quotas}
+        if changes.client_metrics and not for_io_worker:
+            delta["client_metrics"] = {
+                name: self.client_metrics.get(name) for name in changes.client_metrics
+            }
         if changes.acls:
             acls = self.acls or {}
             delta["acls"] = [to_document(one, acls.get(one, ())) for one in changes.acls]

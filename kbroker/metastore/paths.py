@@ -39,6 +39,7 @@ CONFIG = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+CLIENT_METRICS_CONFIGS = "/config/client-metrics"
 IP_CONFIGS = "/config/ips"  # Kafka 2.7 has none; see ``entities``
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE = "/config/changes/config_change_"  # with a number after it
@@ -75,6 +76,7 @@ PERSISTENT_PATHS = (
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
     GROUP_CONFIGS,
+    CLIENT_METRICS_CONFIGS,
     "/config/clients",
     "/config/users",
     CONFIG_CHANGES,
@@ -122,6 +124,11 @@ def group_config(group: str) -> str:
     from urllib.parse import quote  # costs every start some milliseconds
 
     return f"{GROUP_CONFIGS}/{quote(group, safe='').replace('.', '%2E')}"
+
+
+def client_metrics_config(name: str) -> str:
+    """A node that Kafka 2.7 does not have. Names have letters, digits, ``.``, ``_`` and ``-``."""
+    return f"{CLIENT_METRICS_CONFIGS}/{name}"
 
 
 def group_of_config(path: str) -> str:

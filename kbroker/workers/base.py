@@ -35,6 +35,7 @@ from kbroker.ipc.process_table import (
     ProcessTable,
 )
 from kbroker.ipc.rpc import Pending, Rpc
+from kbroker.log_levels import LogLevels
 from kbroker.metrics.slots import Counters
 from kbroker.types import BrokerId
 
@@ -145,6 +146,7 @@ class Worker:
         self.processes = context.processes
         self.config = context.first_config
         self.stopping = False
+        self.log_levels = LogLevels(context.runtime_dir)
         self.exit_code = EXIT_DONE
         self.mailbox: Mailbox
         self.rpc: Rpc
@@ -215,6 +217,7 @@ class Worker:
         self.add_reader(self.mailbox.fd, self.drain_mailbox)
         self.add_reader(self._signals.fileno(), self._drain_signals)
         collector = Collector()
+        self.log_levels.follow()
         self.setup()
         self.drain_mailbox()
         while not self.stopping:
@@ -227,6 +230,7 @@ class Worker:
             if now >= self._next_tick_ms:
                 self._next_tick_ms = now + self.tick_ms()
                 self.processes.heartbeat(self.address)
+                self.log_levels.follow()
                 if os.getppid() != self.context.parent_pid:
                     logger.error("the supervisor is gone; exiting")
                     break

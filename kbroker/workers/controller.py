@@ -55,6 +55,7 @@ from kbroker.metastore.store import StoreFailed, WrongCluster
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
 from kbroker.peers.links import Links
 from kbroker.protocol import codec
+from kbroker.security.principal import by
 from kbroker.storage.dirs import boots
 from kbroker.workers.asking import Asking
 from kbroker.workers.base import Worker, now_ms, raise_failure
@@ -210,6 +211,12 @@ class ControllerWorker(Worker):
             now_ms,
         )
 
+    def serve_alter_log_levels(self, sender: Address, asked: calls.AlterLogLevels) -> None:
+        """Set levels of loggers in all processes."""
+        for name, level in asked.levels:
+            logger.info("level of logger %s: %s%s", name, level or "as before", by(asked.asked_by))
+        self.log_levels.change(asked.levels)
+
     def _make_rules(self) -> None:
         """What says who may do what, and what nobody may."""
         self.acls: Acls | None = None
@@ -274,6 +281,7 @@ class ControllerWorker(Worker):
         serve(calls.UPDATE_FEATURES, served(lambda office: office.duties.features.serve))
         serve(calls.ALTER_CONFIGS, self.configs.alter_configs)
         serve(calls.INCREMENTAL_ALTER_CONFIGS, self.configs.incremental_alter_configs)
+        serve(calls.ALTER_LOG_LEVELS, self.serve_alter_log_levels)
         serve(calls.ALTER_QUOTAS, self.entities.alter_quotas)
         if self.acls is not None:
             serve(calls.CREATE_ACLS, self.acls.create)

@@ -216,8 +216,18 @@ def test_what_this_broker_does_not_have_is_described_as_none(broker: Broker, ver
     script = scripts_of(version, broker)
     for entity in ("users", "clients", "ips", "client-metrics"):
         assert script(CONFIG_COMMAND, "--describe", "--entity-type", entity).strip() == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [VERSION, NEWEST])
+def test_levels_of_loggers_are_described_and_changed(broker: Broker, version: str) -> None:
+    script = scripts_of(version, broker)
     loggers = ("--entity-type", "broker-loggers", "--entity-name", "0")
-    assert script(CONFIG_COMMAND, "--describe", *loggers).count("=") == 0
+    assert re.search(r"root=INFO", script(CONFIG_COMMAND, "--describe", *loggers))
+    script(CONFIG_COMMAND, "--alter", *loggers, "--add-config", "kbroker.ipc.rpc=WARN")
+    assert "kbroker.ipc.rpc=WARN" in script(CONFIG_COMMAND, "--describe", *loggers)
+    script(CONFIG_COMMAND, "--alter", *loggers, "--delete-config", "kbroker.ipc.rpc")
+    assert "kbroker.ipc.rpc=INFO" in script(CONFIG_COMMAND, "--describe", *loggers)
 
 
 @pytest.mark.slow

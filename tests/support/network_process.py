@@ -31,6 +31,7 @@ from kbroker.ipc.calls import Failure, Operation, Results
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Slices, Turn
+from kbroker.log_levels import LogLevels
 from kbroker.metrics.slots import Counters
 from kbroker.metrics.slots import region_size as region_size_of_counters
 from kbroker.protocol import codec
@@ -241,6 +242,8 @@ class NetworkProcess:
             software_version=b"",
             name_software=self.name_software,
         )
+        self.telemetry: Any = None
+        self.log_levels = LogLevels("/nonexistent")
         self.times = request_times.RequestTimes(bytearray(request_times.region_size(1)), 0)
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
 

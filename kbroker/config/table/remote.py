@@ -44,8 +44,8 @@ METRICS_OF_KAFKA = (
         doc="Directory of that reporter."),
     Key("auto.include.jmx.reporter", BOOLEAN, True, LOW, status=UNUSED,
         doc="Java's own interface for metrics (JMX)."),
-    Key("telemetry.max.bytes", INT, 1_048_576, LOW, low=1, status=LATER,
-        doc="Maximum size of a telemetry message from a client."),
+    Key("telemetry.max.bytes", INT, 1_048_576, LOW, low=1,
+        doc="Maximum size of the metrics that a client pushes at a time (KIP-714)."),
 )
 
 TIERED_STORAGE = (

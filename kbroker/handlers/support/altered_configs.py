@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from kbroker.config.client_metrics_config import check_subscription_name
 from kbroker.config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kbroker.config.topic_config import setting_name
 from kbroker.errors import ErrorCode, WireError
@@ -21,6 +22,7 @@ from kbroker.handlers.support.config_resources import (
 from kbroker.handlers.support.config_resources import unsupported as unsupported_type
 from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import ConfigResult, Operation
+from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kbroker.security.operations import AclOperation, Kind
 
 Q = TypeVar("Q")
@@ -47,6 +49,7 @@ async def alter(
     part of it for one resource.
     """
     rejected: dict[int, WireError] = {}
+    own: set[int] = set()  # served here, without error
     seen: dict[tuple[int, str], int] = {}
     async for position, resource in ctx.each(enumerate(request.resources)):
         place = resource.resource_type, resource.resource_name
@@ -58,21 +61,38 @@ async def alter(
         try:
             check_allowed(ctx, AclOperation.ALTER_CONFIGS, *place)
             check_resource(ctx, *place)
+            if resource.resource_type == BROKER_LOGGER:
+                await alter_levels(ctx, request, resource)
+                own.add(position)
         except WireError as error:
             rejected[position] = error.bare()
-    accepted = [r for n, r in enumerate(request.resources) if n not in rejected]
+    accepted = [r for n, r in enumerate(request.resources) if n not in rejected and n not in own]
     validate_only = request.validate_only
     results = iter(
         await call(ctx, operation, accepted, wanted, lambda part: asked(part, validate_only))
     )
     entries = []
     async for position, resource in ctx.each(enumerate(request.resources)):
-        if position in rejected:
+        if position in own:
+            entries.append(_entry(response, resource, 0, None))
+        elif position in rejected:
             entries.append(_failed(response, resource, rejected[position]))
         else:
             result = next(results)
             entries.append(_entry(response, resource, result.error, result.message))
     return response(responses=entries)
+
+
+async def alter_levels(ctx: RequestContext, request: Any, resource: Any) -> None:
+    """Change the levels of loggers, which are no stored configs. Raises WireError."""
+    if not isinstance(request, IncrementalAlterConfigsRequest):
+        raise WireError(
+            ErrorCode.INVALID_REQUEST,
+            "Levels of loggers are changed by IncrementalAlterConfigs only.",
+        )
+    from kbroker.handlers.support.broker_loggers import alter_loggers
+
+    await alter_loggers(ctx, resource.configs, request.validate_only)
 
 
 def all_failed(response: type, request: Any, error: WireError) -> Any:
@@ -133,11 +153,7 @@ def check_resource(ctx: RequestContext, resource_type: int, name: str) -> None:
         check_group(name)
     elif resource_type == BROKER_LOGGER:
         check_broker(ctx, name, or_all=False)
-        raise WireError(
-            ErrorCode.INVALID_CONFIG,
-            "This broker has no such logger: log levels are set when it is started (--debug).",
-        )
     elif resource_type == CLIENT_METRICS:
-        raise WireError(ErrorCode.INVALID_REQUEST, "This broker does not collect client metrics.")
+        check_subscription_name(name)
     else:
         raise unsupported_type(resource_type)

@@ -59,5 +59,6 @@ def article(resource_type: int) -> str:
 def unsupported(resource_type: int) -> WireError:
     return WireError(
         ErrorCode.INVALID_REQUEST,
-        f"{article(resource_type)} has no settings in kbroker; topics, brokers and groups do.",
+        f"{article(resource_type)} has no settings in kbroker; topics, brokers, groups and client "
+        "metrics do.",
     )

@@ -28,6 +28,7 @@ from kbroker.ipc.calls.partitions import *  # noqa: F403
 from kbroker.ipc.calls.quotas import *  # noqa: F403
 from kbroker.ipc.calls.reassignments import *  # noqa: F403
 from kbroker.ipc.calls.stored import *  # noqa: F403
+from kbroker.ipc.calls.telemetry import *  # noqa: F403
 from kbroker.ipc.calls.tokens import *  # noqa: F403
 from kbroker.ipc.calls.topics import *  # noqa: F403
 from kbroker.ipc.calls.transactions import *  # noqa: F403

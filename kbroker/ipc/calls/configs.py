@@ -54,6 +54,13 @@ class AlterQuotas(Document):
     asked_by: str = NOBODY
 
 
+class AlterLogLevels(Document):
+    """levels: logger and level; None takes a change back."""
+
+    levels: list[Setting]
+    asked_by: str = NOBODY
+
+
 # Changes requested by clients and authorized; ``asked_by`` is the principal.
 OfClient = (
     CreateTopics
@@ -62,6 +69,7 @@ OfClient = (
     | AlterConfigs
     | IncrementalAlterConfigs
     | AlterQuotas
+    | AlterLogLevels
     | AlterScram
     | CreateAcls
     | DeleteAcls
@@ -78,5 +86,7 @@ ALTER_CONFIGS = Operation("alter_configs", AlterConfigs, list[ConfigResult], (CO
 INCREMENTAL_ALTER_CONFIGS = Operation(
     "incremental_alter_configs", IncrementalAlterConfigs, list[ConfigResult], (CONTROLLER,)
 )
+# All of them. Every process follows within a moment.
+ALTER_LOG_LEVELS = Operation("alter_log_levels", AlterLogLevels, NoneType, (CONTROLLER,))
 # All of them, or an error. The reply is sent when every process of the broker has the new quotas.
 ALTER_QUOTAS = Operation("alter_quotas", AlterQuotas, NoneType, (CONTROLLER,))

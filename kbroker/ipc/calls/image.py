@@ -46,6 +46,7 @@ class ImageDocument(TypedDict):
     group_config: NotRequired[dict[str, Any]]
     features: NotRequired[FeaturesDocument]
     quotas: NotRequired[dict[str, Any]]
+    client_metrics: NotRequired[dict[str, Any]]
     acls: NotRequired[list[Any]]  # see ``security.acls``; only if the authorizer has them
 
 

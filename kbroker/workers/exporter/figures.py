@@ -33,6 +33,7 @@ from kbroker.workers.exporter.clients import ClientSoftware
 from kbroker.workers.exporter.groups import GroupLags
 from kbroker.workers.exporter.partitions import PartitionFigures, Seen
 from kbroker.workers.exporter.processes import ProcessFigures
+from kbroker.workers.exporter.pushed import PushedMetrics
 from kbroker.workers.exporter.requests import RequestFigures
 from kbroker.workers.exporter.whole_broker import WholeBroker
 
@@ -73,6 +74,7 @@ class Figures:
         groups: GroupLags,
         processes: ProcessFigures,
         clients: ClientSoftware,
+        pushed: PushedMetrics,
         native: Callable[[], Iterator[str]],
         names: Iterable[str],
         partitions_max: int,
@@ -85,6 +87,7 @@ class Figures:
         self._groups = groups
         self._processes = processes
         self._clients = clients
+        self._pushed = pushed
         self._native = native
         self._names = frozenset(names)
         self._partitions_max = partitions_max
@@ -136,6 +139,10 @@ class Figures:
         """
         if not self._groups.is_fresh and OFFSETS_TOPIC in self._image.topics:
             await self._groups.refresh(self.seen)
+        if self._image.client_metrics and NATIVE in self._names:
+            await self._pushed.refresh()
+        else:
+            self._pushed.forget()
 
     @property
     def _is_controller(self) -> bool:
@@ -148,6 +155,7 @@ class Figures:
             yield from self._left_out()
             yield from self._processes.lines(self._processes.look())
             yield from self._groups.native_lines()
+            yield from self._pushed.lines()
         if HISTOGRAMS in self._names:
             yield from self._requests.histogram_lines()
         families = [WRITERS[name] for name in (JMX, CONFLUENT) if name in self._names]
@@ -178,6 +186,7 @@ class Figures:
             [
                 (Tags(("of", "partitions")), count if count > self._partitions_max else 0),
                 (Tags(("of", "offsets")), self._groups.left_out),
+                (Tags(("of", "client-metrics")), self._pushed.left_out),
             ],
         )
 

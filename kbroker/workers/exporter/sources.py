@@ -16,6 +16,7 @@ from kbroker.workers.exporter.figures import Figures
 from kbroker.workers.exporter.groups import GroupLags
 from kbroker.workers.exporter.partitions import PartitionFigures
 from kbroker.workers.exporter.processes import ProcessFigures
+from kbroker.workers.exporter.pushed import PushedMetrics
 from kbroker.workers.exporter.record_ages import RecordAges
 from kbroker.workers.exporter.requests import RequestFigures
 from kbroker.workers.exporter.whole_broker import WholeBroker
@@ -77,6 +78,7 @@ def make_figures(
             len(worker.processes.of_kind(ProcessKind.NETWORK)),
             [listener.name for listener, *_ in context.listeners],
         ),
+        PushedMetrics(worker.rpc, worker.processes.of_kind(ProcessKind.NETWORK)),
         native,
         config["metrics.names"],
         config["metrics.partitions.max"],

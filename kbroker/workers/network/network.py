@@ -88,6 +88,7 @@ from kbroker.workers.plugged import Authorization
 
 if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig
+    from kbroker.handlers.support.client_telemetry import ClientTelemetry
     from kbroker.workers.network.handshakes import Handshakes
 
 logger = logging.getLogger(__name__)
@@ -124,6 +125,7 @@ class NetworkWorker(Worker):
         self.image = ClusterImage()
         self.slices = Slices()
         self.given_away_bytes = 0
+        self.telemetry: ClientTelemetry | None = None  # from the first request for it on
         self.authorization = Authorization(config, context.properties)
         self.accesses = self.authorization.accesses
         self.acls = self.authorization.acls
@@ -227,6 +229,7 @@ class NetworkWorker(Worker):
         self.rpc.serve(calls.IMAGE, self.serve_image)
         self.rpc.serve(calls.CONNECTIONS, self.serve_connections)
         self.rpc.serve(calls.QUOTA_FIGURES, lambda sender, _: self.usages.figures(now_ms()))
+        self.rpc.serve(calls.CLIENT_TELEMETRY, self.serve_client_telemetry)
         run(self.join()).then(raise_failure)
 
     async def join(self) -> None:
@@ -397,6 +400,10 @@ class NetworkWorker(Worker):
             connection.login = Login()
         connection.local_address = arrival.local
 
+    def serve_client_telemetry(self, sender: Address, _: calls.Nothing) -> calls.ClientSeries:
+        found = ([], 0) if self.telemetry is None else self.telemetry.figures()
+        return calls.ClientSeries(*found)
+
     def serve_connections(self, sender: Address, _: calls.Nothing) -> calls.OpenConnections:
         """A new acceptor asks for the present connections.
 
@@ -542,6 +549,8 @@ class NetworkWorker(Worker):
             self.next_sweep_ms = now + SWEEP_MS
             self.authorization.tick()
             self.loop.sweep()
+            if self.telemetry is not None:
+                self.telemetry.tick(now)
             waiting, unsent = self.requests.queue_sizes()
             self.counters.set(REQUEST_QUEUE, waiting)
             self.counters.set(RESPONSE_QUEUE, unsent)

@@ -45,7 +45,7 @@ class Host:
     """A broker that gets its configs from the ensemble, and applies them."""
 
     def __init__(self, cluster: Cluster, number: int, runtime_dir: str) -> None:
-        self.used: tuple[dict[str, Any], ...] = ({}, {}, {}, {})
+        self.used: tuple[dict[str, Any], ...] = ({}, {}, {}, {}, {})
         self.topics: dict[str, Any] = {}  # changes it got, with the configs at that time
         self.store = cluster.ensemble.connect()
         self.stored = StoredConfigs(
@@ -69,8 +69,10 @@ class Host:
         brokers: Mapping[str, Any] = {},
         groups: Mapping[str, Any] = {},
         quotas: Mapping[str, Any] = {},
+        client_metrics: Mapping[str, Any] = {},
     ) -> Pending[dict[str, int]]:
-        for used, changed in zip(self.used, (topics, brokers, groups, quotas), strict=True):
+        all_changed = (topics, brokers, groups, quotas, client_metrics)
+        for used, changed in zip(self.used, all_changed, strict=True):
             used.update(changed)
         return resolved({})
 

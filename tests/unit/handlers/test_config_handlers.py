@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -216,12 +217,32 @@ class TestDescribeConfigs:
         assert result.error_message
         assert result.configs == []
 
-    @pytest.mark.parametrize(("kind", "name"), [(BROKER_LOGGER, "0"), (CLIENT_METRICS, "m")])
-    def test_describe_configs_of_what_has_no_settings_here_is_empty(
-        self, process: NetworkProcess, kind: int, name: str
+    def test_describe_configs_of_a_subscription_that_is_not_there_is_empty(
+        self, process: NetworkProcess
     ) -> None:
-        result = self.ask(process, 4, kind, name)
+        result = self.ask(process, 4, CLIENT_METRICS, "m")
         assert (result.error_code, result.error_message, result.configs) == (0, "", [])
+
+    def test_describe_configs_of_a_subscription_shows_its_own(
+        self, process: NetworkProcess
+    ) -> None:
+        process.image.client_metrics["m"] = {"interval.ms": "200"}
+        result = self.ask(process, 4, CLIENT_METRICS, "m", include_synonyms=True)
+        configs = {c.name: (c.value, c.config_source, c.read_only) for c in result.configs}
+        assert configs == {
+            "interval.ms": ("200", 7, False), "metrics": ("", 5, False), "match": ("", 5, False),
+        }  # fmt: skip
+
+    def test_describe_configs_of_loggers_shows_their_levels(self, process: NetworkProcess) -> None:
+        logging.getLogger("kbroker.ipc.rpc").setLevel(logging.WARNING)
+        try:
+            result = self.ask(process, 4, BROKER_LOGGER, "0")
+        finally:
+            logging.getLogger("kbroker.ipc.rpc").setLevel(logging.NOTSET)
+        configs = {c.name: (c.value, c.config_source) for c in result.configs}
+        assert configs["kbroker.ipc.rpc"] == ("WARN", 6)
+        assert "root" in configs
+        assert len(self.ask(process, 4, BROKER_LOGGER, "0", ["root"]).configs) == 1
 
     @pytest.mark.parametrize("version", range(5))
     def test_describe_configs_of_a_group_shows_its_own_over_the_brokers(
@@ -319,7 +340,7 @@ class TestAlterConfigs:
         process.set_response("incremental_alter_configs", lambda to, **args: done)
         resources = [
             (TOPIC, "no"), (BROKER, "7"), (TOPIC, "t"), (GROUP, ""), (BROKER_LOGGER, "0"),
-            (BROKER_LOGGER, "7"), (CLIENT_METRICS, "m"), (99, "x"),
+            (BROKER_LOGGER, "7"), (CLIENT_METRICS, "a b"), (99, "x"),
         ]  # fmt: skip
         responses = process.ask(getattr(self, kind)(*resources), 1).responses
         assert [(r.resource_type, r.resource_name) for r in responses] == resources
@@ -328,7 +349,8 @@ class TestAlterConfigs:
             ErrorCode.INVALID_REQUEST,
             0,
             ErrorCode.INVALID_REQUEST,
-            ErrorCode.INVALID_CONFIG,
+            # No such logger; and AlterConfigs does not change levels at all.
+            ErrorCode.INVALID_CONFIG if kind == "change" else ErrorCode.INVALID_REQUEST,
             ErrorCode.INVALID_REQUEST,
             ErrorCode.INVALID_REQUEST,
             ErrorCode.INVALID_REQUEST,

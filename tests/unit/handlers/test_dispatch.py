@@ -171,7 +171,7 @@ def test_api_versions_lists_what_is_served_and_nothing_else(
     assert set(listed) == set(registry.HANDLERS) | {ApiKey.PRODUCE, ApiKey.FETCH}
     assert listed[ApiKey.JOIN_GROUP] == (0, 9)
     assert listed[ApiKey.INIT_PRODUCER_ID] == (0, 5), "6 is in development in Kafka 4.3"
-    assert ApiKey.GET_TELEMETRY_SUBSCRIPTIONS not in listed
+    assert listed[ApiKey.PUSH_TELEMETRY] == (0, 0)
 
 
 def test_api_versions_lists_what_is_in_development_if_asked_to() -> None:

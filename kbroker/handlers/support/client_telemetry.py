@@ -1,0 +1,266 @@
+"""What clients push of their metrics to one network process (KIP-714), and what they are asked for.
+
+Subscriptions are those of the image. What a client has pushed is kept while it pushes, as numbers
+with bounded labels, and told to the exporter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kbroker.config.client_metrics_config import (
+    ALL_METRICS,
+    CLIENT_METRICS_KEYS,
+    DEFAULT_INTERVAL_MS,
+    INTERVAL_MS,
+    MATCH,
+    METRICS,
+    patterns,
+)
+from kbroker.errors import ConfigError, ErrorCode, WireError
+from kbroker.ipc.calls import TelemetrySeries
+from kbroker.protocol.otlp import Point, Pushed
+
+# BOUND: clients that are remembered, the least recent is forgotten; series that are kept in all,
+# and of one client.
+CLIENTS_MAX = 10_000
+SERIES_MAX = 5_000
+SERIES_OF_CLIENT_MAX = 500
+# A client that has not pushed for so many intervals is gone.
+INTERVALS_KEPT = 3
+# Clocks differ: a push may come so much too early.
+EARLY_SHARE = 0.1
+NO_ID = bytes(16)
+RESERVED_IDS = (NO_ID, bytes(15) + b"\1")
+_UNSAFE = re.compile(r"[^a-zA-Z0-9_]")
+_PREFIX = "org.apache.kafka."
+# Attributes of a client's resource that become labels.
+RESOURCE_LABELS = ("group_id", "transactional_id")
+
+
+class Subscription(NamedTuple):
+    """What a client is asked for. prefixes: of names of metrics; [""] means all."""
+
+    number: int
+    interval_ms: int
+    prefixes: tuple[str, ...]
+
+
+class Client:
+    """A client instance, as this process knows it."""
+
+    __slots__ = (
+        "asked_ms",
+        "error",
+        "interval_ms",
+        "is_terminated",
+        "labels",
+        "pushed_ms",
+        "series",
+    )
+
+    def __init__(self) -> None:
+        self.asked_ms = self.pushed_ms = -1
+        self.interval_ms = DEFAULT_INTERVAL_MS
+        self.is_terminated = False
+        self.error = 0  # of its last request
+        self.labels: tuple[tuple[str, str], ...] = ()
+        # By name and labels: is it a counter, and its value.
+        self.series: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[bool, float]] = {}
+
+
+class ClientTelemetry:
+    """subscriptions: those of the image, which keeps changing."""
+
+    def __init__(self, subscriptions: Mapping[str, Mapping[str, str]]) -> None:
+        self._subscriptions = subscriptions
+        self._clients: OrderedDict[bytes, Client] = OrderedDict()
+        self._series_count = 0
+        self._left_out = 0
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def subscribe(
+        self, instance_id: bytes, known_by: Mapping[str, str], now_ms: int
+    ) -> tuple[bytes, Subscription]:
+        """GetTelemetrySubscriptions: the id of the client, a new one if it has none, and what it
+        is asked for. Raises WireError.
+        """
+        if instance_id in RESERVED_IDS:
+            instance_id = os.urandom(16)
+        client = self._client(instance_id)
+        last_ms = max(client.asked_ms, client.pushed_ms)
+        is_early = last_ms >= 0 and not self._is_due(client, last_ms, now_ms)
+        if is_early and client.error != ErrorCode.UNKNOWN_SUBSCRIPTION_ID:
+            raise WireError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        client.asked_ms, client.error = now_ms, 0
+        found = self.subscription(instance_id, known_by)
+        client.interval_ms = found.interval_ms
+        return instance_id, found
+
+    def begin_push(
+        self,
+        instance_id: bytes,
+        known_by: Mapping[str, str],
+        subscription_id: int,
+        is_last: bool,
+        now_ms: int,
+    ) -> None:
+        """PushTelemetry: check that it may push now. Raises WireError."""
+        if instance_id in RESERVED_IDS:
+            raise WireError(ErrorCode.INVALID_REQUEST, "the client instance id is invalid")
+        client = self._client(instance_id)
+        if client.is_terminated:
+            raise WireError(ErrorCode.INVALID_REQUEST, "the client has pushed for the last time")
+        may = client.asked_ms > client.pushed_ms or self._is_due(client, client.pushed_ms, now_ms)
+        if not may and not is_last:
+            raise WireError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        client.pushed_ms, client.is_terminated = now_ms, is_last
+        found = self.subscription(instance_id, known_by)
+        client.interval_ms = found.interval_ms
+        client.error = 0
+        if subscription_id != found.number:
+            client.error = int(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
+            raise WireError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
+
+    def subscription(self, instance_id: bytes, known_by: Mapping[str, str]) -> Subscription:
+        """What all subscriptions together ask of a client. The number depends on nothing else, so
+        every process of a broker, and every broker, gives the same.
+        """
+        by = {**known_by, "client_instance_id": instance_text(instance_id)}
+        intervals, prefixes = [], set[str]()
+        for configs in self._subscriptions.values():
+            try:
+                wanted = patterns(configs.get(MATCH, ""))
+                names = CLIENT_METRICS_KEYS[METRICS].parse(configs.get(METRICS, ""))
+                interval_ms = CLIENT_METRICS_KEYS[INTERVAL_MS].parse(
+                    configs.get(INTERVAL_MS, str(DEFAULT_INTERVAL_MS))
+                )
+            except ConfigError:
+                continue  # the log has said so
+            if names and all(p.fullmatch(by.get(key, "")) for key, p in wanted.items()):
+                intervals.append(interval_ms)
+                prefixes.update(names)
+        if ALL_METRICS in prefixes:
+            prefixes = {""}
+        found = tuple(sorted(prefixes))
+        interval_ms = min(intervals, default=DEFAULT_INTERVAL_MS)
+        text = "\n".join((instance_id.hex(), str(interval_ms), *found))
+        number = zlib.crc32(text.encode())
+        return Subscription(number - (1 << 32) if number >= 1 << 31 else number,
+                            interval_ms, found)  # fmt: skip
+
+    @staticmethod
+    def _is_due(client: Client, last_ms: int, now_ms: int) -> bool:
+        return last_ms < 0 or now_ms - last_ms >= client.interval_ms * (1 - EARLY_SHARE)
+
+    # -- what was pushed ---------------------------------------------------------------------
+
+    def take(
+        self,
+        instance_id: bytes,
+        known_by: Mapping[str, str],
+        pushed: Pushed,
+        prefixes: Iterable[str],
+    ) -> None:
+        """Keep what a client has pushed of what it was asked for."""
+        client = self._client(instance_id)
+        wanted = tuple(prefixes)
+        client.labels = (
+            ("client_id", known_by.get("client_id", "")),
+            ("client_instance_id", instance_text(instance_id)),
+            ("client_software_name", known_by.get("client_software_name", "")),
+            ("client_software_version", known_by.get("client_software_version", "")),
+            *((key, pushed.resource[key]) for key in RESOURCE_LABELS if key in pushed.resource),
+        )
+        gauges = {key for key, (is_counter, _) in client.series.items() if not is_counter}
+        for point in pushed.points:
+            if point.name.startswith(wanted):
+                gauges.discard(self._enter(client, point))
+        for key in gauges:  # it has them no more
+            del client.series[key]
+            self._series_count -= 1
+        self._left_out += pushed.left_out
+
+    def _enter(self, client: Client, point: Point) -> tuple[str, tuple[tuple[str, str], ...]]:
+        own = {name for name, _ in client.labels}
+        labels = tuple(
+            (name, text)
+            for name, text in sorted((label_name(key), text) for key, text in point.attributes)
+            if name not in own
+        )
+        key = point.name, tuple(dict(labels).items())
+        known = client.series.get(key)
+        if known is None:
+            if self._series_count >= SERIES_MAX or len(client.series) >= SERIES_OF_CLIENT_MAX:
+                self._left_out += 1
+                return key
+            self._series_count += 1
+        value = point.value
+        if point.is_delta and known is not None:
+            value += known[1]
+        client.series[key] = (point.is_counter, value)
+        return key
+
+    def _client(self, instance_id: bytes) -> Client:
+        client = self._clients.get(instance_id)
+        if client is None:
+            client = self._clients[instance_id] = Client()
+            if len(self._clients) > CLIENTS_MAX:
+                self._forget(next(iter(self._clients)))
+        else:
+            self._clients.move_to_end(instance_id)
+        return client
+
+    def _forget(self, instance_id: bytes) -> None:
+        self._series_count -= len(self._clients.pop(instance_id).series)
+
+    def tick(self, now_ms: int) -> None:
+        """Forget clients that have not been heard of."""
+        gone = [
+            instance_id
+            for instance_id, client in self._clients.items()
+            if now_ms - max(client.asked_ms, client.pushed_ms)
+            > (1 if client.is_terminated else INTERVALS_KEPT) * client.interval_ms
+        ]
+        for instance_id in gone:
+            self._forget(instance_id)
+
+    def figures(self) -> tuple[list[TelemetrySeries], int]:
+        """All series, and how many were left out so far."""
+        found = [
+            TelemetrySeries(
+                series_name(name),
+                is_counter,
+                [list(pair) for pair in (*client.labels, *labels)],
+                value,
+            )
+            for client in self._clients.values()
+            for (name, labels), (is_counter, value) in client.series.items()
+        ]
+        return found, self._left_out
+
+
+def instance_text(instance_id: bytes) -> str:
+    """As Kafka writes ids."""
+    import base64
+
+    return base64.urlsafe_b64encode(instance_id).decode().rstrip("=")
+
+
+def series_name(name: str) -> str:
+    """``org.apache.kafka.producer.record.send.rate`` becomes
+    ``kbroker_client_producer_record_send_rate``.
+    """
+    return "kbroker_client_" + _UNSAFE.sub("_", name.removeprefix(_PREFIX)).lower()
+
+
+def label_name(key: str) -> str:
+    """What Prometheus takes for the name of a label."""
+    name = _UNSAFE.sub("_", key).lower()
+    return name if name and not name[0].isdigit() and not name.startswith("__") else f"l_{name}"

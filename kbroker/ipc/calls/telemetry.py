@@ -1,0 +1,32 @@
+"""What clients have pushed of their metrics (KIP-714)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kbroker.ipc.calls.base import NETWORK, Nothing
+from kbroker.ipc.documents import Document
+from kbroker.ipc.operation import Operation
+
+TELEMETRY_DEADLINE_MS = 1_000
+
+
+class TelemetrySeries(NamedTuple):
+    """A number that a client has pushed. is_counter: it only grows. labels: name and value."""
+
+    name: str
+    is_counter: bool
+    labels: list[list[str]]
+    value: float
+
+
+class ClientSeries(Document):
+    """left_out: how many numbers were not kept since the process has started."""
+
+    series: list[TelemetrySeries]
+    left_out: int
+
+
+CLIENT_TELEMETRY = Operation(
+    "client_telemetry", Nothing, ClientSeries, (NETWORK,), TELEMETRY_DEADLINE_MS
+)

@@ -1,0 +1,223 @@
+"""Reads what clients push of their metrics: OpenTelemetry's MetricsData (KIP-714), in protobuf.
+
+The bytes come from anybody. Every length is checked against what is there before it is used, the
+depth is that of the message definitions, and what is kept of one push is bounded.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator, Iterator
+from math import isfinite
+from typing import NamedTuple
+
+from kbroker.protocol.primitives import DecodeError
+
+# BOUND: points of one push, attributes of a point or a resource, bytes of a text.
+POINTS_MAX = 2_000
+ATTRIBUTES_MAX = 16
+# BOUND: protobuf fields that are looked at, which take a microsecond each.
+FIELDS_MAX = 60_000
+TEXT_BYTES_MAX = 256
+# Points between two pauses.
+SLICE_POINTS = 100
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_DOUBLE, _INT64 = struct.Struct("<d"), struct.Struct("<q")
+# Fields of the messages.
+RESOURCE_METRICS = 1  # MetricsData
+RESOURCE, SCOPE_METRICS = 1, 2  # ResourceMetrics
+RESOURCE_ATTRIBUTES = 1  # Resource
+METRICS = 2  # ScopeMetrics
+NAME, GAUGE, SUM = 1, 5, 7  # Metric
+DATA_POINTS, TEMPORALITY, IS_MONOTONIC = 1, 2, 3  # Gauge, Sum
+AS_DOUBLE, AS_INT, ATTRIBUTES = 4, 6, 7  # NumberDataPoint
+KEY, VALUE = 1, 2  # KeyValue
+STRING_VALUE, BOOL_VALUE, INT_VALUE, DOUBLE_VALUE = 1, 2, 3, 4  # AnyValue
+DELTA = 1  # of AggregationTemporality
+
+Field = tuple[int, int, int | memoryview]  # number, wire type, value
+Attributes = tuple[tuple[str, str], ...]
+
+
+class Point(NamedTuple):
+    """A number of a gauge or a sum. is_counter: it only grows. is_delta: it is what was added."""
+
+    name: str
+    attributes: Attributes
+    value: float
+    is_counter: bool
+    is_delta: bool
+
+
+class Pushed(NamedTuple):
+    """points: those of histograms and summaries, which Kafka's clients do not push, are left out.
+
+    resource: what is said of the client.
+    """
+
+    resource: dict[str, str]
+    points: list[Point]
+    left_out: int
+
+
+def read_metrics(data: bytes) -> Generator[None, None, Pushed]:
+    """Steps of reading a push, between which others may run; returns it. Raises DecodeError."""
+    return _Reader().read(memoryview(data))
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._fields_left = FIELDS_MAX
+
+    def read(self, data: memoryview) -> Generator[None, None, Pushed]:
+        pushed: list[Point] = []
+        resource: dict[str, str] = {}
+        left_out = count = 0
+        for metric, attributes in self._metrics(data):
+            resource.update(attributes)
+            for point in self._points(metric):
+                count += 1
+                if point is None or len(pushed) >= POINTS_MAX:
+                    left_out += 1
+                else:
+                    pushed.append(point)
+                if count % SLICE_POINTS == 0:
+                    yield
+            yield
+        return Pushed(resource, pushed, left_out)
+
+    def _metrics(self, data: memoryview) -> Iterator[tuple[memoryview, dict[str, str]]]:
+        """Each Metric, with the attributes of its resource."""
+        for group in self._messages(data, RESOURCE_METRICS):
+            attributes: dict[str, str] = {}
+            for number, _, value in self._fields(group):
+                if number == RESOURCE and isinstance(value, memoryview):
+                    attributes.update(self._attributes(value, RESOURCE_ATTRIBUTES))
+                elif number == SCOPE_METRICS and isinstance(value, memoryview):
+                    for metric in self._messages(value, METRICS):
+                        yield metric, attributes
+
+    def _points(self, metric: memoryview) -> Iterator[Point | None]:
+        """The points of a metric; None for one of a kind that is left out."""
+        name = ""
+        for number, _, value in self._fields(metric):
+            if not isinstance(value, memoryview):
+                continue
+            if number == NAME:
+                name = _text(value)
+            elif number in (GAUGE, SUM):
+                yield from self._numbers(name, value, number == SUM)
+            elif number > SUM:
+                yield None
+
+    def _numbers(self, name: str, data: memoryview, is_sum: bool) -> Iterator[Point | None]:
+        temporality = monotonic = 0
+        found: list[memoryview] = []
+        for number, _, value in self._fields(data):
+            if isinstance(value, memoryview):
+                if number == DATA_POINTS:
+                    found.append(value)
+            elif is_sum and number == TEMPORALITY:
+                temporality = value
+            elif is_sum and number == IS_MONOTONIC:
+                monotonic = value
+        for point in found:
+            yield self._point(name, point, bool(monotonic), temporality == DELTA)
+
+    def _point(self, name: str, data: memoryview, is_counter: bool, is_delta: bool) -> Point | None:
+        """None without a value that is a number."""
+        found: float | None = None
+        for number, kind, value in self._fields(data):
+            if kind == FIXED64 and isinstance(value, memoryview):
+                if number == AS_DOUBLE:
+                    found = _DOUBLE.unpack(value)[0]
+                elif number == AS_INT:
+                    found = _INT64.unpack(value)[0]
+        if found is None or not isfinite(found) or not name:
+            return None
+        return Point(name, self._attributes(data, ATTRIBUTES), found, is_counter, is_delta)
+
+    def _attributes(self, message: memoryview, field: int) -> Attributes:
+        """Those with simple values; the first ATTRIBUTES_MAX."""
+        found = []
+        for pair in self._messages(message, field):
+            key, text = "", None
+            for number, _, value in self._fields(pair):
+                if number == KEY and isinstance(value, memoryview):
+                    key = _text(value)
+                elif number == VALUE and isinstance(value, memoryview):
+                    text = self._any_value(value)
+            if key and text is not None:
+                found.append((key, text))
+                if len(found) >= ATTRIBUTES_MAX:
+                    break
+        return tuple(found)
+
+    def _any_value(self, data: memoryview) -> str | None:
+        """The text of an AnyValue that is a string, a boolean or a number."""
+        for number, kind, value in self._fields(data):
+            if isinstance(value, memoryview):
+                if number == STRING_VALUE and kind == BYTES:
+                    return _text(value)
+                if number == DOUBLE_VALUE and kind == FIXED64:
+                    return str(_DOUBLE.unpack(value)[0])
+            elif number == BOOL_VALUE:
+                return "true" if value else "false"
+            elif number == INT_VALUE:
+                return str(value - (1 << 64) if value >= 1 << 63 else value)
+        return None
+
+    def _messages(self, data: memoryview, field: int) -> Iterator[memoryview]:
+        for number, kind, value in self._fields(data):
+            if number == field and kind == BYTES and isinstance(value, memoryview):
+                yield value
+
+    def _fields(self, data: memoryview) -> Iterator[Field]:
+        """The fields of a message; numbers, or their bytes. Raises DecodeError."""
+        at, end = 0, len(data)
+        while at < end:
+            self._fields_left -= 1
+            if self._fields_left < 0:
+                raise DecodeError(f"metrics of more than {FIELDS_MAX} fields")
+            tag, at = _varint(data, at)
+            number, kind = tag >> 3, tag & 7
+            if number == 0:
+                raise DecodeError("a protobuf field with number 0")
+            if kind == VARINT:
+                value, at = _varint(data, at)
+                yield number, kind, value
+                continue
+            if kind == BYTES:
+                size, at = _varint(data, at)
+            elif kind == FIXED64:
+                size = 8
+            elif kind == FIXED32:
+                size = 4
+            else:
+                raise DecodeError(f"a protobuf field of wire type {kind}")
+            if size > end - at:
+                raise DecodeError(
+                    f"a protobuf field of {size} bytes, of which there are {end - at}"
+                )
+            yield number, kind, data[at : at + size]
+            at += size
+
+
+def _text(data: memoryview) -> str:
+    """Longer texts are cut."""
+    return bytes(data[:TEXT_BYTES_MAX]).decode("utf-8", "replace")
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    """A number of up to 64 bits, and where it ends."""
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise DecodeError("a protobuf number that does not end")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, at
+        shift += 7

@@ -1,0 +1,58 @@
+"""Metrics that clients have pushed (KIP-714), as metrics of this broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kbroker.errors import WireError
+from kbroker.ipc import calls
+from kbroker.ipc.process_table import Address
+from kbroker.ipc.rpc import Rpc
+from kbroker.metrics.mbeans import Tags, plain_lines
+
+HELP = "Pushed by clients."
+
+
+class PushedMetrics:
+    """Asks the network processes. left_out: numbers that they have not kept."""
+
+    def __init__(self, rpc: Rpc, networks: Sequence[Address]) -> None:
+        self._rpc = rpc
+        self._networks = networks
+        self._series: list[calls.TelemetrySeries] = []
+        self.left_out = 0
+
+    async def refresh(self) -> None:
+        """What one does not tell is absent."""
+        asked = [
+            self._rpc.call(network, calls.CLIENT_TELEMETRY, calls.Nothing())
+            for network in self._networks
+        ]
+        self._series, self.left_out = [], 0
+        for call in asked:
+            try:
+                told = await call
+            except WireError:
+                continue
+            self._series += told.series
+            self.left_out += told.left_out
+
+    def forget(self) -> None:
+        """Nobody is asked for metrics any more."""
+        self._series, self.left_out = [], 0
+
+    def lines(self) -> Iterator[str]:
+        """The text, by name; a client that is connected to two processes counts once."""
+        by_name: dict[tuple[str, bool], dict[str, tuple[Tags, float]]] = {}
+        for one in self._series:
+            tags = Tags(*((name, value) for name, value in one.labels))
+            by_name.setdefault((one.name, one.is_counter), {})[tags.text] = tags, one.value
+        taken: set[str] = set()
+        for (name, is_counter), samples in sorted(by_name.items()):
+            shown = f"{name.removesuffix('_total')}_total" if is_counter else name
+            if shown in taken:
+                continue  # another client has it as another kind
+            taken.add(shown)
+            yield from plain_lines(
+                shown, "counter" if is_counter else "gauge", HELP, samples.values()
+            )

@@ -1,0 +1,84 @@
+"""Metrics that real clients push to a broker, and what becomes of them (KIP-714)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from process_harness import http_get
+from support.dashboards import Scrape
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+from kbroker.cli import command  # noqa: E402
+from kbroker.testing import Broker, wait_until  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+PRODUCER = re.compile(r"^kbroker_client_producer_")
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def scrape(broker: Broker) -> Scrape:
+    status, text = http_get(broker, "/metrics")
+    assert status == 200
+    return Scrape(text)
+
+
+def pushed(broker: Broker) -> dict[str, dict[str, str]]:
+    """The labels of a series of each metric that a producer has pushed."""
+    return {
+        name: dict(next(iter(series)))
+        for name, series in scrape(broker).values.items()
+        if PRODUCER.match(name)
+    }
+
+
+def config(broker: Broker, *words: str) -> None:
+    assert command.main(["config", *words, "-b", broker.bootstrap]) == 0
+
+
+def test_librdkafka_pushes_what_a_subscription_asks_for(broker: Broker) -> None:
+    setting = "metrics=org.apache.kafka.producer.,interval.ms=200,match=client_id=billing"
+    config(broker, "set", "client-metrics", "rates", *setting.split(","))
+    settings = {"bootstrap.servers": broker.bootstrap, "client.id": "billing"}
+    producer = confluent_kafka.Producer(settings)
+    other = confluent_kafka.Producer(settings | {"client.id": "audit"})
+    for one in (producer, other):
+        one.produce("orders", b"x")
+        one.flush(30)
+
+    def polled() -> dict[str, dict[str, str]]:
+        producer.poll(0.1)
+        return pushed(broker)
+
+    wait_until(polled, timeout=60)
+    found = pushed(broker)
+
+    assert {labels["client_id"] for labels in found.values()} == {"billing"}
+    labels = next(iter(found.values()))
+    assert labels["client_software_name"] == "confluent-kafka-python"
+    assert len(labels["client_instance_id"]) == 22
+    # Without a subscription nobody is told anything any more.
+    config(broker, "unset", "client-metrics", "rates", "metrics", "interval.ms", "match")
+    wait_until(lambda: not pushed(broker))
+
+
+def test_subscription_outlives_the_broker(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config(broker, "set", "client-metrics", "all", "metrics=*", "interval.ms=100")
+    broker.restart()
+    capsys.readouterr()
+
+    config(broker, "get", "client-metrics", "all", "-o", "json")
+
+    out = capsys.readouterr().out
+    assert '"interval.ms"' in out
+    assert '"100"' in out

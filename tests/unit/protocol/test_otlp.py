@@ -1,0 +1,133 @@
+"""OpenTelemetry's metrics as clients push them, and bytes that are none."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from support.otlp import attribute, gauge, message, metrics_data, number, summary, total, varint
+
+from kbroker.protocol.otlp import (
+    ATTRIBUTES_MAX,
+    FIELDS_MAX,
+    POINTS_MAX,
+    TEXT_BYTES_MAX,
+    Point,
+    Pushed,
+    read_metrics,
+)
+from kbroker.protocol.primitives import DecodeError
+
+pytestmark = pytest.mark.unit
+
+
+def read(data: bytes) -> Pushed:
+    steps: Generator[None, None, Any] = read_metrics(data)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            found: Pushed = stop.value
+            return found
+
+
+def test_gauges_and_sums_are_read_with_their_attributes() -> None:
+    data = metrics_data(
+        [
+            gauge("a.rate", number(1.5, {"topic": "orders"})),
+            total("a.total", number(3, {}), is_delta=True),
+            total("b.total", number(-2, {"n": "x"}), is_delta=False, is_monotonic=False),
+        ],
+        {"client_rack": "r1"},
+    )
+
+    found = read(data)
+
+    assert found.resource == {"client_rack": "r1"}
+    assert found.points == [
+        Point("a.rate", (("topic", "orders"),), 1.5, False, False),
+        Point("a.total", (), 3, True, True),
+        Point("b.total", (("n", "x"),), -2, False, False),
+    ]
+    assert found.left_out == 0
+
+
+def test_other_kinds_and_numbers_that_are_none_are_left_out() -> None:
+    data = metrics_data(
+        [
+            summary("s"),
+            gauge("nan", number(float("nan"), {})),
+            gauge("inf", number(float("inf"), {})),
+            gauge("", number(1, {})),
+            gauge("empty", b""),
+        ]
+    )
+
+    assert read(data) == Pushed({}, [], 5)
+
+
+def test_what_is_kept_of_a_push_is_bounded() -> None:
+    many = metrics_data([gauge("m" * 1000, number(1, {})) for _ in range(POINTS_MAX + 5)])
+    labels = {f"k{n}": "v" * 1000 for n in range(ATTRIBUTES_MAX + 5)}
+
+    found = read(many)
+    [point] = read(metrics_data([gauge("a", number(1, labels))])).points
+
+    assert (len(found.points), found.left_out) == (POINTS_MAX, 5)
+    assert len(found.points[0].name) == TEXT_BYTES_MAX
+    assert len(point.attributes) == ATTRIBUTES_MAX
+    assert len(point.attributes[0][1]) == TEXT_BYTES_MAX
+
+
+def test_fields_that_nobody_needs_are_bounded_too() -> None:
+    """They would keep a network process busy for seconds."""
+    junk = (varint(15 << 3) + b"\0") * (FIELDS_MAX + 1)
+
+    for data in (junk, message(1, junk), metrics_data([gauge("a", junk)])):
+        with pytest.raises(DecodeError, match="more than"):
+            read(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x0a",  # a length is missing
+        b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",  # a huge length
+        b"\x0a\x05abc",  # more than there is
+        b"\xff" * 11,  # a number that does not end
+        b"\x00\x00",  # field 0
+        b"\x0b\x00",  # a group
+        b"\x09\x00",  # a cut fixed64
+    ],
+)
+def test_damaged_bytes_are_rejected(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        read(data)
+
+
+def test_any_change_of_a_push_is_read_or_rejected() -> None:
+    data = metrics_data(
+        [gauge("a", number(1.5, {"topic": "t"})), total("b", number(7, {}), is_delta=True)],
+        {"group_id": "g"},
+    )
+    random_ = random.Random(1)
+    for at in range(len(data)):
+        for value in {0, 255, random_.randrange(256), data[at] ^ 0x80}:
+            changed = data[:at] + bytes([value]) + data[at + 1 :]
+            for cut in (changed, changed[:-1], data[:at]):
+                try:
+                    found = read(cut)
+                except DecodeError:
+                    continue
+                assert all(isinstance(point.value, float | int) for point in found.points)
+
+
+def test_integers_keep_their_sign() -> None:
+    point = message(6, b"")  # not a number
+    data = metrics_data([gauge("a", struct.pack("<Bq", 0x31, -(2**40)) + point)])
+
+    assert [p.value for p in read(data).points] == [-(2**40)]
+    assert attribute("a", "b")
