@@ -83,7 +83,8 @@ groups of both protocols and for those that only commit offsets;
 A broker tells of the groups that it coordinates, and of lag in partitions of which it has a
 replica. For each scrape at most 1,000 ages are looked up that are not known from the last ones; the
 others are absent until later ones. Beyond `metrics.group.partitions.max` committed offsets only the
-figures of whole topics are told; `kbroker_metrics_left_out` says of how many. `/groups` has
+figures of whole topics are told, in seconds that of the partition with the largest lag;
+`kbroker_metrics_left_out` says of how many. `/groups` has
 state, members and lag of each group as JSON.
 
 `kbroker top` shows processes, topics, clients, requests and groups of the broker on this machine,

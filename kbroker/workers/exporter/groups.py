@@ -20,7 +20,7 @@ from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Rpc
 from kbroker.metrics.mbeans import Sample, Tags, plain_lines
 from kbroker.workers.exporter.partitions import Seen
-from kbroker.workers.exporter.record_ages import RecordAges
+from kbroker.workers.exporter.record_ages import LOOKUPS_MAX, RecordAges
 
 # For so long an answer serves further scrapes.
 FRESH_S = 1.0
@@ -31,8 +31,8 @@ ENTRY_BYTES = 32
 Ends = dict[str, bytes]
 # committed offset, lag or -1
 Detail = tuple[str, str, int, int, int]
-# (group, topic), sum of offsets, sum of lags or -1, largest lag or -1
-Sum = tuple[str, str, int, int, int]
+# group, topic, sum of offsets, sum of lags or -1, largest lag or -1, its partition and offset
+Sum = tuple[str, str, int, int, int, int, int]
 
 
 class GroupLags:
@@ -117,7 +117,7 @@ class GroupLags:
         """
         topics: dict[str, list[dict[str, Any]]] = {}
         ages = self._oldest()
-        for group, topic, _, lag, largest in self._sums:
+        for group, topic, _, lag, largest, *_ in self._sums:
             known = lag >= 0
             topics.setdefault(group, []).append(
                 {
@@ -148,11 +148,28 @@ class GroupLags:
         yield "\n]}\n"
 
     def _oldest(self) -> dict[tuple[str, str], float]:
+        """In seconds, by group and topic: of all partitions, if all can be looked up at once."""
         found: dict[tuple[str, str], float] = {}
-        for tags, age in self._ages_of():
-            (_, group), (_, topic), _ = tags.pairs
+        count = sum(shard.count for shard, *_ in self._shards)
+        knows_all = 0 < count <= LOOKUPS_MAX
+        samples = self._ages_of() if knows_all else self._ages_of_largest()
+        for tags, age in samples:
+            (_, group), (_, topic), *_ = tags.pairs
             found[group, topic] = max(age, found.get((group, topic), 0.0))
         return found
+
+    def _ages_of_largest(self) -> Iterator[Sample]:
+        """Of each group and topic, the age in the partition with the largest lag."""
+        for group, topic, _, _, lag, partition, offset in self._sums:
+            age = self._age(topic, partition, offset, lag)
+            if age is not None:
+                yield topic_tags(group, topic), round(age, 3)
+
+    def _age(self, topic: str, partition: int, offset: int, lag: int) -> float | None:
+        """None if it is unknown."""
+        if lag <= 0:
+            return 0.0 if lag == 0 else None
+        return self._ages.age_s(topic, partition, offset)
 
     def exporter_lines(self) -> Iterator[str]:
         """In kafka_exporter's names."""
@@ -178,7 +195,7 @@ class GroupLags:
             "Records of a topic that a group has not committed yet.",
             (
                 (topic_tags(group, topic), lag)
-                for group, topic, _, lag, _ in self._sums if lag >= 0
+                for group, topic, _, lag, *_ in self._sums if lag >= 0
             ),
         )  # fmt: skip
 
@@ -195,20 +212,19 @@ class GroupLags:
             "kbroker_consumergroup_lag_max", "gauge", "Largest lag of a group in a topic.",
             (
                 (topic_tags(group, topic), lag)
-                for group, topic, _, _, lag in self._sums if lag >= 0
+                for group, topic, _, _, lag, *_ in self._sums if lag >= 0
             ),
         )  # fmt: skip
         yield from plain_lines(
             "kbroker_consumergroup_lag_seconds", "gauge",
-            "Age of the oldest record that a group has not committed yet; 0 if there is none.",
-            self._ages_of(),
+            "Age of the oldest record that a group has not committed yet; 0 if there is none. "
+            "Without a partition: in the one with the largest lag.",
+            self._ages_of() if self._shards else self._ages_of_largest(),
         )  # fmt: skip
 
     def _ages_of(self) -> Iterator[Sample]:
         for group, topic, partition, offset, lag in self._details():
-            age = (
-                0.0 if lag == 0 else self._ages.age_s(topic, partition, offset) if lag > 0 else None
-            )
+            age = self._age(topic, partition, offset, lag)
             if age is not None:
                 yield pair_tags(group, topic, partition), round(age, 3)
 

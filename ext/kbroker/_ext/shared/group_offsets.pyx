@@ -55,15 +55,16 @@ def rows(bytes copied not None, list ends not None) -> list:
 
 
 def sums(region, Py_ssize_t start, Py_ssize_t count, list ends not None) -> dict:
-    """{(group, topic): (sum of offsets, sum of lags or -1, largest lag or -1)} of entries.
+    """{(group, topic): (sum of offsets, sum of lags or -1, largest lag or -1, partition, offset)} of entries.
 
-    -1: the lag of no partition is known.
+    -1: the lag of no partition is known. partition, offset: of the largest lag.
     """
     cdef Py_ssize_t size = 0, i = start
     cdef Py_ssize_t end = start + count
     cdef const GroupOffset* one = <const GroupOffset*>region_bytes(region, &size)
     cdef uint32_t group, topic
-    cdef int64_t offsets, lags, largest, lag
+    cdef int64_t offsets, lags, largest, lag, offset
+    cdef int32_t partition
     cdef dict found = {}
     if start < 0 or count < 0 or start > size // <Py_ssize_t>sizeof(GroupOffset) - count:
         raise ValueError(f"no entries {start} to {start + count} in {size} bytes")
@@ -71,18 +72,21 @@ def sums(region, Py_ssize_t start, Py_ssize_t count, list ends not None) -> dict
         # Offsets of one group and topic tend to follow each other.
         group, topic = one[i].group, one[i].topic
         offsets, lags, largest = 0, UNKNOWN, UNKNOWN
+        partition, offset = UNKNOWN, UNKNOWN
         while i < end and one[i].group == group and one[i].topic == topic:
             offsets += one[i].offset
             lag = lag_of(&one[i], ends)
             if lag >= 0:
                 lags = max(lags, <int64_t>0) + lag
-                largest = max(largest, lag)
+                if lag > largest:
+                    largest, partition, offset = lag, one[i].partition, one[i].offset
             i += 1
         known = found.get((group, topic))
         if known is not None:
             offsets += known[0]
             if known[1] >= 0:
                 lags = max(lags, <int64_t>0) + <int64_t>known[1]
-                largest = max(largest, <int64_t>known[2])
-        found[group, topic] = (offsets, lags, largest)
+                if <int64_t>known[2] > largest:
+                    largest, partition, offset = known[2], known[3], known[4]
+        found[group, topic] = (offsets, lags, largest, partition, offset)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from kbroker.ipc import calls
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.workers.exporter.groups import GroupLags
+from kbroker.workers.exporter.record_ages import LOOKUPS_MAX
 from kbroker.workers.io.group_figures import GroupFigures
 
 pytestmark = pytest.mark.unit
@@ -66,7 +68,13 @@ class Lags:
         rpc: Any = self.rpc
         GroupFigures(rpc, coordinators, self.region)
         worker = Address(ProcessKind.IO_WORKER, 0)
-        ages: Any = SimpleNamespace(begin=lambda: None, age_s=lambda topic, partition, offset: 2.5)
+        self.looked_up: list[tuple[str, int, int]] = []
+
+        def age_s(*place: Any) -> float:
+            self.looked_up.append(place)
+            return 2.5
+
+        ages: Any = SimpleNamespace(begin=lambda: None, age_s=age_s)
         self.lags = GroupLags(rpc, [worker], [self.region], ages, details_max)
 
     def text(self, **high_watermarks: list[int]) -> str:
@@ -125,6 +133,49 @@ def test_beyond_the_bound_there_are_sums_only() -> None:
     assert lags.lags.left_out == 5
     assert 'partition="' not in text
     assert 'kafka_consumergroup_lag_sum{consumergroup="g",topic="t"} 10\n' in text
+
+
+def test_beyond_the_bound_seconds_are_those_of_the_largest_lag() -> None:
+    """One look-up for a group and topic, not one for each partition."""
+    offsets = {("t", 0): 9, ("t", 1): 2, ("t", 2): 5, ("u", 0): 3}
+    lags = Lags(store_of(g=offsets, other={("t", 1): 10}), details_max=1)
+
+    text = lags.text(t=[10, 10, 10], u=[3])
+    document = json.loads("".join(lags.lags.document()))
+
+    assert 'kbroker_consumergroup_lag_seconds{consumergroup="g",topic="t"} 2.5\n' in text
+    assert 'kbroker_consumergroup_lag_seconds{consumergroup="g",topic="u"} 0.0\n' in text
+    assert set(lags.looked_up) == {("t", 1, 2)}
+    group, other = document["groups"]
+    assert (group["group"], group["lag"], group["lag_max"]) == ("g", 14, 8)
+    assert group["lag_seconds"] == 2.5
+    assert {row["topic"]: row["lag_seconds"] for row in group["topics"]} == {"t": 2.5, "u": 0.0}
+    assert (other["lag"], other["lag_seconds"], other["members"]) == (0, 0.0, 0)
+
+
+def test_document_tells_no_age_that_is_only_one_of_many() -> None:
+    """Not all can be looked up at once: the oldest might not be among them."""
+    offsets = {("t", number): 9 for number in range(LOOKUPS_MAX + 1)}
+    lags = Lags(store_of(g=offsets | {("t", 7): 1}), details_max=10_000)
+    lags.text(t=[10] * (LOOKUPS_MAX + 1))
+    lags.looked_up.clear()
+
+    [group] = json.loads("".join(lags.lags.document()))["groups"]
+
+    assert group["lag_seconds"] == 2.5
+    assert lags.looked_up == [("t", 7, 1)]
+
+
+def test_groups_as_a_document_have_the_oldest_record_of_all_partitions() -> None:
+    lags = Lags(store_of(g={("t", 0): 3, ("t", 1): 8, ("gone", 0): 1}))
+    lags.text(t=[10, 8])
+
+    [group] = json.loads("".join(lags.lags.document()))["groups"]
+
+    assert (group["kind"], group["state"], group["lag"]) == ("classic", "Empty", 7)
+    assert {row["topic"]: (row["lag"], row["lag_seconds"]) for row in group["topics"]} == {
+        "t": (7, 2.5), "gone": (None, None),
+    }  # fmt: skip
 
 
 def test_io_worker_that_cannot_answer_leaves_its_groups_out() -> None:
