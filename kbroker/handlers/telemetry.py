@@ -8,6 +8,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, now_ms
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.requirements import NOTHING
+from kbroker.ipc.calls import ClientSeries
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.codec import DecodeError
 from kbroker.protocol.messages.get_telemetry_subscriptions import (
@@ -34,6 +35,11 @@ def telemetry(ctx: RequestContext) -> ClientTelemetry:
 
         process.telemetry = ClientTelemetry(ctx.image.client_metrics)
     return process.telemetry
+
+
+def pushed_series(state: ClientTelemetry | None) -> ClientSeries:
+    """For the exporter."""
+    return ClientSeries([], 0) if state is None else ClientSeries(*state.figures())
 
 
 def known_by(ctx: RequestContext) -> dict[str, str]:

@@ -163,6 +163,14 @@ FETCHES_WAITING = _row("kbroker_fetches_waiting", GAUGE, "Fetches that are waiti
 FETCH_PARKED = _row(
     "kbroker_fetches_waited_total", COUNTER, "Fetches that were parked to wait for data."
 )
+FETCH_SESSIONS = _row(
+    "kbroker_fetch_sessions", GAUGE, "Incremental fetch sessions, those of followers included."
+)
+FETCH_SESSION_EVICTIONS = _row(
+    "kbroker_fetch_session_evictions_total",
+    COUNTER,
+    "Fetch sessions that made room for others (max.incremental.fetch.session.cache.slots).",
+)
 FOLLOWER_SESSIONS = _row(
     "kbroker_follower_sessions", GAUGE, "Fetch sessions of other brokers that follow partitions."
 )

@@ -182,6 +182,8 @@ def test_requests_are_told_by_version_and_connections_by_software(broker: Broker
         return {(row["clientSoftwareName"], row["listener"]) for row in rows}
 
     wait_until(lambda: ("confluent-kafka-python", "PLAINTEXT") in named())
+    assert found.get("kafka_server_kafkaserver_brokerstate") == 3
+    assert found.get("kafka_server_fetchsessioncache_numincrementalfetchsessions") >= 0
     for queue in ("requestqueuesize", "responsequeuesize"):
         assert found.get(f"kafka_network_requestchannel_{queue}") >= 0
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.interop
 
 # Kafka only: nodes that kbroker does not need yet.
 KAFKAS_OWN = ("/feature", "/kafka-acl", "/delegation_token")
-KBROKERS_OWN = ("/config/groups",)
+KBROKERS_OWN = ("/config/groups", "/config/client-metrics")
 
 
 def make_history(bootstrap: str) -> None:

@@ -52,6 +52,7 @@ def make_figures(
         clock,
         *samples,
         uses_zookeeper=config.uses_zookeeper,
+        is_serving=lambda: all(map(worker.processes.is_ready, addresses)),
     )
     requests = RequestFigures(TimesView(context.request_times, len(addresses)), clock, *samples)
     table = PartitionTable(context.partition_table, config["partition.table.slots"])

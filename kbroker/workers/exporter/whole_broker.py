@@ -126,6 +126,16 @@ SUMS: tuple[tuple[Bean, Metric], ...] = (
              "Requests that wait for a process or are worked on."),
         catalog.REQUEST_QUEUE,
     ),
+    (
+        Bean(SERVER, "FetchSessionCache", "NumIncrementalFetchSessions", GAUGE,
+             "Incremental fetch sessions."),
+        catalog.FETCH_SESSIONS,
+    ),
+    (
+        Bean(SERVER, "FetchSessionCache", "IncrementalFetchSessionEvictionsPerSec", METER,
+             "Fetch sessions that made room for others."),
+        catalog.FETCH_SESSION_EVICTIONS,
+    ),
 )  # fmt: skip
 
 # Kafka's all-topics figures, in the order of ``TOPIC_BEANS``; None: there is no total.
@@ -186,6 +196,11 @@ RESPONSE_QUEUE = Bean(
     NETWORK, "RequestChannel", "ResponseQueueSize", GAUGE,
     "Responses that are not sent completely.",
 )  # fmt: skip
+# Kafka's numbers of states.
+STARTING, RUNNING = 1, 3
+BROKER_STATE = Bean(
+    SERVER, "KafkaServer", "BrokerState", GAUGE, "3 while all processes serve, else 1."
+)
 CONNECTIONS = Bean(
     SERVER, "socket-server-metrics", "connection-count", ATTRIBUTE, "Open client connections."
 )
@@ -201,7 +216,10 @@ Totals = dict[Address, int]  # nanoseconds without work
 
 
 class WholeBroker:
-    """listeners: their names, by index. offline_dirs: how many log directories are offline."""
+    """listeners: their names, by index. offline_dirs: how many log directories are offline.
+
+    is_serving: whether all processes serve.
+    """
 
     def __init__(
         self,
@@ -212,12 +230,14 @@ class WholeBroker:
         sample_count: int,
         sample_ms: int,
         uses_zookeeper: bool,
+        is_serving: Callable[[], bool] = lambda: True,
     ) -> None:
         self._rows = rows
         self._listeners = listeners
         self._offline_dirs = offline_dirs
         self._now_ns = now_ns
         self._uses_zookeeper = uses_zookeeper
+        self._is_serving = is_serving
         self._idle: Window[Totals] = Window(self._idle_totals, now_ns(), sample_count, sample_ms)
 
     def tick(self) -> None:
@@ -266,6 +286,7 @@ class WholeBroker:
         )
         for bean, metric in OLD_PURGATORIES:
             yield bean, [(NO_TAGS, self.sum_of(metric))]
+        yield BROKER_STATE, [(NO_TAGS, RUNNING if self._is_serving() else STARTING)]
         yield CONNECTIONS, list(self._connections())
         yield RESPONSE_QUEUE, list(self._unsent())
 

@@ -36,6 +36,7 @@ from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher, Response, peer
 from kbroker.handlers.sasl import Login
 from kbroker.handlers.support.sasl_listener import SaslListener, sasl_listener
+from kbroker.handlers.telemetry import pushed_series
 from kbroker.ipc import calls
 from kbroker.ipc.fdpass import host_of, receive_connections, send_closed, send_mark
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
@@ -53,6 +54,8 @@ from kbroker.metrics.catalog import (
     EXPIRED_CONNECTIONS,
     FAILED_AUTHENTICATIONS,
     FETCH_PARKED,
+    FETCH_SESSION_EVICTIONS,
+    FETCH_SESSIONS,
     FETCHES_REDIRECTED,
     FETCHES_WAITING,
     FOLLOWER_BYTES,
@@ -229,7 +232,7 @@ class NetworkWorker(Worker):
         self.rpc.serve(calls.IMAGE, self.serve_image)
         self.rpc.serve(calls.CONNECTIONS, self.serve_connections)
         self.rpc.serve(calls.QUOTA_FIGURES, lambda sender, _: self.usages.figures(now_ms()))
-        self.rpc.serve(calls.CLIENT_TELEMETRY, self.serve_client_telemetry)
+        self.rpc.serve(calls.CLIENT_TELEMETRY, lambda *_: pushed_series(self.telemetry))
         run(self.join()).then(raise_failure)
 
     async def join(self) -> None:
@@ -400,10 +403,6 @@ class NetworkWorker(Worker):
             connection.login = Login()
         connection.local_address = arrival.local
 
-    def serve_client_telemetry(self, sender: Address, _: calls.Nothing) -> calls.ClientSeries:
-        found = ([], 0) if self.telemetry is None else self.telemetry.figures()
-        return calls.ClientSeries(*found)
-
     def serve_connections(self, sender: Address, _: calls.Nothing) -> calls.OpenConnections:
         """A new acceptor asks for the present connections.
 
@@ -516,6 +515,8 @@ class NetworkWorker(Worker):
             (FETCHES_WAITING, lambda: fetch.counts()["parked"]),
             (FETCHES_REDIRECTED, lambda: fetch.reader.redirected_total),
             (FOLLOWER_SESSIONS, lambda: fetch.counts()["followers"]),
+            (FETCH_SESSIONS, lambda: fetch.counts()["sessions"]),
+            (FETCH_SESSION_EVICTIONS, lambda: fetch.counts()["session_evictions"]),
             (FOLLOWER_BYTES, lambda: fetch.follower_bytes),
             (ARENA_FULL, lambda: loop.starved_total),
             (MESSAGES_DROPPED, lambda: self.mailbox.dropped + loop.lane_drops),
