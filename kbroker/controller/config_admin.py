@@ -53,6 +53,7 @@ from kbroker.ipc.calls import (
 from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import Whole
+from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.properties import read_properties
@@ -253,6 +254,9 @@ class ConfigAdmin:
         nothing: Pending[None] = Pending()
         nothing.resolve()
         try:
+            if any(resource.type == CLIENT_METRICS for resource in resources):
+                # A store from before there were any has no node for them.
+                await store.ensure((paths.CLIENT_METRICS_CONFIGS,))
             decision = await write_decided(store, decide, self._configs.note_written, reread)
         except (StoreFailed, StoreError, Fenced) as error:
             failed = failure(store_failure(error))

@@ -12,6 +12,8 @@ from support.dashboards import Scrape
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
 from kbroker.cli import command  # noqa: E402
+from kbroker.metastore.node_file import NodeFile  # noqa: E402
+from kbroker.metastore.paths import CLIENT_METRICS_CONFIGS  # noqa: E402
 from kbroker.testing import Broker, wait_until  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -82,3 +84,20 @@ def test_subscription_outlives_the_broker(
     out = capsys.readouterr().out
     assert '"interval.ms"' in out
     assert '"100"' in out
+
+
+def test_store_of_an_older_broker_gets_the_node_for_subscriptions(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.stop()
+    store = NodeFile(str(broker.data_dir))
+    if store.exists(CLIENT_METRICS_CONFIGS) is not None:
+        store.delete(CLIENT_METRICS_CONFIGS)
+    store.close()
+    broker.start()
+
+    config(broker, "set", "client-metrics", "all", "metrics=*", "interval.ms=100")
+    capsys.readouterr()
+    config(broker, "get", "client-metrics", "all")
+
+    assert "interval.ms" in capsys.readouterr().out
