@@ -94,8 +94,9 @@ their stages, `log.format=json` the whole log written as JSON with an event for 
 
 ## What clients push
 
-A subscription asks clients to push their own metrics (KIP-714); Java's from 3.7 and librdkafka's from
-2.5 do. `kafka-client-metrics.sh` and `kafka-configs.sh --entity-type client-metrics` set them, and
+A subscription asks clients to push their own metrics (KIP-714); Java's from 3.7 and librdkafka's
+from 2.5 do. `kafka-client-metrics.sh` and `kafka-configs.sh --entity-type client-metrics` set
+them, and
 
 ```
 kbroker config set client-metrics rates metrics=org.apache.kafka.producer. interval.ms=10000
@@ -104,10 +105,10 @@ kbroker config set client-metrics one metrics=* match=client_id=billing.*
 
 Each number becomes `kbroker_client_` with the rest of its name, such as
 `kbroker_client_producer_record_send_rate`, with the labels `client_id`, `client_instance_id`,
-`client_software_name` and `client_software_version`, and those of its own. Gauges and sums are kept,
-up to 500 series of a client and 5,000 of a network process; `kbroker_metrics_left_out` says how many
-were not. A push may have `telemetry.max.bytes`, and eight times as many decompressed. A client that
-has not pushed for three intervals is forgotten.
+`client_software_name` and `client_software_version`, and those of its own. Gauges and sums are
+kept, up to 500 series of a client and 5,000 of a network process; `kbroker_metrics_left_out` says
+how many were not. A push may have `telemetry.max.bytes`, and eight times as many decompressed. A
+client that has not pushed for three intervals is forgotten.
 
 ## Health
 
