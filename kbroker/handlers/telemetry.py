@@ -11,14 +11,17 @@ from kbroker.handlers.support.requirements import NOTHING
 from kbroker.ipc.calls import ClientSeries
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.codec import DecodeError
-from kbroker.protocol.messages.get_telemetry_subscriptions import (
-    GetTelemetrySubscriptionsRequest,
-    GetTelemetrySubscriptionsResponse,
-)
-from kbroker.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 if TYPE_CHECKING:
     from kbroker.handlers.support.client_telemetry import ClientTelemetry
+    from kbroker.protocol.messages.get_telemetry_subscriptions import (
+        GetTelemetrySubscriptionsRequest,
+        GetTelemetrySubscriptionsResponse,
+    )
+    from kbroker.protocol.messages.push_telemetry import (
+        PushTelemetryRequest,
+        PushTelemetryResponse,
+    )
 
 # In the order in which clients should choose.
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -62,7 +65,9 @@ async def handle_get_telemetry_subscriptions(
     instance_id, found = telemetry(ctx).subscribe(
         request.client_instance_id, known_by(ctx), now_ms()
     )
-    return GetTelemetrySubscriptionsResponse(
+    from kbroker.protocol.messages import get_telemetry_subscriptions as messages
+
+    return messages.GetTelemetrySubscriptionsResponse(
         client_instance_id=instance_id,
         subscription_id=found.number,
         accepted_compression_types=COMPRESSIONS,
@@ -86,6 +91,7 @@ async def handle_push_telemetry(
     if request.compression_type not in (NONE, *COMPRESSIONS):
         raise WireError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     from kbroker.batch_errors import DecompressionError
+    from kbroker.protocol.messages import push_telemetry as messages
     from kbroker.protocol.otlp import read_metrics
     from kbroker.record.compression import decompress
 
@@ -97,4 +103,4 @@ async def handle_push_telemetry(
     except (DecodeError, DecompressionError) as error:
         raise WireError(ErrorCode.INVALID_RECORD, str(error)) from None
     state.take(instance_id, by, pushed, state.subscription(instance_id, by).prefixes)
-    return PushTelemetryResponse()
+    return messages.PushTelemetryResponse()
