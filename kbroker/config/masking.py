@@ -9,11 +9,12 @@ from kbroker.config.loader import BrokerConfig, Source
 
 HIDDEN = "(hidden)"
 # In a value or a line: ``password=...``, ``"token": "..."``, ``scheme://user:password@host``.
-_IN_TEXT = re.compile(
+# Compiled when they are used, which a broker does not.
+_IN_TEXT = (
     r"(?i)((?:passw(?:or)?d|passwd|secret|token|credential)[\w.]*[\"']?\s*[=:]\s*)"
     r"(\"[^\"]*\"|'[^']*'|[^\s,;\"']+)"
 )
-_IN_ADDRESS = re.compile(r"(://[^/\s:@]+:)[^/\s@]+(@)")
+_IN_ADDRESS = r"(://[^/\s:@]+:)[^/\s@]+(@)"
 
 
 def masked_settings(config: BrokerConfig) -> dict[str, str]:
@@ -24,7 +25,7 @@ def masked_settings(config: BrokerConfig) -> dict[str, str]:
     found = {}
     for name, text in sorted(settings.items()):
         key = BROKER_NAMES.get(name)
-        found[name] = HIDDEN if key is None or key.sensitive else without_secrets(text)
+        found[name] = HIDDEN if key is None or key.sensitive else text
     return found
 
 
@@ -35,5 +36,5 @@ def _hidden(found: re.Match[str]) -> str:
 
 def without_secrets(text: str) -> str:
     """A text with what looks like passwords in it hidden."""
-    text = _IN_TEXT.sub(_hidden, text)
-    return _IN_ADDRESS.sub(rf"\1{HIDDEN}\2", text)
+    text = re.sub(_IN_TEXT, _hidden, text)
+    return re.sub(_IN_ADDRESS, rf"\1{HIDDEN}\2", text)
