@@ -42,9 +42,7 @@ class Browser:
         driver, binary = programs
         directory.mkdir(parents=True, exist_ok=True)
         self._log_path = directory / "chromedriver.log"
-        with self._log_path.open("wb") as log:
-            self._driver = subprocess.Popen([str(driver), "--port=0"], stdout=log, stderr=log)
-        wait_until(lambda: self._port() is not None, 60)
+        wait_until(lambda: self._starts(str(driver)), 60)
         self._url = f"http://127.0.0.1:{self._port()}"
         options = {
             "binary": binary,
@@ -73,6 +71,13 @@ class Browser:
         finally:
             self._driver.terminate()
             self._driver.wait(30)
+
+    def _starts(self, driver: str) -> bool:
+        """Once: the free port that it takes for IPv6 may be in use for IPv4, and then it exits."""
+        with self._log_path.open("wb") as log:
+            self._driver = subprocess.Popen([driver, "--port=0"], stdout=log, stderr=log)
+        wait_until(lambda: self._port() is not None or self._driver.poll() is not None, 60)
+        return self._port() is not None
 
     def _port(self) -> int | None:
         found = re.search(r"successfully on port (\d+)", self._log_path.read_text())
