@@ -27,10 +27,19 @@ SEGMENT_BYTES = 50_000
 ONE_OF_EACH = {"num.io.threads": 1, "num.network.threads": 1}
 
 
+def open_files(pid: int) -> set[int]:
+    """Those that stay open: a checkpoint is written now and then."""
+    looks = []
+    for _ in range(20):
+        looks.append(set(map(int, os.listdir(f"/proc/{pid}/fd"))))
+        time.sleep(0.01)
+    return set.intersection(*looks)
+
+
 @contextmanager
 def no_descriptors(pid: int, left: int = 0) -> Iterator[None]:
     """A context in which the process can open only ``left`` files at a time."""
-    taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+    taken = open_files(pid)
     free = [fd for fd in range(len(taken) + left + 1) if fd not in taken]
     limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (free[left], limits[1]))
