@@ -167,7 +167,7 @@ def test_kcat_writes(site: Site, broker: Broker) -> None:
         input="x", capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     if "No worthy mechs found" in done.stderr:
-        pytest.skip("needs libsasl2-modules-gssapi-mit for kcat")
+        pytest.skip("needs libsasl2-modules-gssapi-mit")
     assert done.returncode == 0, done.stderr
 
 

@@ -23,6 +23,7 @@ PACKAGES = {
     r"\bfish\b": "fish",
     r"\bkrb5kdc\b": "krb5-kdc krb5-admin-server krb5-user",
     r"\blibkrb5-dev\b": "libkrb5-dev",
+    r"\blibsasl2-modules-gssapi-mit\b": "libsasl2-modules-gssapi-mit",
     r"\b(promtool|prometheus)\b": "prometheus",
     r"\bchromedriver\b": "chromium chromium-driver",
 }
