@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fault.wire_client import WireClient, batch_of
+from support.pace import hold
 
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker, BrokerFailed, wait_until
@@ -32,7 +33,7 @@ def open_files(pid: int) -> set[int]:
     looks = []
     for _ in range(20):
         looks.append(set(map(int, os.listdir(f"/proc/{pid}/fd"))))
-        time.sleep(0.01)
+        hold(0.01)
     return set.intersection(*looks)
 
 
