@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.sanitizer import measures_memory
 
 from kbroker.testing import Broker
 
@@ -28,6 +29,7 @@ def anonymous_mib(broker: Broker) -> float:
     return kib / 1024
 
 
+@measures_memory
 def test_idle_broker_shares_most_of_its_memory_between_its_processes() -> None:
     """Whatever each process makes for itself counts eight times; the supervisor can make it for
     all.
