@@ -14,8 +14,9 @@ Threads live only within ``loading``: none is left when the worker continues.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kbroker._ext.shared.partition_table import LEADER
 from kbroker.storage.checkpoint import TopicPartition
@@ -23,9 +24,6 @@ from kbroker.storage.dirs.log_dir import LogDir
 from kbroker.storage.log.log_host import LogIdentity
 from kbroker.storage.repair.recovery import LoadedLog, LoadOptions, load_log
 from kbroker.storage.topic_settings import TopicConfig
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
 
 
 class OpenRequest(NamedTuple):
@@ -110,11 +108,6 @@ def threads_per_dir(configured: int, worker_count: int) -> int:
 @contextmanager
 def loading(logs: Sequence[PlacedLog], threads: int) -> Iterator[None]:
     """Load the logs, ``threads`` of each directory at a time; ``load`` of each waits for it."""
-    if not logs:
-        yield
-        return
-    from concurrent.futures import ThreadPoolExecutor  # only where it is used: it takes memory
-
     by_dir: dict[str, list[PlacedLog]] = {}
     for placed in logs:
         by_dir.setdefault(placed.log_dir.path, []).append(placed)

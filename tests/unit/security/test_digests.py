@@ -11,7 +11,7 @@ import pytest
 
 from kbroker.security.digests import digest, hmac_digest, is_same, pbkdf2
 
-HEAVY = ("_hashlib", "hmac", "re2", "uuid", "shutil", "encodings.idna", "concurrent.futures")
+HEAVY = ("_hashlib", "hmac", "re2", "uuid", "shutil", "encodings.idna")
 
 
 @pytest.mark.parametrize("name", ["sha256", "sha512"])

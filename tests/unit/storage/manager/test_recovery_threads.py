@@ -80,7 +80,7 @@ def no_threads(monkeypatch):
         raise AssertionError("a thread was about to be started")
 
     with monkeypatch.context() as patch:
-        patch.setattr("concurrent.futures.ThreadPoolExecutor", reject)
+        patch.setattr(recovery_threads, "ThreadPoolExecutor", reject)
         yield
 
 
