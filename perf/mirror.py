@@ -178,7 +178,6 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
                 topic = fill(source.bootstrap, way, records)
                 found = measure(way, source.bootstrap, target.bootstrap, topic, records)
                 runs[way.name].append(found)
-                print(f"  {way.name}: {found.mb_per_s:.1f} MB/s, {found.cpu_us:.3f} µs", flush=True)
                 from perf.client import delete_topic
 
                 delete_topic(source.bootstrap, topic)
