@@ -102,34 +102,26 @@ cdef class TimesView:
 
     def errors(self, int row) -> list:
         """[(error code, results that had it)...] of an API."""
-        cdef int process, i
-        cdef int64_t total
-        cdef list found = []
-        if not 0 <= row < ROWS:
-            raise IndexError(f"no API {row}")
-        for i in range(ERROR_CELLS):
-            total = 0
-            for process in range(self.processes):
-                total += kb_load_relaxed_i64(
-                    self.cells + process * <Py_ssize_t>PROCESS_CELLS + FIRST_ERROR + row * ERROR_CELLS + i)
-            if total:
-                found.append((i - 1, total))
-        return found
+        return self._counts(row, FIRST_ERROR, ERROR_CELLS, -1)
 
     def versions(self, int row) -> list:
         """[(API version, its requests)...] of an API; there are as many in all as total times."""
+        return self._counts(row, FIRST_VERSION, VERSION_CELLS, 0)
+
+    cdef list _counts(self, int row, Py_ssize_t first, int count, int lowest):
+        """What all processes have counted of an API, by number from ``lowest`` on; none is zero."""
         cdef int process, i
         cdef int64_t total
         cdef list found = []
         if not 0 <= row < ROWS:
             raise IndexError(f"no API {row}")
-        for i in range(VERSION_CELLS):
+        for i in range(count):
             total = 0
             for process in range(self.processes):
                 total += kb_load_relaxed_i64(
-                    self.cells + process * <Py_ssize_t>PROCESS_CELLS + FIRST_VERSION + row * VERSION_CELLS + i)
+                    self.cells + process * <Py_ssize_t>PROCESS_CELLS + first + row * count + i)
             if total:
-                found.append((i, total))
+                found.append((lowest + i, total))
         return found
 
 
