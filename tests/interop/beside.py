@@ -10,10 +10,25 @@ from difflib import unified_diff
 from pathlib import Path
 
 import pytest
-from interop.drivers.java import JVM_OPTIONS, SOURCES, classes_of, libraries
+from interop.drivers.java import (
+    FIRST_TEST_TIMEOUT_S,
+    JVM_OPTIONS,
+    SOURCES,
+    classes_of,
+    java_missing,
+    libraries,
+)
 
 BIN = Path(__file__).resolve().parents[2] / "bin"
 NEWEST = "4.3.0"
+# The marks of all tests beside Kafka's tools.
+BESIDE = [
+    pytest.mark.interop,
+    pytest.mark.java,
+    pytest.mark.slow,
+    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
+    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
+]
 # In names that either tool writes: its own, so that each acts on something of its own.
 OWN = "@"
 

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from interop.beside import Beside
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from interop.beside import BESIDE, Beside
 
 from kbroker.testing import Broker
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.java,
-    pytest.mark.slow,
-    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
-    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
-]
+pytestmark = BESIDE
 
 TOKENS = "kafka-delegation-tokens", "org.apache.kafka.tools.DelegationTokenCommand"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"

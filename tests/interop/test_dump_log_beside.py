@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop.beside import Beside
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from interop.beside import BESIDE, Beside
 from interop.kafka_servers import Kafka39
 from support.log_files import flip, legacy_message, make_partition
 from support.log_store import LogStore, append, batch
@@ -16,13 +15,7 @@ from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.record.compression import GZIP, compress
 from kbroker.testing import Broker
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.java,
-    pytest.mark.slow,
-    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
-    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
-]
+pytestmark = BESIDE
 
 DUMP = "kafka-dump-log", "org.apache.kafka.tools.DumpLogSegments"
 DEEP, DATA = ("--deep-iteration",), ("--print-data-log",)

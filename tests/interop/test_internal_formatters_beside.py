@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from interop.beside import Beside
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from interop.beside import BESIDE, Beside
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.testing import Broker
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.java,
-    pytest.mark.slow,
-    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
-    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
-]
+pytestmark = BESIDE
 
 CONSUMER = "kafka-console-consumer", "org.apache.kafka.tools.consumer.ConsoleConsumer"
 FORMATTERS = "org.apache.kafka.tools.consumer."

@@ -8,19 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop.beside import NEWEST, Beside
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
+from interop.beside import BESIDE, NEWEST, Beside
+from interop.drivers.java import libraries
 from interop.drivers.kafka_tools import run_tool
 
 from kbroker.testing import Broker
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.java,
-    pytest.mark.slow,
-    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
-    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
-]
+pytestmark = BESIDE
 
 PRODUCER = "kafka-producer-perf-test", "org.apache.kafka.tools.ProducerPerformance"
 CONSUMER = "kafka-consumer-perf-test", "org.apache.kafka.tools.ConsumerPerformance"

@@ -6,20 +6,14 @@ import threading
 from pathlib import Path
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from interop.beside import BESIDE
 from interop.kafka_servers import JVM
 from support.mirrors import Copy, Mirror, create, fill, in_order_from_restarts, write
 
 from kbroker.testing import Broker, wait_until
 from perf.kafka_distribution import kafka_libraries
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.java,
-    pytest.mark.slow,
-    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
-    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
-]
+pytestmark = BESIDE
 
 LOG4J = """log4j.rootLogger=WARN, err
 log4j.appender.err=org.apache.log4j.ConsoleAppender

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop.beside import BIN, Beside
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
+from interop.beside import BESIDE, BIN, Beside
+from interop.drivers.java import libraries
 from interop.drivers.kafka_tools import run_tool
 from kazoo.client import KazooClient
 
@@ -21,13 +21,7 @@ from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Cluster
 from perf.kafka_distribution import kafka_libraries
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.java,
-    pytest.mark.slow,
-    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
-    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
-]
+pytestmark = BESIDE
 
 RESET = "kafka-streams-application-reset", "org.apache.kafka.tools.StreamsResetter"
 VERIFY = "kafka-replica-verification", "org.apache.kafka.tools.ReplicaVerificationTool"

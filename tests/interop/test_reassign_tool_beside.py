@@ -8,19 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.beside import Beside
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from interop.beside import BESIDE, Beside
 
 from kbroker.client import KafkaProducer
 from kbroker.testing import Cluster, wait_until
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.java,
-    pytest.mark.slow,
-    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
-    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
-]
+pytestmark = BESIDE
 
 REASSIGN = (
     "kafka-reassign-partitions",

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from interop.beside import Beside
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from interop.beside import BESIDE, Beside
 
 from kbroker.client import KafkaProducer
 from kbroker.testing import Broker
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.java,
-    pytest.mark.slow,
-    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
-    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
-]
+pytestmark = BESIDE
 
 TRANSACTIONS = "kafka-transactions", "org.apache.kafka.tools.TransactionsCommand"
 CLUSTER = "kafka-cluster", "org.apache.kafka.tools.ClusterTool"
