@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from support.left_out import left_out
+from support.own_process import run_in_own_process
 from support.sanitizer import TIME_FACTOR
 
 from kbroker.testing import plugin, waiting
@@ -73,6 +74,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     marker = item.get_closest_marker("timeout")
     limit = marker.args[0] if marker else float(item.config.getini("timeout") or 0)
     item.add_marker(pytest.mark.timeout(limit * TIME_FACTOR), append=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test with the mark ``own_process`` in a fork."""
+    if pyfuncitem.get_closest_marker("own_process") is None:
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    run_in_own_process(partial(pyfuncitem.obj, **{n: pyfuncitem.funcargs[n] for n in names}))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,7 +5,6 @@ fail.
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import ssl
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.descriptors import open_files
 from support.fake_broker import FakeBroker, sasl_responses
 from support.secured_peers import HOST, PASSWORD, USER, SecuredPeers
 
@@ -384,6 +384,6 @@ def test_nothing_is_loaded_where_nothing_is_secured(shared: SecuredPeers) -> Non
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     yield
-    assert len(os.listdir("/proc/self/fd")) <= before + 8, "sockets are closed"
+    assert len(open_files() - before) <= 8, "sockets are closed"

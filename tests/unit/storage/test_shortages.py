@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.descriptors import no_descriptors
+from support.descriptors import no_descriptors, open_files
 from support.log_store import (
     NOW_MS,
     append,
@@ -27,7 +27,7 @@ from kbroker.storage.checkpoint import OffsetCheckpoint
 from kbroker.storage.log.log_lookup import list_offsets
 from kbroker.storage.shortages import RETRY_MS
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.own_process]
 
 HOUR_MS = 3_600_000
 
@@ -241,11 +241,11 @@ def test_partition_that_waits_to_be_opened_holds_no_descriptors(store):
     # It is unknown which segments are synced, so each must be opened.
     store.stop(clean=False)
     store.start(clean=False)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files(store.dirs[0])
 
     left, opened = 0, None
     while opened is None:
-        assert len(os.listdir("/proc/self/fd")) == before, left
+        assert open_files(store.dirs[0]) == before, left
         with no_descriptors(left):
             opened = store.try_open(**small())
         left += 1

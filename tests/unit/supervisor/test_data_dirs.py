@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.descriptors import open_files
 
 from kbroker.clock import CONFIRMED_MS
 from kbroker.config.loader import BrokerConfig
@@ -232,17 +232,7 @@ def test_refused_start_leaves_no_descriptor(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         begun(config(tmp_path / "a", tmp_path / "b"))
 
-    # Of these directories: other tests' descriptors come and go in this process.
-    assert not [path for path in open_files() if path.startswith(str(tmp_path))]
-
-
-def open_files() -> list[str]:
-    """The files behind the descriptors of this process."""
-    found = []
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the listing's own
-            found.append(os.readlink(f"/proc/self/fd/{name}"))
-    return found
+    assert not open_files(tmp_path)
 
 
 def test_lost_identity_is_taken_from_the_metadata_store(tmp_path: Path) -> None:

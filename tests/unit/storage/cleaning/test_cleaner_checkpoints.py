@@ -64,6 +64,7 @@ def test_removed_line_is_not_written_later(tmp_path):
     assert stored(tmp_path) == {B: 7}
 
 
+@pytest.mark.own_process
 def test_write_that_found_no_descriptor_is_repeated(tmp_path):
     checkpoints = CleanerCheckpoints([str(tmp_path)])
     checkpoints.put(str(tmp_path), A, 3)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.descriptors import open_files
 from support.log_store import LogStore, append, batch, end_transaction, sent
 
 from kbroker.storage.background import BackgroundDisk
@@ -93,10 +94,8 @@ def make_due(store: LogStore) -> None:
 
 
 def open_log_files(store: LogStore) -> int:
-    """The open file descriptors of this process for its logs."""
-    paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
-    files = [os.readlink(path) for path in paths if os.path.lexists(path)]
-    return sum(path.startswith(store.dirs[0]) and path.endswith(".log") for path in files)
+    """The number of open descriptors for logs."""
+    return sum(file.endswith(".log") for file in open_files(store.dirs[0]))
 
 
 def test_many_logs_that_are_due_cost_one_sync(store, syncs):

@@ -165,6 +165,7 @@ def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
     assert list(process.logs.dirs.failures()) == [failing.log_dir]
 
 
+@pytest.mark.own_process
 def test_lookup_without_descriptors_is_rejected_and_the_directory_stays_online(
     process: Process, caplog: pytest.LogCaptureFixture
 ) -> None:
