@@ -111,10 +111,10 @@ def _run(given: Namespace) -> int:
     try:
         with KafkaProducer(known_only(settings, SETTINGS)) as producer:
             stats = _send(producer, given, payloads, transactional)
-        # Closed, so every record's callback has run; ``flush`` may return before the last ones.
-        stats.print_total()
-        if given.print_metrics:
-            print_metrics(producer.metrics())
+            producer.flush()
+            stats.print_total()
+            if given.print_metrics:
+                print_metrics(producer.metrics())
     except (SettingRefused, ClientError) as error:
         raise Failed(str(error)) from error
     return 0

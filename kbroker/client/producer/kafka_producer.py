@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import random
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -284,7 +285,8 @@ class KafkaProducer:
         return set(self._sender.metadata.partitions(topic, self._block_s))
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when all records that were sent before are acknowledged or have failed.
+        """Return when all records that were sent before are acknowledged or have failed, and their
+        callbacks have returned.
 
         Open batches are sent at once. timeout: seconds; raises Timeout after it. Not for callbacks,
         whose thread would wait for itself.
@@ -292,8 +294,11 @@ class KafkaProducer:
         if self._sender.is_current:
             raise ClientError("flush was called by a callback")
         seconds = float("inf") if timeout is None else timeout
+        began = time.monotonic()
         if not self._pool.flush(seconds):
             raise Timeout("acknowledgements of all records", seconds)
+        if not self._sender.settle(max(seconds - (time.monotonic() - began), 0.0)):
+            raise Timeout("callbacks of all records", seconds)
 
     def metrics(self) -> dict[str, float]:
         """Values by name, under the names of Java's group ``producer-metrics``."""

@@ -108,6 +108,7 @@ class Sender:
         self._transaction_failed = transaction_failed
         self._posted: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, Callable[[], None]]] = []
+        self._settling: deque[threading.Event] = deque()  # see ``settle``
         self.beside = Beside(self.post, "kafka-producer")
         self._stopping = False
         self._failures: dict[int, int] = {}  # of connections in a row, by node
@@ -141,6 +142,20 @@ class Sender:
         """Call it in the sender's thread."""
         self._posted.append(call)
         self._pool.wake()
+
+    def settle(self, seconds: float) -> bool:
+        """Whether the callbacks of all batches that have ended were called within ``seconds``."""
+        called = threading.Event()
+        deadline = time.monotonic() + seconds
+        self._settling.append(called)
+        self._pool.wake()
+        # The thread sets the event when it ends, unless it had ended before.
+        while not called.wait(min(_HOUSE_S, max(deadline - time.monotonic(), 0.0))):
+            if not self._thread.is_alive():
+                return True
+            if time.monotonic() >= deadline:
+                return False
+        return True
 
     def stop(self, timeout: float | None) -> None:
         """End the thread; batches that have not ended by then fail."""
@@ -179,13 +194,13 @@ class Sender:
             self._end()
 
     def _turn(self) -> None:
-        for event in self._loop.run(self._seconds_left()):
-            try:
-                getattr(self, f"_on_{event[0]}")(*event[1:])
-            except Exception as error:
-                # INVARIANT: every future ends, also where nothing could be decided.
-                logger.exception("cannot handle what a broker did; the records concerned fail")
-                self._fail_undecided(event[-1], error)
+        # Callbacks of batches that ended before this are among the events of this turn, at last.
+        settling = [self._settling.popleft() for _ in range(len(self._settling))]
+        try:
+            self._take_events(0.0 if settling else self._seconds_left())
+        finally:
+            for called in settling:
+                called.set()
         while self._posted:
             self._posted.popleft()()
         now = time.monotonic()
@@ -198,6 +213,15 @@ class Sender:
         if now - self.metadata.heard_at > self._settings["metadata.max.age.ms"] / 1000:
             self.metadata.refresh()
         self._replace_expired()
+
+    def _take_events(self, seconds: float) -> None:
+        for event in self._loop.run(seconds):
+            try:
+                getattr(self, f"_on_{event[0]}")(*event[1:])
+            except Exception as error:
+                # INVARIANT: every future ends, also where nothing could be decided.
+                logger.exception("cannot handle what a broker did; the records concerned fail")
+                self._fail_undecided(event[-1], error)
 
     def _seconds_left(self) -> float:
         soonest = min((at for at, _ in self._timers), default=float("inf"))
@@ -216,6 +240,8 @@ class Sender:
                     self._on_ended(*event[1:])
         for connection in self._links.values():
             connection.close()
+        for called in self._settling:
+            called.set()
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """Call it in that many seconds. In the sender's thread."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import pytest
+from support.pace import hold
 from support.scripted_produce import Scripted, producer
 
 from kbroker.client.errors import (
@@ -13,8 +15,10 @@ from kbroker.client.errors import (
     ClientError,
     SerializationFailed,
     SettingRefused,
+    Timeout,
     TransactionState,
 )
+from kbroker.errors import ErrorCode
 from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit
@@ -163,6 +167,43 @@ def test_callback_cannot_wait_for_itself_and_may_close():
         wait_until(lambda: found, 10, "it was called")
 
     assert found == ["flush was called by a callback"]
+
+
+@pytest.mark.parametrize("code", [0, int(ErrorCode.INVALID_RECORD)], ids=["written", "rejected"])
+def test_flush_returns_after_the_callbacks_of_what_was_sent_before(code):
+    """As Java's: what a callback counts is complete after ``flush``."""
+    found: list[str] = []
+
+    def called(future: Any) -> None:
+        hold(0.05)  # flush could return meanwhile
+        found.append("called")
+
+    with Scripted(code, code) as broker, producer(broker) as made:
+        for _ in range(2):
+            made.send("t", b"v").add_done_callback(called)
+            made.flush(10)
+            found.append("flushed")
+
+    assert found == ["called", "flushed"] * 2
+
+
+def test_flush_that_waits_for_a_callback_has_a_timeout():
+    gate = threading.Event()
+    with Scripted() as broker, producer(broker) as made:
+        made.send("t", b"v").add_done_callback(lambda future: gate.wait(20))
+        with pytest.raises(Timeout, match="callbacks of all records"):
+            made.flush(0.2)
+        gate.set()
+        made.flush(10)
+
+
+def test_flush_of_a_closed_producer_returns():
+    with Scripted() as broker, producer(broker) as made:
+        made.send("t", b"v")
+        made.close()
+        made.flush(10)
+
+    assert broker.appended == [b"v"]
 
 
 def test_partitions_of_a_topic():
