@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
 
 from kbroker._ext.base.heap_holes import fill_holes
+from kbroker._ext.base.libc import keep_blocks
 
-# Of <malloc.h>; mallopt(3).
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # BOUND: memory kept at the end of the heap. Blocks up to the largest size for which glibc does not
 # use a separate mapping.
 _KEPT_BYTES = 64 << 20
@@ -43,12 +41,7 @@ def keep_freed_memory() -> None:
     is mapped again and again, and the page faults, 2 µs each on a virtual machine, cost more than
     what fills it. A hint: a C library without ``mallopt`` continues as it is.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_MMAP_THRESHOLD, _BLOCK_BYTES_MAX)
-    mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+    keep_blocks(_KEPT_BYTES, _BLOCK_BYTES_MAX)
 
 
 # Rounds of the collector's second generation, each for some 7,000 new objects, after which all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbroker.security.digests import sha256
 from kbroker.uuids import new_uuid
 
 NO_TOPIC_ID = bytes(16)
@@ -12,9 +13,7 @@ def local_topic_id(cluster_id: str, name: str) -> bytes:
 
     A topic that is deleted and recreated has the same: slots and incarnations tell them apart.
     """
-    from hashlib import sha256  # loads OpenSSL, which most clusters do not need here
-
-    return sha256(b"kbroker-topic" + cluster_id.encode() + name.encode()).digest()[:16]
+    return sha256(b"kbroker-topic" + cluster_id.encode() + name.encode())[:16]
 
 
 class TopicIds:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 
 from kbroker.metastore.reserve import PLENTY_BYTES
+from kbroker.security.digests import sha256
 
 FILE_NAME = "kbroker-metadata.db"
 WAL_NAME = f"{FILE_NAME}-wal"
@@ -139,9 +140,7 @@ def remove_copy(directory: str) -> None:
 
 
 def _footer(image: bytes) -> bytes:
-    import hashlib  # loads OpenSSL, which other processes do not need
-
-    return _FOOTER_MAGIC + hashlib.sha256(image).digest()
+    return _FOOTER_MAGIC + sha256(image)
 
 
 def replace_whole(directory: str, name: str, data: bytes) -> None:

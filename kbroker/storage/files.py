@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
 from contextlib import suppress
 from typing import TypeGuard
 
+from kbroker._ext.base.libc import syncfs
 from kbroker.descriptors import open_file, opening
 from kbroker.errors import may_do_without
 from kbroker.storage.formats import TEMPORARY_SUFFIX
@@ -87,10 +87,7 @@ def sync_file_system(fd: int) -> bool:
     True: every write of any file there that has failed since ``fd`` was opened would have been told
     (Linux 5.8). False: nothing is known of failures.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syncfs(fd) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    syncfs(fd)
     return syncfs_tells_failures()
 
 

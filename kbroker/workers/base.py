@@ -8,7 +8,6 @@ loop reads.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import mmap
 import os
@@ -19,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from kbroker._ext.base.libc import signal_at_parents_death
 from kbroker._ext.shared.log_figures import LogFigures
 from kbroker.cluster.settings import effective_config
 from kbroker.errors import EXIT_CANNOT_START, EXIT_DONE, ConfigError, WireError
@@ -53,7 +53,6 @@ A = TypeVar("A")
 TICK_MS = 250
 # BOUND: the time for which a turn handles messages. One request may have made thousands of calls.
 MAIL_MS = 5
-PR_SET_PDEATHSIG = 1
 # How long accepting pauses when no descriptor is left for a connection.
 NO_DESCRIPTORS_PAUSE_MS = 100
 
@@ -360,7 +359,7 @@ def die_with_parent(parent_pid: int, number: int) -> None:
     """Have the kernel send this process a signal when the supervisor dies; leave at once if it
     already has.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+    signal_at_parents_death(number)
     if os.getppid() != parent_pid:
         os._exit(EXIT_DONE)
 

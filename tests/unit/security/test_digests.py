@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from kbroker.security.digests import digest, hmac_digest, is_same, pbkdf2
+from kbroker.security.digests import digest, hmac_digest, is_same, pbkdf2, sha256
 
-HEAVY = ("_hashlib", "hmac", "re2", "uuid", "shutil", "encodings.idna")
+HEAVY = ("_hashlib", "_ctypes", "hmac", "re2", "uuid", "shutil", "encodings.idna")
 
 
 @pytest.mark.parametrize("name", ["sha256", "sha512"])
@@ -20,6 +20,27 @@ def test_digests_are_those_of_the_standard_library(name: str) -> None:
     assert hmac_digest(b"key", b"data", name) == hmac.new(b"key", b"data", name).digest()
     expected = hashlib.pbkdf2_hmac(name, b"password", b"salt", 3, 16)
     assert pbkdf2(name, b"password", b"salt", 3, 16) == expected
+
+
+@pytest.mark.parametrize("size", [0, 63, 1 << 20, (1 << 20) + 1])
+def test_sha256_is_the_same_with_and_without_openssl(size: int) -> None:
+    data = bytes(range(256)) * (size // 256 + 1)
+    assert sha256(data[:size]) == hashlib.sha256(data[:size]).digest()
+
+
+def test_small_data_is_digested_without_openssl() -> None:
+    code = """
+import sys
+from kbroker.security.digests import sha256
+sha256(b"image of a store")
+print("_hashlib" in sys.modules)
+sha256(bytes(2 << 20))
+print("_hashlib" in sys.modules)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert found.stdout.split() == ["False", "True"]
 
 
 def test_only_equal_bytes_are_the_same() -> None:
