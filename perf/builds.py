@@ -1,0 +1,102 @@
+"""Two builds of kbroker side by side, loaded in turns: what a change costs a request.
+
+    git worktree add ../before REVISION && make -C ../before build
+    python perf/builds.py ../before                     one1, one16, sat16k: 40 rounds of each
+    python perf/builds.py ../before --cells one1 --rounds 80
+
+The machine's speed varies by a third within a minute. Therefore both brokers stay up, each burst of
+one is followed by a burst of the other, and what is compared is the sum of all bursts.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from perf.brokers import KbrokerBroker
+from perf.cells import CELLS, Figures, Size, measure_saturated
+from perf.kafka_distribution import ROOT
+
+SATURATED = {cell.name: cell for cell in CELLS if cell.measure is measure_saturated}
+BURST = Size(seconds=1.0, warmup_s=0.2)
+# The bursts of a round must not fill the disk, or the memory that stands for it.
+OVERRIDES = {"log.segment.delete.delay.ms": "1000"}
+
+
+class Build(KbrokerBroker):
+    """The broker of another checkout, which has been built."""
+
+    def __init__(self, checkout: Path, place: Path | str | None = None) -> None:
+        super().__init__(place, OVERRIDES)
+        self.checkout = checkout.resolve()
+
+    def command(self) -> list[str]:
+        python = self.checkout / ".venv" / "bin" / "python"
+        rest = super().command()[1:]
+        return [str(python) if python.exists() else sys.executable, *rest]
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "PYTHONPATH": str(self.checkout)}
+
+
+def turns(builds: list[Build], rounds: int) -> Iterator[Build]:
+    """Each build once in a round; who begins changes, as a burst leaves its mark on the next."""
+    for number in range(rounds):
+        yield from builds if number % 2 else reversed(builds)
+
+
+def total(bursts: list[Figures]) -> tuple[float, float]:
+    """(CPU in µs per request, median of the bursts' p50 in µs) of all bursts together."""
+    sums: Counter[str] = Counter()
+    for burst in bursts:
+        sums["cpu_s"] += burst["cpu_s"]
+        sums["requests"] += burst["cpu_s"] / burst["cpu_us_per_request"] * 1e6
+    return sums["cpu_s"] / sums["requests"] * 1e6, median(burst["p50_us"] for burst in bursts)
+
+
+def compare(name: str, builds: list[Build], rounds: int) -> str:
+    """One line: both builds' CPU and p50, and their ratios."""
+    bursts: dict[Path, list[Figures]] = {build.checkout: [] for build in builds}
+    parameters = SATURATED[name].parameters
+    for build in turns(builds, rounds):
+        bursts[build.checkout].append(measure_saturated(build, parameters, BURST))
+    (old_cpu, old_p50), (cpu, p50) = (total(bursts[build.checkout]) for build in builds)
+    return (
+        f"{name:8} {old_cpu:8.2f} {cpu:8.2f} us of CPU per request {cpu / old_cpu:6.3f}x"
+        f"   p50 {old_p50:8.1f} {p50:8.1f} us {p50 / old_p50:6.3f}x"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("before", type=Path, help="a checkout of the build before, built")
+    parser.add_argument("--after", type=Path, default=ROOT, help="default: this checkout")
+    parser.add_argument("--cells", default="one1,one16,sat16k", help=", ".join(SATURATED))
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--place", default="/dev/shm", help="folder for the data")
+    options = parser.parse_args(arguments)
+    cells = options.cells.split(",")
+    if unknown := [name for name in cells if name not in SATURATED]:
+        parser.error(f"--cells knows {', '.join(SATURATED)}, not {', '.join(unknown)}")
+    for checkout in (options.before, options.after):
+        if not (checkout / "kbroker").is_dir():
+            parser.error(f"{checkout} is no checkout of kbroker")
+    with ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory(dir=options.place))
+        builds = [Build(checkout, place) for checkout in (options.before, options.after)]
+        for build in builds:
+            stack.enter_context(build)
+        print(f"before: {builds[0].checkout}, after: {builds[1].checkout}")
+        for name in cells:
+            print(compare(name, builds, options.rounds), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
