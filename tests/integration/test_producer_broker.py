@@ -157,6 +157,21 @@ def test_batch_larger_than_the_topic_allows_fails_its_records_only(broker, clust
     assert numbers(cluster, "small", 1) == [[0, 1, 2]]
 
 
+@pytest.mark.parametrize("codec", some_of(CODEC_NAMES, ["none", "lz4"]))
+def test_batch_larger_than_the_topic_allows_is_sent_in_parts(broker, cluster, codec):
+    name = f"split-{codec}"
+    topics.create(cluster, name, max_message_bytes=2000)
+    with producer(broker, linger_ms=50, compression_type=codec) as made:
+        values = [b"%d" % n + b" " * 9 + os.urandom(90).hex().encode() for n in range(400)]
+        values[7] = os.urandom(5000).hex().encode()
+        futures = [made.send(name, value) for value in values]
+        made.flush(30)
+        errors = {n: one.exception().code for n, one in enumerate(futures) if one.exception()}
+
+    assert errors == {7: ErrorCode.MESSAGE_TOO_LARGE}
+    assert topics.values(cluster, name, 0) == values[:7] + values[8:]
+
+
 @pytest.mark.parametrize("how", some_of(["restart", "network", "io"], ["io"]))
 def test_what_is_sent_while_processes_die_arrives_once_and_in_order(how):
     pauses = random.Random(SEED)

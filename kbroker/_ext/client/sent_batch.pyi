@@ -5,5 +5,6 @@ class SentBatch:
     attempts: int
     codec: int
     producer: tuple[int, int, int]
+    data: bytes
     taken: bool
     ended: bool

@@ -14,6 +14,7 @@ _RATES = (
     ("request", "requests"),
     ("outgoing-byte", "sent_bytes"),
     ("batch", "batches"),
+    ("batch-split", "splits"),
 )
 # name, what is counted, of what it is the mean, factor.
 _MEANS = (

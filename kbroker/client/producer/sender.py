@@ -32,13 +32,14 @@ from kbroker.client.errors import (
 )
 from kbroker.client.produce import told
 from kbroker.client.producer.beside import Beside
+from kbroker.client.producer.splitting import halves
 from kbroker.client.producer.topic_metadata import TopicMetadata
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.header import decode_response_header
 from kbroker.protocol.messages.produce import ProduceResponse
-from kbroker.record.compression import ZSTD
+from kbroker.record.compression import CODEC_NAMES, ZSTD
 
 logger = logging.getLogger(__name__)
 
@@ -413,6 +414,9 @@ class Sender:
             self._last_errors.pop((batch.topic, batch.partition), None)
             return
         error = RejectedError(code, what, told(row))
+        if error.code == ErrorCode.MESSAGE_TOO_LARGE and batch.records > 1 and not self.aborting:
+            self._split_or_fail(batch, error)
+            return
         if error.code in _MOVED:
             hint = row.current_leader
             leader, epoch = (hint.leader_id, hint.leader_epoch) if hint is not None else (-1, -1)
@@ -425,6 +429,20 @@ class Sender:
             self._resume_sequence(batch, error)
         else:
             self._retry_or_fail(batch, error, unsure=error.code in _UNSURE)
+
+    def _split_or_fail(self, batch: SentBatch, error: ClientError) -> None:
+        """COMPAT: as Java's. The parts follow one another with the numbers that the batch had, and
+        what is behind them waits, so the order stays; halves are halved until a broker takes them.
+        """
+        name = f"compression.{CODEC_NAMES[batch.codec]}.level"
+        level = self._settings[name] if name in self._settings.given else None
+        try:
+            parts = halves(batch.data, level)
+        except ValueError:
+            self._retry_or_fail(batch, error)
+            return
+        logger.debug("%s: sending %d records as %d batches", error, batch.records, len(parts))
+        self._loop.split(batch, parts)
 
     def _resume_sequence(self, batch: SentBatch, error: ClientError) -> None:
         """KIP-360: behind an undecided batch, wait for it; else the broker has lost the state, or

@@ -28,6 +28,7 @@ cdef struct Counters:
     int64_t acknowledged       # records
     int64_t failed
     int64_t retried
+    int64_t splits             # batches that were too large for their brokers
     int64_t requests
     int64_t sent_bytes
     int64_t latency_us         # of all requests

@@ -5,7 +5,7 @@
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
-from libc.stdlib cimport free
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove, memset
 
 from kbroker._ext.base.atomics cimport kb_add_fetch_i64
@@ -57,6 +57,7 @@ cdef enum BatchState:
     BATCH_TAKEN        # out of queue and request; the sender decides what becomes of it
     BATCH_DONE
     BATCH_FAILED
+    BATCH_SPLIT        # too large for its broker: its records are those of its parts now
 
 cdef struct Record:
     const uint8_t* key
@@ -77,7 +78,8 @@ cdef struct Batch:
     Batch* next                # in its partition's queue
     Batch* older               # of all batches that have not ended
     Batch* newer
-    int64_t number             # in the order of creation
+    int64_t number             # in the order of creation; parts of a batch have its number
+    int32_t split_at           # and where they begin in the first batch of that number
     uint8_t* data              # begins with the header
     int64_t size
     int64_t capacity
@@ -97,6 +99,8 @@ cdef struct Batch:
     BatchState state
     PyObject* error
     PyObject* callbacks        # a list of (future, function), or NULL
+    Batch* parts               # of a SPLIT batch, in their order; it has a reference to each
+    Batch* next_part
 
 cdef struct Part:
     Topic* topic
@@ -214,9 +218,14 @@ cdef inline void hold(Batch* batch) noexcept nogil:
     kb_add_fetch_i64(&batch.refs, 1)
 
 
-# With the GIL.
+# With the GIL. BOUND: parts of parts: each has at most half of the records.
 cdef inline void release(Batch* batch) noexcept:
+    cdef Batch* part
     if kb_add_fetch_i64(&batch.refs, -1) == 0:
+        while batch.parts != NULL:
+            part = batch.parts
+            batch.parts = part.next_part
+            release(part)
         Py_XDECREF(batch.error)
         Py_XDECREF(batch.callbacks)
         free(batch.data)
@@ -232,11 +241,61 @@ cdef inline void free_topic(Topic* topic) noexcept:
     free(topic)
 
 
-# For threads without the GIL: of batches without error and callbacks.
+# For threads without the GIL: of batches without error, callbacks and parts.
 cdef inline void let_go(Batch* batch) noexcept nogil:
     if kb_add_fetch_i64(&batch.refs, -1) == 0:
         free(batch.data)
         free(batch)
+
+
+# A part of a batch that was sent and is to be split. data: of the part; at: its first record in the batch. NULL: there is
+# no memory.
+cdef inline Batch* new_part(
+    const Batch* batch, const uint8_t* data, int64_t size, int32_t at, int32_t count
+) noexcept nogil:
+    cdef Batch* made = <Batch*>calloc(1, sizeof(Batch))
+    if made == NULL or not resize(&made.data, <size_t>size):
+        free(made)
+        return NULL
+    memcpy(made.data, data, <size_t>size)
+    made.refs = 2              # of the accumulator and of the batch
+    made.part = batch.part
+    made.number = batch.number
+    made.split_at = batch.split_at + at
+    made.size = made.capacity = size
+    made.charged = batch.charged * (at + count) // batch.count - batch.charged * at // batch.count
+    made.created_us = batch.created_us
+    made.deadline_us = batch.deadline_us
+    made.base_offset = made.append_time = -1
+    made.producer_id = batch.producer_id
+    made.producer_epoch = batch.producer_epoch
+    made.count = count
+    made.sequence = -1
+    if batch.sequence >= 0:
+        made.sequence = <int32_t>((<int64_t>batch.sequence + at) & 0x7FFFFFFF)
+    made.codec = batch.codec
+    made.state = BATCH_READY
+    return made
+
+
+# Of parts that are not used.
+cdef inline void free_parts(Batch* part) noexcept nogil:
+    cdef Batch* next_part
+    while part != NULL:
+        next_part = part.next_part
+        free(part.data)
+        free(part)
+        part = next_part
+
+
+# The batch that has the record which was the given one of `batch`; index: of it there. With the GIL or the lock.
+cdef inline Batch* batch_of(Batch* batch, int32_t* index) noexcept nogil:
+    while batch.state == BATCH_SPLIT:
+        batch = batch.parts
+        while index[0] >= batch.count:
+            index[0] -= batch.count
+            batch = batch.next_part
+    return batch
 
 
 # ---- queue of a partition ------------------------------------------------------------------------
@@ -261,11 +320,15 @@ cdef inline Batch* pop(Part* part) noexcept nogil:
     return batch
 
 
+cdef inline bint is_before(const Batch* one, const Batch* other) noexcept nogil:
+    return one.number < other.number or (one.number == other.number and one.split_at < other.split_at)
+
+
 # Insert a batch that was sent before, before those that are newer.
 cdef inline void put_in_order(Part* part, Batch* batch) noexcept nogil:
     cdef Batch* before = NULL
     cdef Batch* after = part.first
-    while after != NULL and after.number < batch.number:
+    while after != NULL and is_before(after, batch):
         before = after
         after = after.next
     batch.next = after

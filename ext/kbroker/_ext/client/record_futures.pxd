@@ -13,6 +13,7 @@ cdef class RecordFuture:
         int32_t index            # in the batch
         int32_t key_size, value_size
 
+    cdef bint follow(self) noexcept
     cdef bint _wait(self, timeout) except -1
 
 
@@ -35,4 +36,5 @@ cdef class RecordFutures:
     cdef void add(self, Batch* batch) noexcept nogil
     cdef void add_whole(self, Batch* batch) noexcept nogil
     cdef int add_failed(self, error) except -1
+    cdef bint _follow(self) except -1
     cdef bint _wait(self, timeout) except -1

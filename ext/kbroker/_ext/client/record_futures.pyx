@@ -9,7 +9,15 @@ cimport cython
 
 from kbroker._ext.base.growing cimport grow
 from kbroker._ext.client.accumulator cimport Accumulator, deadline_us
-from kbroker._ext.client.producer_batch cimport BATCH_DONE, BATCH_FAILED, Batch, hold, release
+from kbroker._ext.client.producer_batch cimport (
+    BATCH_DONE,
+    BATCH_FAILED,
+    BATCH_SPLIT,
+    Batch,
+    batch_of,
+    hold,
+    release,
+)
 from kbroker._ext.client.threads cimport monotonic_us
 
 
@@ -18,6 +26,16 @@ cdef double FOREVER = float("inf")
 
 cdef object error_of(Batch* batch):
     return <object>batch.error if batch.state == BATCH_FAILED else None
+
+
+# Whether a batch has ended, or was split, before until_us. It is held meanwhile: another thread may move its futures on
+# to its parts.
+cdef bint ended_before(Accumulator owner, Batch* batch, int64_t until_us) except -1:
+    hold(batch)
+    try:
+        return owner.wait_for(batch, until_us)
+    finally:
+        release(batch)
 
 
 @cython.freelist(256)
@@ -40,8 +58,19 @@ cdef class RecordFuture:
         made.error = error
         return made
 
+    # Move on to the part that has the record, if its batch was split.
+    cdef bint follow(self) noexcept:
+        cdef Batch* before = self.batch
+        if before == NULL or before.state != BATCH_SPLIT:
+            return False
+        self.batch = batch_of(before, &self.index)
+        hold(self.batch)
+        release(before)
+        return True
+
     def done(self) -> bool:
         """Whether the record was acknowledged or has failed."""
+        self.follow()
         return self.batch == NULL or self.batch.state >= BATCH_DONE
 
     def running(self) -> bool:
@@ -56,9 +85,15 @@ cdef class RecordFuture:
 
     cdef bint _wait(self, timeout) except -1:
         cdef double seconds = FOREVER if timeout is None else timeout
-        if self.batch != NULL and not self.owner.wait_for(self.batch, deadline_us(monotonic_us(), seconds)):
-            raise TimeoutError(f"the record was not acknowledged within {seconds:.3g} s")
-        return True
+        cdef int64_t until_us = deadline_us(monotonic_us(), seconds)
+        if self.batch == NULL:
+            return True
+        self.follow()
+        while True:
+            if not ended_before(self.owner, self.batch, until_us):
+                raise TimeoutError(f"the record was not acknowledged within {seconds:.3g} s")
+            if not self.follow() and self.batch.state >= BATCH_DONE:
+                return True
 
     def exception(self, timeout=None):
         """Why the record has failed, None if it has not. Raises TimeoutError after ``timeout`` seconds."""
@@ -88,9 +123,11 @@ cdef class RecordFuture:
         """Call ``function(future)`` once it is done: at once in this thread if it is, otherwise in the
         sender's, which must not be kept waiting."""
         cdef bint later = False
-        cdef list callbacks
+        # From here to where it is in the list, nothing may run that gives up the GIL, as collecting garbage may.
+        cdef tuple entry = (self, function)
+        cdef list callbacks = []
+        self.follow()
         if self.batch != NULL:
-            callbacks = []
             self.owner.begin()
             if self.batch.state < BATCH_DONE:
                 later = True
@@ -100,7 +137,7 @@ cdef class RecordFuture:
             self.owner.end()
         if later:
             # The sender's thread takes the list with the GIL, after this.
-            (<list>self.batch.callbacks).append((self, function))
+            (<list>self.batch.callbacks).append(entry)
         else:
             function(self)
 
@@ -159,9 +196,54 @@ cdef class RecordFutures:
     def __len__(self) -> int:
         return self.records
 
+    # Replace the runs of batches that were split by those of their parts. Whether there were any.
+    cdef bint _follow(self) except -1:
+        cdef Run* found = NULL
+        cdef Run* before = self.runs
+        cdef Run run
+        cdef int64_t i
+        cdef int64_t count = 0
+        cdef int64_t room = 0
+        cdef int64_t old_count = self.run_count
+        cdef int32_t index
+        cdef bint any_split = False
+        for i in range(old_count):
+            any_split = any_split or (before[i].batch != NULL and before[i].batch.state == BATCH_SPLIT)
+        if not any_split:
+            return False
+        try:
+            for i in range(old_count):
+                run = before[i]
+                while run.count > 0:
+                    room = grow(&found, room, count + 1, sizeof(Run), 16)
+                    found[count] = run
+                    if run.batch != NULL:
+                        index = run.first
+                        found[count].batch = batch_of(run.batch, &index)
+                        found[count].first = index
+                        found[count].count = min(run.count, found[count].batch.count - index)
+                    run.first += found[count].count
+                    run.count -= found[count].count
+                    count += 1
+        except MemoryError:
+            free(found)
+            raise
+        for i in range(count):
+            if found[i].batch != NULL:
+                hold(found[i].batch)
+        self.runs = found
+        self.run_count = count
+        self.run_room = room
+        for i in range(old_count):
+            if before[i].batch != NULL:
+                release(before[i].batch)
+        free(before)
+        return True
+
     def done(self) -> bool:
         """Whether every record was acknowledged or has failed."""
         cdef int64_t i
+        self._follow()
         for i in range(self.run_count):
             if self.runs[i].batch != NULL and self.runs[i].batch.state < BATCH_DONE:
                 return False
@@ -170,11 +252,21 @@ cdef class RecordFutures:
     cdef bint _wait(self, timeout) except -1:
         cdef double seconds = FOREVER if timeout is None else timeout
         cdef int64_t until_us = deadline_us(monotonic_us(), seconds)
-        cdef int64_t i
-        for i in range(self.run_count):
-            if self.runs[i].batch != NULL and not self.owner.wait_for(self.runs[i].batch, until_us):
+        cdef int64_t i = 0
+        cdef Run* seen = NULL
+        cdef Batch* batch
+        while True:
+            self._follow()
+            if self.runs != seen:
+                # Here or in another thread runs were replaced.
+                seen = self.runs
+                i = 0
+            if i == self.run_count:
+                return True
+            batch = self.runs[i].batch
+            if batch != NULL and not ended_before(self.owner, batch, until_us):
                 raise TimeoutError(f"not all records were acknowledged within {seconds:.3g} s")
-        return True
+            i += 1
 
     def exceptions(self, timeout=None) -> dict[int, Exception]:
         """Why records have failed, by their places in the list. Raises TimeoutError."""

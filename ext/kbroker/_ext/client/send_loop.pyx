@@ -5,7 +5,7 @@ connection, a partition without a leader. Python decides (``kbroker.client.produ
 the methods below. Sockets are plain ones that never block, or Python's ``ssl``, which needs the GIL.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -47,16 +47,20 @@ from kbroker._ext.client.producer_batch cimport (
     BATCH_PACKING,
     BATCH_READY,
     BATCH_SENT,
+    BATCH_SPLIT,
     BATCH_TAKEN,
     Batch,
     BatchState,
     Part,
+    free_parts,
     let_go,
+    new_part,
     put_in_order,
     release,
     stamp,
     take_out,
 )
+from kbroker._ext.client.record_futures cimport RecordFuture
 from kbroker._ext.client.send_core cimport SendCore, pollfd
 from kbroker._ext.client.sent_batch cimport SentBatch, handle_of
 from kbroker._ext.client.threads cimport monotonic_us
@@ -465,6 +469,79 @@ cdef class SendLoop(SendCore):
         part.not_before_us = monotonic_us() + <int64_t>(seconds * 1e6)
         self.pool.counters.retried += batch.count
         self.pool.end()
+
+    def split(self, SentBatch handle not None, list parts not None) -> None:
+        """Send its records as smaller batches: [(batch, records)...], which follow one another. They have its
+        place in the queue, its deadline and its sequence numbers."""
+        cdef Batch* batch = handle.batch
+        cdef Batch* made = NULL
+        cdef Batch* last = NULL
+        cdef Batch* first = NULL
+        cdef int32_t at = 0
+        cdef int32_t count
+        cdef bytes data
+        if batch.state != BATCH_TAKEN:
+            return
+        for data, count in parts:
+            made = new_part(batch, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), at, count)
+            if made == NULL:
+                free_parts(first)
+                raise MemoryError
+            if first == NULL:
+                first = made
+            else:
+                last.next_part = made
+            last = made
+            at += count
+        assert at == batch.count, f"{at} records in the parts of a batch of {batch.count}"
+        self.pool.begin()
+        self._replace(batch, first, last)
+        self.pool.end()
+        self._move_callbacks(batch)
+        release(batch)
+
+    # With the lock: the parts, from first to last, take the place of their batch.
+    cdef void _replace(self, Batch* batch, Batch* first, Batch* last) noexcept nogil:
+        cdef Part* part = batch.part
+        cdef Batch* older = batch.older
+        cdef Batch* made = first
+        batch.charged = 0
+        self.pool.finish(batch)
+        while made != NULL:
+            made.older = older
+            if older == NULL:
+                made.newer = self.pool.oldest
+                self.pool.oldest = made
+            else:
+                made.newer = older.newer
+                older.newer = made
+            if made.newer == NULL:
+                self.pool.newest = made
+            else:
+                made.newer.older = made
+            older = made
+            put_in_order(part, made)
+            made = made.next_part
+        self.pool.activate(part)
+        part.held = True
+        self.pool.counters.splits += 1
+        batch.parts = first
+        batch.state = BATCH_SPLIT
+        self.pool.news = True
+        self.pool.tell()
+
+    # Of a batch that was split, to its parts. Futures that have none follow when they are asked.
+    cdef int _move_callbacks(self, Batch* batch) except -1:
+        cdef RecordFuture future
+        cdef list found
+        if batch.callbacks == NULL:
+            return 0
+        found = <list>batch.callbacks
+        Py_XDECREF(batch.callbacks)
+        batch.callbacks = NULL
+        for future, function in found:
+            future.add_done_callback(function)
+        return 0
 
     def rewrite(self, SentBatch handle not None) -> None:
         """No batch of its partition that waits was appended: they get new numbers, in the next epoch."""

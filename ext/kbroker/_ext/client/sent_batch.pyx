@@ -1,5 +1,7 @@
 """A batch as Python's part of the sender sees it, which decides what becomes of it."""
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
+
 from kbroker._ext.client.producer_batch cimport BATCH_DONE, BATCH_TAKEN, Batch, hold, release
 
 
@@ -38,13 +40,18 @@ cdef class SentBatch:
         return self.batch.producer_id, self.batch.producer_epoch, self.batch.sequence
 
     @property
+    def data(self) -> bytes:
+        """It as it was sent last. Only while it is ``taken``."""
+        return PyBytes_FromStringAndSize(<const char*>self.batch.data, <Py_ssize_t>self.batch.size)
+
+    @property
     def taken(self) -> bool:
         """Whether it waits for a decision: in no queue, no request, and not at its end."""
         return self.batch.state == BATCH_TAKEN
 
     @property
     def ended(self) -> bool:
-        """Whether its futures are done."""
+        """Whether its futures are done, or those of other batches."""
         return self.batch.state >= BATCH_DONE
 
 
