@@ -12,6 +12,7 @@ of the two Kafkas; the exit code is 1 if a condition is missed.
 
 import argparse
 import json
+import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -26,7 +27,7 @@ from perf.cells import CellFailed, Figures
 from perf.cluster_cells import CELLS, QUICK, ClusterCell, Condition, Size
 from perf.clusters import CLUSTERS, Cluster
 from perf.kafka_distribution import ROOT
-from perf.machine import commit_text, machine
+from perf.machine import commit_text, machine, touch_free_memory
 from perf.percentiles import spread
 from perf.results_table import number_text
 
@@ -140,6 +141,8 @@ def measure_cells(
         for turn in range(runs):
             order = list(running) if turn % 2 == 0 else list(reversed(running))
             for name in order:
+                if cell.fills_memory and size != QUICK:
+                    touch_free_memory()
                 figures, failure = attempt(cell, running[name], size)
                 kept = results[cell.name][name]
                 if figures is None:
@@ -190,6 +193,8 @@ def report(options: argparse.Namespace, size: Size, results: dict[str, Any]) -> 
 def main(arguments: list[str] | None = None) -> int:
     """0 when nothing failed and every condition that was measured is met."""
     options = parse_arguments(arguments)
+    # Otherwise the brokers would stay.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     size = size_of(options)
     own = dict(pair.split("=", 1) for pair in options.override)
     with ExitStack() as stack:

@@ -7,7 +7,6 @@ the two Kafkas.
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -105,6 +104,8 @@ class ClusterCell:
     measure: Measure
     conditions: tuple[Condition, ...]
     parameters: dict[str, Any]
+    # Gigabytes are written, so that memory's first use would be measured.
+    fills_memory: bool = False
 
 
 @contextmanager
@@ -217,7 +218,7 @@ def measure_catch_up(cluster: Cluster, size: Size, parameters: dict[str, Any]) -
         empty.halt()
         wait_until_in_sync(cluster, topic, 1)
         written = fill(leader, topic, partitions, int(size.catch_up_gib * (1 << 30)))
-        shutil.rmtree(empty.home / "data")
+        cluster.lose_data(empty)
         before = leader.cpu_seconds()
         empty.launch()
         empty.wait_until(lambda client: client.metadata(topic).error_code >= 0)
@@ -409,6 +410,7 @@ CELLS = (
             Condition("cpu_us_per_request", "CPU us/request", 0.5, 0.4),
         ),
         {**LOADED, "records_per_request": 150},
+        fills_memory=True,
     ),
     ClusterCell(
         "all160k",
@@ -447,6 +449,7 @@ CELLS = (
             Condition("cpu_s_per_gb", "CPU s/GB, both sides", 0.5),
         ),
         {"partitions": 8},
+        fills_memory=True,
     ),
     ClusterCell(
         "failover",

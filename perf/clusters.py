@@ -145,6 +145,10 @@ class Cluster:
         broker.process.wait()
         broker.process = None
 
+    def lose_data(self, broker: Broker) -> None:
+        """Remove the records of a stopped broker, and what it knows of them."""
+        shutil.rmtree(broker.home / "data")
+
     def stop(self) -> None:
         """Stop everything, and remove the data."""
         self._stack.close()
@@ -221,6 +225,14 @@ class KafkaCluster(Cluster):
             }
             found.append(broker)
         return found
+
+    def lose_data(self, broker: Broker) -> None:
+        """Its copy of the cluster's metadata stays: without it, a voter does not start."""
+        for path in (broker.home / "data").iterdir():
+            if path.name.endswith("-checkpoint"):
+                path.unlink()
+            elif path.is_dir() and path.name != "__cluster_metadata-0":
+                shutil.rmtree(path)
 
 
 CLUSTERS: dict[str, type[Cluster]] = {

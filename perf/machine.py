@@ -1,5 +1,6 @@
-"""The origin of the figures in a result file: the commit and the machine."""
+"""The origin of the figures in a result file: the commit and the machine, and its memory."""
 
+import mmap
 import os
 import platform
 import subprocess
@@ -7,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from perf.kafka_distribution import ROOT
+
+# Left to the brokers while the rest is touched.
+KEPT_BYTES = 3 << 30
+TOUCHED_BYTES_MAX = 12 << 30
 
 
 def ask(*command: str) -> tuple[str, str]:
@@ -45,3 +50,25 @@ def machine() -> dict[str, Any]:
         "java": java.splitlines()[0] if java else "none",
         "load_average": os.getloadavg(),
     }
+
+
+def touch_free_memory(limit: int = TOUCHED_BYTES_MAX) -> int:
+    """Write to each page of so many bytes of free memory, and free them; returns how many.
+
+    On a virtual machine whose host hands out memory at its first use, what a broker stores would
+    cost several times as much before that as after it; see notes/fresh-machine.md.
+    """
+    size = min(limit, available_bytes() - KEPT_BYTES)
+    if size <= 0:
+        return 0
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+    mmap.mmap(-1, size, flags=private).close()
+    return size
+
+
+def available_bytes() -> int:
+    """What processes can still have without swapping."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0

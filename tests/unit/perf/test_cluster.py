@@ -136,3 +136,18 @@ def test_overrides_reach_kbroker_and_all_clusters_ask_for_two_in_sync(tmp_path: 
     assert made.settings["num.io.threads"] == "2"
     assert made.settings["min.insync.replicas"] == "2"
     assert made.settings["default.replication.factor"] == "3"
+
+
+def test_kraft_voter_keeps_its_metadata_when_it_loses_its_data(tmp_path: Path) -> None:
+    class Stopped:
+        home = tmp_path
+
+    data = tmp_path / "data"
+    for name in ("__cluster_metadata-0", "t-0", "t-1"):
+        (data / name).mkdir(parents=True)
+    for name in ("meta.properties", "recovery-point-offset-checkpoint"):
+        (data / name).touch()
+
+    clusters.KafkaCluster.lose_data(object(), Stopped())  # type: ignore[arg-type]
+
+    assert {path.name for path in data.iterdir()} == {"__cluster_metadata-0", "meta.properties"}
