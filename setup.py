@@ -38,6 +38,7 @@ BYTE_LOOPS = {
     "keyed_records",
     "legacy_records",
     "message_filter",
+    "old_messages",
     "offset_map",
     "record_batch",
     "record_codec",

@@ -40,3 +40,11 @@ cdef class DownConverter:
     cdef int16_t add_wrapper(
         self, const uint8_t* records, Py_ssize_t size, const BatchInfo* info, const Wish* wish, int64_t room
     ) except -2
+
+
+# Write one message of format 0 or 1 with its checksum; returns the position behind it. timestamp is ignored in format 0.
+# SAFETY: the caller has reserved the bytes of key and value and MESSAGE_1_BYTES_MIN more (format 0: MESSAGE_0_BYTES_MIN).
+cdef uint8_t* put_message(
+    uint8_t* start, int64_t offset, int8_t magic, int8_t attributes, int64_t timestamp, const uint8_t* key,
+    int32_t key_size, const uint8_t* value, int32_t value_size
+) noexcept nogil
