@@ -57,15 +57,11 @@ build: $(VENV)/.run
 debug: $(VENV)/.run
 	KBROKER_DEBUG=1 KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --force --parallel $(JOBS)
 
-# Findings go to build/sanitizer.<pid>. libstdc++ is there for the exceptions of other people's extensions.
-# `make clean build` puts the ordinary extensions back.
+# Findings go to build/sanitizer.*. `make clean build` puts the ordinary extensions back.
 sanitize: $(VENV)/.dev
 	KBROKER_SANITIZE=1 KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --force --parallel $(JOBS)
-	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-	ASAN_OPTIONS=detect_leaks=0:halt_on_error=0:allocator_may_return_null=1:log_path=$(CURDIR)/build/sanitizer \
-	UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/build/sanitizer \
-	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -m "not slow" $(or $(ARGS),tests/unit tests/property tests/wire tests/integration); \
-	! ls build/sanitizer.*
+	$(BIN)/python tests/support/sanitizer.py build/sanitizer \
+	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -m "not slow" $(or $(ARGS),tests/unit tests/property tests/wire tests/integration)
 
 run: build
 	exec $(BIN)/kbroker-supervisor -c config/server.properties $(ARGS)

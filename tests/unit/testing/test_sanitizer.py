@@ -1,0 +1,90 @@
+"""What the sanitizers find is in files, whichever process it is in: the standard error of a broker
+is nobody's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import sanitizer
+
+pytestmark = [
+    pytest.mark.unit,
+    pytest.mark.skipif(not shutil.which("gcc"), reason="a C compiler is not installed"),
+]
+
+FAULTS = """
+#include <stdlib.h>
+int overflow(int a) { return a + 0x7fffffff; }
+int beyond(int at) {
+    volatile char *bytes = malloc(4);
+    int read = bytes[at];
+    free((void *)bytes);
+    return read;
+}
+"""
+# In a child: a worker of a broker is a fork, too.
+PROGRAM = """
+import ctypes, os, sys
+faults = ctypes.CDLL(sys.argv[1])
+if os.fork():
+    os.wait()
+else:
+    getattr(faults, sys.argv[2])(int(sys.argv[3]))
+"""
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("faults")
+    source, library = folder / "faults.c", folder / "faults.so"
+    source.write_text(FAULTS)
+    command = [sanitizer.COMPILER, "-shared", "-fPIC", *sanitizer.FLAGS, "-o", library, source]
+    subprocess.run(command, check=True, env=os.environ | {"LD_PRELOAD": ""})
+    return library
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "kind", "words"),
+    [
+        ("overflow", 5, "ub.", ["signed integer overflow", "5 + 2147483647", "in overflow"]),
+        ("beyond", 4, "", ["heap-buffer-overflow", "in beyond"]),
+    ],
+)
+def test_finding_of_a_child_process_is_in_a_file_and_fails_the_run(
+    faults: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+    argument: int,
+    kind: str,
+    words: list[str],
+) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "")
+    reports = tmp_path / "report"
+    program = [sys.executable, "-c", PROGRAM, str(faults), function, str(argument)]
+
+    code = sanitizer.main(reports, program)
+
+    texts = {path: path.read_text() for path in sanitizer.found(reports)}
+    of_kind = [t for path, t in texts.items() if path.name.removeprefix(f"report.{kind}").isdigit()]
+    assert code == 1
+    assert [word for word in words if word not in of_kind[0]] == [], texts
+
+
+def test_run_without_findings_succeeds_although_an_earlier_one_failed(
+    faults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "")
+    reports = tmp_path / "report"
+    (tmp_path / "report.1").write_text("an old finding")
+    program = [sys.executable, "-c", PROGRAM, str(faults), "overflow", "-1"]
+
+    code = sanitizer.main(reports, program)
+
+    assert (code, sanitizer.found(reports)) == (0, [])
