@@ -22,6 +22,9 @@ from kbroker.client.client_settings import Setting  # noqa: E402
 from kbroker.client.consumer.consumer_settings import (  # noqa: E402
     SETTINGS as CONSUMER_SETTINGS,
 )
+from kbroker.client.legacy.producer_config import (  # noqa: E402
+    SETTINGS as OLD_PRODUCER_SETTINGS,
+)
 from kbroker.client.producer.producer_settings import (  # noqa: E402
     SETTINGS as PRODUCER_SETTINGS,
 )
@@ -165,6 +168,22 @@ nearest one; a value that is not allowed is one, too. A setting without effect i
 warning is logged if it is set.
 
 The settings of TLS and SASL are those of Java and of librdkafka:
+"""
+
+_OLD_PRODUCER_HEAD = """\
+# Settings of the producer of Kafka 0.8
+
+<!-- Written by tools/gen_docs.py from kbroker/client/legacy/producer_config.py. -->
+
+`kbroker.client.legacy.Producer` takes these ([docs/clients.md](clients.md#the-clients-of-kafka-08)
+has examples) as a dictionary under the names below, as keywords with `_` for `.`, or from a file of
+properties (`ProducerConfig.from_file`). Names, defaults and meanings are those of Kafka 0.8.2; some
+of 0.7 are there, too. All have an effect. A setting that is not known is an error that names the
+nearest one; a value that is not allowed is one, too. `SyncProducer` takes `client.id`,
+`request.required.acks`, `request.timeout.ms` and `send.buffer.bytes`.
+
+For listeners with TLS or SASL, which are later than 0.8, there are the settings of Java and of
+librdkafka:
 """
 
 _STATES = {BUILT: "built", LATER: "*later*", UNUSED: "*no effect*"}
@@ -323,6 +342,11 @@ def consumer_settings() -> str:
     return _client_settings(_CONSUMER_HEAD, CONSUMER_SETTINGS.values())
 
 
+def old_producer_settings() -> str:
+    """docs/old-producer-settings.md: every setting of the producer of 0.8."""
+    return _client_settings(_OLD_PRODUCER_HEAD, OLD_PRODUCER_SETTINGS.values())
+
+
 def _client_settings(head: str, rows: Iterable[Setting]) -> str:
     secure = ", ".join(f"`{name}`" for name in sorted(SECURITY_SETTINGS))
     lines = [head + f"{secure}.", ""]
@@ -398,6 +422,7 @@ DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("docs/configuration.md", configuration),
     ("docs/consumer-settings.md", consumer_settings),
     ("docs/metrics.md", metrics),
+    ("docs/old-producer-settings.md", old_producer_settings),
     ("docs/producer-settings.md", producer_settings),
     ("ext/kbroker/_ext/base/api_keys.pxd", api_keys),
     ("ext/kbroker/_ext/base/error_codes.pxd", error_codes),

@@ -4,10 +4,90 @@ behaviour here (docs/clients.md). Also what tools of that time do by ZooKeeper.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kbroker.client.legacy.async_producer import AsyncProducer as AsyncProducer
+    from kbroker.client.legacy.async_producer import ProducerSendThread as ProducerSendThread
+    from kbroker.client.legacy.dispatcher import Dispatcher as Dispatcher
+    from kbroker.client.legacy.dispatcher import ProducerStats as ProducerStats
+    from kbroker.client.legacy.encoders import DefaultEncoder as DefaultEncoder
+    from kbroker.client.legacy.encoders import Encoder as Encoder
+    from kbroker.client.legacy.encoders import IntegerEncoder as IntegerEncoder
+    from kbroker.client.legacy.encoders import LongEncoder as LongEncoder
+    from kbroker.client.legacy.encoders import NullEncoder as NullEncoder
+    from kbroker.client.legacy.encoders import StringEncoder as StringEncoder
+    from kbroker.client.legacy.event_handlers import CallbackHandler as CallbackHandler
+    from kbroker.client.legacy.event_handlers import DefaultEventHandler as DefaultEventHandler
+    from kbroker.client.legacy.event_handlers import EventHandler as EventHandler
+    from kbroker.client.legacy.fetching import FetchRequest as FetchRequest
+    from kbroker.client.legacy.fetching import FetchRequestBuilder as FetchRequestBuilder
+    from kbroker.client.legacy.fetching import FetchResponse as FetchResponse
+    from kbroker.client.legacy.fetching import FetchResponsePartition as FetchResponsePartition
+    from kbroker.client.legacy.keyed_message import KeyedMessage as KeyedMessage
+    from kbroker.client.legacy.keyed_message import Outgoing as Outgoing
+    from kbroker.client.legacy.keyed_message import ProducerData as ProducerData
+    from kbroker.client.legacy.legacy_errors import FailedToSendMessage as FailedToSendMessage
+    from kbroker.client.legacy.legacy_errors import InvalidMessage as InvalidMessage
+    from kbroker.client.legacy.legacy_errors import ProducerClosed as ProducerClosed
+    from kbroker.client.legacy.legacy_errors import QueueFull as QueueFull
+    from kbroker.client.legacy.message_set import Message as Message
+    from kbroker.client.legacy.message_set import MessageAndOffset as MessageAndOffset
+    from kbroker.client.legacy.message_set import MessageSet as MessageSet
+    from kbroker.client.legacy.offset_channel import OffsetChannel as OffsetChannel
+    from kbroker.client.legacy.offset_requests import EARLIEST_TIME as EARLIEST_TIME
+    from kbroker.client.legacy.offset_requests import IN_BROKERS as IN_BROKERS
+    from kbroker.client.legacy.offset_requests import IN_ZOOKEEPER as IN_ZOOKEEPER
+    from kbroker.client.legacy.offset_requests import LATEST_TIME as LATEST_TIME
+    from kbroker.client.legacy.offset_requests import (
+        ConsumerMetadataRequest as ConsumerMetadataRequest,
+    )
+    from kbroker.client.legacy.offset_requests import (
+        ConsumerMetadataResponse as ConsumerMetadataResponse,
+    )
+    from kbroker.client.legacy.offset_requests import OffsetAndMetadata as OffsetAndMetadata
+    from kbroker.client.legacy.offset_requests import OffsetCommitRequest as OffsetCommitRequest
+    from kbroker.client.legacy.offset_requests import OffsetCommitResponse as OffsetCommitResponse
+    from kbroker.client.legacy.offset_requests import OffsetFetchRequest as OffsetFetchRequest
+    from kbroker.client.legacy.offset_requests import OffsetFetchResponse as OffsetFetchResponse
+    from kbroker.client.legacy.offset_requests import (
+        OffsetMetadataAndError as OffsetMetadataAndError,
+    )
+    from kbroker.client.legacy.offset_requests import OffsetRequest as OffsetRequest
+    from kbroker.client.legacy.offset_requests import OffsetResponse as OffsetResponse
+    from kbroker.client.legacy.offset_requests import (
+        PartitionOffsetRequestInfo as PartitionOffsetRequestInfo,
+    )
+    from kbroker.client.legacy.old_producer import Producer as Producer
+    from kbroker.client.legacy.partitioners import ByteArrayPartitioner as ByteArrayPartitioner
+    from kbroker.client.legacy.partitioners import DefaultPartitioner as DefaultPartitioner
+    from kbroker.client.legacy.partitioners import Partitioner as Partitioner
+    from kbroker.client.legacy.partitioners import RoundRobinPartitioner as RoundRobinPartitioner
+    from kbroker.client.legacy.producer_config import ProducerConfig as ProducerConfig
+    from kbroker.client.legacy.simple_consumer import SimpleConsumer as SimpleConsumer
+    from kbroker.client.legacy.sync_producer import ProducerRequest as ProducerRequest
+    from kbroker.client.legacy.sync_producer import ProducerResponse as ProducerResponse
+    from kbroker.client.legacy.sync_producer import SyncProducer as SyncProducer
+    from kbroker.client.legacy.topic_metadata import Broker as Broker
+    from kbroker.client.legacy.topic_metadata import PartitionMetadata as PartitionMetadata
+    from kbroker.client.legacy.topic_metadata import TopicMetadata as TopicMetadata
+    from kbroker.client.legacy.topic_metadata import TopicMetadataRequest as TopicMetadataRequest
+    from kbroker.client.legacy.topic_metadata import TopicMetadataResponse as TopicMetadataResponse
 
 _PLACES = {
+    "async_producer": ("AsyncProducer", "ProducerSendThread"),
+    "dispatcher": ("Dispatcher", "ProducerStats"),
+    "encoders": (
+        "DefaultEncoder",
+        "Encoder",
+        "IntegerEncoder",
+        "LongEncoder",
+        "NullEncoder",
+        "StringEncoder",
+    ),
+    "event_handlers": ("CallbackHandler", "DefaultEventHandler", "EventHandler"),
     "fetching": ("FetchRequest", "FetchRequestBuilder", "FetchResponse", "FetchResponsePartition"),
+    "keyed_message": ("KeyedMessage", "Outgoing", "ProducerData"),
     "legacy_errors": ("FailedToSendMessage", "InvalidMessage", "ProducerClosed", "QueueFull"),
     "message_set": ("Message", "MessageAndOffset", "MessageSet"),
     "offset_channel": ("OffsetChannel",),
@@ -28,6 +108,14 @@ _PLACES = {
         "OffsetResponse",
         "PartitionOffsetRequestInfo",
     ),
+    "old_producer": ("Producer",),
+    "partitioners": (
+        "ByteArrayPartitioner",
+        "DefaultPartitioner",
+        "Partitioner",
+        "RoundRobinPartitioner",
+    ),
+    "producer_config": ("ProducerConfig",),
     "simple_consumer": ("SimpleConsumer",),
     "sync_producer": ("ProducerRequest", "ProducerResponse", "SyncProducer"),
     "topic_metadata": (

@@ -12,6 +12,7 @@ from kbroker.client.legacy.legacy_errors import raise_for
 from kbroker.client.legacy.message_set import MessageSet
 from kbroker.client.legacy.topic_metadata import TopicMetadataRequest, TopicMetadataResponse
 from kbroker.client.offsets import TopicPartition
+from kbroker.client.security import Security
 from kbroker.protocol.messages.produce import ProduceRequest
 
 REQUEST_ROWS = (
@@ -114,6 +115,7 @@ class ProducerResponse:
 class SyncProducer:
     """settings: ``client.id``, ``request.required.acks``, ``request.timeout.ms``,
     ``send.buffer.bytes``, and those of TLS and SASL; as keywords, with ``_`` for ``.``, too.
+    security: instead of those.
 
     Returns when the broker has responded, or with acks 0 once the request is written. Nothing is
     sent twice: after ConnectionLost or Timeout the caller decides. Any thread may call; one at a
@@ -125,6 +127,8 @@ class SyncProducer:
         host: str,
         port: int,
         settings: Mapping[str, Any] | None = None,
+        *,
+        security: Security | None = None,
         **keywords: Any,
     ) -> None:
         read = Settings(_SETTINGS, settings, keywords)
@@ -136,7 +140,7 @@ class SyncProducer:
         self._line = BrokerLine(
             host,
             port,
-            read.security,
+            security or read.security,
             timeout_ms=self.ack_timeout_ms,
             send_buffer=read["send.buffer.bytes"],
         )

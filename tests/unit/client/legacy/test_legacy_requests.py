@@ -14,17 +14,19 @@ from kbroker.client.legacy import (
     FetchRequest,
     FetchRequestBuilder,
     MessageSet,
-    OffsetChannel,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    OffsetRequest,
     ProducerRequest,
-    SimpleConsumer,
     SyncProducer,
     TopicMetadataRequest,
 )
 from kbroker.client.legacy.channel import VERSIONS
 from kbroker.client.legacy.fetching import FetchResponse, FetchResponsePartition, merged
+from kbroker.client.legacy.offset_channel import OffsetChannel
+from kbroker.client.legacy.offset_requests import (
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetRequest,
+)
+from kbroker.client.legacy.simple_consumer import SimpleConsumer
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchResponse as FetchMessage
