@@ -69,10 +69,10 @@ class ClusterView:
             except ClientError as error:
                 tried[f"{host}:{port}"] = getattr(error, "why", str(error))
                 continue
+            # COMPAT: before its first topic is there, a broker of 0.8.2 names none.
             if response.brokers:
                 self._adopt(response.brokers)
-                return response.topics_metadata
-            tried[f"{host}:{port}"] = "it names no broker"
+            return response.topics_metadata
         raise UnreachableError(tried)
 
     def _places(self) -> list[tuple[str, int]]:
