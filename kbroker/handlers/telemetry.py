@@ -42,7 +42,7 @@ def telemetry(ctx: RequestContext) -> ClientTelemetry:
 
 def pushed_series(state: ClientTelemetry | None) -> ClientSeries:
     """For the exporter."""
-    return ClientSeries([], 0) if state is None else ClientSeries(*state.figures())
+    return ClientSeries([], [], 0) if state is None else state.figures()
 
 
 def known_by(ctx: RequestContext) -> dict[str, str]:

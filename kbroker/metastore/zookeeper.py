@@ -128,12 +128,17 @@ class ZooKeeperStore(Store):
         self._is_ended = False  # kazoo has given up, which it does not by itself
         self._restart_at_ms: int | None = None
         self._remind_at_ms = 0
+        self._time: Callable[[int], None] | None = None
         self._connection = Connection(settings, self._reports, self._session)
         self._connection.start()
 
     @property
     def fd(self) -> int:
         return self._reports.fd
+
+    def time_requests(self, note: Callable[[int], None]) -> None:
+        """Have told how many nanoseconds each request took that ZooKeeper has answered."""
+        self._time = note
 
     @property
     def session_id(self) -> int:
@@ -366,6 +371,8 @@ class ZooKeeperStore(Store):
         if isinstance(report, Result):
             if report.request is not None:
                 self._in_flight -= 1
+                if self._time is not None and not isinstance(report.error, _LOST):
+                    self._time(report.took_ns)
                 report.request.take(report.value, report.error)
         elif isinstance(report, StateChange):
             report.connection.seen()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -35,9 +36,11 @@ class Closed(NamedTuple):
 
 
 class Result:
-    """Replaces kazoo's AsyncResult. ``request`` belongs to the owner."""
+    """Replaces kazoo's AsyncResult. ``request`` belongs to the owner. took_ns: until the response
+    was read.
+    """
 
-    __slots__ = ("_reports", "error", "is_set", "request", "value")
+    __slots__ = ("_began_ns", "_reports", "error", "is_set", "request", "took_ns", "value")
 
     def __init__(self, reports: Reports) -> None:
         self._reports = reports
@@ -45,16 +48,22 @@ class Result:
         self.request: Any = None
         self.value: Any = None
         self.error: BaseException | None = None
+        self.took_ns = 0
+        self._began_ns = time.monotonic_ns()
 
     def set(self, value: Any = None) -> None:
         if not self.is_set:
             self.is_set, self.value = True, value
-            self._reports.add(self)
+            self._report()
 
     def set_exception(self, error: BaseException) -> None:
         if not self.is_set:
             self.is_set, self.error = True, error
-            self._reports.add(self)
+            self._report()
+
+    def _report(self) -> None:
+        self.took_ns = time.monotonic_ns() - self._began_ns
+        self._reports.add(self)
 
 
 Report = Result | StateChange | Closed | Callable[[], None]

@@ -95,6 +95,14 @@ ACCEPT_PAUSES = _row(
     COUNTER,
     "How often accepting connections was paused, because of a limit or a lack of file descriptors.",
 )
+ACCEPTOR_BLOCKED = _row(
+    "kbroker_acceptor_blocked_nanoseconds_total",
+    COUNTER,
+    "Time for which connections had to wait to be accepted, because of a limit, or until a process "
+    "could take them, by listener.",
+    "listener",
+    LISTENER_WIDTH,
+)
 
 AUTHENTICATIONS = _row(
     "kbroker_successful_authentication_total",

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Iterator
+from itertools import pairwise
 from math import isfinite
 from typing import NamedTuple
 
 from kbroker.protocol.primitives import DecodeError
 
-# BOUND: points of one push, attributes of a point or a resource, bytes of a text.
+# BOUND: points of one push, attributes of a point or a resource, bounds of a histogram, bytes of a
+# text.
 POINTS_MAX = 2_000
 ATTRIBUTES_MAX = 16
+BOUNDS_MAX = 100
 # BOUND: protobuf fields that are looked at, which take a microsecond each.
 FIELDS_MAX = 60_000
 TEXT_BYTES_MAX = 256
@@ -23,15 +26,16 @@ TEXT_BYTES_MAX = 256
 SLICE_POINTS = 100
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-_DOUBLE, _INT64 = struct.Struct("<d"), struct.Struct("<q")
+_DOUBLE, _INT64, _UINT64 = struct.Struct("<d"), struct.Struct("<q"), struct.Struct("<Q")
 # Fields of the messages.
 RESOURCE_METRICS = 1  # MetricsData
 RESOURCE, SCOPE_METRICS = 1, 2  # ResourceMetrics
 RESOURCE_ATTRIBUTES = 1  # Resource
 METRICS = 2  # ScopeMetrics
-NAME, GAUGE, SUM = 1, 5, 7  # Metric
-DATA_POINTS, TEMPORALITY, IS_MONOTONIC = 1, 2, 3  # Gauge, Sum
+NAME, GAUGE, SUM, HISTOGRAM = 1, 5, 7, 9  # Metric
+DATA_POINTS, TEMPORALITY, IS_MONOTONIC = 1, 2, 3  # Gauge, Sum, Histogram
 AS_DOUBLE, AS_INT, ATTRIBUTES = 4, 6, 7  # NumberDataPoint
+COUNT, TOTAL, COUNTS, BOUNDS, HISTOGRAM_ATTRIBUTES = 4, 5, 6, 7, 9  # HistogramDataPoint
 KEY, VALUE = 1, 2  # KeyValue
 STRING_VALUE, BOOL_VALUE, INT_VALUE, DOUBLE_VALUE = 1, 2, 3, 4  # AnyValue
 DELTA = 1  # of AggregationTemporality
@@ -50,14 +54,33 @@ class Point(NamedTuple):
     is_delta: bool
 
 
-class Pushed(NamedTuple):
-    """points: those of histograms and summaries, which Kafka's clients do not push, are left out.
+class Histogram(NamedTuple):
+    """bounds: upper ones, inclusive, in order. counts: of values up to each bound and above the one
+    before; the last are above all bounds. total: the sum of the values; None if it is not told.
+    """
 
-    resource: what is said of the client.
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float | None
+
+
+class HistogramPoint(NamedTuple):
+    """is_delta: it is what was added."""
+
+    name: str
+    attributes: Attributes
+    value: Histogram
+    is_delta: bool
+
+
+class Pushed(NamedTuple):
+    """resource: what is said of the client. left_out: summaries and exponential histograms, which
+    Kafka's clients do not push, values that are no numbers, and what is too much.
     """
 
     resource: dict[str, str]
     points: list[Point]
+    histograms: list[HistogramPoint]
     left_out: int
 
 
@@ -72,20 +95,23 @@ class _Reader:
 
     def read(self, data: memoryview) -> Generator[None, None, Pushed]:
         pushed: list[Point] = []
+        histograms: list[HistogramPoint] = []
         resource: dict[str, str] = {}
         left_out = count = 0
         for metric, attributes in self._metrics(data):
             resource.update(attributes)
             for point in self._points(metric):
                 count += 1
-                if point is None or len(pushed) >= POINTS_MAX:
+                if point is None or len(pushed) + len(histograms) >= POINTS_MAX:
                     left_out += 1
+                elif isinstance(point, HistogramPoint):
+                    histograms.append(point)
                 else:
                     pushed.append(point)
                 if count % SLICE_POINTS == 0:
                     yield
             yield
-        return Pushed(resource, pushed, left_out)
+        return Pushed(resource, pushed, histograms, left_out)
 
     def _metrics(self, data: memoryview) -> Iterator[tuple[memoryview, dict[str, str]]]:
         """Each Metric, with the attributes of its resource."""
@@ -98,7 +124,7 @@ class _Reader:
                     for metric in self._messages(value, METRICS):
                         yield metric, attributes
 
-    def _points(self, metric: memoryview) -> Iterator[Point | None]:
+    def _points(self, metric: memoryview) -> Iterator[Point | HistogramPoint | None]:
         """The points of a metric; None for one of a kind that is left out."""
         name = ""
         for number, _, value in self._fields(metric):
@@ -108,6 +134,8 @@ class _Reader:
                 name = _text(value)
             elif number in (GAUGE, SUM):
                 yield from self._numbers(name, value, number == SUM)
+            elif number == HISTOGRAM:
+                yield from self._histograms(name, value)
             elif number > SUM:
                 yield None
 
@@ -137,6 +165,52 @@ class _Reader:
         if found is None or not isfinite(found) or not name:
             return None
         return Point(name, self._attributes(data, ATTRIBUTES), found, is_counter, is_delta)
+
+    def _histograms(self, name: str, data: memoryview) -> Iterator[HistogramPoint | None]:
+        temporality = 0
+        found: list[memoryview] = []
+        for number, _, value in self._fields(data):
+            if isinstance(value, memoryview):
+                if number == DATA_POINTS:
+                    found.append(value)
+            elif number == TEMPORALITY:
+                temporality = value
+        for point in found:
+            histogram = self._histogram(point)
+            if histogram is None or not name:
+                yield None
+            else:
+                attributes = self._attributes(point, HISTOGRAM_ATTRIBUTES)
+                yield HistogramPoint(name, attributes, histogram, temporality == DELTA)
+
+    def _histogram(self, data: memoryview) -> Histogram | None:
+        """None if counts and bounds do not belong together, or are too many."""
+        count, total = 0, None
+        counts: list[int] = []
+        bounds: list[float] = []
+        for number, kind, value in self._fields(data):
+            if not isinstance(value, memoryview) or kind not in (BYTES, FIXED64):
+                continue
+            if number == COUNT and kind == FIXED64:
+                count = _UINT64.unpack(value)[0]
+            elif number == TOTAL and kind == FIXED64:
+                total = _DOUBLE.unpack(value)[0]
+            elif number in (COUNTS, BOUNDS):
+                if len(value) % 8 or len(value) > 8 * (BOUNDS_MAX + 1):
+                    return None
+                if number == COUNTS:
+                    counts += (one for (one,) in _UINT64.iter_unpack(value))
+                else:
+                    bounds += (one for (one,) in _DOUBLE.iter_unpack(value))
+                if len(counts) > BOUNDS_MAX + 1 or len(bounds) > BOUNDS_MAX:
+                    return None
+        if not counts and not bounds:
+            counts = [count]
+        in_order = all(low < high for low, high in pairwise(bounds))
+        if len(counts) != len(bounds) + 1 or not in_order or not all(map(isfinite, bounds)):
+            return None
+        is_told = total is not None and isfinite(total)
+        return Histogram(tuple(bounds), tuple(counts), total if is_told else None)
 
     def _attributes(self, message: memoryview, field: int) -> Attributes:
         """Those with simple values; the first ATTRIBUTES_MAX."""

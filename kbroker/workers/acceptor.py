@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from typing import Any, ClassVar
 
 from kbroker.cluster.client_quotas import address_rates
@@ -23,6 +24,7 @@ from kbroker.ipc.rpc import Pending, run
 from kbroker.logcontext import RateLimit
 from kbroker.metrics.catalog import (
     ACCEPT_PAUSES,
+    ACCEPTOR_BLOCKED,
     CONNECTIONS_REFUSED,
     CONNECTIONS_TAKEN,
 )
@@ -52,6 +54,8 @@ class AcceptorWorker(Worker):
         self._limits = ConnectionLimits(len(self._networks), len(self._listeners), now_ms())
         self._counters = Counters(context.counters, self.processes.addresses.index(context.address))
         self._resume_at: dict[int, int] = {}  # paused listener -> when to look again
+        # Listeners with a connection that must wait, and since when it is not counted yet.
+        self._blocked_since: dict[int, int] = {}
         self._waiting: tuple[socket.socket, int, str] | None = None  # accepted, not yet taken
         self._warnings = RateLimit()
         self._broker_config: dict[str, dict[str, str]] = {}
@@ -115,6 +119,8 @@ class AcceptorWorker(Worker):
 
     def _resume(self, position: int) -> None:
         del self._resume_at[position]
+        self._count_blocked(position)
+        self._blocked_since.pop(position, None)
         self.add_reader(self._listeners[position].fileno(), self._acceptor_of(position))
 
     def _pause(self, position: int, delay_ms: int) -> None:
@@ -123,9 +129,21 @@ class AcceptorWorker(Worker):
             self._counters.add(ACCEPT_PAUSES)
         self._resume_at[position] = now_ms() + delay_ms
 
-    def _pause_all(self, delay_ms: int) -> None:
+    def _pause_all(self, delay_ms: int, blocked: int) -> None:
+        """blocked: the listener that has a connection."""
         for position in range(len(self._listeners)):
             self._pause(position, delay_ms)
+        self._block(blocked)
+
+    def _block(self, position: int) -> None:
+        """A connection of this listener waits."""
+        self._count_blocked(position)
+        self._blocked_since[position] = time.monotonic_ns()
+
+    def _count_blocked(self, position: int) -> None:
+        since = self._blocked_since.get(position)
+        if since is not None:
+            self._counters.add(ACCEPTOR_BLOCKED, time.monotonic_ns() - since, position)
 
     def _acceptor_of(self, position: int) -> Any:
         return lambda: self._accept(position)
@@ -139,10 +157,11 @@ class AcceptorWorker(Worker):
                 self._warn(
                     "total", "connection limit reached (max.connections); new connections wait"
                 )
-                self._pause_all(LIMIT_PAUSE_MS)
+                self._pause_all(LIMIT_PAUSE_MS, position)
                 return
             if wait_ms:
                 self._pause(position, wait_ms)
+                self._block(position)
                 return
             try:
                 connection, address = listener.accept()
@@ -151,7 +170,7 @@ class AcceptorWorker(Worker):
             except OSError as error:
                 if error.errno in NO_ROOM_TO_ACCEPT:
                     self._warn("resources", f"cannot accept connections: {error.strerror}")
-                    self._pause_all(NO_DESCRIPTORS_PAUSE_MS)
+                    self._pause_all(NO_DESCRIPTORS_PAUSE_MS, position)
                     return
                 continue  # the client went away before it was accepted
             host = fdpass.host_of(address)
@@ -192,7 +211,7 @@ class AcceptorWorker(Worker):
                 self._counters.add(CONNECTIONS_TAKEN)
                 return
         self._waiting = (connection, position, host)
-        self._pause_all(HANDOFF_FULL_PAUSE_MS)
+        self._pause_all(HANDOFF_FULL_PAUSE_MS, position)
 
     def _warn(self, key: str, text: str) -> None:
         count = self._warnings.due(key)

@@ -12,9 +12,12 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kbroker._ext.shared.partition_table import PartitionTable, region_size
+from kbroker._ext.shared.request_times import TOTAL, ZOOKEEPER_ROW, RequestTimes
 from kbroker.adopt.errors import Refusal
 from kbroker.cluster.features import ALL, NONE
 from kbroker.cluster.topic_ids import TopicIds
@@ -101,7 +104,7 @@ class ControllerWorker(Worker):
             endpoints = advertised_endpoints(self.config, self._bound_ports())
             if self.config.uses_zookeeper:
                 endpoints = registered_endpoints(self.config, endpoints)
-            self.store = open_store(context)
+            self.store = open_store(context, self._times_of_requests())
         except (*START_FAILURES, *DAMAGED) as error:
             raise cannot_start(error) from error
         # Nodes that any broker may change, whichever is the controller.
@@ -517,6 +520,11 @@ class ControllerWorker(Worker):
                 "cannot tell ZooKeeper that this broker stops; its session expires later"
             )
         closed.then(raise_failure)
+
+    def _times_of_requests(self) -> Callable[[int], None]:
+        """Takes those of requests to ZooKeeper, in nanoseconds."""
+        me = self.processes.addresses.index(self.address)
+        return partial(RequestTimes(self.context.request_times, me).note, ZOOKEEPER_ROW, TOTAL)
 
     def _slot_assignments(self) -> SlotAssignments:
         region, context = self.context.partition_table, self.context

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 
 from kbroker.adopt.at_start import look_at_topics, refuse_kafkas, topics_to_serve
 from kbroker.adopt.errors import Refusal
@@ -18,8 +19,9 @@ from kbroker.workers.base import ProcessContext
 logger = logging.getLogger(__name__)
 
 
-def open_store(context: ProcessContext) -> Store:
-    """The store that the configuration names.
+def open_store(context: ProcessContext, note_request: Callable[[int], None]) -> Store:
+    """The store that the configuration names. note_request: is told how many nanoseconds each
+    request to ZooKeeper took.
 
     Raises what ``_embedded_store`` raises, and ConfigError.
     """
@@ -31,7 +33,9 @@ def open_store(context: ProcessContext) -> Store:
     from kbroker.metastore.zookeeper_settings import settings_of
 
     settings = settings_of(context.config)
-    return ZooKeeperStore(settings, SessionFile(context.runtime_dir, settings.connect))
+    store = ZooKeeperStore(settings, SessionFile(context.runtime_dir, settings.connect))
+    store.time_requests(note_request)
+    return store
 
 
 def _embedded_store(context: ProcessContext) -> EmbeddedStore:

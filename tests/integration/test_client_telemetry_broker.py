@@ -8,12 +8,18 @@ from collections.abc import Iterator
 import pytest
 from process_harness import http_get
 from support.dashboards import Scrape
+from support.otlp import distribution, histogram, metrics_data
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
 from kbroker.cli import command  # noqa: E402
+from kbroker.client.cluster import Cluster  # noqa: E402
 from kbroker.metastore.node_file import NodeFile  # noqa: E402
 from kbroker.metastore.paths import CLIENT_METRICS_CONFIGS  # noqa: E402
+from kbroker.protocol.messages.get_telemetry_subscriptions import (  # noqa: E402
+    GetTelemetrySubscriptionsRequest,
+)
+from kbroker.protocol.messages.push_telemetry import PushTelemetryRequest  # noqa: E402
 from kbroker.testing import Broker, wait_until  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -70,6 +76,38 @@ def test_librdkafka_pushes_what_a_subscription_asks_for(broker: Broker) -> None:
     # Without a subscription nobody is told anything any more.
     config(broker, "unset", "client-metrics", "rates", "metrics", "interval.ms", "match")
     wait_until(lambda: not pushed(broker))
+
+
+def test_pushed_histogram_is_told_with_its_buckets(broker: Broker) -> None:
+    config(broker, "set", "client-metrics", "all", "metrics=*", "interval.ms=100")
+    latency = distribution([1.0, 10.0], [5, 0, 2], 40.5, {"topic": "orders"})
+    data = metrics_data([histogram("org.apache.kafka.producer.latency", latency, is_delta=False)])
+
+    def buckets() -> dict[str, float]:
+        found = scrape(broker).values.get("kbroker_client_producer_latency_bucket", {})
+        assert all(dict(labels)["topic"] == "orders" for labels in found)
+        return {dict(labels)["le"]: value for labels, value in found.items()}
+
+    def push() -> dict[str, float]:
+        with Cluster(broker.bootstrap, client_id="billing") as cluster:
+            asked = cluster.call(
+                None, GetTelemetrySubscriptionsRequest(client_instance_id=bytes(16)), what="ask"
+            )
+            request = PushTelemetryRequest(
+                client_instance_id=asked.client_instance_id,
+                subscription_id=asked.subscription_id,
+                metrics=data,
+            )
+            told = cluster.call(None, request, what="push")
+            assert asked.requested_metrics in ([], [""])
+            return buckets() if told.error_code == 0 else {}
+
+    wait_until(push)
+
+    assert push() == {"1.0": 5, "10.0": 5, "+Inf": 7}
+    values = scrape(broker).values
+    assert set(values["kbroker_client_producer_latency_sum"].values()) == {40.5}
+    assert set(values["kbroker_client_producer_latency_count"].values()) == {7}
 
 
 def test_subscription_outlives_the_broker(

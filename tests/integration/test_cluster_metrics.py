@@ -37,6 +37,12 @@ def metric(broker: Broker, name: str) -> int:
     return sum(int(float(line.rpartition(" ")[2])) for line in lines)
 
 
+def values(broker: Broker, name: str) -> list[float]:
+    """Of all its series."""
+    lines = get(broker, "metrics").splitlines()
+    return [float(line.split()[-1]) for line in lines if line.split("{")[0].split()[0] == name]
+
+
 def reassign_to_a_broker_that_is_gone(broker: Broker, connect: str) -> None:
     with WireClient((broker.host, broker.port)) as client:
         client.create_topic("t")
@@ -57,6 +63,10 @@ def test_connection_to_zookeeper_is_told_and_does_not_make_a_broker_unhealthy(
         Broker(broker_id=1, zookeeper_connect=zookeeper.connect) as broker,
     ):
         wait_until(lambda: metric(broker, "kbroker_active_controller") == 1, 30, "it is elected")
+        latency = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
+        assert values(broker, f"{latency}_count")[0] >= 10  # to register, and to be elected
+        times = values(broker, latency)
+        assert len(times) == 6 and 0 < times[0] <= times[-1] < 60_000
         assert metric(broker, "kbroker_cluster_brokers") == 1
         assert metric(broker, "kbroker_controller_elections_total") == 1
         assert metric(broker, "kbroker_zookeeper_disconnected") == 0

@@ -5,6 +5,7 @@ dies.
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 from collections import Counter
@@ -95,6 +96,7 @@ def test_limit_of_a_host_name_is_for_its_addresses(broker: Broker) -> None:
 @pytest.mark.parametrize("broker", [{"max_connections": 2}], indirect=True)
 def test_connection_above_the_total_waits_until_one_closes(broker: Broker) -> None:
     wait_until(lambda: open_connections(broker) == 0)
+    http_get(broker, "/metrics")  # shares of time are those since somebody asked
     with Client(broker) as one, Client(broker) as two, Client(broker) as three:
         assert one.ask() and two.ask()
         assert not three.is_closed(timeout=0.2)
@@ -102,6 +104,12 @@ def test_connection_above_the_total_waits_until_one_closes(broker: Broker) -> No
         one.close()
 
         assert three.ask()
+    blocked = r'kbroker_acceptor_blocked_nanoseconds_total\{[^}]*listener="PLAINTEXT"\} (\d+)'
+    (found,) = re.findall(blocked, http_get(broker, "/metrics")[1])
+    assert int(found) > 0
+    name = "kafka_network_acceptor_acceptorblocked_percent"
+    shares = rf'{name}\{{listener="PLAINTEXT"\}} ([0-9.]+)\n'
+    wait_until(lambda: any(map(float, re.findall(shares, http_get(broker, "/metrics")[1]))))
 
 
 @pytest.mark.parametrize("broker", [{"max_connection_creation_rate": 20}], indirect=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 
 def varint(value: int) -> bytes:
@@ -42,6 +42,34 @@ def total(name: str, *points: bytes, is_delta: bool, is_monotonic: bool = True) 
     body = b"".join(message(1, point) for point in points)
     body += bytes([0x10, 1 if is_delta else 2, 0x18, is_monotonic])
     return message(1, name.encode()) + message(7, body)
+
+
+def distribution(
+    bounds: Sequence[float],
+    counts: Sequence[int],
+    total: float | None,
+    attributes: Mapping[str, str],
+    *,
+    packed: bool = True,
+) -> bytes:
+    """A HistogramDataPoint."""
+    out = struct.pack("<Bq", 0x19, 1)  # its time
+    out += struct.pack("<BQ", 0x21, sum(counts))
+    if total is not None:
+        out += struct.pack("<Bd", 0x29, total)
+    if packed:
+        out += message(6, struct.pack(f"<{len(counts)}Q", *counts))
+        out += message(7, struct.pack(f"<{len(bounds)}d", *bounds))
+    else:
+        out += b"".join(struct.pack("<BQ", 0x31, count) for count in counts)
+        out += b"".join(struct.pack("<Bd", 0x39, bound) for bound in bounds)
+    return out + b"".join(message(9, attribute(*pair)) for pair in attributes.items())
+
+
+def histogram(name: str, *points: bytes, is_delta: bool) -> bytes:
+    body = b"".join(message(1, point) for point in points)
+    body += bytes([0x10, 1 if is_delta else 2])
+    return message(1, name.encode()) + message(9, body)
 
 
 def summary(name: str) -> bytes:

@@ -7,6 +7,7 @@ RESPONSE_QUEUE: int
 SEND: int
 FOLLOWER_ROW: int
 FLUSH_ROW: int
+ZOOKEEPER_ROW: int
 ROW_COUNT: int
 
 def region_size(process_count: int) -> int: ...

@@ -23,11 +23,11 @@ from kbroker.config.client_metrics_config import (
     patterns,
 )
 from kbroker.errors import ConfigError, ErrorCode, WireError
-from kbroker.ipc.calls import TelemetrySeries
-from kbroker.protocol.otlp import Point, Pushed
+from kbroker.ipc.calls import ClientSeries, TelemetryHistogram, TelemetrySeries
+from kbroker.protocol.otlp import Attributes, Histogram, HistogramPoint, Point, Pushed
 
 # BOUND: clients that are remembered, the least recent is forgotten; series that are kept in all,
-# and of one client.
+# and of one client. A histogram has one for each bucket, and two.
 CLIENTS_MAX = 10_000
 SERIES_MAX = 5_000
 SERIES_OF_CLIENT_MAX = 500
@@ -37,6 +37,8 @@ INTERVALS_KEPT = 3
 EARLY_SHARE = 0.1
 NO_ID = bytes(16)
 RESERVED_IDS = (NO_ID, bytes(15) + b"\1")
+# Of Prometheus's histograms.
+BOUND_LABEL = "le"
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_]")
 _PREFIX = "org.apache.kafka."
 # Attributes of a client's resource that become labels.
@@ -51,17 +53,22 @@ class Subscription(NamedTuple):
     prefixes: tuple[str, ...]
 
 
+Key = tuple[str, Attributes]  # the name and the labels of a series
+
+
 class Client:
     """A client instance, as this process knows it."""
 
     __slots__ = (
         "asked_ms",
         "error",
+        "histograms",
         "interval_ms",
         "is_terminated",
         "labels",
         "pushed_ms",
         "series",
+        "size",
     )
 
     def __init__(self) -> None:
@@ -70,8 +77,10 @@ class Client:
         self.is_terminated = False
         self.error = 0  # of its last request
         self.labels: tuple[tuple[str, str], ...] = ()
-        # By name and labels: is it a counter, and its value.
-        self.series: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[bool, float]] = {}
+        # Is it a counter, and its value.
+        self.series: dict[Key, tuple[bool, float]] = {}
+        self.histograms: dict[Key, Histogram] = {}
+        self.size = 0  # how many series it has, those of histograms included
 
 
 class ClientTelemetry:
@@ -184,28 +193,44 @@ class ClientTelemetry:
                 gauges.discard(self._enter(client, point))
         for key in gauges:  # it has them no more
             del client.series[key]
-            self._series_count -= 1
+            self._grow(client, -1)
+        for histogram in pushed.histograms:
+            if histogram.name.startswith(wanted):
+                self._enter_histogram(client, histogram)
         self._left_out += pushed.left_out
 
-    def _enter(self, client: Client, point: Point) -> tuple[str, tuple[tuple[str, str], ...]]:
-        own = {name for name, _ in client.labels}
-        labels = tuple(
-            (name, text)
-            for name, text in sorted((label_name(key), text) for key, text in point.attributes)
-            if name not in own
-        )
-        key = point.name, tuple(dict(labels).items())
+    def _enter(self, client: Client, point: Point) -> Key:
+        key = _key(client, point.name, point.attributes)
         known = client.series.get(key)
-        if known is None:
-            if self._series_count >= SERIES_MAX or len(client.series) >= SERIES_OF_CLIENT_MAX:
-                self._left_out += 1
-                return key
-            self._series_count += 1
+        if known is None and not self._grow(client, 1):
+            return key
         value = point.value
         if point.is_delta and known is not None:
             value += known[1]
         client.series[key] = (point.is_counter, value)
         return key
+
+    def _enter_histogram(self, client: Client, point: HistogramPoint) -> None:
+        key = _key(client, point.name, point.attributes, BOUND_LABEL)
+        known = client.histograms.get(key)
+        if not self._grow(client, _size(point.value) - (0 if known is None else _size(known))):
+            return
+        value = point.value
+        if point.is_delta and known is not None and known.bounds == value.bounds:
+            value = _sum(known, value)
+        client.histograms[key] = value
+
+    def _grow(self, client: Client, count: int) -> bool:
+        """Let a client have so many series more, if there is room."""
+        has_room = (
+            self._series_count + count <= SERIES_MAX and client.size + count <= SERIES_OF_CLIENT_MAX
+        )
+        if count > 0 and not has_room:
+            self._left_out += 1
+            return False
+        self._series_count += count
+        client.size += count
+        return True
 
     def _client(self, instance_id: bytes) -> Client:
         client = self._clients.get(instance_id)
@@ -218,7 +243,7 @@ class ClientTelemetry:
         return client
 
     def _forget(self, instance_id: bytes) -> None:
-        self._series_count -= len(self._clients.pop(instance_id).series)
+        self._series_count -= self._clients.pop(instance_id).size
 
     def tick(self, now_ms: int) -> None:
         """Forget clients that have not been heard of."""
@@ -231,9 +256,9 @@ class ClientTelemetry:
         for instance_id in gone:
             self._forget(instance_id)
 
-    def figures(self) -> tuple[list[TelemetrySeries], int]:
+    def figures(self) -> ClientSeries:
         """All series, and how many were left out so far."""
-        found = [
+        series = [
             TelemetrySeries(
                 series_name(name),
                 is_counter,
@@ -243,7 +268,37 @@ class ClientTelemetry:
             for client in self._clients.values()
             for (name, labels), (is_counter, value) in client.series.items()
         ]
-        return found, self._left_out
+        histograms = [
+            TelemetryHistogram(
+                series_name(name),
+                [list(pair) for pair in (*client.labels, *labels)],
+                list(found.bounds),
+                list(found.counts),
+                found.total,
+            )
+            for client in self._clients.values()
+            for (name, labels), found in client.histograms.items()
+        ]
+        return ClientSeries(series, histograms, self._left_out)
+
+
+def _key(client: Client, name: str, attributes: Attributes, *taken: str) -> Key:
+    """taken: names that no label may have, besides those of the client's labels."""
+    own = {*taken, *(name for name, _ in client.labels)}
+    labels = sorted((label_name(key), text) for key, text in attributes)
+    return name, tuple(dict(pair for pair in labels if pair[0] not in own).items())
+
+
+def _size(histogram: Histogram) -> int:
+    return len(histogram.counts) + 2
+
+
+def _sum(one: Histogram, other: Histogram) -> Histogram:
+    """Of two with the same bounds."""
+    counts = tuple(a + b for a, b in zip(one.counts, other.counts, strict=True))
+    told = one.total is not None and other.total is not None
+    total = (one.total or 0.0) + (other.total or 0.0) if told else None
+    return Histogram(one.bounds, counts, total)
 
 
 def instance_text(instance_id: bytes) -> str:

@@ -20,10 +20,23 @@ class TelemetrySeries(NamedTuple):
     value: float
 
 
+class TelemetryHistogram(NamedTuple):
+    """A histogram that a client has pushed. bounds: upper ones. counts: of each bucket by itself,
+    the last of what is above all bounds. total: the sum of the values; None if it is not told.
+    """
+
+    name: str
+    labels: list[list[str]]
+    bounds: list[float]
+    counts: list[int]
+    total: float | None
+
+
 class ClientSeries(Document):
     """left_out: how many numbers were not kept since the process has started."""
 
     series: list[TelemetrySeries]
+    histograms: list[TelemetryHistogram]
     left_out: int
 
 

@@ -11,6 +11,8 @@ from kbroker.ipc.rpc import Rpc
 from kbroker.metrics.mbeans import Tags, plain_lines
 
 HELP = "Pushed by clients."
+# Of the series of a histogram.
+SUFFIXES = ("_bucket", "_sum", "_count")
 
 
 class PushedMetrics:
@@ -20,6 +22,7 @@ class PushedMetrics:
         self._rpc = rpc
         self._networks = networks
         self._series: list[calls.TelemetrySeries] = []
+        self._histograms: list[calls.TelemetryHistogram] = []
         self.left_out = 0
 
     async def refresh(self) -> None:
@@ -28,18 +31,19 @@ class PushedMetrics:
             self._rpc.call(network, calls.CLIENT_TELEMETRY, calls.Nothing())
             for network in self._networks
         ]
-        self._series, self.left_out = [], 0
+        self.forget()
         for call in asked:
             try:
                 told = await call
             except WireError:
                 continue
             self._series += told.series
+            self._histograms += told.histograms
             self.left_out += told.left_out
 
     def forget(self) -> None:
         """Nobody is asked for metrics any more."""
-        self._series, self.left_out = [], 0
+        self._series, self._histograms, self.left_out = [], [], 0
 
     def lines(self) -> Iterator[str]:
         """The text, by name; a client that is connected to two processes counts once."""
@@ -56,3 +60,24 @@ class PushedMetrics:
             yield from plain_lines(
                 shown, "counter" if is_counter else "gauge", HELP, samples.values()
             )
+        yield from self._histogram_lines(taken)
+
+    def _histogram_lines(self, taken: set[str]) -> Iterator[str]:
+        by_name: dict[str, dict[str, calls.TelemetryHistogram]] = {}
+        for one in self._histograms:
+            tags = Tags(*((name, value) for name, value in one.labels))
+            by_name.setdefault(one.name, {})[tags.text] = one
+        for name, found in sorted(by_name.items()):
+            if taken & {name, *(name + suffix for suffix in SUFFIXES)}:
+                continue
+            lines = [f"# HELP {name} {HELP}", f"# TYPE {name} histogram"]
+            for text, one in found.items():
+                below = 0
+                for bound, count in zip([*one.bounds, None], one.counts, strict=True):
+                    below += count
+                    le = "+Inf" if bound is None else repr(float(bound))
+                    lines.append(f'{name}_bucket{{{text},le="{le}"}} {below}')
+                if one.total is not None:
+                    lines.append(f"{name}_sum{{{text}}} {one.total}")
+                lines.append(f"{name}_count{{{text}}} {below}")
+            yield "\n".join([*lines, ""])

@@ -10,6 +10,7 @@ from kbroker._ext.shared.request_times import (
     FLUSH_ROW,
     FOLLOWER_ROW,
     ROW_COUNT,
+    ZOOKEEPER_ROW,
     TimesView,
     powers,
     summary,
@@ -57,6 +58,15 @@ ERRORS = Bean(
 FLUSHES = Bean(
     "kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs", TIMES, "Time that syncs of logs take."
 )
+ZOOKEEPER = Bean(
+    "kafka.server",
+    "ZooKeeperClientMetrics",
+    "ZooKeeperRequestLatencyMs",
+    TIMES,
+    "Time that requests to ZooKeeper take.",
+)
+# Rows that are no requests of clients.
+OTHERS = ((FLUSHES, FLUSH_ROW), (ZOOKEEPER, ZOOKEEPER_ROW))
 STAGES: dict[int, Bean] = {
     TOTAL: _times("TotalTimeMs", "Time from the receipt of a request to the end of its response."),
     request_times.QUEUE: _times("RequestQueueTimeMs", "Time until a request was begun with."),
@@ -102,12 +112,13 @@ class RequestFigures:
         yield ERRORS, list(self._errors())
         for stage, bean in STAGES.items():
             yield bean, self._stage(stage, rows)
-        total = self._view.count(FLUSH_ROW, TOTAL)
-        if total:
-            before = self._window.oldest.value.get((FLUSH_ROW, TOTAL))
-            found = summary(self._view.histogram(FLUSH_ROW, TOTAL), before, QUANTILES)
-            quantiles = [value / 1000 for value in found[2]]
-            yield FLUSHES, [(NO_TAGS, Times(total, found[1] / 1000, quantiles))]
+        for bean, row in OTHERS:
+            total = self._view.count(row, TOTAL)
+            if total:
+                before = self._window.oldest.value.get((row, TOTAL))
+                found = summary(self._view.histogram(row, TOTAL), before, QUANTILES)
+                quantiles = [value / 1000 for value in found[2]]
+                yield bean, [(NO_TAGS, Times(total, found[1] / 1000, quantiles))]
 
     def histogram_lines(self) -> Iterator[str]:
         """The total times as a histogram of Prometheus, since the start."""

@@ -177,6 +177,10 @@ HANDLER_IDLE = Bean(
     SERVER, "KafkaRequestHandlerPool", "RequestHandlerAvgIdlePercent", PERCENT,
     "Share of their time for which io workers have nothing to do.",
 )  # fmt: skip
+ACCEPTOR_BLOCKED = Bean(
+    NETWORK, "Acceptor", "AcceptorBlockedPercent", PERCENT,
+    "Share of the time for which connections had to wait to be accepted, by listener.",
+)  # fmt: skip
 PURGATORY = Bean(
     SERVER, "DelayedOperationPurgatory", "PurgatorySize", GAUGE,
     "Requests that wait: for data, or until what they appended is committed.",
@@ -239,9 +243,13 @@ class WholeBroker:
         self._uses_zookeeper = uses_zookeeper
         self._is_serving = is_serving
         self._idle: Window[Totals] = Window(self._idle_totals, now_ns(), sample_count, sample_ms)
+        self._blocked: Window[list[int]] = Window(
+            self._blocked_totals, now_ns(), sample_count, sample_ms
+        )
 
     def tick(self) -> None:
         self._idle.tick(self._now_ns())
+        self._blocked.tick(self._now_ns())
 
     def sum_of(self, metric: Metric) -> int:
         return sum(counters.get(metric) for counters in self._rows.values())
@@ -277,6 +285,7 @@ class WholeBroker:
         if self._uses_zookeeper:
             yield EXPIRES, [(NO_TAGS, self.sum_of(catalog.ZOOKEEPER_SESSIONS_EXPIRED))]
         yield from self._idle_samples()
+        yield from self._blocked_samples()
         yield (
             PURGATORY,
             [
@@ -315,6 +324,26 @@ class WholeBroker:
             for address, counters in self._rows.items()
             if address.kind in metrics
         }
+
+    def _blocked_totals(self) -> list[int]:
+        """By listener."""
+        return [
+            sum(row.get(catalog.ACCEPTOR_BLOCKED, index) for row in self._rows.values())
+            for index in range(len(self._listeners[: catalog.LISTENER_WIDTH]))
+        ]
+
+    def _blocked_samples(self) -> Iterator[Samples]:
+        then = self._blocked.oldest
+        passed_ns = self._now_ns() - then.at_ns
+        if passed_ns >= IDLE_NS_MIN:
+            totals = zip(self._listeners, self._blocked_totals(), then.value, strict=False)
+            yield (
+                ACCEPTOR_BLOCKED,
+                [
+                    (Tags(("listener", name)), round(min(1.0, (now - before) / passed_ns), 6))
+                    for name, now, before in totals
+                ],
+            )
 
     def _idle_samples(self) -> Iterator[Samples]:
         then = self._idle.oldest

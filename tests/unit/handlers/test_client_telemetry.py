@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.network_process import NetworkProcess
-from support.otlp import gauge, metrics_data, number, total
+from support.otlp import distribution, gauge, histogram, metrics_data, number, total
 
 from kbroker.config.client_metrics_config import validate_subscription
 from kbroker.errors import ConfigError, ErrorCode, WireError
@@ -20,7 +20,7 @@ from kbroker.handlers.support.client_telemetry import (
 )
 from kbroker.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kbroker.protocol.messages.push_telemetry import PushTelemetryRequest
-from kbroker.protocol.otlp import Point, Pushed
+from kbroker.protocol.otlp import Histogram, HistogramPoint, Point, Pushed
 from kbroker.record.compression import compress
 
 pytestmark = pytest.mark.unit
@@ -111,7 +111,7 @@ def figures(state: ClientTelemetry) -> dict[tuple[str, str], float]:
     """By name and the value of the label topic."""
     return {
         (one.name, dict(map(tuple, one.labels)).get("topic", "")): one.value  # type: ignore[arg-type, misc]
-        for one in state.figures()[0]
+        for one in state.figures().series
     }
 
 
@@ -121,10 +121,10 @@ def test_pushed_numbers_are_kept_and_deltas_added(state: ClientTelemetry) -> Non
     state.take(instance, ME, Pushed({"group_id": "g"}, [
         point(rate, 1.5, topic="a"), point(rate, 2.5, topic="b"), point(count, 3, delta=True),
         point("org.apache.kafka.consumer.rate", 9),
-    ], 0), found.prefixes)  # fmt: skip
+    ], [], 0), found.prefixes)  # fmt: skip
 
     state.take(
-        instance, ME, Pushed({}, [point(rate, 4, topic="a"), point(count, 2, delta=True)], 1),
+        instance, ME, Pushed({}, [point(rate, 4, topic="a"), point(count, 2, delta=True)], [], 1),
         found.prefixes,
     )  # fmt: skip
 
@@ -132,30 +132,80 @@ def test_pushed_numbers_are_kept_and_deltas_added(state: ClientTelemetry) -> Non
         ("kbroker_client_producer_rate", "a"): 4,  # b is gone
         ("kbroker_client_producer_count", ""): 5,
     }
-    series, left_out = state.figures()
-    labels = dict(map(tuple, series[0].labels))  # type: ignore[arg-type]
+    told = state.figures()
+    labels = dict(map(tuple, told.series[0].labels))  # type: ignore[arg-type]
     assert labels["client_id"] == "billing"
     assert labels["client_software_name"] == "kcat"
-    assert left_out == 1
+    assert told.left_out == 1
+
+
+def histogram_of(
+    state: ClientTelemetry, *values: Histogram, delta: bool = False, **attributes: str
+) -> list[Any]:
+    """What is told after these were pushed, one after the other."""
+    for value in values:
+        pushed = HistogramPoint("h", tuple(attributes.items()), value, delta)
+        state.take(bytes(15) + b"x", ME, Pushed({}, [], [pushed], 0), [""])
+    return [(*one[2:], dict(map(tuple, one.labels))) for one in state.figures().histograms]  # type: ignore[arg-type]
+
+
+def test_histogram_replaces_the_one_before_or_adds_to_it(
+    subscriptions: dict[str, dict[str, str]],
+) -> None:
+    one, two = Histogram((1.0, 2.0), (3, 0, 1), 9.5), Histogram((1.0, 2.0), (4, 1, 1), 12.0)
+
+    ((*latest, _),) = histogram_of(ClientTelemetry(subscriptions), one, two)
+    ((*added, labels),) = histogram_of(
+        ClientTelemetry(subscriptions), one, two, delta=True, topic="t", le="9"
+    )
+
+    assert latest == [[1.0, 2.0], [4, 1, 1], 12.0]
+    assert added == [[1.0, 2.0], [7, 1, 2], 21.5]
+    assert (labels["topic"], labels["client_id"]) == ("t", "billing")
+    assert "le" not in labels
+
+
+def test_histogram_with_other_bounds_begins_again(state: ClientTelemetry) -> None:
+    one, two = Histogram((1.0, 2.0), (3, 0, 1), 9.5), Histogram((1.0,), (4, 1), None)
+
+    ((*found, _),) = histogram_of(state, one, two, delta=True)
+
+    assert found == [[1.0], [4, 1], None]
+
+
+def test_buckets_of_histograms_count_as_series(state: ClientTelemetry) -> None:
+    instance, _ = state.subscribe(NO_ID, ME, 0)
+    wide = Histogram(tuple(map(float, range(97))), (1,) * 98, 1.0)
+    histograms = [HistogramPoint(f"h{n}", (), wide, False) for n in range(6)]
+
+    state.take(instance, ME, Pushed({}, [point("m", 1)], histograms, 0), [""])
+    told = state.figures()
+
+    assert [one.name for one in told.histograms] == [f"kbroker_client_h{n}" for n in range(4)]
+    assert told.left_out == 2
+    state.tick(3001)
+    assert state.figures().histograms == []
+    histogram_of(state, *[Histogram((), (1,), None)] * 2)
+    assert len(state.figures().histograms) == 1
 
 
 def test_what_is_kept_of_clients_is_bounded(state: ClientTelemetry) -> None:
     instance, _ = state.subscribe(NO_ID, ME, 0)
     points = [point("m", 1, topic=str(n)) for n in range(SERIES_OF_CLIENT_MAX + 7)]
-    state.take(instance, ME, Pushed({}, points, 0), [""])
-    assert len(state.figures()[0]) == SERIES_OF_CLIENT_MAX
-    assert state.figures()[1] == 7
+    state.take(instance, ME, Pushed({}, points, [], 0), [""])
+    assert len(state.figures().series) == SERIES_OF_CLIENT_MAX
+    assert state.figures().left_out == 7
 
     for _ in range(CLIENTS_MAX):
         state.subscribe(NO_ID, ME, 0)
 
-    assert state.figures()[0] == []  # the oldest client was forgotten
+    assert state.figures().series == []  # the oldest client was forgotten
 
 
 def test_clients_that_are_silent_are_forgotten(state: ClientTelemetry) -> None:
     instance, found = state.subscribe(NO_ID, ME, 0)
     state.begin_push(instance, ME, found.number, False, 0)
-    state.take(instance, ME, Pushed({}, [point("m", 1)], 0), [""])
+    state.take(instance, ME, Pushed({}, [point("m", 1)], [], 0), [""])
 
     state.tick(3000)
     assert figures(state)
@@ -215,7 +265,13 @@ def push(process: NetworkProcess, data: bytes, compression: int = 0, **fields: A
     return process.ask(request, 0).error_code
 
 
-DATA = metrics_data([gauge("a", number(1.5, {})), total("b", number(2, {}), is_delta=True)])
+DATA = metrics_data(
+    [
+        gauge("a", number(1.5, {})),
+        total("b", number(2, {}), is_delta=True),
+        histogram("h", distribution([1.0], [1, 2], 5.5, {}), is_delta=False),
+    ]
+)
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -224,9 +280,10 @@ def test_push_is_taken_in_every_compression(process: NetworkProcess, codec: int)
 
     assert push(process, data, codec) == 0
 
-    assert sorted(one.name for one in process.telemetry.figures()[0]) == [
+    assert sorted(one.name for one in process.telemetry.figures().series) == [
         "kbroker_client_a", "kbroker_client_b",
     ]  # fmt: skip
+    assert [one.counts for one in process.telemetry.figures().histograms] == [[1, 2]]
 
 
 def test_bad_pushes_get_their_errors(process: NetworkProcess) -> None:
@@ -240,4 +297,5 @@ def test_bad_pushes_get_their_errors(process: NetworkProcess) -> None:
     assert push(process, bytes(limit + 1)) == ErrorCode.TELEMETRY_TOO_LARGE
     assert push(process, DATA, client_instance_id=NO_ID) == ErrorCode.INVALID_REQUEST
     assert push(process, DATA, subscription_id=1) == ErrorCode.UNKNOWN_SUBSCRIPTION_ID
-    assert process.telemetry.figures() == ([], 0)
+    told = process.telemetry.figures()
+    assert (told.series, told.histograms, told.left_out) == ([], [], 0)

@@ -8,13 +8,27 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from support.otlp import attribute, gauge, message, metrics_data, number, summary, total, varint
+from support.otlp import (
+    attribute,
+    distribution,
+    gauge,
+    histogram,
+    message,
+    metrics_data,
+    number,
+    summary,
+    total,
+    varint,
+)
 
 from kbroker.protocol.otlp import (
     ATTRIBUTES_MAX,
+    BOUNDS_MAX,
     FIELDS_MAX,
     POINTS_MAX,
     TEXT_BYTES_MAX,
+    Histogram,
+    HistogramPoint,
     Point,
     Pushed,
     read_metrics,
@@ -66,7 +80,59 @@ def test_other_kinds_and_numbers_that_are_none_are_left_out() -> None:
         ]
     )
 
-    assert read(data) == Pushed({}, [], 5)
+    assert read(data) == Pushed({}, [], [], 5)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_histograms_are_read_with_bounds_and_counts(packed: bool) -> None:
+    data = metrics_data(
+        [
+            histogram(
+                "h",
+                distribution([0.5, 10.0], [2, 0, 1], 33.25, {"topic": "t"}, packed=packed),
+                distribution([], [7], None, {}, packed=packed),
+                is_delta=True,
+            )
+        ]
+    )
+
+    assert read(data).histograms == [
+        HistogramPoint("h", (("topic", "t"),), Histogram((0.5, 10.0), (2, 0, 1), 33.25), True),
+        HistogramPoint("h", (), Histogram((), (7,), None), True),
+    ]
+
+
+def test_histogram_without_buckets_has_its_count() -> None:
+    only_count = struct.pack("<BQ", 0x21, 9)
+
+    (point,) = read(metrics_data([histogram("h", only_count, is_delta=False)])).histograms
+
+    assert point.value == Histogram((), (9,), None)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "counts"),
+    [
+        ([1.0], [1]),
+        ([1.0], [1, 2, 3]),
+        ([2.0, 1.0], [1, 2, 3]),
+        ([1.0, 1.0], [1, 2, 3]),
+        ([float("nan")], [1, 2]),
+        ([float("inf")], [1, 2]),
+        (list(map(float, range(BOUNDS_MAX + 1))), [1] * (BOUNDS_MAX + 2)),
+    ],
+)
+@pytest.mark.parametrize("packed", [True, False])
+def test_histogram_that_makes_no_sense_is_left_out(
+    bounds: list[float], counts: list[int], packed: bool
+) -> None:
+    bad = distribution(bounds, counts, 1.0, {}, packed=packed)
+    good = distribution([1.0], [1, 2], float("nan"), {})
+
+    found = read(metrics_data([histogram("h", bad, good, is_delta=False)]))
+
+    assert [point.value for point in found.histograms] == [Histogram((1.0,), (1, 2), None)]
+    assert found.left_out == 1
 
 
 def test_what_is_kept_of_a_push_is_bounded() -> None:
@@ -110,7 +176,11 @@ def test_damaged_bytes_are_rejected(data: bytes) -> None:
 
 def test_any_change_of_a_push_is_read_or_rejected() -> None:
     data = metrics_data(
-        [gauge("a", number(1.5, {"topic": "t"})), total("b", number(7, {}), is_delta=True)],
+        [
+            gauge("a", number(1.5, {"topic": "t"})),
+            total("b", number(7, {}), is_delta=True),
+            histogram("h", distribution([1.0], [2, 3], 4.0, {"n": "x"}), is_delta=False),
+        ],
         {"group_id": "g"},
     )
     random_ = random.Random(1)
@@ -123,6 +193,8 @@ def test_any_change_of_a_push_is_read_or_rejected() -> None:
                 except DecodeError:
                     continue
                 assert all(isinstance(point.value, float | int) for point in found.points)
+                for _, _, (bounds, counts, _), _ in found.histograms:
+                    assert len(counts) == len(bounds) + 1
 
 
 def test_integers_keep_their_sign() -> None:

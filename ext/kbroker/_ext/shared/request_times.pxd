@@ -21,11 +21,12 @@ cdef enum Stage:
 
 
 cdef enum:
-    # The API keys, each with a row, and one for the Fetch requests of followers. The last one has no requests: its total
-    # is how long syncs of logs took.
+    # The API keys, each with a row, and one for the Fetch requests of followers. The last two have no requests: their
+    # totals are how long syncs of logs took, and requests to ZooKeeper.
     ROW_FOLLOWER = API_WIDTH
     ROW_FLUSH = API_WIDTH + 1
-    ROWS = API_WIDTH + 2
+    ROW_ZOOKEEPER = API_WIDTH + 2
+    ROWS = API_WIDTH + 3
     # Microseconds below 16 have a bucket each; above, every power of two has 16.
     SUB_BITS = 4
     SUB_BUCKETS = 16
