@@ -22,9 +22,10 @@ DEFAULT, EVERY = Wanted("<default>"), Wanted("<every>")
 
 
 def describe_quotas(
-    cluster: Cluster, wanted: Sequence[tuple[str, str]]
+    cluster: Cluster, wanted: Sequence[tuple[str, str]], *, strict: bool = True
 ) -> dict[Entity, dict[str, float]]:
-    """The quotas of entities that have exactly these types, in the broker's order.
+    """The quotas of entities that have exactly these types, or without ``strict`` others, too; in
+    the broker's order.
 
     wanted: (type, name); DEFAULT is the default of the type, EVERY all of its names and the
     default. Raises RejectedError.
@@ -42,7 +43,7 @@ def describe_quotas(
         )
         for kind, name in wanted
     ]
-    request = Request(components=components, strict=True)
+    request = Request(components=components, strict=strict)
     response = cluster.call(None, request, what="describe quotas")
     check(response, "describe quotas")
     return {
@@ -53,7 +54,13 @@ def describe_quotas(
     }
 
 
-def alter_quotas(cluster: Cluster, entity: Entity, changes: Mapping[str, float | None]) -> None:
+def alter_quotas(
+    cluster: Cluster,
+    entity: Entity,
+    changes: Mapping[str, float | None],
+    *,
+    validate_only: bool = False,
+) -> None:
     """Set or remove (None) quotas of an entity. Raises RejectedError."""
     from kbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest as Request
 
@@ -66,7 +73,7 @@ def alter_quotas(cluster: Cluster, entity: Entity, changes: Mapping[str, float |
     )
     response = ask_controller(
         cluster,
-        Request(entries=[entry], validate_only=False),
+        Request(entries=[entry], validate_only=validate_only),
         "alter quotas",
         lambda found: [row.error_code for row in found.entries],
     )

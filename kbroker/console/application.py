@@ -80,7 +80,7 @@ class Console:
             Route("/", _redirect_to_pages, methods=["GET"]),
             Route("/login", self._login, methods=["GET"]),
             Route("/console", _redirect_to_pages, methods=["GET"]),
-            Route(PAGES, _asset, methods=["GET"]),
+            Route(PAGES, self._page, methods=["GET"]),
             Route(PAGES + "{name}", _asset, methods=["GET"]),
             Route(f"{API}/openapi.json", self._openapi, methods=["GET"]),
         ]
@@ -115,6 +115,9 @@ class Console:
         values = operation.values(request.path_params, request.query_params.multi_items())
         if operation.method == "POST":
             values |= operation.body_values(await _body(request))
+        if self._broker.read_only and operation.method != "GET" and not values.get("dry_run"):
+            text = "this console changes nothing, as console.read.only=true"
+            raise Problem(403, "READ_ONLY", text)
         login = login_of(request)
         serve = partial(self._serve, operation, login, values)
         body = await asyncio.get_running_loop().run_in_executor(self._threads, serve)
@@ -125,6 +128,13 @@ class Console:
         with self._sessions.open(login) as cluster:
             found = operation.serve(Asked(cluster, self._broker, values))
         return json.dumps(found, ensure_ascii=True, separators=(",", ":")).encode()
+
+    async def _page(self, request: Request) -> Response:
+        """With buttons for what the console may do."""
+        text = (ASSETS / "index.html").read_text()
+        if self._broker.read_only:
+            text = text.replace("<html", "<html data-read-only", 1)
+        return Response(text, media_type=_TYPES[".html"])
 
     async def _openapi(self, request: Request) -> Response:
         return JSONResponse(self._document)
@@ -179,8 +189,7 @@ async def _redirect_to_pages(request: Request) -> Response:
 
 
 async def _asset(request: Request) -> Response:
-    name = request.path_params.get("name", "index.html")
-    path = ASSETS / name
+    path = ASSETS / request.path_params["name"]
     kind = _TYPES.get(path.suffix)
     if kind is None or path.parent != ASSETS or not path.is_file():
         raise HTTPException(404)

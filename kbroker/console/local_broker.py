@@ -21,7 +21,8 @@ class Door(NamedTuple):
 
 class LocalBroker(NamedTuple):
     """doors: in the order in which they are tried. processes: their state, as ``/health`` has it.
-    hosts: names, besides addresses and localhost, by which this console is called.
+    hosts: names, besides addresses and localhost, by which this console is called. read_only: it
+    changes nothing. lags: of a group: times in ms, and by topic its lag at each, -1 if unknown.
     """
 
     broker_id: int
@@ -30,3 +31,5 @@ class LocalBroker(NamedTuple):
     listeners: tuple[tuple[str, str, str], ...]  # name, security protocol, address
     processes: Callable[[], Mapping[str, Any]]
     hosts: frozenset[str]
+    read_only: bool
+    lags: Callable[[str], tuple[list[int], dict[str, list[int]]]]

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from kbroker.console.api import access, groups, messages, overview, topics, transactions
+from kbroker.console.api import (
+    access,
+    groups,
+    messages,
+    overview,
+    quotas,
+    reassignments,
+    topics,
+    transactions,
+)
 
 OPERATIONS = (
     *overview.OPERATIONS,
@@ -10,5 +19,7 @@ OPERATIONS = (
     *messages.OPERATIONS,
     *groups.OPERATIONS,
     *transactions.OPERATIONS,
+    *reassignments.OPERATIONS,
+    *quotas.OPERATIONS,
     *access.OPERATIONS,
 )

@@ -1,35 +1,30 @@
 """The pages of the console in headless Chromium.
 
 Texts of clients try to become markup everywhere: a script that ran would set ``window.hacked``,
-and the browser would report a violation of the policy. Set KBROKER_SCREENSHOTS to a directory to
-keep pictures of every page.
+and the browser would report a violation of the policy.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from support.browser import Browser
 from support.console_calls import got
+from support.console_pages import ATTACK, checked, fits, shot, visit
 
 from kbroker.client import KafkaProducer
 from kbroker.client.admin import Acl, create_acls, set_password
 from kbroker.client.cluster import Cluster
 from kbroker.client.offsets import commit
+from kbroker.client.quota_admin import alter_quotas
 from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
-ATTACK = (
-    '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
-    "\"'><svg onload=window.hacked=1>{{7*7}}${7*7}javascript:window.hacked=1\u202egnp\u2066"
-)
 MEBIBYTE = 1 << 20
 PAGE_MS = 300
 
@@ -43,16 +38,8 @@ def browser(tmp_path_factory) -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Browser]:
-    """Fails the test if anything on it ran a script, or tried."""
-    browser.open("about:blank")
-    browser.messages()
-    browser.size(1200, 900)
-    yield browser
-    assert browser.run("return window.hacked") is None
-    said = [line for line in browser.messages() if "favicon" not in line]
-    assert [line for line in said if "Security Policy" in line or "TrustedHTML" in line] == []
-    # Requests are refused, and brokers stopped, by tests that want it so.
-    assert [line for line in said if "SEVERE" in line and "Failed to load" not in line] == []
+    with checked(browser):
+        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -73,31 +60,13 @@ def broker() -> Iterator[Broker]:
             producer.send("attacked", None, key=b"tombstone", partition=1)
             producer.send("attacked", b"y" * (MEBIBYTE - 1000) + b"END", partition=1)
         commit(cluster, ATTACK, {("attacked", 0): (1, "")})
+        alter_quotas(cluster, (("user", ATTACK), ("client-id", None)), {"producer_byte_rate": 5e6})
+        alter_quotas(cluster, (("client-id", ATTACK),), {"consumer_byte_rate": 1e9})
         create_acls(
             cluster, [Acl("TOPIC", "attacked", "LITERAL", f"User:{ATTACK}", "*", "READ", "ALLOW")]
         )
         set_password(cluster, ATTACK.split("\u202e")[0], "word", ["SCRAM-SHA-256"])
         yield started
-
-
-def shot(browser: Browser, name: str) -> None:
-    place = os.environ.get("KBROKER_SCREENSHOTS")
-    if place:
-        Path(place).mkdir(parents=True, exist_ok=True)
-        browser.screenshot(Path(place) / f"{name}.png")
-
-
-def visit(browser: Browser, broker: Broker, path: str, text: str) -> None:
-    """Open a page from the beginning, and wait until it shows this."""
-    browser.open("about:blank")
-    browser.open(f"{broker.metrics_url}/console/#/{path}")
-    browser.await_text(text)
-
-
-def fits(browser: Browser) -> bool:
-    """No part of the page but tables, which scroll by themselves, is wider than the window."""
-    wide: bool = browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
-    return wide
 
 
 PAGES = [
@@ -109,6 +78,8 @@ PAGES = [
     ("groups", "onerror"),
     (f"groups/{quote(ATTACK, safe='')}", "Oldest unread record"),
     ("transactions", "No producer has used transactions yet"),
+    ("reassignments", "No partition is being moved"),
+    ("quotas", "onerror"),
     ("access", "onerror"),
     ("access?tab=users", "onerror"),
 ]

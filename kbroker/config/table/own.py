@@ -60,6 +60,10 @@ KBROKER_S_OWN = (
         doc=
             "Names by which browsers reach the console, besides IP addresses, localhost, the name "
             "of the machine and those of listeners: requests for other names are rejected."),
+    Key("console.read.only", BOOLEAN, False, MEDIUM,
+        doc=
+            "Whether the console and its API only show: what would change anything, or write "
+            "records, is rejected. Clients are not affected."),
     Key("metrics.names", LIST, ("jmx", "exporter", "native"), MEDIUM,
         one_of=("jmx", "exporter", "native", "confluent", "histograms"),
         doc=

@@ -26,6 +26,7 @@ from kbroker.client.offsets import (
     committed,
     list_offsets,
 )
+from kbroker.client.topic_admin import describe_topics
 from kbroker.client.topic_reader import records_of
 from kbroker.console.operation import (
     FLAG,
@@ -130,6 +131,36 @@ def _describe(asked: Asked) -> dict[str, Any]:
                 "member": _member(holders, row),
             }
             for row in rows
+        ],
+    }
+
+
+def _lags_over_time(asked: Asked) -> dict[str, Any]:
+    """Of the topics that the user may see. partial: some partitions have no replica on this broker,
+    whose lag it does not know.
+    """
+    name = asked.values["group"]
+    rows = committed(asked.cluster, name, stable=False)
+    times, by_topic = asked.broker.lags(name)
+    own = asked.broker.broker_id
+    topics = asked.cluster.topics(by_topic.keys() & {topic for topic, _ in rows})
+    partial = {
+        topic.name
+        for topic in describe_topics(asked.cluster, topics)
+        for row in topic.partitions
+        if own not in row.replicas and (topic.name, row.partition) in rows
+    }
+    return {
+        "group": name,
+        "broker": own,
+        "times": times,
+        "topics": [
+            {
+                "topic": topic,
+                "partial": topic in partial,
+                "lags": [None if lag < 0 else lag for lag in by_topic[topic]],
+            }
+            for topic in sorted(topics)
         ],
     }
 
@@ -299,6 +330,14 @@ OPERATIONS = (
         ),
     ),
     Operation("GET", "/group", "A group: members, offsets, lag", _describe, (GROUP,)),
+    Operation(
+        "GET",
+        "/group/lags",
+        "The lag of a group over the last two hours, by topic, as the broker that coordinates it "
+        "has kept it",
+        _lags_over_time,
+        (GROUP,),
+    ),
     Operation("DELETE", "/group", "Delete a group without members", _delete, (GROUP,)),
     Operation(
         "POST",

@@ -43,7 +43,7 @@ async function acls(root, at) {
   const box = h("input", { type: "search", placeholder: "Search in all fields", "aria-label": "Search ACLs", value: search });
   box.addEventListener("change", () => at.setQuery({ search: box.value, skip: null }));
   add(root, [
-    h("div", { class: "head" }, h("span", { class: "muted" }, counted(found.total, "ACL")), h("span", { class: "grow" }), box, h("button", { type: "button", class: "primary", onclick: () => create(at) }, "Create an ACL")),
+    h("div", { class: "head" }, h("span", { class: "muted" }, counted(found.total, "ACL")), h("span", { class: "grow" }), box, h("button", { type: "button", class: "primary change", onclick: () => create(at) }, "Create an ACL")),
     h(
       "section",
       { class: "card" },
@@ -54,7 +54,7 @@ async function acls(root, at) {
           { title: "Operation", cell: (row) => row.operation.toLowerCase().replaceAll("_", " ") },
           { title: "Resource", name: true, cell: (row) => [row.resource_type.toLowerCase().replaceAll("_", " "), " ", raw(row.name), row.pattern === "PREFIXED" ? h("span", { class: "muted" }, " and what begins so") : null] },
           { title: "Host", cell: (row) => raw(row.host) },
-          { title: "", cell: (row) => h("button", { type: "button", class: "danger", onclick: () => drop(at, row) }, "Delete") },
+          { title: "", cell: (row) => h("button", { type: "button", class: "danger change", onclick: () => drop(at, row) }, "Delete") },
         ],
         found.acls,
         "There are no ACLs.",
@@ -116,7 +116,7 @@ function drop(at, row) {
 async function users(root, at) {
   const found = await get("/users", {}, at.signal);
   add(root, [
-    h("div", { class: "head" }, h("span", { class: "muted" }, `${number(found.users.length)} with SCRAM credentials`), h("span", { class: "grow" }), h("button", { type: "button", class: "primary", onclick: () => password(at, "") }, "Add a user")),
+    h("div", { class: "head" }, h("span", { class: "muted" }, `${number(found.users.length)} with SCRAM credentials`), h("span", { class: "grow" }), h("button", { type: "button", class: "primary change", onclick: () => password(at, "") }, "Add a user")),
     h(
       "section",
       { class: "card" },
@@ -127,9 +127,9 @@ async function users(root, at) {
           {
             title: "",
             cell: (row) => [
-              h("button", { type: "button", onclick: () => password(at, row.user) }, "New password"),
+              h("button", { type: "button", class: "change", onclick: () => password(at, row.user) }, "New password"),
               " ",
-              h("button", { type: "button", class: "danger", onclick: () => dropUser(at, row.user) }, "Delete"),
+              h("button", { type: "button", class: "danger change", onclick: () => dropUser(at, row.user) }, "Delete"),
             ],
           },
         ],

@@ -10,6 +10,8 @@ const PAGES = [
   ["topics", "Topics", "t"],
   ["groups", "Groups", "c"],
   ["transactions", "Transactions", "x"],
+  ["reassignments", "Reassignments", "m"],
+  ["quotas", "Quotas", "q"],
   ["access", "Access", "a"],
 ];
 const MODULES = {
@@ -17,6 +19,8 @@ const MODULES = {
   topics: "topics.js",
   groups: "groups.js",
   transactions: "transactions.js",
+  reassignments: "reassignments.js",
+  quotas: "quotas.js",
   access: "access.js",
 };
 const DETAILS = { topics: "topic.js", groups: "group.js", transactions: "transaction.js" };

@@ -43,21 +43,35 @@ export function raw(text, limit = 400) {
   return h("bdi", { class: "raw", title: whole.length > limit ? "shortened" : null }, visible(shown));
 }
 
-export function sparkline(values, label) {
+// A curve. points: [milliseconds, value], in order; a value of null is a gap. told: of a value.
+export function chart(points, label, told, clock) {
   const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 300 60");
+  svg.setAttribute("viewBox", "0 0 600 96");
   svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("class", "spark");
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", label);
-  const most = Math.max(1, ...values);
-  const step = 300 / Math.max(values.length - 1, 1);
-  const line = document.createElementNS(SVG, "polyline");
-  line.setAttribute("points", values.map((v, n) => `${n * step},${56 - (v / most) * 52}`).join(" "));
-  line.setAttribute("fill", "none");
-  line.setAttribute("stroke", "currentColor");
-  line.setAttribute("stroke-width", "2");
-  line.setAttribute("vector-effect", "non-scaling-stroke");
-  svg.append(line);
-  return svg;
+  const most = points.reduce((largest, [, value]) => Math.max(largest, value || 0), 1);
+  const first = points[0][0];
+  const last = points[points.length - 1][0];
+  const span = Math.max(last - first, 1);
+  let run = [];
+  const end = () => {
+    if (run.length) {
+      const line = document.createElementNS(SVG, "polyline");
+      line.setAttribute("points", (run.length > 1 ? run : [run[0], run[0]]).join(" "));
+      line.setAttribute("fill", "none");
+      line.setAttribute("stroke", "currentColor");
+      line.setAttribute("stroke-width", "2");
+      line.setAttribute("stroke-linecap", "round");
+      line.setAttribute("vector-effect", "non-scaling-stroke");
+      svg.append(line);
+    }
+    run = [];
+  };
+  for (const [at, value] of points) {
+    if (value === null) end();
+    else run.push(`${((at - first) / span) * 600},${92 - (value / most) * 86}`);
+  }
+  end();
+  return h("figure", { class: "chart" }, h("span", null, told(most)), svg, h("span", null, clock(first)), h("span", null, clock(last)));
 }

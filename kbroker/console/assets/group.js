@@ -1,14 +1,14 @@
-// A group: members, lag now and while the page is open, reset and deletion.
+// A group: members, lag now and over time, reset and deletion.
 
 import { get, part, post, remove } from "./api.js";
-import { add, fill, h, raw, sparkline } from "./dom.js";
-import { counted, duration, number } from "./format.js";
+import { add, chart, fill, h, raw } from "./dom.js";
+import { counted, duration, number, time } from "./format.js";
 import { stateBadge } from "./groups.js";
 import { ask, card, choice, field, notice, table, tile } from "./widgets.js";
 
-// BOUND: points of the curve, one each time the page refreshes.
+// BOUND: points of the page's own part of the curve, one each time that it refreshes.
 const POINTS_MAX = 180;
-const history = { group: null, lags: [] };
+const history = { group: null, points: [] };
 const TARGETS = [
   ["latest", "the end"],
   ["earliest", "the first record"],
@@ -18,10 +18,11 @@ const TARGETS = [
 ];
 
 export async function draw(root, at) {
+  const kept = get("/group/lags", { group: at.name }, at.signal).catch(() => null);
   const found = await get("/group", { group: at.name }, at.signal);
-  if (history.group !== at.name) Object.assign(history, { group: at.name, lags: [] });
-  history.lags.push(found.lag);
-  if (history.lags.length > POINTS_MAX) history.lags.shift();
+  if (history.group !== at.name) Object.assign(history, { group: at.name, points: [] });
+  history.points.push([Date.now(), found.lag]);
+  if (history.points.length > POINTS_MAX) history.points.shift();
   const seconds = found.partitions.map((row) => row.seconds).filter((value) => value !== null);
   const busy = found.members.length > 0;
   add(root, [
@@ -32,7 +33,7 @@ export async function draw(root, at) {
       stateBadge(found.state),
       h("span", { class: "grow" }),
       h("button", { type: "button", id: "reset", onclick: () => reset(at, found) }, "Reset offsets"),
-      h("button", { type: "button", class: "danger", disabled: busy, title: busy ? "Stop its members first" : null, onclick: () => drop(found) }, "Delete"),
+      h("button", { type: "button", class: "danger change", disabled: busy, title: busy ? "Stop its members first" : null, onclick: () => drop(found) }, "Delete"),
     ),
     h(
       "div",
@@ -43,11 +44,34 @@ export async function draw(root, at) {
       tile("Protocol", found.kind || "–", "small"),
       tile("Assignor", found.assignor || "–", "small"),
     ),
-    history.lags.length > 1 ? card("Lag while this page is open", sparkline(history.lags, `lag, now ${found.lag} records`)) : null,
+    curve(found, await kept),
     card("Partitions", partitions(found)),
     card("Members", members(found)),
   ]);
   return 3000;
+}
+
+// What the exporter has kept, and what this page has seen since. Of partitions without a replica on
+// this broker the exporter knows nothing: then the page's own part is all there is.
+function curve(found, kept) {
+  const topics = kept === null ? [] : kept.topics;
+  let points = [];
+  if (topics.length && !topics.some((row) => row.partial)) {
+    points = kept.times.map((at, n) => {
+      const lags = topics.map((row) => row.lags[n]).filter((lag) => lag !== null);
+      return [at, lags.length ? lags.reduce((sum, lag) => sum + lag, 0) : null];
+    });
+    while (points.length && points[0][1] === null) points.shift();
+  }
+  const known = points.length ? points[points.length - 1][0] : 0;
+  points = [...points, ...history.points.filter(([at]) => at > known)];
+  if (points.length < 2) return null;
+  const elsewhere = kept !== null && found.coordinator !== null && found.coordinator !== kept.broker;
+  return card(
+    "Lag over time",
+    chart(points, `lag in records, now ${found.lag}`, (most) => `${number(most)} records`, (at) => time(at).slice(0, 19)),
+    elsewhere ? h("p", { class: "muted" }, `While this page is open. The console of broker ${found.coordinator}, which coordinates the group, has the last two hours.`) : null,
+  );
 }
 
 function partitions(found) {
@@ -113,7 +137,7 @@ function reset(at, found) {
     return given;
   };
   let tried = null;
-  const execute = h("button", { type: "button", class: "danger", disabled: true }, "Reset");
+  const execute = h("button", { type: "button", class: "danger change", disabled: true }, "Reset");
   const { said } = ask(
     "Reset offsets",
     [

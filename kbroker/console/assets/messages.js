@@ -112,7 +112,7 @@ function form(at, topic, state, view, rows, status) {
     check("committed only", committed),
     h("button", { type: "submit", class: "primary" }, "Read"),
     follow,
-    h("button", { type: "button", id: "produce", onclick: () => produce(at, topic) }, "Write a record"),
+    h("button", { type: "button", class: "change", id: "produce", onclick: () => produce(at, topic) }, "Write a record"),
   );
   whole.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -219,7 +219,8 @@ function row(at, record, view) {
 function short(data, as) {
   if (data === null) return h("i", { class: "muted" }, "null");
   if (data.size === 0) return h("i", { class: "muted" }, "empty");
-  const text = shownAs(data, as === "json" ? "text" : as);
+  // A line of JSON, as it was written, takes less room than what it opens to.
+  const text = shownAs(data, as === "json" || (as === "auto" && data.text !== undefined) ? "text" : as);
   const cut = text.length > 160 || data.cut;
   return [raw(text.slice(0, 160), 160), cut ? h("span", { class: "muted" }, ` … ${bytes(data.size)}`) : null];
 }
@@ -234,8 +235,8 @@ function toggle(at, node, open, record, view) {
   }
   node.classList.add("open");
   open.setAttribute("aria-expanded", "true");
-  const cell = h("td", { colspan: 5 });
-  node.after(h("tr", { class: "open", "data-detail": "1" }, cell));
+  const cell = h("div", { class: "detail" });
+  node.after(h("tr", { class: "open", "data-detail": "1" }, h("td", { colspan: 5 }, cell)));
   detail(at, cell, record, view);
 }
 

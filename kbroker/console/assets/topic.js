@@ -27,8 +27,8 @@ export async function draw(root, at) {
       topic.offline ? badge(`${topic.offline} without a leader`, "bad") : null,
       topic.under_replicated ? badge(`${topic.under_replicated} under-replicated`, "warn") : null,
       h("span", { class: "grow" }),
-      h("button", { type: "button", onclick: () => grow(at, topic) }, "Add partitions"),
-      h("button", { type: "button", class: "danger", onclick: () => drop(topic) }, "Delete"),
+      h("button", { type: "button", class: "change", onclick: () => grow(at, topic) }, "Add partitions"),
+      h("button", { type: "button", class: "danger change", onclick: () => drop(topic) }, "Delete"),
     ),
     h(
       "nav",
@@ -87,7 +87,7 @@ async function settings(root, at) {
         [
           { title: "Setting", name: true, cell: (row) => [h("code", null, row.name), row.own ? [" ", badge("set here", "good")] : null] },
           { title: "Value", wide: true, cell: (row) => (row.sensitive ? h("i", null, "secret") : raw(row.value === null ? "" : row.value)) },
-          { title: "", cell: (row) => (row.sensitive ? null : h("button", { type: "button", "aria-label": "Change " + row.name, onclick: () => change(at, row) }, "Change")) },
+          { title: "", cell: (row) => (row.sensitive ? null : h("button", { type: "button", class: "change", "aria-label": "Change " + row.name, onclick: () => change(at, row) }, "Change")) },
           { title: "From", cell: (row) => h("span", { class: "muted" }, row.source.toLowerCase().replaceAll("_", " ")) },
           { title: "Meaning", wide: true, cell: (row) => h("span", { class: "muted" }, row.documentation) },
         ],

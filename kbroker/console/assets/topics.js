@@ -25,7 +25,7 @@ export async function draw(root, at) {
       h("span", { class: "grow" }),
       box,
       check("internal", hidden),
-      h("button", { type: "button", class: "primary", id: "create", onclick: create }, "Create a topic"),
+      h("button", { type: "button", class: "primary change", id: "create", onclick: create }, "Create a topic"),
     ),
     h(
       "section",

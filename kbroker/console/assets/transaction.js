@@ -16,7 +16,7 @@ export async function draw(root, at) {
       h("h1", null, raw(found.transactional_id)),
       stateOf(found.state),
       h("span", { class: "grow" }),
-      h("button", { type: "button", class: "danger", disabled: !open, onclick: () => end(at, found) }, "Abort"),
+      h("button", { type: "button", class: "danger change", disabled: !open, onclick: () => end(at, found) }, "Abort"),
     ),
     h(
       "div",

@@ -12,12 +12,15 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kbroker.workers.base import now_ms
 from kbroker.workers.exporter.http import http_response
+from kbroker.workers.exporter.lag_history import EVERY_MS, POINTS_MAX
 
 if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig, Listener
     from kbroker.console.local_broker import Door, LocalBroker
     from kbroker.console.server import ConsoleServer
+    from kbroker.workers.exporter.lag_history import Curves
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ _TRUST = (
 
 
 class ConsoleDoor:
-    """listeners: as bound. processes: their state, for the overview."""
+    """listeners: as bound. processes: their state, for the overview. lags: of a group over time."""
 
     def __init__(
         self,
@@ -42,11 +45,14 @@ class ConsoleDoor:
         broker_id: int,
         listeners: list[Listener],
         processes: Callable[[], Mapping[str, Any]],
+        lags: Callable[[str], Curves],
     ) -> None:
         self._config = config
         self._broker_id = broker_id
         self._listeners = listeners
         self._processes = processes
+        self._lags = lags
+        self._asked_at_ms = 0
         self._lock = threading.Lock()
         self._server: ConsoleServer | None = None
         # Connections that came while it is being loaded; None: it is loaded, or nobody has asked.
@@ -85,8 +91,13 @@ class ConsoleDoor:
         except ValueError:
             return False
 
+    def is_in_use(self, now: int) -> bool:
+        """Whether somebody may still want what is kept for the console."""
+        return self._server is not None and now - self._asked_at_ms < POINTS_MAX * EVERY_MS
+
     def take(self, sock: socket.socket, received: bytes) -> None:
         """Serve this connection, on which this was received."""
+        self._asked_at_ms = now_ms()
         with self._lock:
             if self._server is not None:
                 self._server.take(sock, received)
@@ -143,6 +154,8 @@ class ConsoleDoor:
             tuple(shown),
             self._processes,
             frozenset(names - {""}),
+            self._config["console.read.only"],
+            self._lags,
         )
 
     def _door(self, listener: Listener) -> list[Door]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import select
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -59,6 +60,7 @@ from kbroker.workers.exporter.http import (
     streamed,
     without_body,
 )
+from kbroker.workers.exporter.lag_history import ASKED_OFFSETS_MAX, EVERY_MS, LagHistory
 from kbroker.workers.plugged import reporter_names
 
 if TYPE_CHECKING:
@@ -118,6 +120,8 @@ class ExporterWorker(Worker):
         self._reporters: Reporters | None = None
         self._look_ms = 1000 * self.config["kafka.metrics.polling.interval.secs"]
         self._next_look_ms = 0
+        self.lag_history = LagHistory()
+        self._next_lags_ms = 0
 
     def setup(self) -> None:
         self._counters = self.open_counters()
@@ -127,6 +131,7 @@ class ExporterWorker(Worker):
             self.context.broker_id,
             [listener for listener, _ in self.context.listeners],
             self._health.state,
+            self.lag_history.of,
         )
         self.rpc.serve(IMAGE, self.serve_image)
         self.add_reader(self._listener.fileno(), self._accept)
@@ -174,6 +179,16 @@ class ExporterWorker(Worker):
             self._next_look_ms = now + self._look_ms
             self._is_refreshing = True
             run(self._refresh(self._made_figures())).then(self._looked)
+        if self._console.is_in_use(now) and now >= self._next_lags_ms and not self._is_refreshing:
+            self._next_lags_ms = now + EVERY_MS
+            self._ask_for_lags(self._made_figures())
+
+    def _ask_for_lags(self, figures: Figures) -> None:
+        """For the curves of the console, unless that costs io workers much."""
+        wall_ms = int(time.time() * 1000)
+        if self.lag_history.is_due(wall_ms) and figures.committed_offsets <= ASKED_OFFSETS_MAX:
+            self._is_refreshing = True
+            run(self._refresh(figures)).then(self._refreshed)
 
     def shutdown(self) -> None:
         self._console.close()

@@ -133,6 +133,11 @@ class Figures:
         if len(seen) <= self._partitions_max:
             yield from self._partitions.partition_samples(seen)
 
+    @property
+    def committed_offsets(self) -> int:
+        """How many io workers told of when they were last asked."""
+        return self._groups.count
+
     async def refresh(self) -> None:
         """Ask for what is not in shared memory, unless that was done a moment ago. If there is no
         topic of committed offsets, nobody is asked.

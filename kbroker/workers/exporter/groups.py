@@ -19,6 +19,7 @@ from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Rpc
 from kbroker.metrics.mbeans import Sample, Tags, plain_lines
+from kbroker.workers.exporter.lag_history import LagHistory
 from kbroker.workers.exporter.partitions import Seen
 from kbroker.workers.exporter.record_ages import LOOKUPS_MAX, RecordAges
 
@@ -36,7 +37,9 @@ Sum = tuple[str, str, int, int, int, int, int]
 
 
 class GroupLags:
-    """Asks, and keeps what it was told. left_out: offsets of which only sums are told."""
+    """Asks, and keeps what it was told. left_out: offsets of which only sums are told. count: of
+    the offsets that there are. history: gets the lags whenever they are told.
+    """
 
     def __init__(
         self,
@@ -45,17 +48,19 @@ class GroupLags:
         regions: Sequence[mmap.mmap],
         ages: RecordAges,
         details_max: int,
+        history: LagHistory | None = None,
     ) -> None:
         self._rpc = rpc
         self._workers = workers
         self._regions = regions
         self._ages = ages
         self._details_max = details_max
+        self._history = history
         self._fresh_until_s = 0.0
         self._sums: list[Sum] = []
         self._shards: list[tuple[calls.WrittenOffsets, bytes, list[bytes | None]]] = []
         self._states: list[calls.GroupState] = []
-        self.left_out = 0
+        self.left_out = self.count = 0
 
     @property
     def is_fresh(self) -> bool:
@@ -75,6 +80,9 @@ class GroupLags:
         self._take(told, ends_of(seen()))
         self._fresh_until_s = time.monotonic() + FRESH_S
         self._ages.begin()
+        if self._history is not None:
+            lags = (((group, topic), lag) for group, topic, _, lag, *_ in self._sums)
+            self._history.maybe_add(lags, int(time.time() * 1000))
 
     def _take(self, told: list[calls.AllOffsets | None], ends: Ends) -> None:
         self._sums, self._shards, self._states = [], [], []
@@ -86,6 +94,7 @@ class GroupLags:
         ]
         self.left_out = sum(one.left_out for one in told if one is not None)
         total = sum(shard.count for _, shard in all_shards)
+        self.count = total + self.left_out
         if total > self._details_max:
             self.left_out += total
         for region, shard in all_shards:

@@ -65,6 +65,7 @@ def make_figures(
         context.group_offsets,
         RecordAges(partitions.place_of, SystemClock().now_ms),
         config["metrics.group.partitions.max"],
+        worker.lag_history,
     )
     return Figures(
         image,

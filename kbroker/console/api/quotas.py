@@ -1,0 +1,107 @@
+"""Quotas of users, client ids and addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.client.quota_admin import CLIENT_ID, IP, USER, Entity, alter_quotas, describe_quotas
+from kbroker.console.operation import (
+    FLAG,
+    INTEGER,
+    SETTINGS,
+    TEXT,
+    TEXTS,
+    Asked,
+    Operation,
+    Parameter,
+)
+from kbroker.console.problems import BadRequest
+
+PAGE_MAX = 500
+KINDS = {"user": USER, "client_id": CLIENT_ID, "ip": IP}
+
+
+def _list(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    rows = [
+        {
+            "entity": [{"type": kind, "name": name} for kind, name in entity],
+            "quotas": quotas,
+        }
+        for entity, quotas in describe_quotas(asked.cluster, [], strict=False).items()
+        if any(values["search"] in (name or "") for _, name in entity)
+    ]
+    page = rows[values["skip"] : values["skip"] + values["limit"]]
+    return {"total": len(rows), "quotas": page}
+
+
+def _alter(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    changes = {name: _number(name, text) for name, text in values["quotas"].items()}
+    alter_quotas(asked.cluster, _entity(asked), changes, validate_only=values["dry_run"])
+    return {"quotas": changes, "dry_run": values["dry_run"]}
+
+
+def _entity(asked: Asked) -> Entity:
+    """Whose. Raises BadRequest."""
+    values = asked.values
+    defaults = values["defaults"] or []
+    for name in defaults:
+        if name not in KINDS:
+            raise BadRequest(f"defaults: {name[:80]!r} is not allowed: {', '.join(KINDS)}")
+        if values[name] is not None:
+            raise BadRequest(f"{name} is either a name or among defaults")
+    entity = tuple(
+        (kind, values[name])
+        for name, kind in KINDS.items()
+        if values[name] is not None or name in defaults
+    )
+    if not entity:
+        raise BadRequest(f"name one of {', '.join(KINDS)}, or write it into defaults")
+    return entity
+
+
+def _number(name: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise BadRequest(f"quotas: {name[:80]}={text!r:.80} is not a number") from None
+
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/quotas",
+        "Quotas of users, client ids and addresses",
+        _list,
+        (
+            Parameter("search", TEXT, "Only those whose name contains this.", "", length_max=1000),
+            Parameter("limit", INTEGER, "Rows of the page.", 100, low=1, high=PAGE_MAX),
+            Parameter("skip", INTEGER, "Rows before the page.", 0),
+        ),
+    ),
+    Operation(
+        "POST",
+        "/quotas",
+        "Set quotas of a user, of a client id, of both together, or of an address",
+        _alter,
+        body=(
+            Parameter("user", TEXT, "Its name.", length_max=1000),
+            Parameter("client_id", TEXT, "Its client id.", length_max=1000),
+            Parameter("ip", TEXT, "Its address.", length_max=100),
+            Parameter(
+                "defaults",
+                TEXTS,
+                "Of user, client_id, ip: whoever has no quota of that kind.",
+                length_max=40,
+            ),
+            Parameter(
+                "quotas",
+                SETTINGS,
+                "Numbers as texts, such as producer_byte_rate; null unsets.",
+                required=True,
+            ),
+            Parameter("dry_run", FLAG, "Only check whether it could be done.", False),
+        ),
+    ),
+)
