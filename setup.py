@@ -16,9 +16,9 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 DEBUG = os.environ.get("KBROKER_DEBUG") == "1"
-# A program runs on after a finding.
+# A program runs on after a finding. With -fwrapv, one of Python's own options, no overflow is one.
 SANITIZE = ["-fsanitize=address,undefined", "-fsanitize-recover=address"]
-SANITIZE += ["-fno-omit-frame-pointer"]
+SANITIZE += ["-fno-wrapv", "-fno-omit-frame-pointer"]
 SANITIZE = SANITIZE if os.environ.get("KBROKER_SANITIZE") == "1" else []
 SOURCES = Path("ext")
 # Cython and C compilers at once; by default one for each processor that this process may use.

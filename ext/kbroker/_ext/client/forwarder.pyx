@@ -224,7 +224,7 @@ cdef class Forwarder:
         cdef int part = WHOLE_PLAIN_PART if codec == CODEC_NONE else WHOLE_PACKED_PART
         if info.attributes & ~(ATTRIBUTE_CODEC_MASK | ATTRIBUTE_TRANSACTIONAL):
             return False
-        if info.base_offset < position or info.record_count != info.last_offset_delta + 1 or info.first_timestamp < 0:
+        if info.base_offset < position or info.record_count - 1 != info.last_offset_delta or info.first_timestamp < 0:
             return False
         if codec != self._pool.codec and not self._keep_codecs:
             return False

@@ -251,11 +251,13 @@ cdef int add_inner(list out, const Message* wrapper, int64_t decompressed_max) e
     p = <const uint8_t*>PyBytes_AS_STRING(content)
     end = p + PyBytes_GET_SIZE(content)
     while wrapper.magic == 1 and p != end:
-        if read_message(p, end, &message) != MESSAGE_OK:
+        if read_message(p, end, &message) != MESSAGE_OK or message.offset < last:
             raise damaged(MESSAGE_OK, wrapper.offset)
         last = message.offset
         p += message.size
     if wrapper.magic == 1:
+        if last > wrapper.offset:
+            raise damaged(MESSAGE_OK, wrapper.offset)
         first = wrapper.offset - last
     p = <const uint8_t*>PyBytes_AS_STRING(content)
     while p != end:

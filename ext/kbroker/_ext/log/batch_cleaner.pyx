@@ -77,6 +77,7 @@ from kbroker._ext.record.record_batch cimport (
     CODEC_NONE,
     BatchInfo,
     check_crc,
+    offsets_fit,
     peek_batch_header,
 )
 from kbroker._ext.record.record_filter cimport (
@@ -166,7 +167,7 @@ cdef class BatchCleaner:
         if size > left:
             self.needed = size
             return 0
-        if info.last_offset_delta < 0 or info.record_count < 0 or info.base_offset < 0:
+        if not offsets_fit(info) or info.record_count < 0 or info.base_offset < 0:
             raise ValueError(f"the batch header at offset {info.base_offset} contradicts itself")
         if check_crc(p, info) != BATCH_OK:
             raise ValueError(f"the checksum of the batch at offset {info.base_offset} does not match")

@@ -27,6 +27,7 @@ from kbroker._ext.record.record_batch cimport (
     BATCH_OK,
     BatchInfo,
     check_crc,
+    offsets_fit,
     peek_batch_header,
 )
 from kbroker._ext.shared.partition_table cimport LogEnd
@@ -142,7 +143,7 @@ cdef object read_entry(SegmentReader reader, int64_t position, int64_t end, Entr
     if p == NULL:
         return "the file ends inside a batch header"
     if entry.magic == 2:
-        if peek_batch_header(p, BATCH_HEADER_BYTES, info) != BATCH_OK or info.last_offset_delta < 0:
+        if peek_batch_header(p, BATCH_HEADER_BYTES, info) != BATCH_OK or not offsets_fit(info):
             return "the batch header contradicts itself"
         entry.base_offset = info.base_offset
         entry.last_offset = info.base_offset + info.last_offset_delta
@@ -435,12 +436,11 @@ def scan_segment(
         Entry entry
         BatchInfo info
         int64_t announced = position, progress_bytes = PROGRESS_BYTES
+        int64_t limit = base_offset + min(offset_limit - base_offset, <int64_t>RELATIVE_OFFSET_MAX + 1)
         int32_t leader_epoch = -1
     while scan.end_position < end:
         problem = read_entry(reader, scan.end_position, end, &entry, &info)
-        if problem is None and (
-            is_misplaced(&entry, scan.next_offset, contiguous, min(offset_limit, base_offset + RELATIVE_OFFSET_MAX + 1))
-        ):
+        if problem is None and is_misplaced(&entry, scan.next_offset, contiguous, limit):
             problem = f"offset {entry.base_offset} where {scan.next_offset} was expected"
             scan.out_of_order = True
         if problem is None and verify:

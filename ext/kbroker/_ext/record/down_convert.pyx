@@ -11,6 +11,7 @@ Oracle: ``tests/support/message_sets.py``. Source: protocol guide, "Message sets
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport EINTR, errno
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 from posix.unistd cimport pread
@@ -69,6 +70,7 @@ from kbroker._ext.record.record_batch cimport (
     CODEC_NONE,
     BatchStatus,
     check_crc,
+    offsets_fit,
     peek_batch_header,
     read_batch_header,
 )
@@ -238,7 +240,7 @@ cdef class DownConverter:
         wish.magic = magic
         self.out.size = 0
         self.has_headers = False
-        if read_batch_header(batch, size, &info) != BATCH_OK:
+        if read_batch_header(batch, size, &info) != BATCH_OK or not offsets_fit(&info):
             return CORRUPT_MESSAGE
         code = self.add_batch(batch, &info, &wish, wish.bytes_max)
         return UNSUPPORTED_FOR_MESSAGE_FORMAT if code == 0 and self.has_headers else code
@@ -272,12 +274,12 @@ cdef class DownConverter:
             is_old = batch[MESSAGE_MAGIC_AT] <= MAGIC_MAX
             if is_old:
                 batch_size = load_i32(batch + BATCH_LENGTH_END - 4) + <int64_t>ENTRY_HEADER_BYTES
-                if batch_size < MESSAGE_0_BYTES_MIN:
+                if batch_size < MESSAGE_0_BYTES_MIN or load_i64(batch) == INT64_MAX:
                     error = CORRUPT_MESSAGE
                     break
             elif header_size < BATCH_HEADER_BYTES:
                 break
-            elif peek_batch_header(batch, BATCH_HEADER_BYTES, &info) != BATCH_OK:
+            elif peek_batch_header(batch, BATCH_HEADER_BYTES, &info) != BATCH_OK or not offsets_fit(&info):
                 error = CORRUPT_MESSAGE
                 break
             else:
@@ -357,7 +359,7 @@ cdef class DownConverter:
         cdef:
             Message message
             int codec = wrapper.attributes & MESSAGE_CODEC_MASK
-            int64_t first = 0
+            int64_t last = 0
             int64_t offset
             const uint8_t* p
             const uint8_t* end
@@ -373,8 +375,12 @@ cdef class DownConverter:
             # The last message belongs to the wrapper's offset.
             if read_message(p, end, &message) != MESSAGE_OK or message.attributes & MESSAGE_CODEC_MASK:
                 return CORRUPT_MESSAGE
-            first = wrapper.offset - message.offset
+            if message.offset < last:
+                return CORRUPT_MESSAGE
+            last = message.offset
             p += message.size
+        if last > wrapper.offset:
+            return CORRUPT_MESSAGE
         self.inner.size = 0
         # A message of format 0 is shorter than one of format 1.
         reserve(&self.inner, PyBytes_GET_SIZE(content) + 1)
@@ -382,7 +388,7 @@ cdef class DownConverter:
         while p != end:
             read_message(p, end, &message)
             p += message.size
-            offset = first + message.offset
+            offset = wrapper.offset - (last - message.offset)
             if offset >= wish.from_offset:
                 self.inner.size = put_message(
                     self.inner.data + self.inner.size, offset, wish.magic, 0, -1, message.key, message.key_size,

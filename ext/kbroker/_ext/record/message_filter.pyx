@@ -58,13 +58,13 @@ cdef bint open_set(
         last = load_i64(p)
         out.count += 1
         p += taken
-    if out.count == 0 or first < 0:
+    if out.count == 0 or first < 0 or message.offset < 0:
         return False
     if message.magic == 0:
         return last == message.offset
     # INVARIANT: neither is negative, so this does not overflow; offsets are increasing, so none exceeds the last.
     out.shift = message.offset - last
-    return message.offset >= 0 and first + out.shift >= 0
+    return first + out.shift >= 0
 
 
 cdef FilterStatus index_messages(OffsetMap map, const MessageSet* messages, int64_t start_offset) noexcept nogil:

@@ -39,6 +39,7 @@ from kbroker._ext.record.record_batch cimport (
     CODEC_NONE,
     BatchInfo,
     check_crc,
+    offsets_fit,
     read_batch_header,
     walk_stored_records,
 )
@@ -51,7 +52,7 @@ cdef Py_ssize_t read_plain_batch(const uint8_t* start, Py_ssize_t size, BatchInf
         return 0
     if info.attributes & ATTRIBUTE_CONTROL or info.attributes & ATTRIBUTE_CODEC_MASK != CODEC_NONE:
         return 0
-    if info.last_offset_delta < 0 or check_crc(start, info) != BATCH_OK:
+    if not offsets_fit(info) or check_crc(start, info) != BATCH_OK:
         return 0
     batch_size = info.batch_length + BATCH_LENGTH_END
     if walk_stored_records(

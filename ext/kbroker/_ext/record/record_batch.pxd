@@ -5,7 +5,7 @@
 # Nothing here keeps a pointer. If the status is not BATCH_OK, `info` has the fields that were read
 # before the error.
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
     BATCH_HEADER_BYTES = 61
@@ -89,6 +89,10 @@ cdef BatchStatus read_batch_header(
 cdef BatchStatus peek_batch_header(
     const uint8_t* data, Py_ssize_t size, BatchInfo* info
 ) noexcept nogil
+
+# Whether the offsets of the batch, and the one behind it, are below 2^63. The checksum does not cover base_offset.
+cdef inline bint offsets_fit(const BatchInfo* info) noexcept nogil:
+    return info.last_offset_delta >= 0 and info.base_offset <= INT64_MAX - 1 - info.last_offset_delta
 
 # Check the checksum of the batch whose header read_batch_header has read into `info`.
 cdef BatchStatus check_crc(const uint8_t* data, const BatchInfo* info) noexcept nogil

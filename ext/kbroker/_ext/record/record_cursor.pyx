@@ -39,6 +39,7 @@ from kbroker._ext.record.record_batch cimport (
     CODEC_NONE,
     CODEC_ZSTD,
     check_crc,
+    offsets_fit,
     read_batch_header,
 )
 
@@ -183,8 +184,7 @@ cdef class RecordCursor:
         if read_batch_header(p, self._pos - p, info) != BATCH_OK:
             return self._damaged(DAMAGE_LENGTH, load_i64(p))
         if (
-            info.base_offset < 0 or info.last_offset_delta < 0 or info.record_count < 0
-            or info.base_offset > INT64_MAX - 1 - info.last_offset_delta
+            info.base_offset < 0 or info.record_count < 0 or not offsets_fit(info)
             or info.record_count > <int64_t>info.last_offset_delta + 1
         ):
             return self._damaged(DAMAGE_HEADER, info.base_offset)
