@@ -1,5 +1,6 @@
-"""Our clients of 0.8 and those of Java, on kbroker and on Apache Kafka 0.8.2.2: each reads what the
-other has written, keys are placed alike, and offsets are found where the other has committed them.
+"""Our clients of 0.8 and those of Java, on kbroker and on Apache Kafka 0.8.2.2 and 3.9: each reads
+what the other has written, keys are placed alike, and offsets are found where the other has
+committed them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from interop.drivers.java import (
     libraries,
 )
 from interop.drivers.old_java import OldJava
-from interop.kafka_servers import Server
+from interop.kafka_servers import Kafka39, Server
 from support.zookeeper import ZooKeeperServer
 
 from kbroker.client.errors import ClientError, RejectedError
@@ -51,6 +52,7 @@ pytestmark = [
 
 VERSION, ARTIFACT = "0.8.2.2", "kafka_2.11"
 KAFKA = f"kafka-{VERSION}"
+NEWER = f"kafka-{Kafka39.version}"
 CODECS = ("none", "gzip", "snappy", "lz4")
 PARTITIONS = 2
 COUNT = 21
@@ -91,13 +93,17 @@ class Place(NamedTuple):
         return f"127.0.0.1:{self.port}"
 
 
-@pytest.fixture(scope="module", params=["kbroker", KAFKA])
+@pytest.fixture(scope="module", params=["kbroker", KAFKA, NEWER])
 def place(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     if request.param == "kbroker":
         with Broker(num_partitions=PARTITIONS, offsets_topic_num_partitions=3) as broker:
             yield Place(broker.port, None)
         return
-    home = tmp_path_factory.mktemp("kafka082")
+    home = tmp_path_factory.mktemp("kafka")
+    if request.param == NEWER:
+        with Kafka39(home, num_partitions=str(PARTITIONS)) as kafka:
+            yield Place(kafka.port, None)
+        return
     (home / "zookeeper").mkdir()
     with ZooKeeperServer(home / "zookeeper") as zookeeper:
         with Kafka082(home / "kafka", zookeeper.connect) as kafka:
@@ -225,7 +231,17 @@ def test_our_consumer_reads_what_javas_producer_has_written(
     )
 
 
-@pytest.mark.parametrize("version", [IN_ZOOKEEPER, IN_BROKERS])
+@pytest.mark.parametrize(
+    ("place", "version"),
+    [
+        ("kbroker", IN_ZOOKEEPER),
+        ("kbroker", IN_BROKERS),
+        (KAFKA, IN_ZOOKEEPER),
+        (KAFKA, IN_BROKERS),
+        (NEWER, IN_BROKERS),
+    ],
+    indirect=["place"],
+)
 def test_offsets_are_where_the_other_has_committed_them(
     consumer: SimpleConsumer, topic: str, version: int
 ) -> None:
