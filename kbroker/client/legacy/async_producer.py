@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -169,6 +170,8 @@ class AsyncProducer:
         self._closing = threading.Lock()
         self._is_closed = False
         self._thread.start()
+        # What a program forgets to close is sent, too, at its end at the latest.
+        self._end = weakref.finalize(self, _end, self._queue, self._thread)
 
     def __enter__(self) -> AsyncProducer:
         return self
@@ -203,9 +206,15 @@ class AsyncProducer:
             if self._is_closed:
                 return
             self._is_closed = True
-            self._queue.close()
-            self._thread.join()
+            self._end()
             if self._callback is not None:
                 self._callback.close()
             self._handler.close()
             self._dispatcher.close()
+
+
+def _end(queue: EventQueue, thread: threading.Thread) -> None:
+    """Wait until everything is sent."""
+    queue.close()
+    if thread is not threading.current_thread():
+        thread.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
@@ -122,6 +123,14 @@ def test_error_of_a_batch_loses_that_one_alone(caplog):
             producer.send("t", message)
     assert handler.batches == [["a"], ["bad"], ["b"]]
     assert "a batch of 1 messages is lost" in caplog.text
+
+
+def test_queue_of_a_producer_that_nobody_has_any_more_is_sent():
+    """Java's would never end; one of ours must not take messages with it."""
+    handler = Recorder()
+    producer_of(handler).send("t", "a")
+    gc.collect()
+    assert handler.batches == [["a"]]
 
 
 def test_closed_producer_takes_no_messages():
