@@ -163,13 +163,19 @@ def test_consumer_waits_so_timeout_and_not_longer():
         assert broker.connections == 2
 
 
-def test_buffer_of_the_socket_is_that_of_the_settings():
+def test_buffers_of_the_socket_and_the_name_are_those_of_the_settings():
     with FakeBroker({ApiKey.FETCH: fetched}) as broker:
         with consumer_of(broker, buffer_size=10_000) as consumer:
             consumer.fetch(FetchRequest("t", 0, 1, 9))
             made = consumer._line._channel._socket
             # Linux doubles what is set.
             assert made.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 20_000
+    with FakeBroker({ApiKey.PRODUCE: produced}) as broker:
+        with producer_of(broker, **{"send.buffer.bytes": 30_000, "client.id": "us"}) as producer:
+            producer.send("t", 0, MessageSet.of([b"x"]))
+            channel = producer._line._channel
+            assert channel._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 60_000
+            assert channel.client_id == "us"
 
 
 def test_metadata_names_leaders_replicas_and_errors():

@@ -37,6 +37,12 @@ DEFAULTS = {
     "send.buffer.bytes": 102_400,
     "client.id": "",
 }
+# All that the documents of 0.8.2 and 0.7 name.
+NAMES = (
+    *DEFAULTS,
+    *("metadata.broker.list", "serializer.class", "key.serializer.class", "partitioner.class"),
+    *("queue.time", "batch.size", "event.handler", "callback.handler", "zk.connect", "broker.list"),
+)
 
 
 def refused(name: str, **given: object) -> str:
@@ -59,6 +65,7 @@ def test_defaults_are_those_of_0_8_2():
 
 
 def test_every_setting_has_an_effect():
+    assert [name for name in NAMES if name not in SETTINGS] == []
     assert [name for name, row in SETTINGS.items() if row.no_effect] == []
 
 
