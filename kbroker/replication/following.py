@@ -251,7 +251,8 @@ class FollowedPartition:
     def _on_error(self, error: int, now_ms: int) -> None:
         """Handle an error in any response about this partition."""
         if error == ErrorCode.FENCED_LEADER_EPOCH:
-            logger.info(
+            # At an orderly stop of a leader this is so for thousands of partitions, for a moment.
+            logger.debug(
                 "%s: broker %d leads in a later epoch than %d; waiting for the controller",
                 self.name, self.leader, self.leader_epoch,
             )  # fmt: skip

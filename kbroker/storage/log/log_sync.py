@@ -25,7 +25,7 @@ from kbroker.types import FIRST_OFFSET, Offset
 
 class LogSync:
     """first_unflushed_ms: when the oldest append was made that no flush has begun for, or None; the
-    flusher's. is_running: a flush has begun and is not finished.
+    flusher's.
     """
 
     __slots__ = (
@@ -33,10 +33,10 @@ class LogSync:
         "_clean_end",
         "_has_spare",
         "_path",
+        "_running",
         "_segments",
         "_unsynced",
         "first_unflushed_ms",
-        "is_running",
     )
 
     def __init__(
@@ -51,7 +51,7 @@ class LogSync:
     ) -> None:
         """path: the partition's directory. created: it has just been created. Raises OSError."""
         self.first_unflushed_ms: int | None = None
-        self.is_running = False
+        self._running: FlushJob | None = None
         self._path = path
         self._segments = segments
         self._appender = appender
@@ -77,6 +77,11 @@ class LogSync:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a flush has begun and is not finished."""
+        return self._running is not None
 
     @property
     def is_behind(self) -> bool:
@@ -105,9 +110,13 @@ class LogSync:
         """The segment is about to be removed or truncated."""
         self._unsynced.forget(segment)
 
-    def lower_to(self, end: int) -> None:
-        """Everything from ``end`` on is about to be truncated."""
+    def lower_to(self, end: Offset) -> None:
+        """Everything from ``end`` on is about to be truncated: a job in progress syncs nothing of
+        what comes there later.
+        """
         self._clean_end = None
+        if self._running is not None:
+            self._running.end_offset = min(end, self._running.end_offset)
         self._appender.set_flushed_offset(min(end, self._appender.flushed_offset))
 
     def move_to(self, path: str, log_dir: str) -> None:
@@ -141,13 +150,13 @@ class LogSync:
             files.aborted.unsynced = False
         if not self._has_spare:
             job.spare_in = self._path
-        self.is_running = True
+        self._running = job
         self.first_unflushed_ms = None
         return job
 
     def finish(self, job: FlushJob) -> None:
         """The job has run without an error."""
-        self.is_running = False
+        self._running = None
         self._has_spare |= job.spare_in == self._path
         self._unsynced.settle(job, job.end_offset)
         self._tell_appender()

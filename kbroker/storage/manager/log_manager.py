@@ -420,9 +420,11 @@ class LogManager:
         self._epochs.add(log)
 
     def before_cut(self, log: PartitionLog, end: Offset) -> None:
-        # A flush or a checkpoint in progress may still contain removed partitions.
-        self._background.wait()
+        # Waiting for the disk holds up all logs of this worker. A flush in progress claims nothing
+        # from ``end`` on (``LogSync.lower_to``), and a checkpoint in progress nothing above the
+        # recovery point.
         if end < log.recovery_point:
+            self._background.wait()
             log.epochs.write_if_behind()
             self.dirs.at(log.log_dir).lower_recovery_point(log.key, end)
             self._checkpoints.forget(RECOVERY_POINT_CHECKPOINT)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.descriptors import open_files
-from support.log_store import LogStore, append, batch, end_transaction, sent
+from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.dirs.log_dir import LogDir
@@ -148,6 +148,46 @@ def test_record_appended_after_the_flush_began_is_left_to_the_next(store, syncs)
     assert logs[3].recovery_point == 1
     assert logs[4].recovery_point == 1
     assert store.manager.has_unflushed
+
+
+@pytest.mark.parametrize("count", [1, MANY])
+def test_cut_does_not_wait_for_a_flush_that_then_claims_nothing_above_it(store, syncs, count):
+    """All partitions of the worker would wait for the disk."""
+    log = opened(store, count)[0]
+    append(log, batch())
+    append(log, batch())
+    make_due(store)
+    assert (log.log_end_offset, len(store.disk.jobs)) == (3, 1)
+
+    log.truncate_to(1, NOW_MS)
+    append(log, batch())
+    append(log, batch())
+    assert len(store.disk.jobs) == 1, "nothing has waited"
+    store.disk.run_all()
+
+    assert log.recovery_point == 1
+    assert log.sync.is_behind, "the two that came after the cut are for the next flush"
+    make_due(store)
+    store.disk.run_all()
+    assert log.recovery_point == 3
+
+
+def test_cut_below_the_recovery_point_waits_for_what_may_still_contain_it(store, syncs):
+    [log] = opened(store, 1)
+    append(log, batch())
+    make_due(store)
+    store.disk.run_all()
+    append(log, batch())
+    make_due(store)
+    store.manager.checkpoint()
+    assert store.disk.jobs
+
+    log.truncate_to(1, NOW_MS)
+
+    assert not store.disk.jobs
+    text = (Path(store.dirs[0]) / "recovery-point-offset-checkpoint").read_text()
+    assert text == "0\n1\nt 0 1\n"
+    assert log.recovery_point == 1
 
 
 def test_flush_with_the_file_system_settles_names_and_aborted_transactions(store, syncs):

@@ -202,7 +202,7 @@ def test_log_that_is_flushed_without_a_break_is_moved(store, monkeypatch):
     append(log, batch())
     move(store, log)
     store.manager.moves.turn(1)
-    log.sync.is_running = True
+    running = log.sync.begin()
     began = []
     monkeypatch.setattr(LogSync, "begin", lambda sync: began.append(sync))
 
@@ -210,7 +210,8 @@ def test_log_that_is_flushed_without_a_break_is_moved(store, monkeypatch):
     for _ in range(3):
         append(log, batch())
     store.manager.tick()
-    log.sync.is_running = False
+    running.run(lambda: True)
+    log.sync.finish(running)
     append(log, batch())
     store.manager.tick()
 
