@@ -9,9 +9,9 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from kbroker._ext.client.appender import Appender
 from kbroker._ext.client.forwarder import Forwarder
@@ -20,6 +20,7 @@ from kbroker._ext.client.send_loop import SendLoop
 from kbroker.client.client_settings import Settings
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import (
+    BufferExhausted,
     ClientClosed,
     ClientError,
     SerializationFailed,
@@ -78,6 +79,9 @@ class KafkaProducer:
     except those of transactions, which one thread calls. It does not survive a fork.
     """
 
+    # Whether `append` waits for memory.
+    _waits: ClassVar[bool] = True
+
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
         found = self._settings = producer_settings(config, settings)
         for name in found.without_effect(SETTINGS):
@@ -91,7 +95,7 @@ class KafkaProducer:
         self._block_s = found["max.block.ms"] / 1000
         fetch_ms = found["metadata.fetch.timeout.ms"]
         self._metadata_s = self._block_s if fetch_ms is None else fetch_ms / 1000
-        self._pool = _pool(found)
+        self._pool = _pool(found, found["block.on.buffer.full"] and self._waits)
         acks = found["acks"]
         timeout_ms = found["timeout.ms"]
         self._loop = SendLoop(
@@ -169,7 +173,7 @@ class KafkaProducer:
             try:
                 future = self._append(topic, key, value, headers, partition, timestamp_ms)
             except (TypeError, ValueError, OverflowError) as error:
-                return _refused(error, topic)
+                return refused(error, topic)
             if future is not None:
                 return future
         return self._send_record(
@@ -177,25 +181,55 @@ class KafkaProducer:
         )
 
     def _send_record(self, record: ProducerRecord) -> RecordFuture:
+        steps = self.sending(record)
+        try:
+            need = next(steps)
+            while True:
+                try:
+                    assert isinstance(need, str), f"{need!r} although `append` waits for memory"
+                    self._sender.metadata.wait_for(need, self._metadata_s)
+                except ClientError as error:
+                    need = steps.throw(error)
+                else:
+                    need = next(steps)
+        except StopIteration as end:
+            made: RecordFuture = end.value
+            return made
+
+    def sending(
+        self, record: ProducerRecord
+    ) -> Generator[str | BufferExhausted, None, RecordFuture]:
+        """The steps of ``send``; returns the future. Yields a topic whose partitions must be known
+        before the next step or, if ``append`` does not wait, the error that there is no memory.
+        """
         self._check_open()
         given = record.topic
         try:
             for interceptor in self._interceptors:
                 record = _intercepted(interceptor, record)
-            self._need_topic(record.topic)
-            key = _serialized(self._key_serializer, record.topic, record.key)
-            value = _serialized(self._value_serializer, record.topic, record.value)
+            topic = self._named(record.topic)
+            if not self._pool.partition_count(topic):
+                yield topic
+            key = _serialized(self._key_serializer, topic, record.key)
+            value = _serialized(self._value_serializer, topic, record.value)
             partition = record.partition
             if partition is None and callable(self._partitioner):
-                partition = self._placed(record.topic, key)
+                partition = self._placed(topic, key)
             future = None
             while future is None:
-                self._need_topic(record.topic)
-                future = self._append(
-                    record.topic, key, value, record.headers, partition, record.timestamp_ms
-                )
+                need: str | BufferExhausted = topic
+                try:
+                    future = self._append(
+                        topic, key, value, record.headers, partition, record.timestamp_ms
+                    )
+                except BufferExhausted as error:
+                    if self._waits:
+                        raise
+                    need = error
+                if future is None:
+                    yield need
         except (TypeError, ValueError, OverflowError) as error:
-            future = _refused(error, given)
+            future = refused(error, given)
         except ClientError as error:
             if error.retriable or isinstance(error, ClientClosed | TransactionState):
                 raise
@@ -218,18 +252,31 @@ class KafkaProducer:
         headers, partition and timestamp_ms are those of all. The result's ``result()`` says where
         the records are, ``exceptions()`` which ones have failed. Raises as ``send``.
         """
+        values, keys = self.encoded(topic, values, keys, partition)
+        futures = None
+        while futures is None:
+            if not self._pool.partition_count(topic):
+                self._sender.metadata.wait_for(topic, self._metadata_s)
+            futures = self._pool.append_many(topic, values, keys, headers, partition, timestamp_ms)
+        return futures
+
+    def encoded(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        keys: Sequence[Any] | None,
+        partition: int | None,
+    ) -> tuple[Sequence[Any], Sequence[Any] | None]:
+        """The values and keys of ``send_many`` as they are sent, if they may be."""
         if self._interceptors or (callable(self._partitioner) and partition is None):
             raise TypeError("send_many has no interceptors and no partitioner: use send")
         self._check_open()
+        self._named(topic)
         if self._value_serializer is not None:
             values = [_serialized(self._value_serializer, topic, value) for value in values]
         if self._key_serializer is not None and keys is not None:
             keys = [_serialized(self._key_serializer, topic, key) for key in keys]
-        futures = None
-        while futures is None:
-            self._need_topic(topic)
-            futures = self._pool.append_many(topic, values, keys, headers, partition, timestamp_ms)
-        return futures
+        return values, keys
 
     def forwarder(self, *, keep_partitions: bool = False) -> Forwarder:
         """What ``KafkaConsumer.forward`` passes records to, for one thread.
@@ -256,11 +303,11 @@ class KafkaProducer:
         """Why records are not acknowledged, as far as that is known; empty if nothing is wrong."""
         return self._sender.trouble()
 
-    def _need_topic(self, topic: str) -> None:
+    @staticmethod
+    def _named(topic: Any) -> str:
         if not isinstance(topic, str) or not topic:
             raise TypeError(f"{topic!r} is not the name of a topic")
-        if not self._pool.partition_count(topic):
-            self._sender.metadata.wait_for(topic, self._metadata_s)
+        return topic
 
     def _placed(self, topic: str, key: bytes | None) -> int:
         everything = list(range(self._pool.partition_count(topic)))
@@ -444,11 +491,10 @@ class KafkaProducer:
 # -- parts
 
 
-def _pool(found: Settings) -> Appender:
+def _pool(found: Settings, waits: bool) -> Appender:
     codec = CODEC_NAMES.index(found["compression.type"])
     level = f"compression.{found['compression.type']}.level"
     failures = Failures(found)
-    waits = found["block.on.buffer.full"]
     in_flight = found["max.in.flight.requests.per.connection"]
     return Appender(
         failures,
@@ -504,7 +550,7 @@ def _failed_in(what: str, error: Exception) -> SerializationFailed:
     return SerializationFailed(f"{what} raised {type(error).__name__}: {error}")
 
 
-def _refused(error: Exception, topic: object) -> RecordFuture:
+def refused(error: Exception, topic: object) -> RecordFuture:
     """The future of a record that cannot be encoded."""
     if not isinstance(topic, str):
         raise error

@@ -151,11 +151,11 @@ class Sender:
         self._settling.append(called)
         self._pool.wake()
         # The thread sets the event when it ends, unless it had ended before.
-        while not called.wait(min(_HOUSE_S, max(deadline - time.monotonic(), 0.0))):
-            if not self._thread.is_alive():
-                return True
-            if time.monotonic() >= deadline:
+        while self._thread.is_alive() and not called.is_set():
+            left = deadline - time.monotonic()
+            if left <= 0:
                 return False
+            called.wait(min(_HOUSE_S, left))
         return True
 
     def stop(self, timeout: float | None) -> None:

@@ -249,6 +249,23 @@ cdef class RecordFutures:
                 return False
         return True
 
+    def of_batches(self) -> list[RecordFuture]:
+        """For each of their batches that has not ended the future of one record, for ``add_done_callback``."""
+        cdef RecordFuture future
+        cdef list found = []
+        cdef int64_t i
+        self._follow()
+        for i in range(self.run_count):
+            if self.runs[i].batch != NULL and self.runs[i].batch.state < BATCH_DONE:
+                future = RecordFuture.__new__(RecordFuture)
+                future.owner = self.owner
+                hold(self.runs[i].batch)
+                future.batch = self.runs[i].batch
+                future.index = self.runs[i].first
+                future.timestamp = future.key_size = future.value_size = -1
+                found.append(future)
+        return found
+
     cdef bint _wait(self, timeout) except -1:
         cdef double seconds = FOREVER if timeout is None else timeout
         cdef int64_t until_us = deadline_us(monotonic_us(), seconds)
