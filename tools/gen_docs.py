@@ -18,6 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from kbroker.client.administration.admin_settings import (  # noqa: E402
+    SETTINGS as ADMIN_SETTINGS,
+)
 from kbroker.client.client_settings import Setting  # noqa: E402
 from kbroker.client.consumer.consumer_settings import (  # noqa: E402
     SETTINGS as CONSUMER_SETTINGS,
@@ -187,6 +190,20 @@ For listeners with TLS or SASL, which are later than 0.8, there are the settings
 librdkafka:
 """
 
+_ADMIN_HEAD = """\
+# Settings of the admin client
+
+<!-- Written by tools/gen_docs.py from kbroker/client/administration/admin_settings.py. -->
+
+`kbroker.client.KafkaAdminClient` takes these ([docs/clients.md](clients.md) has examples) as a
+dictionary under the names below, as keywords with `_` for `.`, or both. Names, defaults and
+meanings are those of Java's admin client 4.x. A setting that is not known is an error that names
+the nearest one; a value that is not allowed is one, too. A setting without effect is accepted, and
+a warning is logged if it is set.
+
+The settings of TLS and SASL are those of Java and of librdkafka:
+"""
+
 _STATES = {BUILT: "built", LATER: "*later*", UNUSED: "*no effect*"}
 _NO_BOUND = {INT_MAX, LONG_MAX, DOUBLE_MAX}
 
@@ -348,6 +365,11 @@ def old_producer_settings() -> str:
     return _client_settings(_OLD_PRODUCER_HEAD, OLD_PRODUCER_SETTINGS.values())
 
 
+def admin_settings() -> str:
+    """docs/admin-settings.md: every setting of the admin client."""
+    return _client_settings(_ADMIN_HEAD, ADMIN_SETTINGS.values())
+
+
 def _client_settings(head: str, rows: Iterable[Setting]) -> str:
     secure = ", ".join(f"`{name}`" for name in sorted(SECURITY_SETTINGS))
     lines = [head + f"{secure}.", ""]
@@ -419,6 +441,7 @@ def api_keys() -> str:
 
 
 DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
+    ("docs/admin-settings.md", admin_settings),
     ("docs/command-line.md", command_line),
     ("docs/configuration.md", configuration),
     ("docs/consumer-settings.md", consumer_settings),

@@ -1,9 +1,10 @@
 """Clients for any Kafka.
 
-``KafkaProducer`` and ``KafkaConsumer`` are for applications (docs/clients.md). Below them is a wire
-client of whole record batches: blocking, driven by the caller, every call with a deadline, without
-record objects (docs/decisions/0007-client-and-spark.md); ``kbroker.client.arrow`` is the part of
-that which needs pyarrow.
+``KafkaProducer``, ``KafkaConsumer`` and ``KafkaAdminClient`` are for applications
+(docs/clients.md). Below them is a wire client of whole record batches: blocking, driven by the
+caller, every call with a deadline, without record objects
+(docs/decisions/0007-client-and-spark.md); ``kbroker.client.arrow`` is the part of that which needs
+pyarrow.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import kbroker.record  # noqa: F401 - extensions need its codecs
 
 if TYPE_CHECKING:
     from kbroker._ext.client.consumer_record import ConsumerRecord as ConsumerRecord
+    from kbroker.client.administration.kafka_admin_client import (
+        KafkaAdminClient as KafkaAdminClient,
+    )
     from kbroker.client.consumer.kafka_consumer import KafkaConsumer as KafkaConsumer
     from kbroker.client.consumer.membership import RebalanceListener as RebalanceListener
     from kbroker.client.consumer.partitions import OffsetAndMetadata as OffsetAndMetadata
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConsumerRecord",
+    "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
     "OffsetAndMetadata",
@@ -33,6 +38,7 @@ __all__ = [
 
 _PLACES = {
     "ConsumerRecord": "kbroker._ext.client.consumer_record",
+    "KafkaAdminClient": "kbroker.client.administration.kafka_admin_client",
     "KafkaConsumer": "kbroker.client.consumer.kafka_consumer",
     "OffsetAndMetadata": "kbroker.client.consumer.partitions",
     "RebalanceListener": "kbroker.client.consumer.membership",

@@ -1,0 +1,1 @@
+"""``KafkaAdminClient``: topics, configs, groups, users and the cluster itself, for programs."""

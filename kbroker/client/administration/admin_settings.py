@@ -1,0 +1,100 @@
+"""The settings of ``KafkaAdminClient``: names, defaults and meanings are those of Java's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kbroker.client.client_settings import INT_MAX, LONG_MAX, Setting, Settings, text, whole
+from kbroker.client.common_settings import COMMON, read_settings
+
+_PAUSES = "pauses between attempts grow from 20 ms to a second"
+_NO_METRICS = "an admin client has no metrics"
+_EVERY_CALL = "each call asks the brokers for what it needs"
+# Why settings that the producer and the consumer obey change nothing here.
+_NO_EFFECT = {
+    "retry.backoff.ms": _PAUSES,
+    "retry.backoff.max.ms": _PAUSES,
+    "reconnect.backoff.ms": _PAUSES,
+    "reconnect.backoff.max.ms": _PAUSES,
+    "socket.connection.setup.timeout.ms": "a connection may take as long as a request",
+    "metric.reporters": _NO_METRICS,
+    "metrics.num.samples": _NO_METRICS,
+    "metrics.sample.window.ms": _NO_METRICS,
+}
+
+SETTINGS = {
+    row.name: row
+    for row in (
+        *(row._replace(no_effect=_NO_EFFECT.get(row.name, row.no_effect)) for row in COMMON),
+        Setting("client.id", text, "", "Name of this client in brokers' logs and quotas."),
+        Setting("request.timeout.ms", whole, 30_000, "How long one request may take.", 1, INT_MAX),
+        Setting(
+            "default.api.timeout.ms",
+            whole,
+            60_000,
+            "How long a call may take with all of its attempts; `within` changes it for some.",
+            1,
+            INT_MAX,
+        ),
+        Setting(
+            "retries",
+            whole,
+            INT_MAX,
+            "Attempts after the first.",
+            0,
+            INT_MAX,
+            no_effect="`default.api.timeout.ms` limits them",
+        ),
+        Setting(
+            "metadata.max.age.ms",
+            whole,
+            300_000,
+            "When metadata is refreshed.",
+            0,
+            LONG_MAX // 1000,
+            no_effect=_EVERY_CALL,
+        ),
+        Setting(
+            "metadata.recovery.rebootstrap.trigger.ms",
+            whole,
+            300_000,
+            "When `bootstrap.servers` are tried again.",
+            0,
+            LONG_MAX // 1000,
+            no_effect=_EVERY_CALL,
+        ),
+        Setting(
+            "connections.max.idle.ms",
+            whole,
+            300_000,
+            "When an idle connection is closed.",
+            -1,
+            LONG_MAX // 1000,
+            no_effect="brokers close idle connections, and the next call opens one again",
+        ),
+        Setting(
+            "receive.buffer.bytes",
+            whole,
+            65_536,
+            "Size of the socket's buffer.",
+            -1,
+            INT_MAX,
+            no_effect="the system chooses",
+        ),
+        Setting(
+            "send.buffer.bytes",
+            whole,
+            131_072,
+            "Size of the socket's buffer.",
+            -1,
+            INT_MAX,
+            no_effect="the system chooses",
+        ),
+    )
+}
+
+
+def admin_settings(config: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
+    """Raises SettingRefused."""
+    return read_settings(SETTINGS, config, keywords)
