@@ -29,6 +29,7 @@ from kbroker.cli.arguments import (
 # Verb -> what it is about. Its module has the same name.
 VERBS = {
     "acl": "who may do what: add, list and delete ACLs",
+    "bench": "measure how fast records are written and read",
     "bundle": "collect what a report of a problem needs, without secrets",
     "certs": "create and renew certificates for a test or a small site",
     "completion": "print the completion script of a shell",
