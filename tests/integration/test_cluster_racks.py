@@ -1,4 +1,4 @@
-"""Consumers read from the replica in their rack (KIP-392)."""
+"""Consumers read from the replica in their rack (KIP-392), and are assigned it (KIP-881)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from support.racks import (
     LEADER,
     NEAR,
     PATIENCE_S,
+    RACKS,
     bytes_by_now,
     cluster_of_racks,
     create_topic,
@@ -20,6 +21,8 @@ from support.racks import (
     produce,
 )
 
+from kbroker.client import KafkaAdminClient, KafkaConsumer
+from kbroker.client.topic_admin import NewTopic
 from kbroker.testing import wait_until
 from kbroker.testing.cluster import Cluster
 
@@ -153,3 +156,34 @@ def test_consumer_that_waits_at_a_follower_gets_what_is_appended(
         lambda: fetches_redirected(cluster.brokers[LEADER]) > 0, PATIENCE_S, "it was sent away"
     )
     reader.close()
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_members_of_our_consumer_are_assigned_what_is_in_their_racks(
+    cluster: Cluster, strategy: str
+) -> None:
+    """Leaders in the racks c, b, a for members in a, b, c: without racks none would be near."""
+    name = next(_names)
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap) as admin:
+        made = admin.create_topics([NewTopic(name, replicas=[[2], [1], [0]])])
+        assert not isinstance(made[name], Exception)
+    members = [
+        KafkaConsumer(
+            bootstrap_servers=cluster.bootstrap,
+            group_id=name,
+            client_rack=rack,
+            partition_assignment_strategy=strategy,
+        )
+        for rack in RACKS
+    ]
+    for member in members:
+        member.subscribe([name])
+
+    def assigned() -> list[list[int]]:
+        for member in members:
+            member.poll(0.1)
+        return [sorted(number for _, number in member.assignment()) for member in members]
+
+    wait_until(lambda: assigned() == [[2], [1], [0]], PATIENCE_S, "each has what is near")
+    for member in members:
+        member.close()

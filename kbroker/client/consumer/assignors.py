@@ -1,7 +1,8 @@
 """How the leader of a classic group assigns partitions to members: Java's four ways.
 
 Range and round-robin assign as Java's do, to the partition. The sticky ones keep what Java's keep:
-balance, and then as many partitions as possible where they were.
+balance, and then as many partitions as possible where they were. All but round-robin let members
+read from replicas in their racks where that does not cost balance (KIP-881, ``rack_matching``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kbroker.client.consumer.rack_matching import (
+    NearMembers,
+    PartitionRacks,
+    Racks,
+    TopicRanges,
+    match_ranges,
+)
 from kbroker.client.consumer.subscriptions import (
     NO_GENERATION,
     Assignment,
@@ -30,11 +38,13 @@ class Assignor:
     """A way to assign. name: all members of a group need one in common.
 
     cooperative: members keep their partitions during a rebalance, so a partition may only be
-    assigned to a member once its owner has given it up.
+    assigned to a member once its owner has given it up. knows_racks: ``assign`` has a third
+    argument.
     """
 
     name = ""
     cooperative = False
+    knows_racks = False
 
     def user_data(self, topics: Iterable[str]) -> bytes | None:
         """What this member tells the leader's assignor."""
@@ -55,22 +65,43 @@ def ordered(members: Members) -> list[str]:
     )
 
 
-class RangeAssignor(Assignor):
+class RackAwareAssignor(Assignor):
+    """racks: those of the replicas of partitions; None: unknown."""
+
+    knows_racks = True
+
+    def assign(
+        self, counts: Mapping[str, int], members: Members, racks: PartitionRacks | None = None
+    ) -> Assigned:
+        raise NotImplementedError
+
+
+class RangeAssignor(RackAwareAssignor):
     """Each topic is cut into ranges, so that the same partitions of several topics meet."""
 
     name = "range"
 
-    def assign(self, counts: Mapping[str, int], members: Members) -> Assigned:
+    def assign(
+        self, counts: Mapping[str, int], members: Members, racks: PartitionRacks | None = None
+    ) -> Assigned:
         found: Assigned = {name: [] for name in members}
+        known = Racks(members, racks) if racks else None
         order = ordered(members)
-        for topic in sorted(_topics(members)):
-            names = [name for name in order if topic in members[name].topics]
-            each, more = divmod(counts.get(topic, 0), len(names))
-            first = 0
-            for at, name in enumerate(names):
-                after = first + each + (at < more)
-                found[name] += [(topic, partition) for partition in range(first, after)]
-                first = after
+        topics = [
+            TopicRanges(
+                topic,
+                counts.get(topic, 0),
+                [name for name in order if topic in members[name].topics],
+                known,
+            )
+            for topic in sorted(_topics(members))
+        ]
+        if any(topic.has_racks for topic in topics):
+            match_ranges(topics, found)
+        for topic in topics:
+            topic.assign(found)
+        for keys in found.values():
+            keys.sort()
         return found
 
 
@@ -91,7 +122,7 @@ class RoundRobinAssignor(Assignor):
         return found
 
 
-class StickyAssignor(Assignor):
+class StickyAssignor(RackAwareAssignor):
     """Balanced, with as few moves as possible; members tell what they had."""
 
     name = "sticky"
@@ -108,14 +139,16 @@ class StickyAssignor(Assignor):
     def assigned(self, assignment: Assignment, generation: int) -> None:
         self._had, self._generation = assignment.partitions, generation
 
-    def assign(self, counts: Mapping[str, int], members: Members) -> Assigned:
+    def assign(
+        self, counts: Mapping[str, int], members: Members, racks: PartitionRacks | None = None
+    ) -> Assigned:
         claims = {}
         for name, member in members.items():
             claims[name] = _claim_of(member.user_data)
-        return sticky(counts, members, claims)
+        return sticky(counts, members, claims, racks)
 
 
-class CooperativeStickyAssignor(Assignor):
+class CooperativeStickyAssignor(RackAwareAssignor):
     """The same, where members read on while they rebalance, and partitions move in two steps."""
 
     name = "cooperative-sticky"
@@ -130,7 +163,9 @@ class CooperativeStickyAssignor(Assignor):
     def assigned(self, assignment: Assignment, generation: int) -> None:
         self._generation = generation
 
-    def assign(self, counts: Mapping[str, int], members: Members) -> Assigned:
+    def assign(
+        self, counts: Mapping[str, int], members: Members, racks: PartitionRacks | None = None
+    ) -> Assigned:
         claims = {}
         for name, member in members.items():
             try:
@@ -138,7 +173,7 @@ class CooperativeStickyAssignor(Assignor):
             except ValueError:
                 generation = NO_GENERATION
             claims[name] = member.owned, max(generation, member.generation)
-        found = sticky(counts, members, claims)
+        found = sticky(counts, members, claims, racks)
         owners: dict[Key, set[str]] = defaultdict(set)
         for name, member in members.items():
             for key in member.owned:
@@ -161,16 +196,53 @@ def _claim_of(user_data: bytes | None) -> tuple[tuple[Key, ...], int]:
         return (), NO_GENERATION  # COMPAT: as in Java, such a member begins anew
 
 
-def sticky(counts: Mapping[str, int], members: Members, claims: Claims) -> Assigned:
+def sticky(
+    counts: Mapping[str, int],
+    members: Members,
+    claims: Claims,
+    racks: PartitionRacks | None = None,
+) -> Assigned:
     """claims: what each member had, and in which generation; the last one counts, and nobody where
     two have the same.
     """
     partitions = _partitions(counts, members)
+    order = ordered(members)
     topics = {name: frozenset(member.topics) for name, member in members.items()}
+    able: dict[str, list[str]] = defaultdict(list)
+    for name in order:
+        for topic in topics[name]:
+            able[topic].append(name)
     owner = _owners(frozenset(partitions), topics, claims)
+    near = None
+    if racks and (known := Racks(members, racks)).help(members, partitions):
+        near = NearMembers(known, able)
     if len(set(topics.values())) == 1:
-        return _sticky_equal(partitions, ordered(members), owner)
-    return _sticky_general(partitions, ordered(members), topics, owner)
+        found = _sticky_equal(partitions, order, owner, near)
+    else:
+        found = _sticky_general(partitions, order, able, owner, near)
+    return found if near is None else _better(found, order, partitions, owner, near)
+
+
+def _better(
+    found: Assigned,
+    order: list[str],
+    partitions: list[Key],
+    owner: Mapping[Key, str],
+    near: NearMembers,
+) -> Assigned:
+    """What is assigned already, unless this is more balanced or nearer: so assignments come to an
+    end, also where partitions that cannot all be near could be moved around for ever.
+    """
+    if len(owner) < len(partitions):
+        return found
+    had: Assigned = {name: [] for name in order}
+    for key in partitions:
+        had[owner[key]].append(key)
+
+    def rank(one: Assigned) -> tuple[int, int]:
+        return sum(len(keys) ** 2 for keys in one.values()), near.far(one)
+
+    return found if rank(found) < rank(had) else had
 
 
 def _owners(
@@ -190,14 +262,22 @@ def _owners(
     return {key: name for key, (_, name) in best.items() if name is not None}
 
 
-def _sticky_equal(partitions: list[Key], order: list[str], owner: Mapping[Key, str]) -> Assigned:
+def _sticky_equal(
+    partitions: list[Key],
+    order: list[str],
+    owner: Mapping[Key, str],
+    near: NearMembers | None,
+) -> Assigned:
     """All members may have every partition: each gets the quota or one more."""
     quota, more = divmod(len(partitions), len(order))
     had: Assigned = {name: [] for name in order}
     free: list[Key] = []
     for key in partitions:
         name = owner.get(key)
-        (free if name is None else had[name]).append(key)
+        if name is None or not (near is None or near.may_keep(name, key)):
+            free.append(key)
+        else:
+            had[name].append(key)
     # Those who have the most are the ones that may have one more.
     for name in sorted(order, key=lambda one: -len(had[one])):
         keep = quota
@@ -206,6 +286,8 @@ def _sticky_equal(partitions: list[Key], order: list[str], owner: Mapping[Key, s
         free += had[name][keep:]
         del had[name][keep:]
     free.sort()
+    if near is not None:
+        free = _sticky_near(free, had, owner, (quota, more), near)
     at = 0
     for name in order:
         take = quota - len(had[name])
@@ -220,29 +302,54 @@ def _sticky_equal(partitions: list[Key], order: list[str], owner: Mapping[Key, s
     return had
 
 
+def _sticky_near(
+    free: list[Key],
+    had: Assigned,
+    owner: Mapping[Key, str],
+    room: tuple[int, int],
+    near: NearMembers,
+) -> list[Key]:
+    """Give partitions to members nearby, those first that have the fewest, and then to who had
+    them; returns those for which there is no room. room: the quota, and how many members may get
+    one above it.
+    """
+    quota, more = room
+
+    def take(key: Key, names: Iterable[str]) -> bool:
+        nonlocal more
+        able = [name for name in names if len(had[name]) < quota + (more > 0)]
+        if not able:
+            return False
+        name = min(able, key=lambda one: len(had[one]))
+        more -= len(had[name]) == quota
+        had[name].append(key)
+        return True
+
+    by_places = sorted(free, key=lambda key: len(near.of(key)))
+    left = [key for key in by_places if not take(key, near.of(key))]
+    return sorted(key for key in left if not take(key, [owner[key]] if key in owner else []))
+
+
 def _sticky_general(
     partitions: list[Key],
     order: list[str],
-    topics: Mapping[str, frozenset[str]],
+    by_topic: Mapping[str, list[str]],
     owner: Mapping[Key, str],
+    near: NearMembers | None,
 ) -> Assigned:
     """Members differ in what they may have: free partitions go to who has the fewest, and then some
     move as long as that balances.
     """
     found: dict[str, set[Key]] = {name: set() for name in order}
-    by_topic: dict[str, list[str]] = defaultdict(list)
-    for name in order:
-        for topic in topics[name]:
-            by_topic[topic].append(name)
     free = []
     for key in partitions:
-        if key in owner:
+        if key in owner and (near is None or near.may_keep(owner[key], key)):
             found[owner[key]].add(key)
         else:
             free.append(key)
     # Those with the fewest possible owners first.
     for key in sorted(free, key=lambda one: (len(by_topic[one[0]]), one)):
-        found[_least(by_topic[key[0]], found)].add(key)
+        found[_least((near and near.of(key)) or by_topic[key[0]], found)].add(key)
     moved = True
     while moved:
         moved = False
@@ -252,6 +359,10 @@ def _sticky_general(
             _, _, name = heapq.heappop(heap)
             for key in sorted(found[name]):
                 other = _least(by_topic[key[0]], found)
+                if near is not None and near.of(key):
+                    close = _least(near.of(key), found)
+                    if len(found[name]) > len(found[close]) + 1:
+                        other = close
                 if len(found[name]) > len(found[other]) + 1:
                     found[name].remove(key)
                     found[other].add(key)

@@ -112,6 +112,7 @@ class ClassicMember:
         self._skip_assignment = False
         self._group_members: Members = {}
         self._group_topics: dict[str, int] = {}
+        self._group_racks: dict[Key, frozenset[str]] = {}
         self._looked_up_at = now
         self._reason = ""
         self._rejoin = False
@@ -379,13 +380,22 @@ class ClassicMember:
         """Metadata of all topics of the group."""
         self._looked_up_at = now
         counts = {name: len(topic.partitions) for name, topic in topics.items()}
+        racks = {
+            (name, number): row.racks
+            for name, topic in topics.items()
+            for number, row in topic.partitions.items()
+        }
         if self.state is State.STABLE:
             if counts != self._group_topics:
                 self.rejoin("topics or their partitions have changed")
+            elif self._rack is not None and racks != self._group_racks:
+                # COMPAT: as in Java, only a leader that has a rack itself looks at this.
+                self.rejoin("the racks of replicas have changed")
             return
         if self.state is not State.ASSIGNING:
             return
         self._group_topics = counts
+        self._group_racks = racks
         self.state = State.SYNCING
 
     def _assignments(self) -> dict[str, bytes]:
@@ -393,7 +403,9 @@ class ClassicMember:
         if not self._is_leader or self._skip_assignment:
             return {}
         assignor = self._assignors[self._protocol]
-        found = assignor.assign(self._group_topics, self._group_members)
+        # A user's own assignor need not know of racks.
+        known = (self._group_racks,) if getattr(assignor, "knows_racks", False) else ()
+        found = assignor.assign(self._group_topics, self._group_members, *known)
         return {
             member: encode_assignment(Assignment(tuple(found.get(member, ()))))
             for member in self._group_members

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kbroker.client.client_settings import Settings
@@ -20,12 +20,15 @@ _TELL_AGAIN_S = 30.0
 
 
 class KnownPartition(NamedTuple):
-    """leader: -1 while there is none. leader_epoch: -1 before Kafka 2.1."""
+    """leader: -1 while there is none. leader_epoch: -1 before Kafka 2.1. racks: of the brokers that
+    have replicas, so far as they have racks and serve.
+    """
 
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+    racks: frozenset[str] = frozenset()
 
 
 class KnownTopic(NamedTuple):
@@ -165,21 +168,26 @@ def ask(cluster: Cluster, names: list[str] | None, create: bool) -> _Answer:
     if response.error_code:
         raise RejectedError(response.error_code, "metadata")
     cluster.adopt_brokers(response.brokers)
+    brokers = {row.node_id: KnownBroker(row.host, row.port, row.rack) for row in response.brokers}
+    racks = {node: broker.rack for node, broker in brokers.items() if broker.rack}
     topics: dict[str, KnownTopic] = {}
     errors: dict[str, int] = {}
     for row in response.topics:
         if row.error_code and row.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
             errors[row.name] = row.error_code
         else:
-            topics[row.name] = _known(row)
-    brokers = {row.node_id: KnownBroker(row.host, row.port, row.rack) for row in response.brokers}
+            topics[row.name] = _known(row, racks)
     return _Answer(topics, errors, brokers)
 
 
-def _known(row: Any) -> KnownTopic:
+def _known(row: Any, racks: Mapping[int, str]) -> KnownTopic:
     partitions = {
         part.partition_index: KnownPartition(
-            part.leader_id, part.leader_epoch, tuple(part.replica_nodes), tuple(part.isr_nodes)
+            part.leader_id,
+            part.leader_epoch,
+            tuple(part.replica_nodes),
+            tuple(part.isr_nodes),
+            frozenset(racks[node] for node in part.replica_nodes if node in racks),
         )
         for part in row.partitions
     }

@@ -156,6 +156,40 @@ def test_a_leader_assigns_for_all_members():
     assert script.event() == Prepare(False)
 
 
+@pytest.mark.parametrize("rack", ["x", ""], ids=["with a rack", "without one"])
+def test_a_leader_assigns_by_racks_and_notices_when_they_change(rack):
+    script = Script(client_rack=rack)
+    script.member.subscribe(frozenset({"t"}))
+    script.member.prepared((), False)
+    script.asks(JoinGroupRequest)
+    rows = [
+        JoinGroupResponse.JoinGroupResponseMember(
+            member_id=name, metadata=encode_subscription(Subscription(("t",), rack=near))
+        )
+        for name, near in (("me", rack or None), ("other", "y"))
+    ]
+    script.joined("me", members=rows)
+    script.member.next(script.now)
+    parts = {n: KnownPartition(1, 0, (), (), frozenset(near)) for n, near in enumerate(("y", "x"))}
+    topics = {"t": KnownTopic("t", bytes(16), parts, False)}
+    script.member.take_topics(topics, script.now)
+    request = script.asks(SyncGroupRequest)
+    found = {row.member_id: decode_assignment(row.assignment) for row in request.assignments}
+    mine = ("t", 1) if rack else ("t", 0)
+    assert found["me"].partitions == (mine,)
+    script.synced(mine)
+    script.event()
+    script.member.completed([mine], False)
+
+    script.now += 300
+    script.member.polled(script.now)
+    assert script.member.next(script.now) == LookUp(frozenset({"t"}))
+    topics["t"].partitions[0] = parts[0]._replace(racks=frozenset("x"))
+    script.member.take_topics(topics, script.now)
+    script.member.next(script.now)
+    assert script.event() == (Prepare(False) if rack else None)
+
+
 def test_heartbeats_go_on_while_listeners_run():
     script = stable()
     script.beats(ErrorCode.REBALANCE_IN_PROGRESS)
