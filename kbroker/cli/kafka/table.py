@@ -30,6 +30,7 @@ TOOLS = {
         "broker_api_versions",
         (_TOOLS + "BrokerApiVersionsCommand", "kafka.admin.BrokerApiVersionsCommand"),
     ),
+    "kafka-client-metrics": Entry("client_metrics", (_TOOLS + "ClientMetricsCommand",)),
     "kafka-cluster": Entry("cluster_tool", (_TOOLS + "ClusterTool", "kafka.tools.ClusterTool")),
     "kafka-configs": Entry("configs", ("kafka.admin.ConfigCommand",)),
     "kafka-console-consumer": Entry(
@@ -65,6 +66,7 @@ TOOLS = {
     "kafka-get-offsets": Entry(
         "get_offsets", (_TOOLS + "GetOffsetShell", "kafka.tools.GetOffsetShell")
     ),
+    "kafka-groups": Entry("groups", (_TOOLS + "GroupsCommand",)),
     "kafka-leader-election": Entry("leader_election", (_TOOLS + "LeaderElectionCommand",)),
     "kafka-log-dirs": Entry("log_dirs", (_TOOLS + "LogDirsCommand",)),
     "kafka-mirror-maker": Entry("mirror_maker", ("kafka.tools.MirrorMaker",)),
@@ -83,6 +85,7 @@ TOOLS = {
         "replica_verification",
         (_TOOLS + "ReplicaVerificationTool", "kafka.tools.ReplicaVerificationTool"),
     ),
+    "kafka-replay-log-producer": Entry("replay_log_producer", ("kafka.tools.ReplayLogProducer",)),
     "kafka-run-class": Entry("run_class", (), "SCRIPT"),
     "kafka-server-start": Entry("server_start", ("kafka.Kafka",), "SCRIPT"),
     "kafka-server-stop": Entry("server_stop", (), "SCRIPT"),
