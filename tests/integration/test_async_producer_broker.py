@@ -125,6 +125,7 @@ def test_batch_that_is_split_ends_its_futures(broker, cluster):
 
 def test_transactions_commit_at_the_end_of_a_block_and_abort_on_errors(broker, cluster):
     topics.create(cluster, "bank", 1)
+    topics.create(cluster, "source", 1)
 
     async def body(producer: AsyncKafkaProducer) -> None:
         with pytest.raises(TransactionState):
@@ -132,7 +133,7 @@ def test_transactions_commit_at_the_end_of_a_block_and_abort_on_errors(broker, c
         await producer.init_transactions()
         async with producer.transaction():
             await producer.send("bank", b"1")
-            await producer.send_offsets_to_transaction({("found", 0): 7}, "aio-group")
+            await producer.send_offsets_to_transaction({("source", 0): 7}, "aio-group")
         with pytest.raises(ZeroDivisionError):
             async with producer.transaction():
                 await producer.send_and_wait("bank", b"2")
@@ -156,7 +157,7 @@ def test_transactions_commit_at_the_end_of_a_block_and_abort_on_errors(broker, c
             await consumer.assign([("bank", 0)])
             while len(found) < 3:
                 found += [record.value for record in await consumer.poll()]
-            offsets = await consumer.committed([("found", 0)])
+            offsets = await consumer.committed([("source", 0)])
             assert next(iter(offsets.values())).offset == 7
         return found
 

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 class RecordFuture:
+    batch_number: int
     @staticmethod
     def refused(error: Exception) -> RecordFuture: ...
     def done(self) -> bool: ...

@@ -26,6 +26,7 @@ from kbroker.client.producer.kafka_producer import (
 )
 
 Result = TypeVar("Result")
+_Waiting = list[tuple["asyncio.Future[RecordMetadata]", RecordFuture]]
 
 # BOUND: calls that wait for brokers at the same time; others wait for their turn.
 _THREADS = 8
@@ -202,8 +203,10 @@ class AsyncKafkaProducer:
         self._running: asyncio.Future[Any] | None = None  # one that was cancelled
         self._queues: dict[str, _Queue] = {}  # of tasks that wait, by topic
         self._room: asyncio.Future[Any] | None = None
-        # Of records that have ended; the sender's thread adds to them.
-        self._ended: deque[tuple[asyncio.Future[RecordMetadata], RecordFuture]] = deque()
+        # Records that have not ended, by their batches: one callback for all of a batch.
+        self._sent: dict[int, _Waiting] = {}
+        # Batches that have ended; the sender's thread adds to them.
+        self._ended: deque[_Waiting] = deque()
         self._telling = False
         self._closed = False
 
@@ -246,7 +249,13 @@ class AsyncKafkaProducer:
             async with self._queued(topic):
                 future = await self._core.append_later(record, self._provide)
         made: asyncio.Future[RecordMetadata] = loop.create_future()
-        future.add_done_callback(partial(self._tell, made))
+        number = future.batch_number
+        waiting = self._sent.get(number)
+        if waiting is None:
+            waiting = self._sent[number] = [(made, future)]
+            future.add_done_callback(partial(self._tell, waiting))
+        else:
+            waiting.append((made, future))
         return made
 
     async def send_and_wait(self, topic: str, *record: Any, **more: Any) -> RecordMetadata:
@@ -375,26 +384,28 @@ class AsyncKafkaProducer:
 
     # -- acknowledgements
 
-    def _tell(self, made: asyncio.Future[RecordMetadata], future: RecordFuture) -> None:
-        """In the sender's thread, or in the loop's: a record has ended."""
-        self._ended.append((made, future))
+    def _tell(self, waiting: _Waiting, _: RecordFuture) -> None:
+        """In the sender's thread, or in the loop's: the first record of these has ended."""
+        self._ended.append(waiting)
         if not self._telling:
             self._telling = True
             with suppress(RuntimeError):  # the loop was closed: nobody waits
-                made.get_loop().call_soon_threadsafe(self._tell_ended)
+                self._loop.call_soon_threadsafe(self._tell_ended)  # type: ignore[union-attr]
 
     def _tell_ended(self) -> None:
         # What is added from here on calls this again.
         self._telling = False
         while self._ended:
-            made, future = self._ended.popleft()
-            if made.done():
-                continue  # cancelled
-            error = future.exception(0)
-            if error is not None:
-                made.set_exception(error)
-            else:
-                made.set_result(future.result(0))
+            waiting = self._ended.popleft()
+            number = waiting[0][1].batch_number
+            if self._sent.get(number) is waiting:
+                del self._sent[number]
+            for made, future in waiting:
+                if not future.done():
+                    # Its batch was split, and it is in another part than the first.
+                    future.add_done_callback(partial(self._tell, [(made, future)]))
+                elif not made.done():  # nor cancelled
+                    _end(made, future)
 
     # -- transactions
 
@@ -447,6 +458,14 @@ class AsyncKafkaProducer:
             with suppress(ClientError):  # of a fenced producer; the block's own error is raised
                 await self.abort_transaction()
             raise
+
+
+def _end(made: asyncio.Future[RecordMetadata], future: RecordFuture) -> None:
+    error = future.exception(0)
+    if error is None:
+        made.set_result(future.result(0))
+    else:
+        made.set_exception(error)
 
 
 def _pairs(headers: Headers) -> list[tuple[str, bytes | None]]:

@@ -68,6 +68,12 @@ cdef class RecordFuture:
         release(before)
         return True
 
+    @property
+    def batch_number(self) -> int:
+        """Records with the same number are in one batch, and all of one producer with none of another; parts of
+        a batch that was split share it. -1: the record was refused."""
+        return -1 if self.batch == NULL else self.batch.number
+
     def done(self) -> bool:
         """Whether the record was acknowledged or has failed."""
         self.follow()
