@@ -280,7 +280,8 @@ def launch(
     check_descriptor_limit(config)
     broker = Broker(config, config_path, overrides, missing_begin_empty=missing_begin_empty)
     # Which of several brokers it is; a title hides the command line.
-    set_title(f"kbroker: supervisor {broker.bootstrap} {broker.data_dirs.paths[0]}")
+    shown = ("kbroker: supervisor", broker.bootstrap, broker.data_dirs.paths[0], config_path or "")
+    set_title(" ".join(shown).rstrip())
     try:
         logger.info("bootstrap address %s", broker.bootstrap)
         for path, clean in broker.data_dirs.clean_start.items():

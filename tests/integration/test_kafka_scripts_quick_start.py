@@ -109,6 +109,14 @@ def test_zookeeper_and_broker_start_serve_and_stop(scripts: Scripts, tmp_path: P
         0,
         'Created topic "test".\n',
     )
+    assert scripts("kafka-topics", "--list", *create[1:3]) == (0, "test\n")
+    lines = "This is a message\nThis is another message\n"
+    topic = ("--topic", "test")
+    producer = ("kafka-console-producer", "--broker-list", started.broker, *topic)
+    assert scripts(*producer, stdin=lines) == (0, "")
+    reader = ("kafka-console-consumer", *create[1:3], *topic, "--from-beginning")
+    code, text = scripts(*reader, "--max-messages", "2")
+    assert (code, text) == (0, f"{lines}Processed a total of 2 messages\n")
 
     data = str(tmp_path / "data")
     assert scripts("kafka-server-stop", data) == (0, "")

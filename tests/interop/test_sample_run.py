@@ -48,12 +48,12 @@ class Brokers:
                 "broker.id": number,
                 "listeners": f"PLAINTEXT://127.0.0.1:{port}",
                 "log.dirs": directory / f"logs-{number}",
-                "metrics.port": 0,
             }
             text = SHIPPED.read_text()
             for name, value in changed.items():
                 text, count = re.subn(f"(?m)^{name}=.*$", f"{name}={value}", text)
                 assert count == 1, name
+            text += "metrics.port=0\n"
             text, count = re.subn("(?m)^#(zookeeper.connect)=.*$", rf"\1={zookeeper_connect}", text)
             assert count == 1
             path = directory / f"server-{number}.properties"

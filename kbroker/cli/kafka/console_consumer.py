@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 import re
+import signal
 import sys
 import time
+from contextlib import suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.kafka.client_options import client_settings, known_only, log_to_stderr, renamed
@@ -116,23 +119,42 @@ def _run(given: Given) -> int:
     sys.stdout.flush()
     from kbroker.client.consumer.consumer_settings import SETTINGS
     from kbroker.client.consumer.kafka_consumer import KafkaConsumer
-    from kbroker.client.errors import ClientError, SettingRefused
+    from kbroker.client.errors import ClientError, SettingRefused, WakeupError
 
     log_to_stderr()
     counter = _Counter(given.one("max-messages"))
+    interrupted: list[int] = []
     try:
         settings["bootstrap.servers"] = _bootstrap(given)
         own = known_only(settings, SETTINGS) | {"bootstrap.servers": settings["bootstrap.servers"]}
         with KafkaConsumer(own) as consumer:
+            _end_on_interrupt(consumer, interrupted)
             _place(consumer, given, pattern, offset)
-            _print_records(consumer, given, shown, counter)
+            with suppress(WakeupError):
+                _print_records(consumer, given, shown, counter, interrupted)
     except (SettingRefused, ClientError) as error:
         raise Failed(str(error)) from error
     finally:
         print(f"Processed a total of {counter.count} messages", file=sys.stderr)
         if "enable-systest-events" in given:
             print("shutdown_complete")
+    if interrupted:
+        raise KeyboardInterrupt
     return 0
+
+
+def _end_on_interrupt(consumer: KafkaConsumer, interrupted: list[int]) -> None:
+    """Let Ctrl-C end the reading between two calls: what was printed is committed, and nothing
+    else. A second one ends it at once.
+    """
+
+    def wake(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        interrupted.append(number)
+        consumer.wakeup()
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, wake)
 
 
 def _bootstrap(given: Given) -> str:
@@ -230,13 +252,17 @@ class _Counter:
 
 
 def _print_records(
-    consumer: KafkaConsumer, given: Given, shown: Formatter, counter: _Counter
+    consumer: KafkaConsumer,
+    given: Given,
+    shown: Formatter,
+    counter: _Counter,
+    interrupted: list[int],
 ) -> None:
     timeout_ms = given.one("timeout-ms")
     silent_s = float("inf") if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
     output: Any = sys.stdout.buffer
     ends_at = time.monotonic() + silent_s
-    while counter.left() > 0:
+    while counter.left() > 0 and not interrupted:
         wait_s = min(_POLL_S, max(ends_at - time.monotonic(), 0.0))
         records = consumer.poll(wait_s, counter.left())
         if not records:

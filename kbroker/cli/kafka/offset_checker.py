@@ -4,6 +4,7 @@ in ZooKeeper, or whose offsets are.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.options import Given, flag, valued
@@ -11,7 +12,6 @@ from kbroker.cli.kafka.running import Tool, connected
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster
-    from kbroker.client.legacy.group_nodes import GroupNodes
     from kbroker.client.offsets import TopicPartition
 
 _LINE = "{:<15} {:<30} {:<3} {:<15} {:<15} {:<15} {}"
@@ -42,22 +42,24 @@ def _run(given: Given) -> int:
         nodes = group_nodes(connect, group, None if topics is None else topics.split(","))
         bootstrap = ",".join(registered_brokers(connect))
         with connected(bootstrap, given.one("command-config")) as cluster:
-            _print(cluster, group, nodes, brokers="broker-info" in given)
+            offsets = nodes.offsets | _committed(cluster, group)
+            named = nodes.topics if topics is not None else {*nodes.topics, *_topics(offsets)}
+            _print(cluster, group, nodes.owners, offsets, named)
+            if "broker-info" in given:
+                _print_brokers(cluster, named)
     except ClientError as error:
         print(f"Exiting due to: {error}.")
     return 0
 
 
-def _print(cluster: Cluster, group: str, nodes: GroupNodes, *, brokers: bool) -> None:
-    from kbroker.client.topic_admin import list_topics
-
-    leaders: dict[TopicPartition, int | None] = {
-        (topic.name, row.partition): row.leader
-        for topic in list_topics(cluster)
-        if topic.name in nodes.topics
-        for row in topic.partitions
-    }
-    offsets = nodes.offsets | _committed(cluster, group, leaders)
+def _print(
+    cluster: Cluster,
+    group: str,
+    owners: dict[TopicPartition, str],
+    offsets: dict[TopicPartition, int],
+    named: Collection[str],
+) -> None:
+    leaders = _leaders(cluster, named)
     ends = _ends(cluster, [key for key, leader in leaders.items() if leader is not None])
     print(_LINE.format("Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"))
     for key in sorted(leaders):
@@ -66,23 +68,39 @@ def _print(cluster: Cluster, group: str, nodes: GroupNodes, *, brokers: bool) ->
             continue
         offset, end = offsets.get(key), ends[key]
         lag = _UNKNOWN if offset is None or offset == -1 else end - offset
-        owner = nodes.owners.get(key, "none")
+        owner = owners.get(key, "none")
         at = _UNKNOWN if offset is None else offset
         print(_LINE.format(group, key[0], key[1], at, end, lag, owner))
-    if brokers:
-        print("BROKER INFO")
-        for node in sorted({leader for leader in leaders.values() if leader is not None}):
-            host, port = cluster.address(node) or ("", 0)
-            print(f"{node} -> {host}:{port}")
 
 
-def _committed(
-    cluster: Cluster, group: str, partitions: dict[TopicPartition, int | None]
-) -> dict[TopicPartition, int]:
+def _print_brokers(cluster: Cluster, named: Collection[str]) -> None:
+    print("BROKER INFO")
+    leaders = _leaders(cluster, named).values()
+    for node in sorted({leader for leader in leaders if leader is not None}):
+        host, port = cluster.address(node) or ("", 0)
+        print(f"{node} -> {host}:{port}")
+
+
+def _leaders(cluster: Cluster, named: Collection[str]) -> dict[TopicPartition, int | None]:
+    from kbroker.client.topic_admin import list_topics
+
+    return {
+        (topic.name, row.partition): row.leader
+        for topic in list_topics(cluster)
+        if topic.name in named
+        for row in topic.partitions
+    }
+
+
+def _committed(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
     """Offsets that the group has with the brokers: they count more."""
     from kbroker.client.offsets import committed
 
-    return {key: row.offset for key, row in committed(cluster, group, partitions).items()}
+    return {key: row.offset for key, row in committed(cluster, group).items()}
+
+
+def _topics(offsets: dict[TopicPartition, int]) -> set[str]:
+    return {topic for topic, _ in offsets}
 
 
 def _ends(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:

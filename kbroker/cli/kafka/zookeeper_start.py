@@ -10,11 +10,10 @@ import shutil
 import signal
 from pathlib import Path
 
+from kbroker.cli.kafka.local_zookeeper import MAIN
 from kbroker.cli.kafka.running import Failed
 from kbroker.cli.kafka.scripts import Script, detach
 from kbroker.cli.kafka.server_stop import processes
-
-_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
 def _java() -> str:
@@ -34,13 +33,11 @@ def _java() -> str:
     return found
 
 
-def _jars() -> str:
-    """The class path. Raises Failed."""
+def jars() -> str | None:
+    """The class path with ZooKeeper; None without PySpark, in which it comes."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise Failed(
-            "PySpark, which contains ZooKeeper, is not installed: pip install 'kbroker[spark]'"
-        )
+        return None
     return str(Path(spec.origin).parent / "jars" / "*")
 
 
@@ -52,8 +49,13 @@ def _start(words: list[str]) -> int:
         raise Failed(f"USAGE: {START.usage}")
     if not os.path.exists(words[0]):
         raise Failed(f"{words[0]}: No such file or directory")
+    path = jars()
+    if path is None:
+        raise Failed(
+            "PySpark, which contains ZooKeeper, is not installed: pip install 'kbroker[spark]'"
+        )
     heap = os.environ.get("KAFKA_HEAP_OPTS", "-Xmx512M").split()
-    command = [_java(), *heap, "-Dzookeeper.admin.enableServer=false", "-cp", _jars(), _MAIN]
+    command = [_java(), *heap, "-Dzookeeper.admin.enableServer=false", "-cp", path, MAIN]
     if behind and not detach("zookeeper"):
         return 0
     os.execv(command[0], [*command, *words])
@@ -63,7 +65,7 @@ def _stop(words: list[str]) -> int:
     found = [
         pid
         for pid, line in processes()
-        if f" {_MAIN} " in line and all(word in line for word in words)
+        if f" {MAIN} " in line and all(word in line for word in words)
     ]
     for pid in found:
         os.kill(pid, signal.SIGTERM)

@@ -46,7 +46,10 @@ def registered_brokers(connect: str, timeout: float = CONNECT_TIMEOUT_S) -> list
         client.close()
     found = [address for data, _ in rows if (address := _address(data))]
     if not found:
-        raise NoBrokersRegistered(f"no broker is registered in ZooKeeper at {connect}")
+        raise NoBrokersRegistered(
+            f"no broker is registered in ZooKeeper at {connect}: start one with "
+            f"zookeeper.connect={connect}"
+        )
     return found
 
 

@@ -69,7 +69,7 @@ def killed(monkeypatch) -> list[tuple[int, int]]:
         (11, "kbroker: supervisor localhost:9092 /data/a"),
         (12, "kbroker: supervisor localhost:9093 /data/b"),
         (13, "kbroker: io-0"),
-        (14, f"java -cp x {zookeeper_start._MAIN} zookeeper.properties"),
+        (14, f"java -cp x {zookeeper_start.MAIN} zookeeper.properties"),
     ]
     sent: list[tuple[int, int]] = []
     for module in (server_stop, zookeeper_start):
