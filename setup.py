@@ -40,6 +40,7 @@ BYTE_LOOPS = {
     "keyed_records",
     "legacy_records",
     "message_filter",
+    "messages_07",
     "old_messages",
     "offset_map",
     "record_batch",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 from collections.abc import Iterator
 from unittest import mock
 
 from kbroker.cli.arguments import Action
-from kbroker.cli.command import VERBS
+from kbroker.cli.command import VERBS, module_of
 
 # Told once for all verbs.
 _SHARED = {"help", "bootstrap_server", "command_config", "timeout"}
@@ -80,7 +79,7 @@ def command_line() -> str:
 
 def _verbs() -> Iterator[str]:
     for verb, title in VERBS.items():
-        module = importlib.import_module(f"kbroker.cli.verbs.{verb}")
+        module = module_of(verb)
         yield f"## kbroker {verb}"
         yield ""
         if hasattr(module, "ACTION"):

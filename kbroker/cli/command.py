@@ -1,6 +1,7 @@
 """``kbroker``: one command with verbs.
 
-``VERBS`` is the one place that a verb is added to: its module in ``kbroker.cli.verbs`` has
+``VERBS`` is the one place that a verb is added to: its module in ``kbroker.cli.verbs``, of the same
+name with ``_`` for other signs, has
 ``ACTIONS``, each with its own arguments, or a single ``ACTION``, or a ``main`` that does everything
 by itself. Only the module of the verb that was given is imported. Without a verb it is ``start``.
 
@@ -13,6 +14,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 
 from kbroker import __version__
 from kbroker.cli.arguments import (
@@ -26,7 +28,7 @@ from kbroker.cli.arguments import (
     nearest,
 )
 
-# Verb -> what it is about. Its module has the same name.
+# Verb -> what it is about.
 VERBS = {
     "acl": "who may do what: add, list and delete ACLs",
     "bench": "measure how fast records are written and read",
@@ -39,6 +41,7 @@ VERBS = {
     "generate": "print what Prometheus and Grafana need to watch brokers",
     "group": "list, describe and delete consumer groups, and reset their offsets",
     "health": "check brokers and partitions",
+    "import-0.7": "fill topics from log directories of Kafka 0.7",
     "log": "inspect, check and repair log files while no broker uses them",
     "mirror": "copy topics to another cluster",
     "produce": "write lines of stdin as records",
@@ -68,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return EXIT_OK
         verb = _one_of(VERBS, given[0], "verb")
         said = f"kbroker {verb}"
-        module = importlib.import_module(f"kbroker.cli.verbs.{verb}")
+        module = module_of(verb)
         if hasattr(module, "ACTION"):
             module.ACTION.run_with(said, given[1:])
             sys.stdout.flush()
@@ -96,6 +99,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # as of ``kbroker acl list | head``
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+
+
+def module_of(verb: str) -> ModuleType:
+    """The module of a verb, imported."""
+    name = verb.replace("-", "_").replace(".", "_")
+    return importlib.import_module(f"kbroker.cli.verbs.{name}")
 
 
 def _complete(words: Sequence[str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from kbroker.cli.arguments import Action, Parser
@@ -61,7 +60,9 @@ def _possible(verbs: Mapping[str, str], before: Sequence[str], current: str) -> 
         return verbs
     if before[0] not in verbs:
         return []
-    module = importlib.import_module(f"kbroker.cli.verbs.{before[0]}")
+    from kbroker.cli.command import module_of
+
+    module = module_of(before[0])
     action, rest = getattr(module, "ACTION", None), before[1:]
     if action is None:
         actions: Mapping[str, Action] = getattr(module, "ACTIONS", {})

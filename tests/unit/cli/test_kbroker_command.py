@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 from kbroker.cli import arguments, command
@@ -19,7 +17,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 
 @pytest.mark.parametrize("verb", command.VERBS)
 def test_every_verb_has_actions_with_help(capsys, verb):
-    module = importlib.import_module(f"kbroker.cli.verbs.{verb}")
+    module = command.module_of(verb)
     if not hasattr(module, "ACTIONS"):
         with pytest.raises(SystemExit) as caught:
             command.main([verb, "--help"])
