@@ -119,6 +119,13 @@ def test_values_are_what_clients_did(broker: Broker) -> None:
     wait_until(lambda: "kafka_log_logflushstats_logflushrateandtimems" in scrape(broker).values)
 
 
+def test_address_of_the_broker_is_one_that_clients_can_use(broker: Broker) -> None:
+    """It has no configured one: clients are told that by which they have reached it."""
+    (labels,) = scrape(broker).values["kafka_broker_info"]
+
+    assert dict(labels) == {"id": "0", "address": broker.bootstrap}
+
+
 def test_lag_is_told_in_records_and_in_seconds(broker: Broker) -> None:
     found = settled(broker)
     pair = {"consumergroup": "billing", "topic": "orders", "partition": "0"}

@@ -59,8 +59,11 @@ def partition_lines(seen: list[Seen]) -> Iterator[str]:
         yield from plain_lines(name, "gauge", help, ((one.replica.tags, value(one)) for one in led))
 
 
-def cluster_lines(image: ClusterImage) -> Iterator[str]:
-    """What there is once in a cluster. Dashboards find their targets by the build info."""
+def cluster_lines(image: ClusterImage, own_host: str) -> Iterator[str]:
+    """What there is once in a cluster. Dashboards find their targets by the build info.
+
+    own_host: of a broker that tells clients the address by which they have reached it.
+    """
     yield from plain_lines(
         "kafka_exporter_build_info", "gauge", "Which exporter this is; always 1.",
         [(Tags(("version", f"kbroker {__version__}")), 1)],
@@ -70,8 +73,9 @@ def cluster_lines(image: ClusterImage) -> Iterator[str]:
         [(NO_TAGS, len(image.brokers))],
     )  # fmt: skip
     yield from plain_lines(
-        "kafka_broker_info", "gauge", "The address of a broker; always 1.", broker_samples(image)
-    )
+        "kafka_broker_info", "gauge", "The address of a broker; always 1.",
+        broker_samples(image, own_host),
+    )  # fmt: skip
     yield from plain_lines(
         "kafka_topic_partitions", "gauge", "Partitions of a topic.",
         (
@@ -81,8 +85,8 @@ def cluster_lines(image: ClusterImage) -> Iterator[str]:
     )  # fmt: skip
 
 
-def broker_samples(image: ClusterImage) -> Iterator[Sample]:
+def broker_samples(image: ClusterImage, own_host: str) -> Iterator[Sample]:
     for broker_id, broker in sorted(image.brokers.items()):
         for endpoint in broker.endpoints[:1]:
-            tags = Tags(("id", str(broker_id)), ("address", f"{endpoint.host}:{endpoint.port}"))
-            yield tags, 1
+            address = f"{endpoint.host or own_host}:{endpoint.port}"
+            yield Tags(("id", str(broker_id)), ("address", address)), 1

@@ -61,7 +61,8 @@ PARTITIONS = Bean(
 class Figures:
     """Puts together what the sources tell. native: the text of this broker's own metrics.
 
-    partitions_max: with more replicas, those of single partitions are left out.
+    partitions_max: with more replicas, those of single partitions are left out. own_host: see
+    ``cluster_lines``.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Figures:
         native: Callable[[], Iterator[str]],
         names: Iterable[str],
         partitions_max: int,
+        own_host: str,
     ) -> None:
         self._image = image
         self._broker_id = broker_id
@@ -91,6 +93,7 @@ class Figures:
         self._native = native
         self._names = frozenset(names)
         self._partitions_max = partitions_max
+        self._own_host = own_host
         self._seen: list[Seen] = []
         self._seen_until_s = 0.0
 
@@ -172,7 +175,7 @@ class Figures:
         if EXPORTER in self._names:
             seen = self.seen()
             if self._is_controller:
-                yield from cluster_lines(self._image)
+                yield from cluster_lines(self._image, self._own_host)
             if len(seen) <= self._partitions_max:
                 yield from partition_lines(seen)
             yield from self._groups.exporter_lines()

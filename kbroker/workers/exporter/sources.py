@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker._ext.shared.partition_table import PartitionTable
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from kbroker.metrics.slots import Counters
     from kbroker.workers.exporter.exporter import ExporterWorker
 
+# What binds a listener to all addresses of the machine.
+EVERY_ADDRESS = ("", "0.0.0.0", "::")
 MIN_IN_SYNC = "min.insync.replicas"
 
 
@@ -84,4 +87,10 @@ def make_figures(
         native,
         config["metrics.names"],
         config["metrics.partitions.max"],
+        own_host([listener.host for listener, *_ in context.listeners]),
     )
+
+
+def own_host(bound: Iterable[str]) -> str:
+    """By which others may reach this broker, of the addresses that its listeners are bound to."""
+    return next((host for host in bound if host not in EVERY_ADDRESS), socket.gethostname())
