@@ -50,7 +50,18 @@ class Tags:
 
     def __init__(self, *pairs: tuple[str, str]) -> None:
         self.pairs = pairs
-        self.text = ",".join(f'{name}="{escape(value)}"' for name, value in pairs)
+        self.text = ",".join(label(name, value) for name, value in pairs)
+
+    @classmethod
+    def of_labels(cls, pairs: tuple[tuple[str, str], ...], text: str) -> Tags:
+        """text: of the same pairs, which somebody has made already."""
+        made = cls.__new__(cls)
+        made.pairs, made.text = pairs, text
+        return made
+
+
+def label(name: str, value: str) -> str:
+    return f'{name}="{escape(value)}"'
 
 
 NO_TAGS = Tags()

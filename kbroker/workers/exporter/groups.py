@@ -18,7 +18,7 @@ from kbroker.errors import WireError
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Rpc
-from kbroker.metrics.mbeans import Sample, Tags, plain_lines
+from kbroker.metrics.mbeans import Sample, Tags, label, plain_lines
 from kbroker.workers.exporter.lag_history import LagHistory
 from kbroker.workers.exporter.partitions import Seen
 from kbroker.workers.exporter.record_ages import LOOKUPS_MAX, RecordAges
@@ -28,6 +28,8 @@ FRESH_S = 1.0
 # Regions that have been used up to here are given back.
 KEPT_BYTES = 1 << 20
 ENTRY_BYTES = 32
+# Labels.
+GROUP, TOPIC = "consumergroup", "topic"
 
 Ends = dict[str, bytes]
 # committed offset, lag or -1
@@ -61,6 +63,9 @@ class GroupLags:
         self._shards: list[tuple[calls.WrittenOffsets, bytes, list[bytes | None]]] = []
         self._states: list[calls.GroupState] = []
         self.left_out = self.count = 0
+        # By name: there may be a million pairs of them, each in several series.
+        self._group_labels: dict[str, str] = {}
+        self._topic_labels: dict[str, str] = {}
 
     @property
     def is_fresh(self) -> bool:
@@ -86,6 +91,7 @@ class GroupLags:
 
     def _take(self, told: list[calls.AllOffsets | None], ends: Ends) -> None:
         self._sums, self._shards, self._states = [], [], []
+        self._group_labels, self._topic_labels = {}, {}
         all_shards = [
             (region, shard)
             for region, one in zip(self._regions, told, strict=True)
@@ -101,6 +107,8 @@ class GroupLags:
             of_topics = [ends.get(name) for name in shard.topic_names]
             found = sums(region, shard.start, shard.count, of_topics)
             names, topics = shard.group_names, shard.topic_names
+            self._group_labels.update((name, label(GROUP, name)) for name in names)
+            self._topic_labels.update((name, label(TOPIC, name)) for name in topics)
             self._sums += [
                 (names[group], topics[topic], *values) for (group, topic), values in found.items()
             ]
@@ -172,7 +180,11 @@ class GroupLags:
         for group, topic, _, _, lag, partition, offset in self._sums:
             age = self._age(topic, partition, offset, lag)
             if age is not None:
-                yield topic_tags(group, topic), round(age, 3)
+                yield self._tags(group, topic), round(age, 3)
+
+    def _tags(self, group: str, topic: str) -> Tags:
+        text = f"{self._group_labels[group]},{self._topic_labels[topic]}"
+        return Tags.of_labels(((GROUP, group), (TOPIC, topic)), text)
 
     def _age(self, topic: str, partition: int, offset: int, lag: int) -> float | None:
         """None if it is unknown."""
@@ -193,7 +205,7 @@ class GroupLags:
         yield from plain_lines(
             "kafka_consumergroup_current_offset_sum", "gauge",
             "Sum of the committed offsets of a group in a topic.",
-            ((topic_tags(group, topic), offsets) for group, topic, offsets, *_ in self._sums),
+            ((self._tags(group, topic), offsets) for group, topic, offsets, *_ in self._sums),
         )  # fmt: skip
         yield from plain_lines(
             "kafka_consumergroup_lag", "gauge", "Records that a group has not committed yet.",
@@ -203,7 +215,7 @@ class GroupLags:
             "kafka_consumergroup_lag_sum", "gauge",
             "Records of a topic that a group has not committed yet.",
             (
-                (topic_tags(group, topic), lag)
+                (self._tags(group, topic), lag)
                 for group, topic, _, lag, *_ in self._sums if lag >= 0
             ),
         )  # fmt: skip
@@ -220,7 +232,7 @@ class GroupLags:
         yield from plain_lines(
             "kbroker_consumergroup_lag_max", "gauge", "Largest lag of a group in a topic.",
             (
-                (topic_tags(group, topic), lag)
+                (self._tags(group, topic), lag)
                 for group, topic, _, _, lag, *_ in self._sums if lag >= 0
             ),
         )  # fmt: skip
@@ -255,9 +267,5 @@ def _over(combine: Callable[[list[Any]], Any], values: list[Any]) -> Any:
     return combine(known) if known else None
 
 
-def topic_tags(group: str, topic: str) -> Tags:
-    return Tags(("consumergroup", group), ("topic", topic))
-
-
 def pair_tags(group: str, topic: str, partition: int) -> Tags:
-    return Tags(("consumergroup", group), ("topic", topic), ("partition", str(partition)))
+    return Tags((GROUP, group), (TOPIC, topic), ("partition", str(partition)))

@@ -17,6 +17,7 @@ from kbroker.metrics.mbeans import (
     attributes,
     confluent_lines,
     jmx_lines,
+    label,
     object_name,
     plain_lines,
 )
@@ -88,6 +89,13 @@ def test_names_of_objects_are_kafkas() -> None:
     assert object_name(ISR, Tags(("topic", "a,b"))) == (
         'kafka.cluster:type=Partition,name=UnderMinIsr,topic="a,b"'
     )
+
+
+def test_labels_that_were_made_before_are_the_same() -> None:
+    tags = Tags(("group", 'a"\n'), ("topic", "t"))
+    made = Tags.of_labels(tags.pairs, f"{label('group', tags.pairs[0][1])},{label('topic', 't')}")
+
+    assert (made.pairs, made.text) == (tags.pairs, tags.text)
 
 
 def test_metric_without_samples_is_absent() -> None:
