@@ -28,6 +28,9 @@ from kbroker.client.consumer.consumer_settings import (  # noqa: E402
 from kbroker.client.legacy.producer_config import (  # noqa: E402
     SETTINGS as OLD_PRODUCER_SETTINGS,
 )
+from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import (  # noqa: E402
+    SETTINGS as ZOOKEEPER_CONSUMER_SETTINGS,
+)
 from kbroker.client.producer.producer_settings import (  # noqa: E402
     SETTINGS as PRODUCER_SETTINGS,
 )
@@ -204,6 +207,21 @@ a warning is logged if it is set.
 The settings of TLS and SASL are those of Java and of librdkafka:
 """
 
+_ZOOKEEPER_CONSUMER_HEAD = """\
+# Settings of the ZooKeeper consumer
+
+<!-- Written by tools/gen_docs.py from kbroker/client/legacy/zookeeper_consumer. -->
+
+`kbroker.client.legacy.zookeeper_consumer.ConsumerConfig` takes these
+([docs/clients.md](clients.md#groups-by-zookeeper) has examples) as a dictionary under the names
+below, as keywords with `_` for `.`, or from a file in Java's `.properties` format (`from_file`).
+Names, defaults and meanings are those of the consumer of Kafka 0.8.2. A setting that is not known
+is an error that names the nearest one; a value that is not allowed is one, too. All have their
+effect.
+
+Brokers with TLS and SASL are connected to with the settings of the other clients:
+"""
+
 _STATES = {BUILT: "built", LATER: "*later*", UNUSED: "*no effect*"}
 _NO_BOUND = {INT_MAX, LONG_MAX, DOUBLE_MAX}
 
@@ -370,6 +388,11 @@ def admin_settings() -> str:
     return _client_settings(_ADMIN_HEAD, ADMIN_SETTINGS.values())
 
 
+def zookeeper_consumer_settings() -> str:
+    """docs/zookeeper-consumer-settings.md: every setting of the consumer of 0.8."""
+    return _client_settings(_ZOOKEEPER_CONSUMER_HEAD, ZOOKEEPER_CONSUMER_SETTINGS.values())
+
+
 def _client_settings(head: str, rows: Iterable[Setting]) -> str:
     secure = ", ".join(f"`{name}`" for name in sorted(SECURITY_SETTINGS))
     lines = [head + f"{secure}.", ""]
@@ -448,6 +471,7 @@ DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("docs/metrics.md", metrics),
     ("docs/old-producer-settings.md", old_producer_settings),
     ("docs/producer-settings.md", producer_settings),
+    ("docs/zookeeper-consumer-settings.md", zookeeper_consumer_settings),
     ("ext/kbroker/_ext/base/api_keys.pxd", api_keys),
     ("ext/kbroker/_ext/base/error_codes.pxd", error_codes),
     ("perf/README.md", perf_readme),

@@ -80,6 +80,7 @@ class Pending:
 class Connection:
     """Connected, authenticated and negotiated when the constructor returns.
 
+    receive_buffer_bytes: of the socket; None: as the system has it.
     Raises ConnectionLost, Timeout, AuthenticationFailed, UnsupportedByBroker.
     """
 
@@ -91,6 +92,7 @@ class Connection:
         *,
         client_id: str = "kbroker",
         deadline: float,
+        receive_buffer_bytes: int | None = _RECEIVE_BUFFER_BYTES,
     ) -> None:
         self.host = host
         self.address = f"{host}:{port}"
@@ -105,6 +107,7 @@ class Connection:
         self._security = security
         self._is_tls = security is not None and security.uses_tls
         self._wakes_at: int | None = None  # None: for each packet
+        self._receive_buffer_bytes = receive_buffer_bytes
         self._socket = self._connect(host, port, deadline)
         try:
             if security is not None:
@@ -131,7 +134,9 @@ class Connection:
             made = socket.create_connection((name, port), timeout=self._left(deadline, "connect"))
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+            if self._receive_buffer_bytes is not None:
+                size = self._receive_buffer_bytes
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
             return made
         except OSError as error:
             raise ConnectionLost(self.address, f"cannot connect: {error}") from error

@@ -263,10 +263,12 @@ def commit(
     offsets: Mapping[TopicPartition, tuple[int, str]],
     *,
     deadline: float | None = None,
+    once: bool = False,
 ) -> None:
     """Commit (offset, metadata) for partitions, without being a member of the group.
 
-    Raises RejectedError, UNKNOWN_MEMBER_ID when the group has live members.
+    once: make one attempt, and raise its error. Raises RejectedError, UNKNOWN_MEMBER_ID when the
+    group has live members.
     """
     if not offsets:
         return
@@ -284,7 +286,7 @@ def commit(
             for name, rows in by_topic.items()
         ],
     )
-    _ask_group(cluster, group, request, "commit offsets", deadline)
+    _ask_group(cluster, group, request, "commit offsets", deadline, once)
 
 
 def retention_of(cluster: Cluster, group: str, *, deadline: float | None = None) -> float | None:

@@ -44,7 +44,7 @@ def registered_brokers(connect: str, timeout: float = CONNECT_TIMEOUT_S) -> list
     finally:
         client.stop()
         client.close()
-    found = [address for data, _ in rows if (address := _address(data))]
+    found = [address for data, _ in rows if (address := address_of(data))]
     if not found:
         raise NoBrokersRegistered(
             f"no broker is registered in ZooKeeper at {connect}: start one with "
@@ -53,13 +53,24 @@ def registered_brokers(connect: str, timeout: float = CONNECT_TIMEOUT_S) -> list
     return found
 
 
-def _address(data: bytes) -> str | None:
-    """Where a broker says that it is: as all versions do, or by its endpoints."""
+def address_of(data: bytes, protocol: str | None = None) -> str | None:
+    """Where the broker is whose registration this is, as ``host:port``; None if it does not say.
+
+    protocol: that of the listener. None: what all versions register, or the first endpoint.
+    """
     try:
         row: Any = json.loads(data)
-        if row.get("host") and int(row.get("port", -1)) > 0:
-            return f"{row['host']}:{row['port']}"
         endpoints = [str(text).partition("://") for text in row.get("endpoints", ())]
+        protocols = row.get("listener_security_protocol_map") or {}
+        plain = None
+        if row.get("host") and int(row.get("port", -1)) > 0:
+            plain = f"{row['host']}:{row['port']}"
+        if protocol is not None:
+            for listener, _, address in endpoints:
+                if address and protocols.get(listener, listener) == protocol:
+                    return address
+        if plain is not None:
+            return plain
     except (ValueError, AttributeError, TypeError):
         return None
     for name in _PLAIN:
