@@ -12,7 +12,7 @@ from types import TracebackType
 
 from fault.wire_client import WireClient, batch_of
 from support.all_processes import all_pids
-from support.sanitizer import SANITIZED
+from support.sanitizer import SANITIZED, TIME_FACTOR
 
 from kbroker.testing import Broker, wait_until
 
@@ -97,7 +97,8 @@ class GoodClient:
         least: int = 20,
         record_bytes: int = 4,
     ) -> None:
-        self._client = WireClient((broker.host, broker.port), timeout=longest_s + 30)
+        timeout = (longest_s + 30) * TIME_FACTOR
+        self._client = WireClient((broker.host, broker.port), timeout)
         self._batch = batch_of([b"g" * record_bytes])
         self._topic, self._longest_s, self._least = topic, longest_s, least
         self._stopping = threading.Event()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from process_harness import http_get
+from support.sanitizer import SANITIZED
 
 from kbroker.client import topic_admin
 from kbroker.client.cluster import Cluster
@@ -83,7 +84,8 @@ def test_readers_that_do_not_read_keep_nobody_from_the_figures(broker: Broker) -
 
         assert (status, text.count("kafka_log_log_size{")) == (200, PARTITIONS)
         assert time.monotonic() - began < 30
-        assert resident_mib(broker) - before < GROWTH_MIB_MAX
+        growth = resident_mib(broker) - before
+        assert growth < GROWTH_MIB_MAX or SANITIZED, growth
         # The oldest have made room; the others may go on reading.
         assert read_all(slow[-1]).endswith(b"0\r\n\r\n")
         wait_until(lambda: all(is_closed(sock) for sock in slow[: 2 * SCRAPES_MAX]))
