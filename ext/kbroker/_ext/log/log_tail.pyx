@@ -220,7 +220,10 @@ cdef class LogTail:
             return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
         if self.position > self.segment_bytes - size:
             return True
-        waited = timestamp - self.first_timestamp if self.first_timestamp >= 0 else now_ms - self.created_ms
+        waited = now_ms - self.created_ms
+        if self.first_timestamp >= 0:
+            # A timestamp is whatever the client says, also one far below zero.
+            waited = max(timestamp, self.first_timestamp) - self.first_timestamp
         return (
             waited > self.segment_ms
             or self.offset_index.is_full()

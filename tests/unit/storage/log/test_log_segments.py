@@ -73,3 +73,14 @@ def test_move_reads_the_segments_in_the_loop_only(tmp_path, monkeypatch):
     assert moves.turn(store.clock.monotonic_ms()) == [0]
     assert [offset for offset, _ in stored_values(log)] == [0, 1, 2]
     store.stop(clean=False)
+
+
+def test_timestamp_far_below_that_of_the_segment_begins_no_segment(store):
+    """Their difference overflowed to ages: a client could begin segments at will."""
+    log = store.open(**{"message.timestamp.after.max.ms": 2**63 - 1})
+    append(log, batch([b"a"], timestamp=2**62))
+
+    append(log, batch([b"b"], timestamp=-(2**62) - 2**61))
+
+    assert [segment.base_offset for segment in log.segments] == [0]
+    assert stored_values(store.restart(clean=True)) == [(0, b"a"), (1, b"b")]
