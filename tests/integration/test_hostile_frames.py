@@ -30,9 +30,9 @@ from kbroker.testing import Broker, wait_until
 sys.path.append(str(Path(__file__).parents[1] / "wire"))
 from codec_samples import random_message
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-
 SCALE = max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300 * SCALE)]
+
 MUTATIONS = 2
 # What a broker may grow by in the first round, in which its processes load codecs and handlers (19
 # to 25 MiB), and in all later ones (3 in four, 10 to 13 in twenty). At any time in either, the
