@@ -69,7 +69,7 @@ function curve(found, kept) {
   const elsewhere = kept !== null && found.coordinator !== null && found.coordinator !== kept.broker;
   return card(
     "Lag over time",
-    chart(points, `lag in records, now ${found.lag}`, (most) => `${number(most)} records`, (at) => time(at).slice(0, 19)),
+    chart(points, `lag in records, now ${found.lag}`, (most) => counted(most, "record"), (at) => time(at).slice(0, 19)),
     elsewhere ? h("p", { class: "muted" }, `While this page is open. The console of broker ${found.coordinator}, which coordinates the group, has the last two hours.`) : null,
   );
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import threading
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 # BOUND: points of each curve, eight bytes each, and pairs of group and topic with a curve.
@@ -50,13 +50,11 @@ class LagHistory:
         """Add a point to each curve, if it is time for one. lags: in records; UNKNOWN: none."""
         if not self.is_due(now_ms):
             return False
-        told = dict(lags)
         with self._lock:
             self._advance(now_ms)
-            self._make_room(told)
-            for pair, ring in self._rings.items():
-                lag = told.get(pair, UNKNOWN)
-                ring[self._at] = lag
+            self._forget()
+            for pair, lag in self._kept(lags):
+                self._rings[pair][self._at] = lag
                 if lag != UNKNOWN:
                     self._heard_at_ms[pair] = now_ms
         return True
@@ -70,18 +68,32 @@ class LagHistory:
                 ring.append(UNKNOWN)
         else:
             self._times[self._at] = now_ms
+            for ring in self._rings.values():
+                ring[self._at] = UNKNOWN
 
-    def _make_room(self, told: dict[Pair, int]) -> None:
-        """Forget curves without a point, and begin new ones: of the largest lags if not all fit."""
+    def _forget(self) -> None:
+        """Forget curves without a point."""
         oldest_ms = min(self._times)
         for pair in [pair for pair, at_ms in self._heard_at_ms.items() if at_ms < oldest_ms]:
             del self._rings[pair], self._heard_at_ms[pair]
-        new = [pair for pair, lag in told.items() if lag != UNKNOWN and pair not in self._rings]
+
+    def _kept(self, lags: Iterable[tuple[Pair, int]]) -> Iterator[tuple[Pair, int]]:
+        """Those with a curve; new ones are begun, of the largest lags if not all fit.
+
+        There may be a million, so they are not copied.
+        """
         room = PAIRS_MAX - len(self._rings)
-        if len(new) > room:
-            new = heapq.nlargest(room, new, key=told.__getitem__)
-        for pair in new:
+        new: list[tuple[int, Pair]] = []
+        for pair, lag in lags:
+            if pair in self._rings:
+                yield pair, lag
+            elif lag != UNKNOWN and len(new) < room:
+                heapq.heappush(new, (lag, pair))
+            elif lag != UNKNOWN and room:
+                heapq.heappushpop(new, (lag, pair))
+        for lag, pair in new:
             self._rings[pair] = array("q", [UNKNOWN]) * len(self._times)
+            yield pair, lag
 
     def of(self, group: str) -> Curves:
         """The curves of a group, from the oldest point on."""
