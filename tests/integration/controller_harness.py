@@ -13,7 +13,7 @@ from typing import Any
 
 from support.call_documents import completed
 
-from kbroker._ext.shared import partition_table
+from kbroker._ext.shared import partition_table, request_times
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import load
 from kbroker.errors import WireError
@@ -106,6 +106,8 @@ class ControllerHarness:
         context.processes = self.table
         context.partition_table = create_region("test-slots", partition_table.region_size(slots))
         context.counters = create_region("test-counters", counters_size(len(addresses)))
+        times = request_times.region_size(len(addresses))
+        context.request_times = create_region("test-request-times", times)
         context.listeners = []
         context.tls = TlsListeners()
         context.peer_security = {}
