@@ -11,7 +11,7 @@ pytest.importorskip("confluent_kafka")
 
 from perf import client, mirror
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def test_mirror_cell_copies_all_records_and_tells_rates(

@@ -107,11 +107,7 @@ class Server:
 
     def _answers(self) -> bool:
         self.check()
-        try:
-            socket.create_connection((self.host, self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return _listens(self.host, self.port)
 
     def check(self) -> None:
         """Raises ProcessEnded if it has ended since it was started, and nobody has stopped it."""
@@ -272,3 +268,15 @@ class SecuredKafka39(Kafka39):
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": f"User:ANONYMOUS;User:{super_user}",
         }
+
+    def _answers(self) -> bool:
+        """Kafka opens its listeners one after the other."""
+        return super()._answers() and _listens(self.host, self.secured_port)
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -14,6 +14,7 @@ from kbroker.testing import Broker, wait_until
 
 pytestmark = [
     pytest.mark.interop,
+    pytest.mark.slow,
     pytest.mark.java,
     pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
     pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
@@ -24,7 +25,7 @@ SENT = "kbroker_client_producer_record_send_total"
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 
 
-@pytest.mark.parametrize("version", ["4.3.0", pytest.param("3.9.1", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("version", ["4.3.0", "3.9.1"])
 def test_java_producer_pushes_what_kafkas_tool_asks_for(version: str) -> None:
     jars = libraries(version, "kafka-tools")
     with Broker() as broker:

@@ -217,4 +217,4 @@ class Dispatcher:
 
     def _failed(self, what: str, error: ClientError) -> None:
         self._last = str(error)
-        logger.warning("%s: %s", what, error)
+        logger.warning("%s: %s", what, error, extra={"event": "dispatcher.failed"})
