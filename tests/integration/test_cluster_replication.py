@@ -8,9 +8,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+from kbroker.client import KafkaAdminClient
+from kbroker.client.topic_admin import NewTopic
 from kbroker.testing import Cluster, wait_until
 
 pytestmark = pytest.mark.integration
@@ -32,9 +33,9 @@ def cluster() -> Iterator[Cluster]:
 def topic(cluster: Cluster) -> str:
     name = next(TOPICS)
     cluster.wait_ready()  # the test before may have killed the controller
-    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap) as admin:  # waits for a controller
         settings = {"min.insync.replicas": "2"}
-        admin.create_topics([NewTopic(name, PARTITIONS, 3, topic_configs=settings)])
+        admin.create_topics([NewTopic(name, PARTITIONS, 3, configs=settings)])
     cluster.wait_in_sync(name, timeout=PATIENCE_S)
     return name
 
