@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kbroker.client.cluster import Cluster
 from kbroker.console.local_broker import LocalBroker
 from kbroker.console.problems import BadRequest
+
+Row = TypeVar("Row")
 
 INTEGER, TEXT, FLAG, INTEGERS, SETTINGS = "integer", "string", "boolean", "integers", "settings"
 TEXTS = "strings"
@@ -119,6 +121,22 @@ class Asked(NamedTuple):
     cluster: Cluster
     broker: LocalBroker
     values: Mapping[str, Any]
+
+
+def paging(rows: int = 100, most: int = 500) -> tuple[Parameter, Parameter]:
+    """Parameters for which rows a response has; see ``page_of``. rows: if it is not said.
+
+    BOUND: most, of rows.
+    """
+    return (
+        Parameter("limit", INTEGER, "Rows of the page.", rows, low=1, high=most),
+        Parameter("skip", INTEGER, "Rows before the page.", 0),
+    )
+
+
+def page_of(rows: list[Row], values: Mapping[str, Any]) -> list[Row]:
+    """The rows that the parameters of ``paging`` ask for."""
+    return rows[values["skip"] : values["skip"] + values["limit"]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,17 @@ from kbroker.client.admin import (
 from kbroker.client.admin import (
     OPERATIONS as ACL_OPERATIONS,
 )
-from kbroker.console.operation import INTEGER, TEXT, TEXTS, Asked, Operation, Parameter
+from kbroker.console.operation import (
+    TEXT,
+    TEXTS,
+    Asked,
+    Operation,
+    Parameter,
+    page_of,
+    paging,
+)
 from kbroker.console.problems import BadRequest, Problem
 
-PAGE_MAX = 500
 _NOT_OF_AN_ACL = ("ANY", "MATCH")
 
 
@@ -33,7 +40,7 @@ def _list_acls(asked: Asked) -> dict[str, Any]:
     found = [
         row for row in list_acls(asked.cluster, Acl()) if any(search in str(text) for text in row)
     ]
-    page = found[values["skip"] : values["skip"] + values["limit"]]
+    page = page_of(found, values)
     return {"total": len(found), "acls": [row._asdict() for row in page]}
 
 
@@ -106,8 +113,7 @@ OPERATIONS = (
         _list_acls,
         (
             Parameter("search", TEXT, "Only those with this in any field.", "", length_max=1000),
-            Parameter("limit", INTEGER, "Rows of the page.", 100, low=1, high=PAGE_MAX),
-            Parameter("skip", INTEGER, "Rows before the page.", 0),
+            *paging(),
         ),
     ),
     Operation("POST", "/acls", "Create an ACL", _create_acl, body=_ACL),

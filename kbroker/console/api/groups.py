@@ -37,11 +37,12 @@ from kbroker.console.operation import (
     Asked,
     Operation,
     Parameter,
+    page_of,
+    paging,
 )
 from kbroker.console.problems import BadRequest, Problem
 from kbroker.errors import ErrorCode
 
-PAGE_MAX = 200
 # BOUND: partitions whose lag in seconds is looked up: each takes a fetch of one batch; and the
 # seconds that all of them may take.
 SECONDS_MAX = 100
@@ -55,7 +56,7 @@ EARLIEST_WORD, LATEST_WORD, OFFSET, TIME, SHIFT = "earliest", "latest", "offset"
 def _list(asked: Asked) -> dict[str, Any]:
     values = asked.values
     found = [row for row in list_groups(asked.cluster) if values["search"] in row.group]
-    page = found[values["skip"] : values["skip"] + values["limit"]]
+    page = page_of(found, values)
     lags = _lags(asked.cluster, [row.group for row in page])
     return {
         "total": len(found),
@@ -325,8 +326,7 @@ OPERATIONS = (
         _list,
         (
             Parameter("search", TEXT, "Only those whose id contains this.", "", length_max=1000),
-            Parameter("limit", INTEGER, "Rows of the page.", 50, low=1, high=PAGE_MAX),
-            Parameter("skip", INTEGER, "Rows before the page.", 0),
+            *paging(50, 200),
         ),
     ),
     Operation("GET", "/group", "A group: members, offsets, lag", _describe, (GROUP,)),

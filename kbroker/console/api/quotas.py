@@ -7,17 +7,17 @@ from typing import Any
 from kbroker.client.quota_admin import CLIENT_ID, IP, USER, Entity, alter_quotas, describe_quotas
 from kbroker.console.operation import (
     FLAG,
-    INTEGER,
     SETTINGS,
     TEXT,
     TEXTS,
     Asked,
     Operation,
     Parameter,
+    page_of,
+    paging,
 )
 from kbroker.console.problems import BadRequest
 
-PAGE_MAX = 500
 KINDS = {"user": USER, "client_id": CLIENT_ID, "ip": IP}
 
 
@@ -31,7 +31,7 @@ def _list(asked: Asked) -> dict[str, Any]:
         for entity, quotas in describe_quotas(asked.cluster, [], strict=False).items()
         if any(values["search"] in (name or "") for _, name in entity)
     ]
-    page = rows[values["skip"] : values["skip"] + values["limit"]]
+    page = page_of(rows, values)
     return {"total": len(rows), "quotas": page}
 
 
@@ -76,8 +76,7 @@ OPERATIONS = (
         _list,
         (
             Parameter("search", TEXT, "Only those whose name contains this.", "", length_max=1000),
-            Parameter("limit", INTEGER, "Rows of the page.", 100, low=1, high=PAGE_MAX),
-            Parameter("skip", INTEGER, "Rows before the page.", 0),
+            *paging(),
         ),
     ),
     Operation(

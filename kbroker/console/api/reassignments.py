@@ -11,10 +11,19 @@ from kbroker.client.offsets import TopicPartition
 from kbroker.client.partition_admin import Reassignment, list_reassignments, log_dirs
 from kbroker.client.reassignment_admin import alter_reassignments
 from kbroker.client.topic_admin import describe_topics
-from kbroker.console.operation import FLAG, INTEGER, INTEGERS, TEXT, Asked, Operation, Parameter
+from kbroker.console.operation import (
+    FLAG,
+    INTEGER,
+    INTEGERS,
+    TEXT,
+    Asked,
+    Operation,
+    Parameter,
+    page_of,
+    paging,
+)
 from kbroker.console.problems import BadRequest
 
-PAGE_MAX = 200
 TOPIC = Parameter("topic", TEXT, "Its name.", required=True, length_max=249)
 PARTITION = Parameter("partition", INTEGER, "Its number.", required=True, high=(1 << 31) - 1)
 
@@ -26,7 +35,7 @@ def _list(asked: Asked) -> dict[str, Any]:
         for key, row in list_reassignments(asked.cluster).items()
         if values["search"] in key[0]
     )
-    page = dict(found[values["skip"] : values["skip"] + values["limit"]])
+    page = dict(page_of(found, values))
     sizes = _sizes(asked.cluster, page)
     return {
         "total": len(found),
@@ -108,8 +117,7 @@ OPERATIONS = (
         _list,
         (
             Parameter("search", TEXT, "Only topics whose name contains this.", "", length_max=249),
-            Parameter("limit", INTEGER, "Rows of the page.", 100, low=1, high=PAGE_MAX),
-            Parameter("skip", INTEGER, "Rows before the page.", 0),
+            *paging(100, 200),
         ),
     ),
     Operation(

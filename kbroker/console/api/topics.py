@@ -34,10 +34,10 @@ from kbroker.console.operation import (
     Asked,
     Operation,
     Parameter,
+    page_of,
+    paging,
 )
 
-# BOUND: rows of a page.
-PAGE_MAX = 500
 # BOUND: partitions of which offsets and sizes are asked for a page of topics.
 FIGURES_MAX = 2000
 # The time that figures may take, of brokers that do not answer: the rest is shown without them.
@@ -46,8 +46,6 @@ _GROWTH = (("records_last_hour", 3600), ("records_last_day", 86_400))
 
 DRY_RUN = Parameter("dry_run", FLAG, "Only check whether it could be done.", False)
 SEARCH = Parameter("search", TEXT, "Only those whose name contains this.", "", length_max=249)
-LIMIT = Parameter("limit", INTEGER, "Rows of the page.", 100, low=1, high=PAGE_MAX)
-OFFSET = Parameter("skip", INTEGER, "Rows before the page.", 0)
 
 
 class Figures:
@@ -105,7 +103,7 @@ def _list(asked: Asked) -> dict[str, Any]:
         for topic in list_topics(asked.cluster)
         if values["search"] in topic.name and (values["internal"] or not topic.internal)
     ]
-    page = found[values["skip"] : values["skip"] + values["limit"]]
+    page = page_of(found, values)
     figures = Figures(asked.cluster, page)
     return {"total": len(found), "topics": [_row(topic, figures) for topic in page]}
 
@@ -126,7 +124,7 @@ def _row(topic: TopicState, figures: Figures) -> dict[str, Any]:
 def _describe(asked: Asked) -> dict[str, Any]:
     values = asked.values
     (topic,) = describe_topics(asked.cluster, [values["topic"]])
-    page = topic.partitions[values["skip"] : values["skip"] + values["limit"]]
+    page = page_of(topic.partitions, values)
     figures = Figures(asked.cluster, [topic])
     rows = []
     for row in page:
@@ -242,8 +240,7 @@ OPERATIONS = (
         (
             SEARCH,
             Parameter("internal", FLAG, "Internal topics, too.", False),
-            LIMIT,
-            OFFSET,
+            *paging(),
         ),
     ),
     Operation(
@@ -272,7 +269,7 @@ OPERATIONS = (
         "/topics/{topic}",
         "A topic with its partitions, offsets, sizes and growth",
         _describe,
-        (LIMIT, OFFSET),
+        paging(),
     ),
     Operation("DELETE", "/topics/{topic}", "Delete a topic with its records", _delete),
     Operation(

@@ -10,9 +10,8 @@ from kbroker.client.transaction_admin import (
     force_terminate,
     list_transactions,
 )
-from kbroker.console.operation import INTEGER, TEXT, Asked, Operation, Parameter
+from kbroker.console.operation import TEXT, Asked, Operation, Parameter, page_of, paging
 
-PAGE_MAX = 500
 _OPEN = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 ID = Parameter("id", TEXT, "Its transactional id.", required=True, length_max=1000)
 
@@ -26,7 +25,7 @@ def _list(asked: Asked) -> dict[str, Any]:
         and (not values["state"] or row.state == values["state"])
     ]
     found.sort(key=lambda row: (row.state not in _OPEN, row.transactional_id))
-    page = found[values["skip"] : values["skip"] + values["limit"]]
+    page = page_of(found, values)
     return {
         "total": len(found),
         "open": sum(row.state in _OPEN for row in found),
@@ -60,8 +59,7 @@ OPERATIONS = (
             Parameter(
                 "state", TEXT, "Only those in this state, such as Ongoing.", "", length_max=40
             ),
-            Parameter("limit", INTEGER, "Rows of the page.", 100, low=1, high=PAGE_MAX),
-            Parameter("skip", INTEGER, "Rows before the page.", 0),
+            *paging(),
         ),
     ),
     Operation("GET", "/transaction", "A transaction with its partitions", _describe, (ID,)),
