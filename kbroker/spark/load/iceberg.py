@@ -149,6 +149,8 @@ class Iceberg(TableDirectory["Table"]):
 
     def _change(self, table: Table, commit: Commit) -> None:
         """A new version: files, number and ends."""
+        from kbroker.spark.load.iceberg_folder import replaces_reliably
+
         gone = set(removed_in(commit))
         # A writer that only appends need not open the lists of existing files.
         files = self._files_in(table) if gone else ()
@@ -158,8 +160,8 @@ class Iceberg(TableDirectory["Table"]):
         change = table.transaction()
         if commit.added or replaced:
             update = change.update_snapshot(snapshot_properties=said)
-            kind = update.overwrite if replaced else update.merge_append
-            with kind() as snapshot:
+            kind = replaces_reliably(update.overwrite()) if replaced else update.merge_append()
+            with kind as snapshot:
                 for one in commit.added:
                     snapshot.append_data_file(self._data_file(table, one))
                 for file in replaced:

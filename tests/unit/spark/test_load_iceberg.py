@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,11 +26,12 @@ from kbroker.spark.plan import OffsetRange
 
 pytest.importorskip("pyiceberg")
 
+from pyiceberg.expressions import visitors
 from pyiceberg.table import StaticTable
 
 from kbroker.spark.load import iceberg, iceberg_folder
 from kbroker.spark.load.iceberg import Iceberg
-from kbroker.spark.load.iceberg_folder import FolderCatalog, Overtaken
+from kbroker.spark.load.iceberg_folder import FolderCatalog, Overtaken, replaces_reliably
 
 pytestmark = pytest.mark.unit
 
@@ -145,6 +147,32 @@ def test_rewind_replaces_files_in_one_version(tmp_path: Path) -> None:
 
     assert places(tmp_path) == expected(source)
     assert versions(tmp_path) == before + 1
+
+
+def test_manifests_are_looked_through_independently_of_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyiceberg does it in threads: here one manifest comes in the middle of another."""
+    for end in (100, 700):  # the second in hours of its own
+        load(MadeUp.of({"a": [end]}), Iceberg(tmp_path))
+    table = FolderCatalog(tmp_path).load_table()
+    newest, oldest = table.current_snapshot().manifests(table.io)  # type: ignore[union-attr]
+    files = [one.data_file for one in newest.fetch_manifest_entry(table.io)]
+    update = replaces_reliably(table.transaction().update_snapshot().overwrite())
+    update.delete_data_file(max(files, key=lambda one: one.partition[2] or ""))
+    update._build_delete_files_partition_predicate()
+    may_hold = update._build_manifest_evaluator(0)
+    visit, meanwhile = visitors.visit, [oldest]
+
+    def visit_amid(obj: Any, visitor: Any) -> Any:
+        if isinstance(visitor, visitors._ManifestEvalVisitor) and meanwhile:
+            assert not may_hold(meanwhile.pop())
+        return visit(obj, visitor)
+
+    monkeypatch.setattr(visitors, "visit", visit_amid)
+
+    assert may_hold(newest)
+    assert not meanwhile
 
 
 def test_two_who_publish_the_same_commit_bring_it_in_once(
