@@ -78,11 +78,13 @@ def tls_load(
                 if line.strip() in ("warm", "done"):
                     mark()
                     continue
-                total, took, p50, p99 = map(float, line.split())
+                total, took, p50, p99, used = map(float, line.split())
                 break
             else:
                 raise RuntimeError(running.stderr.read().strip() or "tls_load ended early")
-    return {"count": total, "seconds": took, "p50_us": p50, "p99_us": p99}
+    if not total:
+        raise RuntimeError(f"no answer within {took:.1f} s")
+    return {"count": total, "seconds": took, "p50_us": p50, "p99_us": p99, "cpu_s": used}
 
 
 def api_versions_frame() -> bytes:

@@ -4,14 +4,15 @@
      COUNT sockets with one request in flight each; the n-th sends the n-th frame again and again (they are cycled).
      Each answer must have PREFIX_FILE's bytes after its correlation id up to the partition, and the error code 0.
    tls_load connect HOST PORT CA SECONDS WARMUP COUNT PREFIX_FILE FRAME_FILE
-     COUNT threads: connect, full handshake, one request and its answer, close. The chain of the certificate is not
-     checked, as that is work of the client.
+     COUNT threads: connect, full handshake, one request and its answer, close. Neither the chain of the certificate
+     nor the signature of the handshake is checked: clients have processors of their own for that.
    tls_load login   HOST PORT CA SECONDS WARMUP COUNT SALTED_FILE FRAME_FILE USER
      The same, but after the request a login of USER with SCRAM-SHA-512. SALTED_FILE has his salted password, which takes
      clients milliseconds to compute, by design.
 
-   Prints "warm" when measuring begins, "done" when it ends, then one line: requests or connections, seconds, and of
-   ``load`` the latencies p50 and p99 in us. Any answer that is wrong ends it with 1.  */
+   Prints "warm" when measuring begins, "done" when it ends, then one line: requests or connections, seconds, of
+   ``load`` the latencies p50 and p99 in us, and the CPU seconds of this client while measuring. Any answer that is wrong
+   ends it with 1.  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <endian.h>
@@ -70,10 +71,30 @@ static void fail(const char *what) {
     exit(1);
 }
 
-static double now(void) {
+static double seconds_of(clockid_t clock) {
     struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
+    clock_gettime(clock, &at);
     return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
+}
+
+static double now(void) { return seconds_of(CLOCK_MONOTONIC); }
+
+/* Whether OpenSSL checks what the broker proves: not where connections are counted.  */
+static int checks = 1;
+
+static int believe(X509_STORE_CTX *chain, void *nothing) {
+    (void)chain, (void)nothing;
+    return 1;
+}
+
+/* Found before OpenSSL's own: libssl asks it about the signature of the handshake.  */
+int EVP_DigestVerify(EVP_MD_CTX *state, const unsigned char *signature, size_t bytes, const unsigned char *data,
+                     size_t data_bytes) {
+    if (!checks)
+        return 1;
+    if (EVP_DigestVerifyUpdate(state, data, data_bytes) != 1)
+        return -1;
+    return EVP_DigestVerifyFinal(state, signature, bytes);
 }
 
 static void read_file(const char *path, struct text *into) {
@@ -296,6 +317,11 @@ int main(int count, char **words) {
         fail(words[4]);
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
     SSL_CTX_set_verify(context, is_load ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
+    if (!is_load) {
+        /* SSL_VERIFY_NONE alone has the chain checked, and passes over the outcome.  */
+        SSL_CTX_set_cert_verify_callback(context, believe, NULL);
+        checks = 0;
+    }
     read_file(words[8], &prefix);
     frame_count = count - 9;
     if (strcmp(words[1], "login") == 0) {
@@ -317,16 +343,17 @@ int main(int count, char **words) {
     puts("warm");
     fflush(stdout);
     atomic_store(&measuring, 1);
-    double began = now();
+    double began = now(), used = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
     wait_s(atof(words[5]));
     atomic_store(&measuring, 0);
     double seconds = now() - began;
+    used = seconds_of(CLOCK_PROCESS_CPUTIME_ID) - used;
     puts("done");
     fflush(stdout);
     long total = atomic_load(&counted);
     atomic_store(&ended, 1);
     for (int n = 0; n < workers; n++)
         pthread_join(threads[n], NULL);
-    printf("%ld %.6f %.1f %.1f\n", total, seconds, percentile(0.5), percentile(0.99));
+    printf("%ld %.6f %.1f %.1f %.6f\n", total, seconds, percentile(0.5), percentile(0.99), used);
     return 0;
 }
