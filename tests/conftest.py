@@ -19,6 +19,8 @@ from kbroker.testing import plugin, waiting
 # A wait ends as soon as its condition holds: a shorter timeout only fails correct tests on a
 # machine that was stalled.
 PATIENCE_S = 30.0
+# How much there is of what repeats (tools/exam.py).
+SCALE = max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
 TESTS = Path(__file__).resolve().parent
 LONGEST_FIRST = (
     "spark/",
@@ -68,12 +70,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give the test the time that it needs under the sanitizers."""
-    if TIME_FACTOR == 1:
+    """Give the test the time that it needs under the sanitizers, and at a larger size."""
+    factor = TIME_FACTOR * SCALE
+    if factor == 1:
         return
     marker = item.get_closest_marker("timeout")
     limit = marker.args[0] if marker else float(item.config.getini("timeout") or 0)
-    item.add_marker(pytest.mark.timeout(limit * TIME_FACTOR), append=False)
+    item.add_marker(pytest.mark.timeout(limit * factor), append=False)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -26,8 +26,7 @@ from hostile_harness import MIB, GoodClient, nothing_dies
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(900)]
 
-# At each size of the exam; a client's descriptors and the limit per address allow no more.
-CONNECTIONS, CONNECTIONS_MAX = 100, 2_000
+CONNECTIONS, CONNECTIONS_OF_SCALE, CONNECTIONS_MAX = 100, 250, 5_000
 ANNOUNCED = 100 * MIB
 FIRST_MS = 3_000
 TOPIC = "good"
@@ -46,6 +45,7 @@ def broker(site: Site) -> Iterator[Broker]:
     settings = site.settings(*LISTENERS) | {
         "connection.first.request.timeout.ms": str(FIRST_MS),
         "auto.create.topics.enable": "false",
+        "max.connections.per.ip": str(2 * CONNECTIONS_MAX),
     }
     with Broker(settings) as started:
         with WireClient((started.host, started.port)) as client:
@@ -58,7 +58,7 @@ def broker(site: Site) -> Iterator[Broker]:
 
 @pytest.fixture
 def count(scale: int) -> int:
-    return min(CONNECTIONS * scale, CONNECTIONS_MAX)
+    return CONNECTIONS if scale == 1 else min(CONNECTIONS_OF_SCALE * scale, CONNECTIONS_MAX)
 
 
 def connect(broker: Broker, site: Site, listener: str) -> SecuredClient:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import selectors
 import shutil
 import socket
 import ssl
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def broker(site: Site) -> Iterator[Broker]:
         "listeners": f"PLAINTEXT://{HOST}:0,SSL://{HOST}:0,MUTUAL://{HOST}:0",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL",
         "listener.name.mutual.ssl.client.auth": "required",
+        "max.connection.creation.rate": "100000",
     }
     with Broker(settings) as started:
         with WireClient((started.host, started.port)) as client:
@@ -206,7 +208,7 @@ def test_handshakes_that_stop_half_way_delay_nobody(broker: Broker, site: Site, 
     sockets: list[socket.socket] = []
     try:
         with nothing_dies(broker, 128 * MIB), GoodClient(broker, TOPIC):
-            for _ in range(min(100 * scale, 2_000)):
+            for _ in range(min(200 * scale, 4_000)):
                 sock = socket.create_connection(address_of(broker, "SSL"), timeout=30)
                 sockets.append(sock)
                 sock.sendall(hello)
@@ -216,6 +218,36 @@ def test_handshakes_that_stop_half_way_delay_nobody(broker: Broker, site: Site, 
     finally:
         for sock in sockets:
             sock.close()
+
+
+def test_clients_that_connect_at_once_are_all_served(
+    broker: Broker, site: Site, scale: int
+) -> None:
+    """Four thousand handshakes (at scale 20) cost those who are connected nothing but their share
+    of the processor.
+    """
+    context = site.client_context()
+    with nothing_dies(broker, 64 * MIB), GoodClient(broker, TOPIC), ExitStack() as stack:
+        waiting, count = selectors.DefaultSelector(), min(100 * scale, 4_000)
+        for _ in range(count):
+            plain = socket.create_connection(address_of(broker, "SSL"), timeout=30)
+            plain.setblocking(False)
+            client = stack.enter_context(
+                context.wrap_socket(plain, do_handshake_on_connect=False, server_hostname=HOST)
+            )
+            with suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+            waiting.register(client, selectors.EVENT_READ)
+        began = time.monotonic()
+        while waiting.get_map():
+            left = len(waiting.get_map())
+            assert time.monotonic() - began < 60 + count / 20, f"{left} still wait"
+            for key, _ in waiting.select(1):
+                with suppress(ssl.SSLWantReadError):
+                    key.fileobj.do_handshake()  # type: ignore[union-attr]
+                    waiting.unregister(key.fileobj)
+        waiting.close()
+    assert is_served(broker, context)
 
 
 class Writer:

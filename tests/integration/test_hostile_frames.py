@@ -31,7 +31,7 @@ sys.path.append(str(Path(__file__).parents[1] / "wire"))
 from codec_samples import random_message
 
 SCALE = max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300 * SCALE)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 MUTATIONS = 2
 # What a broker may grow by in the first round, in which its processes load codecs and handlers (19
