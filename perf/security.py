@@ -252,18 +252,18 @@ CELLS = (
     ),
     Cell(
         "tls_connect",
-        "connections with a TLS 1.3 handshake and one request, 16 threads",
+        "connections with a TLS 1.3 handshake and one request, 64 threads",
         measure_handshakes,
         (at_least("connections_per_s", "connections/s", 2.0),),
-        {"threads": 16},
+        {"threads": 64},
         PER_CONNECTION,
     ),
     Cell(
         "scram_connect",
-        "connections over TLS 1.3 with SCRAM-SHA-512, 16 threads",
+        "connections over TLS 1.3 with SCRAM-SHA-512, 64 threads",
         measure_logins,
         (at_least("connections_per_s", "connections/s", 1.5),),
-        {"threads": 16},
+        {"threads": 64},
         PER_CONNECTION,
     ),
 )
