@@ -55,11 +55,11 @@ build: $(VENV)/.run
 	@$(BIN)/python tools/check_extensions.py
 
 debug: $(VENV)/.run
-	KBROKER_DEBUG=1 KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --force --parallel $(JOBS)
+	KBROKER_DEBUG=1 KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --parallel $(JOBS)
 
-# Findings go to build/sanitizer.*. `make clean build` puts the ordinary extensions back.
+# Findings go to build/sanitizer.*. The next `make build` (or test, or run) puts the ordinary extensions back.
 sanitize: $(VENV)/.dev
-	KBROKER_SANITIZE=1 KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --force --parallel $(JOBS)
+	KBROKER_SANITIZE=1 KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --parallel $(JOBS)
 	$(BIN)/python tests/support/sanitizer.py build/sanitizer \
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -m "not slow" $(or $(ARGS),tests/unit tests/property tests/wire tests/integration)
 

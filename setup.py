@@ -8,6 +8,7 @@ KBROKER_BUILD_JOBS is how many compilers run at once.
 
 import itertools
 import os
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -21,6 +22,9 @@ SANITIZE = ["-fsanitize=address,undefined", "-fsanitize-recover=address"]
 SANITIZE += ["-fno-wrapv", "-fno-omit-frame-pointer"]
 SANITIZE = SANITIZE if os.environ.get("KBROKER_SANITIZE") == "1" else []
 SOURCES = Path("ext")
+# Which kind of extensions is in place: one of another kind is never kept because it is new enough.
+KIND = "debug" if DEBUG else "sanitize" if SANITIZE else "ordinary"
+KIND_FILE = Path("build/kind")
 # Cython and C compilers at once; by default one for each processor that this process may use.
 JOBS = int(os.environ.get("KBROKER_BUILD_JOBS", "0")) or len(os.sched_getaffinity(0))
 
@@ -94,6 +98,23 @@ def extensions() -> list[Extension]:
     return found
 
 
+def remove_another_kind() -> None:
+    """Remove the extensions in place, and what they are copies of, if they were built with other
+    options than these; and the C sources, which contain the checks of a build for debugging.
+    """
+    before = KIND_FILE.read_text() if KIND_FILE.exists() else "ordinary"
+    if before != KIND:
+        folders = [Path(), *KIND_FILE.parent.glob("lib.*")]
+        for source in SOURCES.rglob("*.pyx"):
+            pattern = f"{source.relative_to(SOURCES).with_suffix('')}.*.so"
+            for built in [path for folder in folders for path in folder.glob(pattern)]:
+                built.unlink()
+            if "debug" in (before, KIND):
+                source.with_suffix(".c").unlink(missing_ok=True)
+    KIND_FILE.parent.mkdir(exist_ok=True)
+    KIND_FILE.write_text(KIND)
+
+
 def is_newer(source: Path) -> bool:
     """Whether the C source was not written since, as far as the .pyx alone tells."""
     made = source.with_suffix(".c")
@@ -133,6 +154,8 @@ def compiled() -> list[Extension]:
     """The extensions, with their C sources written."""
     if os.environ.get("KBROKER_SKIP_EXTENSIONS") == "1":
         return []
+    if "--inplace" in sys.argv:
+        remove_another_kind()
     found = extensions()
     stale = sum(is_newer(Path(one.sources[0])) for one in found)
     if stale:
