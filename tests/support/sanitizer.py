@@ -4,14 +4,17 @@ it may take.
     python tests/support/sanitizer.py build/sanitizer COMMAND...
 
 runs the command and fails if it does, or if anything is found: ``build/sanitizer.<pid>`` are the
-findings in memory, ``build/sanitizer.ub.<pid>`` those of undefined behaviour.
+findings in memory, ``build/sanitizer.ub.<pid>`` those of undefined behaviour. The last lines are
+the verdict, with each finding once.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,9 @@ SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 
 # Factor for all time limits of tests: the code runs at a fraction of its speed.
 TIME_FACTOR = 5 if SANITIZED else 1
+
+# The line that names a finding in its file.
+_FINDING = re.compile(r"^(?:SUMMARY: (?P<memory>.+)|(?P<undefined>.+: runtime error: .+))$", re.M)
 
 _NAMES = ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "KBROKER_UBSAN_LOG", "PYTHONMALLOC")
 # For programs of ours that a test gives an environment of its own.
@@ -68,10 +74,28 @@ def main(reports: Path, command: list[str]) -> int:
     for old in found(reports):
         old.unlink()
     code = subprocess.run(command, env=os.environ | environment(reports), check=False).returncode
-    findings = found(reports)
-    for path in findings:
-        print(f"the sanitizers found something: see {path}")
-    return code or int(bool(findings))
+    print(verdict(code, found(reports)))
+    return code or int(bool(found(reports)))
+
+
+def verdict(code: int, files: list[Path]) -> str:
+    """What a run came to: each finding with its number and the first of its files, the most
+    frequent first; and the end of the command.
+    """
+    numbers: Counter[str] = Counter()
+    first_in: dict[str, Path] = {}
+    for path in files:
+        text = path.read_text(errors="replace")
+        names = [match["memory"] or match["undefined"] for match in _FINDING.finditer(text)]
+        for name in names or ["a report without a summary"]:
+            numbers[name] += 1
+            first_in.setdefault(name, path)
+    lines = [f"{number} x {name}: {first_in[name]}" for name, number in numbers.most_common()]
+    end = "the command succeeded" if code == 0 else f"the command failed with exit code {code}"
+    if not files:
+        return f"sanitizers: nothing found; {end}"
+    lines.append(f"sanitizers: FOUND {numbers.total()} in {len(files)} processes; {end}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ def test_finding_of_a_child_process_is_in_a_file_and_fails_the_run(
     argument: int,
     kind: str,
     words: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("LD_PRELOAD", "")
     reports = tmp_path / "report"
@@ -75,10 +76,16 @@ def test_finding_of_a_child_process_is_in_a_file_and_fails_the_run(
     of_kind = [t for path, t in texts.items() if path.name.removeprefix(f"report.{kind}").isdigit()]
     assert code == 1
     assert [word for word in words if word not in of_kind[0]] == [], texts
+    *named, last = capsys.readouterr().out.splitlines()
+    assert last == "sanitizers: FOUND 1 in 1 processes; the command succeeded"
+    assert [word for word in words[:1] if word not in named[0]] == []
 
 
 def test_run_without_findings_succeeds_although_an_earlier_one_failed(
-    faults: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    faults: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("LD_PRELOAD", "")
     reports = tmp_path / "report"
@@ -88,3 +95,18 @@ def test_run_without_findings_succeeds_although_an_earlier_one_failed(
     code = sanitizer.main(reports, program)
 
     assert (code, sanitizer.found(reports)) == (0, [])
+    assert capsys.readouterr().out == "sanitizers: nothing found; the command succeeded\n"
+
+
+def test_same_finding_of_many_processes_is_named_once(tmp_path: Path) -> None:
+    memory = "SUMMARY: AddressSanitizer: heap-use-after-free in take"
+    undefined = "ext/one.c:7:3: runtime error: signed integer overflow: 5 + 6"
+    files = [tmp_path / "report.1", tmp_path / "report.ub.2", tmp_path / "report.ub.3"]
+    for path, texts in zip(files, ([memory], [undefined, undefined], [undefined]), strict=True):
+        path.write_text("".join(f"words\n{text}\nmore\n" for text in texts))
+
+    assert sanitizer.verdict(2, files).splitlines() == [
+        f"3 x {undefined}: {files[1]}",
+        f"1 x AddressSanitizer: heap-use-after-free in take: {files[0]}",
+        "sanitizers: FOUND 4 in 3 processes; the command failed with exit code 2",
+    ]
