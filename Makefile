@@ -57,7 +57,8 @@ build: $(VENV)/.run
 debug: $(VENV)/.run
 	KBROKER_DEBUG=1 KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --parallel $(JOBS)
 
-# Findings go to build/sanitizer.*. The next `make build` (or test, or run) puts the ordinary extensions back.
+# Findings go to build/sanitizer.*, the verdict is the last line. The next `make build` (or test, or run) puts the ordinary
+# extensions back.
 sanitize: $(VENV)/.dev
 	KBROKER_SANITIZE=1 KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --parallel $(JOBS)
 	$(BIN)/python tests/support/sanitizer.py build/sanitizer \

@@ -29,7 +29,7 @@ KIND_FILE = Path("build/kind")
 JOBS = int(os.environ.get("KBROKER_BUILD_JOBS", "0")) or len(os.sched_getaffinity(0))
 
 COMPILE_ARGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function"]
-COMPILE_ARGS += ["-O0", "-g", "-UNDEBUG"] if DEBUG else ["-O2", "-g0"]
+COMPILE_ARGS += ["-O0", "-g", "-UNDEBUG"] if DEBUG else ["-O1" if SANITIZE else "-O2", "-g0"]
 COMPILE_ARGS += SANITIZE
 
 # Loops over the bytes of records and columns. The others run a few times a request, and make the
@@ -73,7 +73,7 @@ INLINED = {"record_batch"}
 
 def optimization(module: str) -> list[str]:
     """Options of one extension behind those of all."""
-    if DEBUG:
+    if DEBUG or SANITIZE:
         return []
     options = ["-O3"] if module in BYTE_LOOPS else []
     if module in INLINED:
