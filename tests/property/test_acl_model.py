@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from itertools import product
 
 import pytest
+from support.in_one import in_one
 
 from kbroker.security.acl_authorizer import AclAuthorizer
 from kbroker.security.acl_index import AclIndex
@@ -93,8 +95,7 @@ def filled(rng: random.Random) -> tuple[AclIndex, set[Acl]]:
     return index, present
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("allows_if_none", [False, True])
+@in_one("seed allows_if_none", product(SEEDS, [False, True]))
 def test_acl_verdicts_are_those_of_a_walk_over_all_acls(seed: int, allows_if_none: bool) -> None:
     rng = random.Random(seed)
     index, present = filled(rng)
@@ -115,7 +116,7 @@ def test_acl_verdicts_are_those_of_a_walk_over_all_acls(seed: int, allows_if_non
     assert len(index) == len(present)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@in_one("seed", SEEDS)
 def test_acl_for_any_resource_is_that_of_a_walk_over_all_acls(seed: int) -> None:
     rng = random.Random(1000 + seed)
     index, present = filled(rng)
@@ -130,7 +131,7 @@ def test_acl_for_any_resource_is_that_of_a_walk_over_all_acls(seed: int) -> None
                     assert found == expected, (who, host, operation, kind, present)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@in_one("seed", SEEDS)
 def test_acl_filters_match_what_their_fields_say(seed: int) -> None:
     rng = random.Random(2000 + seed)
     index, present = filled(rng)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from itertools import product
 
 import pytest
+from support.in_one import in_one
 
 from kbroker.coordinator.group import assignors
 from kbroker.coordinator.group.assignors import Assignment, MemberSpec
@@ -87,8 +89,7 @@ def sizes(result: Mapping[str, Assignment]) -> dict[str, int]:
     return {name: sum(map(len, assignment.values())) for name, assignment in result.items()}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("is_equal", [True, False])
+@in_one("seed is_equal", product(SEEDS, [True, False]))
 def test_uniform_is_complete_balanced_and_keeps_what_it_can(seed: int, is_equal: bool) -> None:
     group = Group(seed, is_equal)
     for _ in range(6):
@@ -109,7 +110,7 @@ def test_uniform_is_complete_balanced_and_keeps_what_it_can(seed: int, is_equal:
         group.change()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@in_one("seed", SEEDS)
 def test_uniform_moves_no_more_than_balance_asks_for(seed: int) -> None:
     """When a member joins, only it gains partitions; when one leaves, only it loses some."""
     group = Group(seed, is_equal=True)
@@ -131,8 +132,7 @@ def test_uniform_moves_no_more_than_balance_asks_for(seed: int) -> None:
                 assert partitions <= last[name].get(topic, frozenset()), "one who stays lost"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("is_equal", [True, False])
+@in_one("seed is_equal", product(SEEDS, [True, False]))
 def test_range_gives_each_subscriber_one_stretch(seed: int, is_equal: bool) -> None:
     group = Group(seed, is_equal)
     for _ in range(4):

@@ -3,12 +3,14 @@
 import random
 import string
 from collections.abc import Callable
+from itertools import product
 
 import lz4.block
 import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.in_one import in_one
 
 from kbroker._ext.base.crc32c import crc32c
 from kbroker._ext.record import record_batch
@@ -149,8 +151,11 @@ def sequence(literals: bytes, distance: int, match: int) -> bytes:
     )
 
 
-@pytest.mark.parametrize("distance", [*range(1, 20), 31, 32, 33])
-@pytest.mark.parametrize("match", [4, 5, 15, 16, 17, 18, 19, 20, 40, 300])
+DISTANCES = [*range(1, 20), 31, 32, 33]
+MATCHES = [4, 5, 15, 16, 17, 18, 19, 20, 40, 300]
+
+
+@in_one("distance match", product(DISTANCES, MATCHES))
 def test_match_that_overlaps_itself_repeats_its_bytes(distance: int, match: int) -> None:
     start = bytes(range(64))
     block = sequence(start, distance, match) + sequence(b"", distance, match) * 40 + TAIL
@@ -190,8 +195,7 @@ def test_malformed_block_is_left_to_the_library(case: str) -> None:
         assert decode_regular_lz4_block(REJECTED[case], room, ENDLESS) is None
 
 
-@pytest.mark.parametrize("literals", range(13))
-@pytest.mark.parametrize("spare", range(14))
+@in_one("literals spare", product(range(13), range(14)))
 def test_end_of_a_block_follows_the_rules_of_the_library(literals: int, spare: int) -> None:
     """The last match and the last literals, at each distance from the end of input and output."""
     block = sequence(b"x" * 20, 16, 8) + PLAIN * 40 + bytes([literals << 4]) + b"y" * literals

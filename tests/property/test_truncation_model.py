@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from support.in_one import in_one
 from support.log_store import NOW_MS, LogStore, append, batch
 
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER
@@ -66,7 +67,7 @@ def common(one: list[int], other: list[int]) -> int:
     return length
 
 
-@pytest.mark.parametrize("seed", range(200))
+@in_one("seed", range(200))
 def test_exactly_the_common_prefix_stays(seed: int) -> None:
     chance = random.Random(seed)
     logs: list[list[int]] = [[] for _ in range(REPLICAS)]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from codec_samples import message_classes, record_classes, versions_of
+from support.in_one import in_one
 
 from kbroker.coordinator.records import offsets_topic, transaction_topic
 from kbroker.protocol import api
@@ -191,7 +192,7 @@ def our_layout(struct: Struct, version: int) -> list[Any]:
     return layout
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
+@in_one("name", sorted(CLASSES))
 def test_every_version_has_the_fields_of_the_specifications(name, specs):
     for spec in of_message(name, specs):
         first, last = versions(spec["validVersions"])
@@ -201,7 +202,7 @@ def test_every_version_has_the_fields_of_the_specifications(name, specs):
             assert ours == spec_layout(spec, spec["fields"], version), version
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
+@in_one("name", sorted(CLASSES))
 def test_range_is_the_union_of_both_specifications(name, specs):
     found = of_message(name, specs)
     ranges = [versions(spec["validVersions"]) for spec in found]
@@ -231,7 +232,7 @@ def ignorable_fields(spec: dict[str, Any]) -> dict[tuple[str, str], bool]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
+@in_one("name", sorted(CLASSES))
 def test_ignorable_fields_are_those_of_the_newest_specification(name, specs):
     expected: dict[tuple[str, str], bool] = {}
     for spec in of_message(name, specs):
@@ -268,7 +269,7 @@ def test_every_client_facing_message_is_defined(files):
     assert {int(key) for key in api.ApiKey} == keys - QUORUM_KEYS
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
+@in_one("name", sorted(CLASSES))
 def test_definition_is_written_in_one_piece(name):
     """Versions are legal, and values looked up at import agree with the parsed definition."""
     cls = CLASSES[name]

@@ -6,6 +6,7 @@ import tracemalloc
 
 import pytest
 from codec_samples import SEED, message_classes, random_message, versions_of
+from support.in_one import in_one
 
 from kbroker.coordinator.records.offsets_topic import GroupMetadataValue
 from kbroker.coordinator.records.transaction_topic import TransactionLogValue
@@ -26,7 +27,7 @@ TRUNCATIONS_MAX = 60
 FLIPS = 25
 
 
-@pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+@in_one("cls", message_classes())
 def test_message_cut_short_anywhere_is_rejected(cls):
     for version in versions_of(cls):
         rng = random.Random(f"{SEED} cut {cls.__name__} {version}")
@@ -39,7 +40,7 @@ def test_message_cut_short_anywhere_is_rejected(cls):
                 codec.decode(cls, version, encoded[:end])
 
 
-@pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+@in_one("cls", message_classes())
 def test_message_with_damaged_bytes_is_decoded_or_rejected(cls):
     for version in versions_of(cls):
         rng = random.Random(f"{SEED} flip {cls.__name__} {version}")
@@ -57,7 +58,7 @@ def test_message_with_damaged_bytes_is_decoded_or_rejected(cls):
             codec.encode(message, version)
 
 
-@pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+@in_one("cls", message_classes())
 def test_random_bytes_are_decoded_or_rejected(cls):
     rng = random.Random(f"{SEED} noise {cls.__name__}")
     for version in versions_of(cls):

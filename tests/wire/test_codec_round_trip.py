@@ -4,13 +4,14 @@ import random
 
 import pytest
 from codec_samples import SEED, every_version, message_classes, random_message, versions_of
+from support.in_one import in_one
 
 from kbroker.protocol import codec
 
 pytestmark = pytest.mark.wire
 
 
-@pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+@in_one("cls", message_classes())
 def test_message_in_every_version_decodes_to_what_was_encoded(cls):
     for version in versions_of(cls):
         rng = random.Random(f"{SEED} {cls.__name__} {version}")
@@ -32,7 +33,7 @@ def finished(steps):
             return stop.value
 
 
-@pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+@in_one("cls", message_classes())
 def test_message_is_the_same_when_it_is_encoded_and_decoded_in_steps(cls):
     for version in versions_of(cls):
         rng = random.Random(f"{SEED} {cls.__name__} {version}")
@@ -48,7 +49,7 @@ def test_message_is_the_same_when_it_is_encoded_and_decoded_in_steps(cls):
             assert decoded == (message, len(encoded)), (version, SEED)
 
 
-@pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+@in_one("cls", message_classes())
 def test_message_of_defaults_encodes_in_every_version(cls):
     for version in versions_of(cls):
         message = cls()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.in_one import in_one
 
 from kbroker.config.broker_keys import ALIASES, BROKER_KEYS, SECTIONS, find_key
 from kbroker.config.key import (
@@ -31,7 +32,7 @@ def test_names_are_unique_over_sections_and_aliases():
     assert not set(ALIASES) & set(names)
 
 
-@pytest.mark.parametrize("key", ALL_KEYS, ids=lambda key: key.name)
+@in_one("key", ALL_KEYS)
 def test_key_is_complete_and_its_default_is_allowed(key):
     assert key.type in TYPE_NAMES
     assert key.importance in (HIGH, MEDIUM, LOW)
@@ -43,14 +44,14 @@ def test_key_is_complete_and_its_default_is_allowed(key):
         assert key.parse(key.format(default)) == default
 
 
-@pytest.mark.parametrize("key", BROKER_KEYS.values(), ids=lambda key: key.name)
+@in_one("key", BROKER_KEYS.values())
 def test_synonyms_exist_and_agree(key):
     for name in key.synonyms:
         assert set(BROKER_KEYS[name].synonyms) >= {name}
         assert BROKER_KEYS[name].type in TYPE_NAMES
 
 
-@pytest.mark.parametrize("key", TOPIC_KEYS.values(), ids=lambda key: key.name)
+@in_one("key", TOPIC_KEYS.values())
 def test_topic_key_names_broker_keys_of_its_kind(key):
     for name, factor in key.server_keys:
         server = BROKER_KEYS[name]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.authorizers import Rules, deny_all, deny_kind, deny_names
+from support.in_one import in_one
 from support.network_process import NetworkProcess, decode, encoded_request
 from support.requests_by_api import GROUP, TOPIC_ID, TOPIC_NAME, TRANSACTION, request_of
 
@@ -151,6 +152,10 @@ NEVER_TOLD = "hidden-topic"
 
 @pytest.fixture
 def process() -> NetworkProcess:
+    return new_process()
+
+
+def new_process() -> NetworkProcess:
     process = NetworkProcess()
     process.add_topic(TOPIC_NAME, TOPIC_ID, [0, 1])
     process.add_topic(NEVER_TOLD, b"h" * 16, [2])
@@ -178,10 +183,10 @@ def codes(found: Any) -> Iterator[int]:
                 yield from codes(value)
 
 
-def restricted() -> list[Any]:
+def restricted() -> list[tuple[ApiKey, int]]:
     """The versions of every API that needs authorization."""
     return [
-        pytest.param(key, version, id=f"{ApiKey(key).name}-{version}")
+        (ApiKey(key), version)
         for key, handler in HANDLERS.items()
         if handler.authorize and key not in FOR_USERS
         for version in range(handler.first_version, handler.last_version + 1)
@@ -210,7 +215,7 @@ def test_authorization_of_every_api_is_that_of_kafka() -> None:
     assert set(HOT_REQUIREMENTS) == set(HOT_RANGES)
 
 
-@pytest.mark.parametrize(("key", "version"), restricted())
+@in_one("key version", restricted(), process=new_process)
 def test_authorization_denied_is_the_apis_own_error_and_no_more(
     process: NetworkProcess, key: ApiKey, version: int
 ) -> None:
@@ -243,7 +248,7 @@ def empty(process: NetworkProcess, key: ApiKey, version: int) -> Any:
     return response
 
 
-@pytest.mark.parametrize(("key", "version"), restricted())
+@in_one("key version", restricted(), process=new_process)
 def test_authorization_asks_for_what_it_declares_and_names(
     process: NetworkProcess, key: ApiKey, version: int
 ) -> None:

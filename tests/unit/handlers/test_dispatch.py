@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 import pytest
+from support.in_one import in_one
 from support.network_process import CORRELATION_ID, NetworkProcess, decode
 
 from kbroker import handlers
@@ -24,18 +25,22 @@ from kbroker.protocol.messages.metadata import MetadataRequest
 pytestmark = pytest.mark.unit
 
 EVERY_VERSION = [
-    pytest.param(ApiKey(key), version, id=f"{ApiKey(key).name}-{version}")
+    (ApiKey(key), version)
     for key, handler in registry.HANDLERS.items()
     for version in range(handler.first_version, handler.last_version + 1)
 ]
 
 
-@pytest.fixture
-def process() -> NetworkProcess:
+def new_process() -> NetworkProcess:
     process = NetworkProcess()
     process.set_response("allocate_producer_ids", lambda to: {"first": 0, "count": 10})
     process.set_response("describe_log_dirs", lambda to: [])
     return process
+
+
+@pytest.fixture
+def process() -> NetworkProcess:
+    return new_process()
 
 
 def minimal_request(key: ApiKey) -> Any:
@@ -61,14 +66,14 @@ def test_handler_modules_without_an_api_are_in_support() -> None:
     assert answering == modules - frame
 
 
-@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+@in_one("key version", EVERY_VERSION, process=new_process)
 def test_dispatch_every_announced_version_gets_a_response(
     process: NetworkProcess, key: ApiKey, version: int
 ) -> None:
     assert process.ask(minimal_request(key), version) is not None
 
 
-@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+@in_one("key version", EVERY_VERSION, process=new_process)
 def test_dispatch_response_to_a_muted_connection_says_how_long_to_wait(
     process: NetworkProcess, key: ApiKey, version: int
 ) -> None:
@@ -100,7 +105,7 @@ def test_dispatch_response_that_was_forwarded_says_how_long_to_wait(
     assert (response.throttle_time_ms, response.error_code) == (1234, 27)
 
 
-@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+@in_one("key version", EVERY_VERSION, process=new_process)
 def test_dispatch_truncated_frames_close_the_connection(
     process: NetworkProcess, key: ApiKey, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -236,7 +241,7 @@ def test_dispatch_request_that_awaits_completes_when_its_call_ends(
     assert decode(ApiKey.DELETE_TOPICS, 1, outcome.value).responses[0].error_code == 0
 
 
-@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+@in_one("key version", EVERY_VERSION, process=new_process)
 def test_every_handler_can_say_that_it_failed_or_closes(
     process: NetworkProcess, key: ApiKey, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

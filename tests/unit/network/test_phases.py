@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from itertools import product
 
 import pytest
+from support.in_one import in_one
 from support.net_loop_harness import Harness, framed, produce, received, serving
 
 from kbroker._ext.network.connection import (
@@ -37,8 +39,7 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize("phase", ALLOWED)
-@pytest.mark.parametrize("key", ApiKey, ids=lambda key: key.name)
+@in_one("phase key", product(ALLOWED, ApiKey), harness=Harness)
 def test_phase_before_authentication_allows_its_own_requests_only(harness, phase, key):
     """A Produce or Fetch that is served here, or a commit that is forwarded undecoded, is rejected
     as well: the client has not been identified yet.
@@ -172,7 +173,7 @@ def test_phase_serving_has_the_limit_of_all_requests(harness, phase):
     assert harness.closed == []
 
 
-@pytest.mark.parametrize("key", ApiKey, ids=lambda key: key.name)
+@in_one("key", ApiKey, harness=Harness)
 def test_phase_session_that_has_ended_takes_only_what_renews_it(harness, key):
     """KIP-368: a client that does not authenticate again is disconnected at its next request."""
     client = harness.connect(SESSION)

@@ -1,6 +1,7 @@
 """Percentiles, and the load generator's histogram compared with its Python twin."""
 
 import pytest
+from support.in_one import in_one
 
 from kbroker._ext.network.load_generator import latency_bucket
 from perf.percentiles import bucket_middle, bucket_of, histogram_percentile, percentile, spread
@@ -10,12 +11,12 @@ pytestmark = pytest.mark.unit
 EDGES = [edge for bit in range(62) for edge in ((1 << bit) - 1, 1 << bit, (1 << bit) + 1)]
 
 
-@pytest.mark.parametrize("value", [-1, 0, 1, 127, 128, 129, 1_000_000, *EDGES])
+@in_one("value", [-1, 0, 1, 127, 128, 129, 1_000_000, *EDGES])
 def test_bucket_of_equals_the_extension(value):
     assert bucket_of(value) == latency_bucket(value)
 
 
-@pytest.mark.parametrize("value", [value for value in EDGES if value > 0])
+@in_one("value", [value for value in EDGES if value > 0])
 def test_bucket_middle_is_within_two_percent(value):
     assert bucket_middle(bucket_of(value)) == pytest.approx(value, rel=0.016)
 
