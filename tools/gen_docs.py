@@ -115,10 +115,11 @@ kbroker config set client-metrics one metrics=* match=client_id=billing.*
 Each number becomes `kbroker_client_` with the rest of its name, such as
 `kbroker_client_producer_record_send_rate`, with the labels `client_id`, `client_instance_id`,
 `client_software_name` and `client_software_version`, and those of its own. Gauges, sums and
-histograms (with up to 100 bounds) are kept, up to 500 series of a client and 5,000 of a network
-process, of which a histogram has one for each bucket and two more; `kbroker_metrics_left_out` says
-how many were not. A push may have `telemetry.max.bytes`, and eight times as many decompressed. A
-client that has not pushed for three intervals is forgotten.
+histograms (with up to 100 bounds; exponential ones with up to four for each doubling) are kept, up
+to 500 series of a client and 5,000 of a network process, of which a histogram has one for each
+bucket and two more; `kbroker_metrics_left_out` says how many were not. A push may have
+`telemetry.max.bytes`, and eight times as many decompressed. A client that has not pushed for three
+intervals is forgotten.
 
 ## Health
 

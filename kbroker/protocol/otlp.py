@@ -12,6 +12,7 @@ from itertools import pairwise
 from math import isfinite
 from typing import NamedTuple
 
+from kbroker.protocol.exponential_histogram import SCALES, Buckets, explicit
 from kbroker.protocol.primitives import DecodeError
 
 # BOUND: points of one push, attributes of a point or a resource, bounds of a histogram, bytes of a
@@ -19,7 +20,7 @@ from kbroker.protocol.primitives import DecodeError
 POINTS_MAX = 2_000
 ATTRIBUTES_MAX = 16
 BOUNDS_MAX = 100
-# BOUND: protobuf fields that are looked at, which take a microsecond each.
+# BOUND: protobuf fields that are looked at, and buckets, which take a microsecond each.
 FIELDS_MAX = 60_000
 TEXT_BYTES_MAX = 256
 # Points between two pauses.
@@ -32,10 +33,13 @@ RESOURCE_METRICS = 1  # MetricsData
 RESOURCE, SCOPE_METRICS = 1, 2  # ResourceMetrics
 RESOURCE_ATTRIBUTES = 1  # Resource
 METRICS = 2  # ScopeMetrics
-NAME, GAUGE, SUM, HISTOGRAM = 1, 5, 7, 9  # Metric
-DATA_POINTS, TEMPORALITY, IS_MONOTONIC = 1, 2, 3  # Gauge, Sum, Histogram
+NAME, GAUGE, SUM, HISTOGRAM, EXPONENTIAL_HISTOGRAM = 1, 5, 7, 9, 10  # Metric
+DATA_POINTS, TEMPORALITY, IS_MONOTONIC = 1, 2, 3  # Gauge, Sum, Histogram, ExponentialHistogram
 AS_DOUBLE, AS_INT, ATTRIBUTES = 4, 6, 7  # NumberDataPoint
 COUNT, TOTAL, COUNTS, BOUNDS, HISTOGRAM_ATTRIBUTES = 4, 5, 6, 7, 9  # HistogramDataPoint
+# ExponentialHistogramDataPoint, which has COUNT and TOTAL, too
+EXPONENTIAL_ATTRIBUTES, SCALE, ZEROS, POSITIVE, NEGATIVE, ZERO_THRESHOLD = 1, 6, 7, 8, 9, 14
+OFFSET, BUCKET_COUNTS = 1, 2  # Buckets
 KEY, VALUE = 1, 2  # KeyValue
 STRING_VALUE, BOOL_VALUE, INT_VALUE, DOUBLE_VALUE = 1, 2, 3, 4  # AnyValue
 DELTA = 1  # of AggregationTemporality
@@ -74,8 +78,8 @@ class HistogramPoint(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """resource: what is said of the client. left_out: summaries and exponential histograms, which
-    Kafka's clients do not push, values that are no numbers, and what is too much.
+    """resource: what is said of the client. left_out: summaries, which Kafka's clients do not push,
+    values that are no numbers, and what is too much.
     """
 
     resource: dict[str, str]
@@ -134,8 +138,8 @@ class _Reader:
                 name = _text(value)
             elif number in (GAUGE, SUM):
                 yield from self._numbers(name, value, number == SUM)
-            elif number == HISTOGRAM:
-                yield from self._histograms(name, value)
+            elif number in (HISTOGRAM, EXPONENTIAL_HISTOGRAM):
+                yield from self._histograms(name, value, number == EXPONENTIAL_HISTOGRAM)
             elif number > SUM:
                 yield None
 
@@ -166,7 +170,9 @@ class _Reader:
             return None
         return Point(name, self._attributes(data, ATTRIBUTES), found, is_counter, is_delta)
 
-    def _histograms(self, name: str, data: memoryview) -> Iterator[HistogramPoint | None]:
+    def _histograms(
+        self, name: str, data: memoryview, is_exponential: bool
+    ) -> Iterator[HistogramPoint | None]:
         temporality = 0
         found: list[memoryview] = []
         for number, _, value in self._fields(data):
@@ -175,12 +181,14 @@ class _Reader:
                     found.append(value)
             elif number == TEMPORALITY:
                 temporality = value
+        field = EXPONENTIAL_ATTRIBUTES if is_exponential else HISTOGRAM_ATTRIBUTES
+        read = self._exponential if is_exponential else self._histogram
         for point in found:
-            histogram = self._histogram(point)
+            histogram = read(point)
             if histogram is None or not name:
                 yield None
             else:
-                attributes = self._attributes(point, HISTOGRAM_ATTRIBUTES)
+                attributes = self._attributes(point, field)
                 yield HistogramPoint(name, attributes, histogram, temporality == DELTA)
 
     def _histogram(self, data: memoryview) -> Histogram | None:
@@ -209,8 +217,46 @@ class _Reader:
         in_order = all(low < high for low, high in pairwise(bounds))
         if len(counts) != len(bounds) + 1 or not in_order or not all(map(isfinite, bounds)):
             return None
-        is_told = total is not None and isfinite(total)
-        return Histogram(tuple(bounds), tuple(counts), total if is_told else None)
+        return Histogram(tuple(bounds), tuple(counts), _told(total))
+
+    def _exponential(self, data: memoryview) -> Histogram | None:
+        """As a histogram with bounds; None for a scale that nobody uses."""
+        scale, zeros, threshold, total = 0, 0, 0.0, None
+        positive = negative = Buckets(0, [])
+        for number, kind, value in self._fields(data):
+            if not isinstance(value, memoryview):
+                if number == SCALE:
+                    scale = _signed(value)
+            elif kind == BYTES and number == POSITIVE:
+                positive = self._buckets(value)
+            elif kind == BYTES and number == NEGATIVE:
+                negative = self._buckets(value)
+            elif kind == FIXED64 and number == TOTAL:
+                total = _DOUBLE.unpack(value)[0]
+            elif kind == FIXED64 and number == ZEROS:
+                zeros = _UINT64.unpack(value)[0]
+            elif kind == FIXED64 and number == ZERO_THRESHOLD:
+                threshold = _DOUBLE.unpack(value)[0]
+        if scale not in SCALES or not 0 <= threshold or not isfinite(threshold):
+            return None
+        bounds, counts = explicit(scale, (threshold, zeros), positive, negative, BOUNDS_MAX)
+        return Histogram(tuple(bounds), tuple(counts), _told(total))
+
+    def _buckets(self, data: memoryview) -> Buckets:
+        offset, counts = 0, list[int]()
+        for number, _, value in self._fields(data):
+            if not isinstance(value, memoryview):
+                if number == BUCKET_COUNTS:
+                    counts.append(value)
+                elif number == OFFSET:
+                    offset = _signed(value)
+            elif number == BUCKET_COUNTS:
+                at = 0
+                while at < len(value):
+                    self._look()
+                    count, at = _varint(value, at)
+                    counts.append(count)
+        return Buckets(offset, counts)
 
     def _attributes(self, message: memoryview, field: int) -> Attributes:
         """Those with simple values; the first ATTRIBUTES_MAX."""
@@ -247,13 +293,17 @@ class _Reader:
             if number == field and kind == BYTES and isinstance(value, memoryview):
                 yield value
 
+    def _look(self) -> None:
+        """At one thing more. Raises DecodeError."""
+        self._fields_left -= 1
+        if self._fields_left < 0:
+            raise DecodeError(f"metrics of more than {FIELDS_MAX} fields")
+
     def _fields(self, data: memoryview) -> Iterator[Field]:
         """The fields of a message; numbers, or their bytes. Raises DecodeError."""
         at, end = 0, len(data)
         while at < end:
-            self._fields_left -= 1
-            if self._fields_left < 0:
-                raise DecodeError(f"metrics of more than {FIELDS_MAX} fields")
+            self._look()
             tag, at = _varint(data, at)
             number, kind = tag >> 3, tag & 7
             if number == 0:
@@ -276,6 +326,15 @@ class _Reader:
                 )
             yield number, kind, data[at : at + size]
             at += size
+
+
+def _told(total: float | None) -> float | None:
+    return total if total is not None and isfinite(total) else None
+
+
+def _signed(value: int) -> int:
+    """A sint32."""
+    return (value >> 1) ^ -(value & 1)
 
 
 def _text(data: memoryview) -> str:

@@ -72,6 +72,46 @@ def histogram(name: str, *points: bytes, is_delta: bool) -> bytes:
     return message(1, name.encode()) + message(9, body)
 
 
+def zigzag(value: int) -> bytes:
+    return varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def exponential(
+    scale: int,
+    positive: tuple[int, Sequence[int]] = (0, ()),
+    negative: tuple[int, Sequence[int]] = (0, ()),
+    *,
+    zeros: int = 0,
+    threshold: float = 0.0,
+    total: float | None = None,
+    attributes: Mapping[str, str] | None = None,
+    packed: bool = True,
+) -> bytes:
+    """An ExponentialHistogramDataPoint. positive, negative: the index of the first bucket, and
+    what is in them.
+    """
+    out = b"".join(message(1, attribute(*pair)) for pair in (attributes or {}).items())
+    out += struct.pack("<Bq", 0x19, 1)  # its time
+    out += struct.pack("<BQ", 0x21, zeros + sum(positive[1]) + sum(negative[1]))
+    if total is not None:
+        out += struct.pack("<Bd", 0x29, total)
+    out += b"\x30" + zigzag(scale) + struct.pack("<BQ", 0x39, zeros)
+    for field, (offset, counts) in ((8, positive), (9, negative)):
+        buckets = b"\x08" + zigzag(offset)
+        if packed:
+            buckets += message(2, b"".join(map(varint, counts)))
+        else:
+            buckets += b"".join(b"\x10" + varint(count) for count in counts)
+        out += message(field, buckets)
+    return out + struct.pack("<Bd", 0x71, threshold)
+
+
+def exponential_histogram(name: str, *points: bytes, is_delta: bool) -> bytes:
+    body = b"".join(message(1, point) for point in points)
+    body += bytes([0x10, 1 if is_delta else 2])
+    return message(1, name.encode()) + message(10, body)
+
+
 def summary(name: str) -> bytes:
     return message(1, name.encode()) + message(11, b"")
 

@@ -10,7 +10,8 @@ import os
 import re
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from kbroker.config.client_metrics_config import (
@@ -24,7 +25,14 @@ from kbroker.config.client_metrics_config import (
 )
 from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.ipc.calls import ClientSeries, TelemetryHistogram, TelemetrySeries
-from kbroker.protocol.otlp import Attributes, Histogram, HistogramPoint, Point, Pushed
+from kbroker.protocol.otlp import (
+    BOUNDS_MAX,
+    Attributes,
+    Histogram,
+    HistogramPoint,
+    Point,
+    Pushed,
+)
 
 # BOUND: clients that are remembered, the least recent is forgotten; series that are kept in all,
 # and of one client. A histogram has one for each bucket, and two.
@@ -213,12 +221,9 @@ class ClientTelemetry:
     def _enter_histogram(self, client: Client, point: HistogramPoint) -> None:
         key = _key(client, point.name, point.attributes, BOUND_LABEL)
         known = client.histograms.get(key)
-        if not self._grow(client, _size(point.value) - (0 if known is None else _size(known))):
-            return
-        value = point.value
-        if point.is_delta and known is not None and known.bounds == value.bounds:
-            value = _sum(known, value)
-        client.histograms[key] = value
+        value = point.value if known is None or not point.is_delta else _sum(known, point.value)
+        if self._grow(client, _size(value) - (0 if known is None else _size(known))):
+            client.histograms[key] = value
 
     def _grow(self, client: Client, count: int) -> bool:
         """Let a client have so many series more, if there is room."""
@@ -294,11 +299,41 @@ def _size(histogram: Histogram) -> int:
 
 
 def _sum(one: Histogram, other: Histogram) -> Histogram:
-    """Of two with the same bounds."""
-    counts = tuple(a + b for a, b in zip(one.counts, other.counts, strict=True))
+    """With the bounds below which both tell how many values there are."""
     told = one.total is not None and other.total is not None
     total = (one.total or 0.0) + (other.total or 0.0) if told else None
-    return Histogram(one.bounds, counts, total)
+    if one.bounds == other.bounds:
+        bounds = one.bounds
+        counts = tuple(a + b for a, b in zip(one.counts, other.counts, strict=True))
+    else:
+        bounds, counts = _common(one, other)
+    return Histogram(bounds, counts, total)
+
+
+def _common(one: Histogram, other: Histogram) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    every = sorted({*one.bounds, *other.bounds})
+    known = [
+        (bound, a + b)
+        for bound, a, b in zip(every, _below(one, every), _below(other, every), strict=True)
+        if a is not None and b is not None
+    ]
+    while len(known) > BOUNDS_MAX:
+        del known[1:-1:2]
+    below = [0, *(count for _, count in known), sum(one.counts) + sum(other.counts)]
+    return tuple(bound for bound, _ in known), tuple(high - low for low, high in pairwise(below))
+
+
+def _below(histogram: Histogram, every: list[float]) -> Iterator[int | None]:
+    """How many values are not above each bound; None where that is not known: in a bucket."""
+    at = below = 0
+    bounds, counts = histogram.bounds, histogram.counts
+    for bound in every:
+        if at < len(bounds) and bound == bounds[at]:
+            below += counts[at]
+            at += 1
+            yield below
+        else:
+            yield None if counts[at] else below
 
 
 def instance_text(instance_id: bytes) -> str:

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 from support.network_process import NetworkProcess
-from support.otlp import distribution, gauge, histogram, metrics_data, number, total
+from support.otlp import (
+    distribution,
+    exponential,
+    exponential_histogram,
+    gauge,
+    histogram,
+    metrics_data,
+    number,
+    total,
+)
 
 from kbroker.config.client_metrics_config import validate_subscription
 from kbroker.errors import ConfigError, ErrorCode, WireError
@@ -20,7 +29,7 @@ from kbroker.handlers.support.client_telemetry import (
 )
 from kbroker.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kbroker.protocol.messages.push_telemetry import PushTelemetryRequest
-from kbroker.protocol.otlp import Histogram, HistogramPoint, Point, Pushed
+from kbroker.protocol.otlp import BOUNDS_MAX, Histogram, HistogramPoint, Point, Pushed
 from kbroker.record.compression import compress
 
 pytestmark = pytest.mark.unit
@@ -165,12 +174,39 @@ def test_histogram_replaces_the_one_before_or_adds_to_it(
     assert "le" not in labels
 
 
-def test_histogram_with_other_bounds_begins_again(state: ClientTelemetry) -> None:
-    one, two = Histogram((1.0, 2.0), (3, 0, 1), 9.5), Histogram((1.0,), (4, 1), None)
+@pytest.mark.parametrize(
+    ("one", "two", "added"),
+    [
+        (((1.0, 2.0), (3, 5, 1)), ((1.0,), (4, 1)), ([1.0], [7, 7])),
+        # An empty bucket is empty up to any bound.
+        (((1.0, 2.0), (0, 5, 0)), ((4.0, 8.0), (0, 6, 0)), ([1.0, 2.0, 4.0, 8.0], [0, 5, 0, 6, 0])),
+        (((1.0, 4.0), (0, 0, 2)), ((2.0,), (1, 1)), ([2.0], [1, 3])),
+        (((1.0,), (1, 1)), ((2.0,), (1, 1)), ([], [4])),
+    ],
+)
+def test_histogram_with_other_bounds_is_added_by_the_bounds_that_both_know(
+    state: ClientTelemetry, one: Any, two: Any, added: Any
+) -> None:
+    """Buckets of exponential histograms come and go; what is counted must never decrease."""
+    pushed = [Histogram(*one, 9.5), Histogram(*two, None)]
 
-    ((*found, _),) = histogram_of(state, one, two, delta=True)
+    ((*found, _),) = histogram_of(state, *pushed, delta=True)
 
-    assert found == [[1.0], [4, 1], None]
+    assert found == [*added, None]
+
+
+def test_bounds_of_added_histograms_are_bounded(state: ClientTelemetry) -> None:
+    def wide(begin: int) -> Histogram:
+        bounds = tuple(float(begin + at) for at in range(BOUNDS_MAX))
+        return Histogram(bounds, (0, *[1] * (BOUNDS_MAX - 1), 0), 1.0)
+
+    (((bounds, counts, _), _),) = (
+        (told[:3], told[3]) for told in histogram_of(state, wide(0), wide(BOUNDS_MAX), delta=True)
+    )
+
+    assert len(bounds) <= BOUNDS_MAX
+    assert (bounds[0], bounds[-1]) == (0.0, 2.0 * BOUNDS_MAX - 1)
+    assert sum(counts) == 2 * (BOUNDS_MAX - 1)
 
 
 def test_buckets_of_histograms_count_as_series(state: ClientTelemetry) -> None:
@@ -270,6 +306,7 @@ DATA = metrics_data(
         gauge("a", number(1.5, {})),
         total("b", number(2, {}), is_delta=True),
         histogram("h", distribution([1.0], [1, 2], 5.5, {}), is_delta=False),
+        exponential_histogram("e", exponential(0, (0, [3])), is_delta=False),
     ]
 )
 
@@ -280,10 +317,9 @@ def test_push_is_taken_in_every_compression(process: NetworkProcess, codec: int)
 
     assert push(process, data, codec) == 0
 
-    assert sorted(one.name for one in process.telemetry.figures().series) == [
-        "kbroker_client_a", "kbroker_client_b",
-    ]  # fmt: skip
-    assert [one.counts for one in process.telemetry.figures().histograms] == [[1, 2]]
+    told = process.telemetry.figures()
+    assert sorted(one.name for one in told.series) == ["kbroker_client_a", "kbroker_client_b"]
+    assert [one.counts for one in told.histograms] == [[1, 2], [0, 3, 0]]
 
 
 def test_bad_pushes_get_their_errors(process: NetworkProcess) -> None:

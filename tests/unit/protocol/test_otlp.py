@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Generator
+from math import isfinite
 from typing import Any
 
 import pytest
 from support.otlp import (
     attribute,
     distribution,
+    exponential,
+    exponential_histogram,
     gauge,
     histogram,
     message,
@@ -135,6 +138,79 @@ def test_histogram_that_makes_no_sense_is_left_out(
     assert found.left_out == 1
 
 
+def one_exponential(*args: Any, **how: Any) -> Histogram | None:
+    """What becomes of one; None if it is left out."""
+    point = exponential(*args, **how)
+    found = read(metrics_data([exponential_histogram("e", point, is_delta=True)]))
+    assert found.left_out == (not found.histograms)
+    return found.histograms[0].value if found.histograms else None
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_exponential_histogram_has_the_bounds_of_its_buckets(packed: bool) -> None:
+    """Bucket i is of what is above base**i and up to base**(i + 1), base being 2**(2**-scale)."""
+    point = exponential(
+        -1, (1, [0, 5, 0, 7]), (0, [3, 2]), zeros=4, threshold=0.25, total=9.5,
+        attributes={"topic": "t"}, packed=packed,
+    )  # fmt: skip
+
+    (found,) = read(metrics_data([exponential_histogram("e", point, is_delta=True)])).histograms
+
+    assert (found.name, found.attributes, found.is_delta) == ("e", (("topic", "t"),), True)
+    assert found.value == Histogram(
+        (-16.0, -4.0, -1.0, 0.25, 16.0, 64.0, 256.0, 1024.0), (0, 2, 3, 4, 0, 5, 0, 7, 0), 9.5
+    )
+
+
+def test_fine_exponential_histogram_gets_four_buckets_for_a_doubling() -> None:
+    """Buckets become one, two by two, without moving a value."""
+    fine = one_exponential(5, (-32, [1] * 64))
+    coarse = one_exponential(2, (-4, [8] * 8))
+
+    assert fine == coarse
+    assert fine is not None
+    assert (fine.bounds[::4], fine.counts) == ((0.5, 1.0, 2.0), (0, *[8] * 8, 0))
+
+
+def test_wide_exponential_histogram_becomes_coarser_until_its_bounds_are_few() -> None:
+    found = one_exponential(3, (-8000, [1, *[0] * 15998, 2]), (-8000, [3, *[0] * 15998, 4]))
+
+    assert found is not None
+    assert len(found.bounds) <= BOUNDS_MAX
+    assert list(found.bounds) == sorted(set(found.bounds))
+    assert [count for count in found.counts if count] == [4, 3, 1, 2]
+
+
+def test_exponential_histogram_of_zeros_alone_or_of_nothing() -> None:
+    assert one_exponential(0, zeros=3) == Histogram((0.0,), (3, 0), None)
+    assert one_exponential(0) == Histogram((0.0,), (0, 0), None)
+
+
+def test_exponential_histogram_beyond_what_numbers_can_tell_stays_in_order() -> None:
+    for offset in (2**31 - 200, -(2**31)):
+        found = one_exponential(0, (offset, [1] * 150), (offset, [1] * 150), zeros=1, threshold=9)
+
+        assert found is not None
+        assert list(found.bounds) == sorted(set(found.bounds))
+        assert all(map(isfinite, found.bounds))
+        assert sum(found.counts) == 301
+
+
+@pytest.mark.parametrize(
+    ("scale", "threshold"),
+    [(21, 0.0), (-11, 0.0), (2**31 - 1, 0.0), (0, -1.0), (0, float("nan")), (0, float("inf"))],
+)
+def test_exponential_histogram_that_makes_no_sense_is_left_out(
+    scale: int, threshold: float
+) -> None:
+    assert one_exponential(scale, (0, [1]), threshold=threshold) is None
+
+
+def test_buckets_are_bounded_as_fields_are() -> None:
+    with pytest.raises(DecodeError, match="more than"):
+        one_exponential(0, (0, [0] * (FIELDS_MAX + 1)))
+
+
 def test_what_is_kept_of_a_push_is_bounded() -> None:
     many = metrics_data([gauge("m" * 1000, number(1, {})) for _ in range(POINTS_MAX + 5)])
     labels = {f"k{n}": "v" * 1000 for n in range(ATTRIBUTES_MAX + 5)}
@@ -180,6 +256,7 @@ def test_any_change_of_a_push_is_read_or_rejected() -> None:
             gauge("a", number(1.5, {"topic": "t"})),
             total("b", number(7, {}), is_delta=True),
             histogram("h", distribution([1.0], [2, 3], 4.0, {"n": "x"}), is_delta=False),
+            exponential_histogram("e", exponential(3, (-9, [2, 3]), zeros=1), is_delta=True),
         ],
         {"group_id": "g"},
     )
@@ -194,7 +271,8 @@ def test_any_change_of_a_push_is_read_or_rejected() -> None:
                     continue
                 assert all(isinstance(point.value, float | int) for point in found.points)
                 for _, _, (bounds, counts, _), _ in found.histograms:
-                    assert len(counts) == len(bounds) + 1
+                    assert len(counts) == len(bounds) + 1 <= BOUNDS_MAX + 1
+                    assert list(bounds) == sorted(set(bounds))
 
 
 def test_integers_keep_their_sign() -> None:
