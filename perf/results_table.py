@@ -83,8 +83,8 @@ def results_table(folder: Path = RESULTS) -> str:
 
 
 def newest_rows(folder: Path = RESULTS) -> list[Row]:
-    """Cells in the order in which they first appeared, those of one broker and then those of
-    clusters, then Spark cases, then bounds.
+    """Cells in the order in which they first appeared, those of one broker, of what watches it and
+    of clusters, then Spark cases, then bounds.
     """
     cells: dict[str, list[Row]] = {}
     cases: dict[str, list[Row]] = {}
@@ -100,14 +100,10 @@ def newest_rows(folder: Path = RESULTS) -> list[Row]:
         for bound in BOUNDS:
             if all("runs" in by_case.get(name, ()) for name in bound.needs):
                 bounds[bound.name] = [bound_row(bound, by_case, report)]
-    clusters: dict[str, list[Row]] = {}
-    for report in reports(folder / "cluster"):
-        for name, cell in report["cells"].items():
-            if rows := cluster_rows(name, cell, report):
-                clusters[name] = rows
     ordered = [
         cells,
-        clusters,
+        judged_cells(folder / "monitoring", ""),
+        judged_cells(folder / "cluster", "three brokers: "),
         _in_order(cases, SPARK_CASES),
         _in_order(bounds, [b.name for b in BOUNDS]),
     ]
@@ -149,12 +145,22 @@ def cell_rows(name: str, cell: dict[str, Any], report: dict[str, Any]) -> list[R
     return rows
 
 
-def cluster_rows(name: str, cell: dict[str, Any], report: dict[str, Any]) -> list[Row]:
-    """A row for each condition of a cell of ``perf/cluster.py`` that was judged."""
+def judged_cells(folder: Path, prefix: str) -> dict[str, list[Row]]:
+    """Of ``perf/cluster.py`` and ``perf/monitoring.py``, by name."""
+    found: dict[str, list[Row]] = {}
+    for report in reports(folder):
+        for name, cell in report["cells"].items():
+            if rows := judged_rows(name, prefix, cell, report):
+                found[name] = rows
+    return found
+
+
+def judged_rows(name: str, prefix: str, cell: dict[str, Any], report: dict[str, Any]) -> list[Row]:
+    """A row for each condition of a cell that was judged."""
     return [
         Row(
             name,
-            f"three brokers: {cell['title']}",
+            prefix + cell["title"],
             one["text"],
             number_text(one["kbroker"]),
             number_text(one["kafka"]),

@@ -8,7 +8,7 @@ from support.grids import some_of
 pytest.importorskip("confluent_kafka")
 
 from kbroker._ext.network.load_generator import LoadGenerator
-from perf import coordination, saturate, storage
+from perf import coordination, monitoring, saturate, storage
 from perf.brokers import KbrokerBroker
 from perf.cells import CELLS, Size
 
@@ -57,6 +57,19 @@ def test_storage_part_at_toy_size_yields_its_figures(tmp_path, capsys, part):
     figures = json.loads(capsys.readouterr().out)[part]["kbroker"]
     assert figures.keys() >= storage.BARS[part].keys()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["scrape", "lag", "produce"])
+def test_monitoring_part_at_toy_size_yields_its_figures(tmp_path, part):
+    output = tmp_path / "figures.json"
+
+    code = monitoring.main([part, "--quick", f"--place={tmp_path}", f"--output={output}"])
+
+    cell = json.loads(output.read_text())["cells"][part]
+    assert code in (0, 1)  # machines that run tests are busy
+    assert cell["results"].keys() >= monitoring.BARS[part][1].keys()
+    assert [path.name for path in tmp_path.iterdir()] == [output.name]
 
 
 @pytest.mark.parametrize(

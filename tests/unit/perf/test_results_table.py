@@ -99,6 +99,16 @@ def test_cluster_has_rows_behind_one_broker(table, tmp_path):
     )
 
 
+def test_what_watches_a_broker_has_rows_of_its_own(table, tmp_path):
+    (tmp_path / "monitoring").mkdir()
+    one = cluster("2026-11-27", "new", 2.0)
+    (tmp_path / "monitoring" / "1.json").write_text(json.dumps(one))
+
+    assert table() == [
+        "| orderly stop (`shutdown`) | stop, s | 2 | - | – | ≤ 3 | new | Intel Xeon, 2 cores |"
+    ]
+
+
 def test_missed_limit_without_a_ratio_has_a_bold_figure(table, tmp_path):
     (tmp_path / "cluster").mkdir()
     one = cluster("2026-11-27", "new", 4.0, met=False)

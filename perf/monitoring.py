@@ -1,0 +1,427 @@
+"""What it costs to look at a broker with 10,000 partitions: scrapes, lag, and pages of the console.
+
+    python perf/monitoring.py                     every part, about three minutes
+    python perf/monitoring.py scrape produce --partitions 2000
+    python perf/monitoring.py --quick             toy size, to see that it runs
+
+scrape: /metrics, with a record in every partition: time until the last byte, CPU and memory of the
+exporter. Memory is the highest of some samples taken while it works on further scrapes. produce:
+latency of requests of one record at a fixed rate, for a while with a scrape every 5 s and for a
+while without, in turns. lag: the same scrape, and /groups, when 100 groups have committed an offset
+of every partition; every lag is checked. pages: from the click on a link of the console until
+Chromium shows the page, with as many topics as there are partitions. Exits with 1 if a bar is
+missed.
+"""
+
+import argparse
+import http.client
+import json
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from perf import process_tree
+from perf.brokers import KbrokerBroker, free_ports
+from perf.coordination import OFFSET_COMMIT, await_coordinator, commit_body, frame
+from perf.frames import random_values, record_batch
+from perf.kafka_distribution import ROOT
+from perf.machine import commit_text, machine
+from perf.percentiles import percentile
+from perf.raw_client import RawClient
+from perf.results_table import number_text
+from perf.topics import create_topic
+
+MEBIBYTE = 1 << 20
+TOPIC = "watched"
+TOPICS = 100
+RECORDS = 3
+COMMITTED = 1
+# What the exporter knows serves scrapes for a second.
+FRESH_S = 1.2
+SCRAPE_EVERY_S = 5.0
+PAGES = (
+    ("overview", "overview", "Processes of broker"),
+    ("list of topics", "topics", "{count} topics"),
+    ("search", "topics?search={last}", "{last}"),
+    ("last page of the list", "topics?skip={skip}", "{last}"),
+    ("topic", "topics/{last}", "Size of leaders"),
+    ("records", "topics/{last}?tab=messages", "There are no records"),
+    ("groups", "groups", "There are no groups yet"),
+)
+SCRAPER = """
+import http.client, sys, time
+host, every = sys.argv[1], float(sys.argv[2])
+while True:
+    began = time.monotonic()
+    connection = http.client.HTTPConnection(host)
+    connection.request("GET", "/metrics")
+    connection.getresponse().read()
+    time.sleep(max(0, began + every - time.monotonic()))
+"""
+
+Figures = dict[str, float]
+# part -> title, and its figures with their texts and the most that is allowed
+BARS: dict[str, tuple[str, dict[str, tuple[str, float | None]]]] = {
+    "scrape": (
+        "/metrics of 10,000 partitions",
+        {
+            "wall_ms": ("ms to the last byte", 500),
+            "cpu_ms": ("CPU ms of the exporter", None),
+            "pss_mib": ("PSS of the exporter, MiB", 40),
+            "private_mib": ("private memory of the exporter, MiB", None),
+        },
+    ),
+    "produce": (
+        "produce at 1,000 requests/s, 10,000 partitions",
+        {
+            "quiet_p99_us": ("p99 us without scrapes", None),
+            "scraped_p99_us": ("p99 us with a scrape every 5 s", None),
+            "p99_ratio": ("p99 with scrapes, of that without", 1.1),
+        },
+    ),
+    "lag": (
+        "lag of 100 groups in 10,000 partitions",
+        {
+            "metrics_ms": ("ms of /metrics", 1000),
+            "groups_ms": ("ms of /groups", 1000),
+            "pss_mib": ("PSS of the exporter, MiB", None),
+        },
+    ),
+    "pages": (
+        "pages of the console, 10,000 topics",
+        {"slowest_ms": ("slowest page, ms", 300)},
+    ),
+}
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("parts", nargs="*", help="of: " + ", ".join(PARTS))
+    parser.add_argument("--partitions", type=int, help="10000, or 200 with --quick")
+    parser.add_argument("--groups", type=int, help="100, or 3 with --quick")
+    parser.add_argument("--scrapes", type=int, help="15, or 2 with --quick")
+    parser.add_argument("--windows", type=int, help="of produce; 8, or 2 with --quick")
+    parser.add_argument("--seconds", type=float, help="a window; 10, or 1 with --quick")
+    parser.add_argument("--quick", action="store_true", help="toy size; writes no result")
+    parser.add_argument("--place", default="/tmp", help="where the data directories go")
+    parser.add_argument("--output", help="default: perf/results/monitoring/<date>-<commit>.json")
+    chosen = parser.parse_args(arguments)
+    for name, full, toy in (
+        ("partitions", 10_000, 200),
+        ("groups", 100, 3),
+        ("scrapes", 15, 2),
+        ("windows", 8, 2),
+        ("seconds", 10.0, 1.0),
+    ):
+        if getattr(chosen, name) is None:
+            setattr(chosen, name, toy if chosen.quick else full)
+    chosen.parts = chosen.parts or list(PARTS)
+    if unknown := sorted(set(chosen.parts) - set(PARTS)):
+        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    return chosen
+
+
+class Watched(KbrokerBroker):
+    """A broker with an exporter."""
+
+    def __init__(self, place: str, partitions: int) -> None:
+        self.http_port = free_ports(1)[0]
+        slots = {"partition.table.slots": str(partitions + 2000)}
+        super().__init__(place, {"metrics.port": str(self.http_port), **slots})
+
+    @property
+    def http_address(self) -> str:
+        return f"127.0.0.1:{self.http_port}"
+
+    def get(self, path: str) -> bytes:
+        connection = http.client.HTTPConnection(self.http_address, timeout=60)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            body = response.read()
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise RuntimeError(f"{path}: {response.status} {body[:200]!r}")
+        return body
+
+    def timed(self, path: str) -> tuple[float, bytes]:
+        """Milliseconds until the last byte; nothing of the scrape before is used."""
+        time.sleep(FRESH_S)
+        began = time.monotonic()
+        body = self.get(path)
+        return (time.monotonic() - began) * 1000, body
+
+    def exporter(self) -> int:
+        for one in json.loads(self.get("/health"))["processes"]:
+            if one["name"] == "exporter-0":
+                return int(one["pid"])
+        raise RuntimeError("there is no exporter")
+
+    def fill(self, partitions: int) -> int:
+        """Topics with records in each partition; returns how many partitions a topic has."""
+        each = max(1, partitions // TOPICS)
+        batch = record_batch(random_values(RECORDS, 100, seed=1))
+        with RawClient(self.address, timeout=60) as client:
+            for number in range(TOPICS):
+                create_topic(self.bootstrap, f"{TOPIC}-{number}", each)
+                for partition in range(each):
+                    deadline = time.monotonic() + 30
+                    while code := client.produce(f"{TOPIC}-{number}", partition, batch):
+                        if time.monotonic() > deadline:
+                            raise RuntimeError(f"a batch is refused with error {code}")
+                        time.sleep(0.02)
+        return each
+
+
+def memory_mib(pid: int) -> tuple[float, float]:
+    """PSS, and what is private."""
+    sizes: dict[str, int] = {}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+        name, value = line.split()[:2]
+        sizes[name] = int(value)
+    private = sizes["Private_Clean:"] + sizes["Private_Dirty:"]
+    return sizes["Pss:"] / 1024, private / 1024
+
+
+def highest_memory(broker: Watched, pid: int, scrapes: int) -> tuple[float, float]:
+    """While it works on scrapes. Looking at its memory slows it down."""
+    samples = [memory_mib(pid)]
+    done = threading.Event()
+
+    def sample() -> None:
+        while not done.wait(0.02):
+            samples.append(memory_mib(pid))
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        for _ in range(scrapes):
+            broker.timed("/metrics")
+    finally:
+        done.set()
+        thread.join()
+    return max(pss for pss, _ in samples), max(private for _, private in samples)
+
+
+def measure_scrape(broker: Watched, options: argparse.Namespace) -> Figures:
+    pid = broker.exporter()
+    size = len(broker.timed("/metrics")[1])
+    before = process_tree.cpu_seconds_of(pid)
+    times = sorted(broker.timed("/metrics")[0] for _ in range(options.scrapes))
+    spent = process_tree.cpu_seconds_of(pid) - before
+    pss, private = highest_memory(broker, pid, min(3, options.scrapes))
+    return {
+        "wall_ms": median(times),
+        "slowest_ms": times[-1],
+        "cpu_ms": spent * 1000 / options.scrapes,
+        "size_mib": size / MEBIBYTE,
+        "pss_mib": pss,
+        "private_mib": private,
+    }
+
+
+@contextmanager
+def scraping(broker: Watched) -> Iterator[None]:
+    command = [sys.executable, "-c", SCRAPER, broker.http_address, str(SCRAPE_EVERY_S)]
+    process = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def latencies_us(broker: Watched, seconds: float) -> list[float]:
+    """Of requests of one record, a thousand a second."""
+    batch = record_batch(random_values(1, 100, seed=1))
+    found = []
+    with RawClient(broker.address) as client:
+        due = time.monotonic()
+        until = due + seconds
+        while due < until:
+            time.sleep(max(0, due - time.monotonic()))
+            code = client.produce(f"{TOPIC}-0", 0, batch)
+            if code:
+                raise RuntimeError(f"a record is refused with error {code}")
+            # From when it was due: what waits behind a slow request is slow, too.
+            found.append((time.monotonic() - due) * 1e6)
+            due += 0.001
+    return found
+
+
+def measure_produce(broker: Watched, options: argparse.Namespace) -> Figures:
+    quiet: list[float] = []
+    scraped: list[float] = []
+    latencies_us(broker, options.seconds / 5)
+    for window in range(options.windows):
+        if window % 2:
+            with scraping(broker):
+                scraped.append(percentile(sorted(latencies_us(broker, options.seconds)), 0.99))
+        else:
+            quiet.append(percentile(sorted(latencies_us(broker, options.seconds)), 0.99))
+    return {
+        "quiet_p99_us": median(quiet),
+        "scraped_p99_us": median(scraped),
+        "p99_ratio": median(scraped) / median(quiet),
+        "quiet_p99_us_least": min(quiet),
+        "quiet_p99_us_most": max(quiet),
+        "scraped_p99_us_least": min(scraped),
+        "scraped_p99_us_most": max(scraped),
+    }
+
+
+def commit(broker: Watched, groups: int, each: int) -> None:
+    """An offset of every partition by every group."""
+    await_coordinator(broker.bootstrap, "lag-0")
+    with RawClient(broker.address, timeout=60) as client:
+        for number in range(groups):
+            for topic in (f"{TOPIC}-{at}" for at in range(TOPICS)):
+                body = commit_body(f"lag-{number}", topic, range(each), COMMITTED)
+                request = frame(OFFSET_COMMIT, 6, body)
+                at = 4 + 4 + 4 + 2 + len(topic) + 4 + 4
+                deadline = time.monotonic() + 30
+                while code := struct.unpack_from(">h", client.call(request), at)[0]:
+                    if time.monotonic() > deadline:
+                        raise RuntimeError(f"a commit is refused with error {code}")
+                    time.sleep(0.05)
+
+
+def check_lags(text: str, groups: int, each: int) -> None:
+    """Of every group and topic, in records and in seconds; in seconds of every partition while
+    there are few (metrics.group.partitions.max).
+    """
+    counts = {"kafka_consumergroup_lag_sum": 0, "kbroker_consumergroup_lag_seconds": 0}
+    expected = each * (RECORDS - COMMITTED)
+    for line in text.splitlines():
+        name = line.partition("{")[0]
+        if name in counts:
+            counts[name] += 1
+            value = float(line.rpartition(" ")[2])
+            if value <= 0 or (name.endswith("_sum") and value != expected):
+                raise RuntimeError(f"not {expected}: {line}")
+    pairs = groups * TOPICS
+    seconds = counts.pop("kbroker_consumergroup_lag_seconds")
+    if counts != {"kafka_consumergroup_lag_sum": pairs} or seconds not in (pairs, pairs * each):
+        raise RuntimeError(f"not {pairs} lags, but {counts}, and {seconds} in seconds")
+
+
+def measure_lag(broker: Watched, options: argparse.Namespace) -> Figures:
+    each = max(1, options.partitions // TOPICS)
+    commit(broker, options.groups, each)
+    pid = broker.exporter()
+    # Ages are looked up a thousand a scrape.
+    for _ in range(options.groups * TOPICS // 1000 + 2):
+        broker.timed("/metrics")
+    timed = [broker.timed("/metrics") for _ in range(options.scrapes)]
+    check_lags(timed[-1][1].decode(), options.groups, each)
+    groups = [broker.timed("/groups")[0] for _ in range(options.scrapes)]
+    pss, private = highest_memory(broker, pid, min(3, options.scrapes))
+    return {
+        "metrics_ms": median(ms for ms, _ in timed),
+        "slowest_ms": max(ms for ms, _ in timed),
+        "groups_ms": median(groups),
+        "size_mib": len(timed[-1][1]) / MEBIBYTE,
+        "pss_mib": pss,
+        "private_mib": private,
+    }
+
+
+def measure_pages(broker: Watched, options: argparse.Namespace) -> Figures:
+    from perf.console_pages import page_times
+
+    count = options.partitions
+    names = [f"topic-{number:05}" for number in range(count)]
+    with tempfile.TemporaryDirectory(prefix="perf-browser-", dir=options.place) as place:
+        words = {"count": f"{count:,}", "last": names[-1], "skip": count - 100}
+        pages = [tuple(text.format(**words) for text in page) for page in PAGES]
+        times = page_times(
+            broker.bootstrap, f"http://{broker.http_address}", names, pages, Path(place)
+        )
+    return {**{f"{name}_ms": ms for name, ms in times.items()}, "slowest_ms": max(times.values())}
+
+
+PARTS: dict[str, Callable[[Watched, argparse.Namespace], Figures]] = {
+    "scrape": measure_scrape,
+    "lag": measure_lag,
+    "produce": measure_produce,
+    "pages": measure_pages,
+}
+
+
+def measure(options: argparse.Namespace) -> dict[str, Figures]:
+    """The console has a broker of its own, as its topics have a partition each."""
+    found: dict[str, Figures] = {}
+    for parts in ([one for one in options.parts if one != "pages"], ["pages"]):
+        parts = [one for one in PARTS if one in parts and one in options.parts]
+        if not parts:
+            continue
+        with Watched(options.place, options.partitions) as broker:
+            if parts != ["pages"]:
+                broker.fill(options.partitions)
+            for part in parts:
+                found[part] = PARTS[part](broker, options)
+                print(part, json.dumps({k: round(v, 1) for k, v in found[part].items()}))
+                sys.stdout.flush()
+    return found
+
+
+def judged(part: str, figures: Figures) -> list[dict[str, Any]]:
+    """The conditions of a part, as those of ``perf/cluster.py``."""
+    return [
+        {
+            "figure": figure,
+            "text": text,
+            "condition": "" if most is None else f"<= {most:g}",
+            "kbroker": figures[figure],
+            "kafka": None,
+            "ratio": None,
+            "met": None if most is None else figures[figure] <= most,
+        }
+        for figure, (text, most) in BARS[part][1].items()
+    ]
+
+
+def report(options: argparse.Namespace, results: dict[str, Figures]) -> dict[str, Any]:
+    names = ("partitions", "groups", "scrapes", "windows", "seconds")
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit_text(),
+        "machine": machine(),
+        "parameters": {name: getattr(options, name) for name in names},
+        "cells": {
+            part: {"title": BARS[part][0], "conditions": judged(part, found), "results": found}
+            for part, found in results.items()
+        },
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse_arguments(arguments)
+    written = report(options, measure(options))
+    if not options.quick or options.output:
+        stem = f"{written['date'][:10]}-{written['commit']}.json"
+        path = Path(options.output or ROOT / "perf" / "results" / "monitoring" / stem)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(written, indent=1) + "\n")
+        print(f"written to {path}")
+    conditions = [one for cell in written["cells"].values() for one in cell["conditions"]]
+    for one in conditions:
+        verdict = {True: "met", False: "MISSED", None: ""}[one["met"]]
+        print(f"{one['text']:<40}{number_text(one['kbroker']):>10}  {one['condition']} {verdict}")
+    return 1 if any(one["met"] is False for one in conditions) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
