@@ -41,6 +41,7 @@ from kbroker.supervisor.child import (
     RestartPolicy,
     Verdict,
 )
+from kbroker.supervisor.service_manager import ServiceManager
 
 logger = logging.getLogger(__name__)
 
@@ -97,13 +98,15 @@ class Arbiter:
         session_grace_s: float = 0.0,
         on_restart: Callable[[], None] = lambda: None,
         on_end: Callable[[Address, int], None] = lambda address, incarnation: None,
+        manager: ServiceManager | None = None,
     ) -> None:
         """addresses: in start order. stop_budget_s: time for an orderly stop of all. leave_s: time
         for a controlled shutdown before that; 0: none. session_grace_s: how much longer than its
         share the controller process may take to end its session. on_end: called with every process
         that ended and its incarnation, before the process table is updated; on_restart: called for
-        each restart.
+        each restart. manager: the service manager; None without one.
         """
+        self._manager = ServiceManager({}) if manager is None else manager
         self.children = [Child(address, policy) for address in addresses]
         self._by_pid: dict[int, Child] = {}
         self._processes = processes
@@ -137,6 +140,7 @@ class Arbiter:
         self.start_missing()
         while not self._stop_requested:
             self.turn()
+        self._manager.stopping()
         if self._leave_s and self._exit_code == EXIT_DONE:
             self.leave()
         self.shutdown()
@@ -156,10 +160,13 @@ class Arbiter:
             self._announced_ready = True
             elapsed_ms = (self._system.now() - self._started_at) * 1000
             logger.info("all %d processes are ready after %d ms", len(self.children), elapsed_ms)
+            self._manager.ready(f"{len(self.children)} processes serve")
+        self._manager.alive(self._system.now())
 
     def _wait_s(self) -> float:
         now = self._system.now()
-        wake_at = now + HEARTBEAT_CHECK_S
+        due_s = self._manager.due_s()
+        wake_at = min(now + HEARTBEAT_CHECK_S, now + HEARTBEAT_CHECK_S if due_s is None else due_s)
         if not self._announced_ready and now - self._started_at < START_WATCH_S:
             wake_at = now + POLL_WHILE_STARTING_S
         for child in self.children:

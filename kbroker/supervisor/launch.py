@@ -39,6 +39,7 @@ from kbroker.supervisor.child import RestartPolicy
 from kbroker.supervisor.data_dirs import DataDirs
 from kbroker.supervisor.listening import bind_listeners, bind_metrics, load_tls, shown_address
 from kbroker.supervisor.runtime_dir import RuntimeDir
+from kbroker.supervisor.service_manager import ServiceManager
 from kbroker.supervisor.signals import SignalQueue
 from kbroker.supervisor.spawn import ForkingSystem
 from kbroker.supervisor.stored_settings import config_at_start
@@ -216,6 +217,7 @@ class Broker:
 
     def run(self, exit_with_parent: bool = False) -> int:
         """Fork, supervise, stop; returns the exit code."""
+        manager = ServiceManager(os.environ)
         signals = SignalQueue()
         system = ForkingSystem(
             self.workers, self.context_for, signals, self.runtime.close_in_child, exit_with_parent
@@ -233,6 +235,7 @@ class Broker:
             session_grace_s=session_grace_s(self.config),
             on_restart=lambda: self.counters.add(PROCESS_RESTARTS),
             on_end=self._on_end,
+            manager=manager,
         )
         make_readers()
         freeze_for_children()
