@@ -4,6 +4,7 @@
     tools/exam.py                      what there is
     tools/exam.py E4                   its tests, also those that `make test` leaves out
     tools/exam.py E5 --size night      every call, not every twelfth
+    tools/exam.py security -k logins   those of its tests whose names have that
     tools/exam.py simulation --seeds 100000
 
 A failing test prints the seed that repeats it (``KBROKER_FAULT_SEED``), a failing simulation the
@@ -127,6 +128,7 @@ def main() -> int:
     parser.add_argument("exam", nargs="?", choices=[*EXAMS, "simulation"])
     parser.add_argument("--size", choices=SIZES, default=SIZES[0])
     parser.add_argument("--seeds", type=int, help="of the simulation, instead of its size")
+    parser.add_argument("-k", metavar="WORDS", help="only tests that match, as pytest's -k")
     options = parser.parse_args()
     if options.exam is None:
         for name, exam in EXAMS.items():
@@ -140,9 +142,12 @@ def main() -> int:
     scale = exam.scales[SIZES.index(options.size)]
     environment = {"KBROKER_FAULT_SCALE": str(scale), **os.environ}
     command = [sys.executable, "-m", "pytest", "-q", "-o", "timeout=0", *exam.tests]
+    if options.k:
+        own = f"({exam.tests[-1]}) and " if "-k" in exam.tests else ""
+        command += ["-k", f"{own}({options.k})"]  # the last one counts
     print(f"KBROKER_FAULT_SCALE={environment['KBROKER_FAULT_SCALE']}", *command, flush=True)
     code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
-    if code == 0 and exam.command and options.size != SIZES[0]:
+    if code == 0 and exam.command and options.size != SIZES[0] and not options.k:
         code = subprocess.run(exam.command, cwd=ROOT, check=False).returncode
     return code
 
