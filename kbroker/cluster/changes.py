@@ -30,10 +30,6 @@ class PartitionChange(NamedTuple):
             return new.is_new
         return new.is_new and old.slot_incarnation != new.slot_incarnation
 
-    @property
-    def replicas_changed(self) -> bool:
-        return self.old is None or set(self.old.replicas) != set(self.new.replicas)
-
 
 class TopicChange(NamedTuple):
     """A topic before and after; None if it does not exist.
@@ -127,9 +123,14 @@ class ImageChanges(NamedTuple):
 
 
 def _is_reassigned(change: TopicChange) -> bool:
+    """Asked by every coordinator of a process, for each image: hence no object per partition."""
     if not change.is_same:
         return change.old is not change.new
     assert change.old is not None and change.new is not None
-    return len(change.old.partitions) != len(change.new.partitions) or any(
-        partition.replicas_changed for partition in change.partitions()
+    before, present = change.old.partitions, change.new.partitions
+    numbers = range(len(present)) if change.numbers is None else change.numbers
+    return len(before) != len(present) or any(
+        before[number].replicas != present[number].replicas
+        and set(before[number].replicas) != set(present[number].replicas)
+        for number in numbers
     )

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kbroker.cluster.changes import ImageChanges, TopicChange
+from kbroker.cluster.changes import ImageChanges, PartitionChange, TopicChange
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, StorageError
 from kbroker.ipc.pending import Pending, run
@@ -173,30 +173,26 @@ class HostedPartitions:
 
     def take(self, changes: ImageChanges, *, is_snapshot: bool) -> None:
         """Follow an image in everything but the opening of logs (``open``), at once."""
+        owned = [c for c in changes.partitions() if self.owns(c.topic, c.partition)]
         if not is_snapshot:
-            self._note_new(changes)
+            self._note_new(changes.deleted(), owned)
         if changes.settings:
             # A broker-wide default has changed: every topic may inherit it.
             self._reconfigure(self._process.image.topics.values())
         self._reconfigure(changes.reconfigured())
         for topic in changes.deleted():
             self._forget(topic)
-        for change in changes.partitions():
-            if self.owns(change.topic, change.partition):
-                self._follow(change.new)
+        for change in owned:
+            self._follow(change.new)
 
-    def _note_new(self, changes: ImageChanges) -> None:
+    def _note_new(self, deleted: Iterable[TopicImage], owned: Iterable[PartitionChange]) -> None:
         """A partition that the controller calls new has no log in any directory.
 
         It is called so until the next change of its leader: only the first time counts.
         """
-        for topic in changes.deleted():
+        for topic in deleted:
             self._new -= {(topic.topic_id, n) for n in range(len(topic.partitions))}
-        self._new |= {
-            (change.topic.topic_id, change.partition)
-            for change in changes.partitions()
-            if change.is_new and self.owns(change.topic, change.partition)
-        }
+        self._new |= {(c.topic.topic_id, c.partition) for c in owned if c.is_new}
 
     def _follow(self, told: PartitionImage) -> None:
         """Take a new role. A log that is not open yet is opened with the role it has by then."""
