@@ -11,7 +11,9 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TextIO
 
 from kbroker.wording import shown, shown_lines
 
@@ -22,6 +24,9 @@ ALL_AREAS = "all"
 # again early.
 LIMITER_KEYS_MAX = 256
 
+
+# BOUND: what a pipe takes in one piece (PIPE_BUF), if most characters are ASCII.
+PIPE_CHARS_MAX = 3_000
 
 # BOUND: words of a message in the name of its event.
 EVENT_WORDS_MAX = 8
@@ -159,16 +164,80 @@ def message_of(record: logging.LogRecord) -> str:
     return str(record.msg) % tuple(map(safe_argument, arguments))
 
 
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes each line by itself, or those of ``together`` a few thousand bytes at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[str] | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._kept is None:
+            super().emit(record)
+            return
+        try:
+            self._kept.append(self.format(record) + self.terminator)
+        except Exception:
+            self.handleError(record)
+
+    def keep_lines(self) -> None:
+        """Keep lines until ``write_kept``."""
+        with self._lines_lock():
+            self._kept = []
+
+    def write_kept(self) -> None:
+        """Write what was kept."""
+        with self._lines_lock():
+            kept, self._kept = self._kept or [], None
+            with suppress(OSError, ValueError):  # as ``emit``, which has told of it once
+                for text in _joined(kept):
+                    self.stream.write(text)
+                    self.flush()
+
+    def _lines_lock(self) -> AbstractContextManager[object]:
+        return self.lock if self.lock is not None else nullcontext()
+
+
+def _joined(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, some at a time, as far as a pipe takes them in one piece."""
+    text = ""
+    for line in lines:
+        if text and len(text) + len(line) > PIPE_CHARS_MAX:
+            yield text
+            text = ""
+        text += line
+    if text:
+        yield text
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """For what logs a line for each of hundreds of partitions, in one go: to write each by itself
+    costs more than all else that is done for a partition, as all processes of a broker write to one
+    file. Not for what waits.
+    """
+    handlers = [h for h in logging.getLogger().handlers if isinstance(h, LineHandler)]
+    for handler in handlers:
+        handler.keep_lines()
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.write_kept()
+
+
 def setup(process: str, debug_areas: tuple[str, ...] = (), level: int = logging.INFO) -> None:
     """Send log lines to stderr.
 
     An area is a package or module below ``kbroker`` ("storage", "ipc.rpc"), or "all".
     """
-    handler = logging.StreamHandler()
+    handler = LineHandler()
     handler.setFormatter(LineFormatter(process))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    # No line shows these, and to find them out is half of its cost.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     for area in debug_areas:
         name = ROOT if area == ALL_AREAS else f"{ROOT}.{area}"
         logging.getLogger(name).setLevel(logging.DEBUG)

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from kbroker import logcontext
 from kbroker.cluster.control_requests import NO_LEADER, PartitionKey
 from kbroker.controller import decisions, elections, persistence
 from kbroker.controller.active_controller import ActiveController, Completed
@@ -124,14 +125,15 @@ class PartitionWrites:
             if isinstance(change, PartitionsChanged)
             for number, partition in change.partitions.items()
         }
-        for key, partition in changed.items():
-            old = before[key]
-            if old is None or old.leader_epoch != partition.leader_epoch:
-                batch.lead(key, is_new=old is not None and not old.is_stored)
-            else:
-                batch.refresh([key])
-            self._controller.counts.note(old, partition)
-            say(key, old, partition, why)
+        with logcontext.together():
+            for key, partition in changed.items():
+                old = before[key]
+                if old is None or old.leader_epoch != partition.leader_epoch:
+                    batch.lead(key, is_new=old is not None and not old.is_stored)
+                else:
+                    batch.refresh([key])
+                self._controller.counts.note(old, partition)
+                say(key, old, partition, why)
         return changed
 
     async def settle(self, keys: Iterable[PartitionKey], batch: Batch, why: str) -> Changed:

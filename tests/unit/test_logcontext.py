@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,9 +14,11 @@ from kbroker.logcontext import (
     LIMITER_KEYS_MAX,
     OBJECT_CHARS_MAX,
     LineFormatter,
+    LineHandler,
     RateLimit,
     Whole,
     setup,
+    together,
 )
 
 pytestmark = pytest.mark.unit
@@ -148,12 +151,35 @@ def test_numbers_are_formatted_as_such() -> None:
     assert line.endswith("1   2.2 None True 0007")
 
 
+def test_lines_of_many_partitions_are_written_in_few_pieces_that_a_pipe_keeps_whole() -> None:
+    handler, log = LineHandler(), logging.getLogger("kbroker.of_many")
+    written: list[str] = []
+    handler.setStream(SimpleNamespace(write=written.append, flush=lambda: None))
+    root, before = logging.getLogger(), logging.getLogger().handlers[:]
+    root.handlers[:] = [handler]
+    try:
+        with pytest.raises(ValueError, match="wrong"), together():
+            for number in range(200):
+                log.warning("t-%d has another leader, and why is said here", number)
+            assert written == []
+            raise ValueError("something is wrong")
+        log.warning("after it")
+    finally:
+        root.handlers[:] = before
+
+    *pieces, last = written
+    lines = "".join(pieces).splitlines()
+    assert lines == [f"t-{n} has another leader, and why is said here" for n in range(200)]
+    assert 3 <= len(pieces) < 6 and all(len(one) < 4096 for one in pieces)
+    assert last == "after it\n"
+
+
 def test_every_line_of_the_broker_goes_through_this_formatter() -> None:
     """Another handler would write client data to the log unchanged."""
     package = Path(kbroker.__file__).parent
     # Commands and libraries, not the broker's processes.
     others = ("cli", "spark", "client", "logtool", "testing")
-    makers = re.compile(r"(Stream|File)Handler\(|addHandler|basicConfig|lastResort")
+    makers = re.compile(r"(Stream|File)Handler[(\[]|addHandler|basicConfig|lastResort")
 
     found = [
         path.relative_to(package).as_posix()

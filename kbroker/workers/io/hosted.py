@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kbroker import logcontext
 from kbroker.cluster.changes import ImageChanges, PartitionChange, TopicChange
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, StorageError
@@ -182,8 +183,9 @@ class HostedPartitions:
         self._reconfigure(changes.reconfigured())
         for topic in changes.deleted():
             self._forget(topic)
-        for change in owned:
-            self._follow(change.new)
+        with logcontext.together():
+            for change in owned:
+                self._follow(change.new)
 
     def _note_new(self, deleted: Iterable[TopicImage], owned: Iterable[PartitionChange]) -> None:
         """A partition that the controller calls new has no log in any directory.
