@@ -22,6 +22,10 @@ from kbroker.storage.segments import producer_snapshots
 from kbroker.storage.segments.segment import Segment
 from kbroker.types import FIRST_OFFSET, Offset
 
+# BOUND: of an active segment whose batch headers a start walks instead of reading a snapshot. To
+# make the file costs a stop more than that, above all where many files have just been deleted.
+REPLAYED_BYTES_MAX = 64 << 10
+
 
 class LogSync:
     """first_unflushed_ms: when the oldest append was made that no flush has begun for, or None; the
@@ -148,7 +152,7 @@ class LogSync:
         else:
             job = self._unsynced.whole_job(end_offset, messages)
             files.aborted.unsynced = False
-        if not self._has_spare:
+        if not self._has_spare and self._needs_snapshot:
             job.spare_in = self._path
         self._running = job
         self.first_unflushed_ms = None
@@ -184,9 +188,7 @@ class LogSync:
         if appender.next_offset == self._clean_end:
             return None
         files.trim(appender, in_place=True)
-        snapshot = producer_snapshots.write_snapshot(
-            self._path, appender.producers, uses_spare=self._has_spare
-        )
+        snapshot = self._write_snapshot()
         self._unsynced.names_changed()
         job = self._with_aborted(
             self._unsynced.job(
@@ -205,6 +207,23 @@ class LogSync:
         if not files.aborted.is_empty:
             job.files.append(txn_recovery.remember(self._path, self._segments))
         return job
+
+    def _write_snapshot(self) -> str | None:
+        """The snapshot of a clean shutdown; None without one, which may be for want of room."""
+        if not self._needs_snapshot:
+            return None
+        return producer_snapshots.write_snapshot(
+            self._path, self._appender.producers, uses_spare=self._has_spare
+        )
+
+    @property
+    def _needs_snapshot(self) -> bool:
+        """Whether a start without one would take long, or have another state than this.
+
+        COMPAT: Kafka expects no producers where it finds no snapshot.
+        """
+        appender = self._appender
+        return bool(appender.producers.entries) or appender.position > REPLAYED_BYTES_MAX
 
     def _with_aborted(self, job: FlushJob) -> FlushJob:
         aborted = self._segments.files.aborted

@@ -54,8 +54,13 @@ class EpochWrites:
             if self._monotonic_ms() >= begun_ms + SLICE_MS:
                 return
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether epochs have begun that may not be in their files."""
+        return bool(self._due)
+
     def write_all(self) -> None:
-        """Write all, before recovery points are written."""
+        """Write all, before recovery points are written: without a bound to the time it takes."""
         due, self._due = self._due, deque()
         for _, log in due:
             self._write(log)

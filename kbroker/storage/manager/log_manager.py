@@ -44,6 +44,8 @@ from kbroker.types import Offset
 
 logger = logging.getLogger(__name__)
 
+# BOUND: for how long recovery points wait for the epochs that have to be on disk before them.
+EPOCHS_FIRST_MS = 60_000
 RECOVERY_THREADS = "num.recovery.threads.per.data.dir"
 
 
@@ -53,6 +55,9 @@ class LogManager:
     config: broker settings by name. clean_start: the previous broker shut down cleanly, so logs
     need no recovery (one flag for all, or one per directory).
     """
+
+    # When recovery points that are due are written at the latest.
+    _recovery_points_by: int | None = None
 
     def __init__(
         self,
@@ -350,11 +355,21 @@ class LogManager:
             self.fail_log_dir(log.log_dir, error)
 
     def _checkpoint_due(self, monotonic: int) -> None:
-        if not self._checkpoints.is_running:
-            due = [n for n in CHECKPOINTS if self._schedule.take(n, self.config, monotonic)]
-            if self._checkpoints.start_was_raised and LOG_START_CHECKPOINT not in due:
-                due.append(LOG_START_CHECKPOINT)
-            self.checkpoint(due)
+        if self._checkpoints.is_running:
+            return
+        due = {n for n in CHECKPOINTS if self._schedule.take(n, self.config, monotonic)}
+        if self._checkpoints.start_was_raised:
+            due.add(LOG_START_CHECKPOINT)
+        if RECOVERY_POINT_CHECKPOINT in due and self._recovery_points_by is None:
+            self._recovery_points_by = monotonic + EPOCHS_FIRST_MS
+        if self._recovery_points_by is not None:
+            # Epochs are written before: a few at each tick, not a thousand now.
+            due.add(RECOVERY_POINT_CHECKPOINT)
+            if self._epochs.is_waiting and monotonic < self._recovery_points_by:
+                due.remove(RECOVERY_POINT_CHECKPOINT)
+            else:
+                self._recovery_points_by = None
+        self.checkpoint([name for name in CHECKPOINTS if name in due])
 
     def time_flushes(self, note: Callable[[int], object]) -> None:
         """Have the duration of each sync told, in nanoseconds, in another thread."""

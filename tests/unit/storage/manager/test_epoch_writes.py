@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from support.log_store import LogStore, append, batch
+from support.log_store import LogStore, append, batch, checkpoint
 
 from kbroker._ext.shared.partition_table import LEADER
 from kbroker.storage.manager.epoch_writes import DELAY_MS, FILES_AT_ONCE, SLICE_MS
@@ -86,6 +86,27 @@ def test_epoch_is_written_before_a_recovery_point(store: LogStore) -> None:
     assert written(store, 2) == 2
     store.start_after_kill()
     assert store.open(leader_epoch=6).epochs.entries == [(0, 0), (5, 1), (6, 2)]
+
+
+def test_recovery_points_that_are_due_wait_while_epochs_are_written_a_few_at_a_time(
+    store: LogStore,
+) -> None:
+    """A broker that has come to lead a thousand partitions does not stop once a minute, either."""
+    store.clock.advance(60_000)
+    store.manager.tick()  # retention and the first checkpoints
+    lead(store, FILES_AT_ONCE + 3)
+    for number in range(FILES_AT_ONCE + 3):
+        log = store.manager.log(number)
+        assert log is not None
+        log.flush()
+    store.clock.advance(60_000)
+
+    store.manager.tick()
+    assert written(store, FILES_AT_ONCE + 3) == FILES_AT_ONCE
+    assert "t 0 1\n" not in checkpoint(store)
+    store.manager.tick()
+    assert written(store, FILES_AT_ONCE + 3) == FILES_AT_ONCE + 3
+    assert "t 0 1\n" in checkpoint(store)
 
 
 def test_epoch_that_a_crash_kept_from_being_written_is_found_in_the_log(store: LogStore) -> None:

@@ -10,8 +10,12 @@ from support.log_store import LogStore, append, batch, checkpoint, stored_values
 from kbroker.storage import files
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.log.log_sync import REPLAYED_BYTES_MAX
 
 pytestmark = pytest.mark.unit
+
+# A clean shutdown writes no snapshot for a short log without producers.
+PRODUCER = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
 
 
 def test_clean_stop_of_untouched_logs_writes_and_syncs_nothing_of_them(store, monkeypatch):
@@ -35,7 +39,7 @@ def test_clean_stop_of_untouched_logs_writes_and_syncs_nothing_of_them(store, mo
 def test_clean_stop_of_many_written_logs_leaves_what_a_clean_start_needs(tmp_path):
     store = LogStore(tmp_path, slots=40)
     for partition in range(40):
-        append(store.open("t", partition, slot=partition), batch([b"%d" % partition]))
+        append(store.open("t", partition, slot=partition), batch([b"%d" % partition], **PRODUCER))
 
     assert store.manager.close(clean=True)
 
@@ -48,8 +52,32 @@ def test_clean_stop_of_many_written_logs_leaves_what_a_clean_start_needs(tmp_pat
     store.stop(clean=False)
 
 
-def test_clean_stop_after_a_recovery_seals_the_log_again(store):
+def test_stop_makes_no_snapshot_that_a_start_replaces_by_a_short_walk(store):
+    short, long = store.open("t", 0, slot=0), store.open("t", 1, slot=1)
+    append(short, batch())
+    append(long, batch(size=REPLAYED_BYTES_MAX))
+
+    store.stop(clean=True)
+
+    assert not list(store.path(partition=0).glob("*.snapshot"))
+    assert store.path(f"{1:020d}.snapshot", partition=1).exists()
+
+
+def test_producer_after_a_stop_without_a_snapshot_is_known_to_the_next_start(store):
     append(store.open(), batch())
+    log = store.restart(clean=True)
+    append(log, batch(**PRODUCER))
+    log = store.restart(clean=True)
+    assert list(log.appender.producers.entries) == [7]
+    store.path(f"{2:020d}.snapshot").unlink()
+
+    log = store.restart(clean=True)
+
+    assert list(log.appender.producers.entries) == [7], "the headers are walked"
+
+
+def test_clean_stop_after_a_recovery_seals_the_log_again(store):
+    append(store.open(), batch(**PRODUCER))
     log = store.restart(clean=False)
 
     job = log.sync.seal()
@@ -63,7 +91,7 @@ def test_clean_stop_after_a_recovery_seals_the_log_again(store):
 def many(tmp_path):
     made = LogStore(tmp_path, slots=20)
     for number in range(20):
-        append(made.open("t", number, slot=number), batch())
+        append(made.open("t", number, slot=number), batch(**PRODUCER))
     yield made
     made.stop(clean=False)
 
@@ -123,7 +151,7 @@ def test_stop_makes_no_file_in_logs_that_were_flushed(many, monkeypatch):
 
 def test_file_kept_for_a_stop_is_removed_by_a_start_after_a_kill(store):
     log = store.open()
-    append(log, batch())
+    append(log, batch(**PRODUCER))
     log.flush()
     assert list(store.path().glob("*.tmp"))
 
