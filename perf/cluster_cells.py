@@ -41,6 +41,9 @@ RECORD = record_batch(random_values(1, 100, seed=1))
 WAIT_S = 600.0
 # Each look connects to every broker, which is counted as their CPU.
 IN_SYNC_PAUSE_S = 0.1
+# What brokers have to do after thousands of partitions were deleted or created, a file here and
+# there, is over when each of them takes no more than this share of a core.
+SETTLED_SHARE, SETTLED_MAX_S = 0.03, 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +269,17 @@ def probed(cluster: Cluster, topic: str, partitions: Collection[int]) -> Iterato
         prober.end()
 
 
+def settle(cluster: Cluster) -> None:
+    """Wait until the brokers are idle, or as idle as they will be."""
+    deadline = time.monotonic() + SETTLED_MAX_S
+    allowed_s = SETTLED_SHARE * len(cluster.brokers)
+    while time.monotonic() < deadline:
+        before = cluster.cpu_seconds()
+        time.sleep(1.0)
+        if cluster.cpu_seconds() - before <= allowed_s:
+            return
+
+
 def led_by(cluster: Cluster, topic: str, broker: Broker) -> list[int]:
     leaders = leaders_of(cluster, topic)
     return [p for p, at in leaders.items() if at is not None and at[1] == broker.port]
@@ -329,6 +343,7 @@ def measure_shutdown(cluster: Cluster, size: Size, parameters: dict[str, Any]) -
     with topic_of(cluster, 3 * size.led_partitions, "shutdown") as topic:
         led = led_by(cluster, topic, leaving)
         sample = led[:: max(1, len(led) // 10)][:10]
+        settle(cluster)
         with probed(cluster, topic, sample) as prober:
             since = time.monotonic()
             leaving.halt()
