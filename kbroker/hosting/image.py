@@ -201,16 +201,27 @@ class HostImage:
         view, shapes = self._view(name, for_io_worker), self._shapes[for_io_worker]
         if view is None:
             shapes.pop(name, None)
-        elif numbers is None or shapes.get(name) != view.shape:
-            shapes[name] = view.shape
-        else:
+        elif numbers is not None and self._is_as_before(view, shapes.get(name), for_io_worker):
             changed = [
                 [number, _partition(view, number, for_io_worker)]
                 for number in numbers
                 if number < view.partition_count
             ]
             return {"id": view.topic_id.hex(), "changed": changed}
+        else:
+            shapes[name] = view.shape
         return self._topic(name, view, for_io_worker)
+
+    @staticmethod
+    def _is_as_before(view: View, before: Shape | None, for_io_worker: bool) -> bool:
+        """Whether all that may be new of a topic is in its changed partitions.
+
+        A new topic becomes known a moment after its replicas. If all have one here, io workers are
+        not told then: the first change of a leader among thousands would be the whole topic.
+        """
+        topic_id, count, _, has_replicas = view.shape
+        unknown = topic_id, count, False, has_replicas
+        return before == view.shape or (for_io_worker and has_replicas and before == unknown)
 
     def _view(self, name: str, for_io_worker: bool) -> View | None:
         known, hosted = self.metadata.topic(name), self.replicas.topic(name)

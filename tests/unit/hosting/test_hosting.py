@@ -398,6 +398,37 @@ def test_delta_has_the_changed_partitions_of_a_topic_that_the_processes_have(
     assert (number, row["leader_epoch"]) == (1, 2)
 
 
+def test_delta_has_the_changed_partition_of_a_topic_that_io_workers_had_before_it_was_known(
+    broker: Broker,
+) -> None:
+    """The first leader that changes among thousands of partitions of a new topic."""
+    for number in range(3):
+        broker.ask(led(1, number=number))
+    assert len(delta_of(broker, for_io_worker=True)["partitions"]) == 3
+    for number in range(3):
+        broker.ask(known(1, number=number))
+        assert delta_of(broker, for_io_worker=True) is None
+
+    broker.ask(led(2, number=1))
+
+    ((number, row),) = delta_of(broker, for_io_worker=True)["changed"]
+    assert (number, row["leader_epoch"]) == (1, 2)
+
+
+def test_io_workers_learn_of_the_partitions_between_theirs_when_the_topic_is_known(
+    broker: Broker,
+) -> None:
+    for number in (0, 2):
+        broker.ask(led(1, number=number))
+    (_, between, _) = delta_of(broker, for_io_worker=True)["partitions"]
+    assert between["leader"] == NO_LEADER
+
+    broker.ask(known(4, number=1))
+
+    ((number, row),) = delta_of(broker, for_io_worker=True)["changed"]
+    assert (number, row["leader_epoch"]) == (1, 4)
+
+
 def test_delta_has_the_whole_topic_when_it_has_grown_or_its_settings_change(
     broker: Broker,
 ) -> None:
