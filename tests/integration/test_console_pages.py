@@ -71,7 +71,7 @@ def broker() -> Iterator[Broker]:
 PAGES = [
     ("overview", "Overview"),
     ("topics", "attacked"),
-    ("topics/attacked", "Size of leaders"),
+    ("topics/attacked", "1.0 MiB\nSize of leaders"),
     ("topics/attacked?tab=settings", "cleanup.policy"),
     ("topics/attacked?tab=messages", "tombstone"),
     ("groups", "onerror"),

@@ -160,3 +160,23 @@ def test_clients_that_leave_in_the_middle_leave_nothing(broker: Broker) -> None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset
     wait_until(lambda: len(list(descriptors.iterdir())) <= before)
     assert http_get(broker, "/livez")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/health?all", "/health takes no query"),
+        ("/groups?group=x", "/groups takes no query"),
+        ("/waiting?x", "/waiting takes no query"),
+        ("/jmx?name=x", "only qry is allowed"),
+        ("/readyz?why", "only ?verbose is allowed"),
+    ],
+)
+def test_query_that_a_path_does_not_take_is_refused(
+    broker: Broker, path: str, allowed: str
+) -> None:
+    """It would be taken for an answer to what was asked."""
+    status, text = http_get(broker, path)
+
+    assert status == 400
+    assert allowed in text

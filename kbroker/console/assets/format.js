@@ -11,7 +11,8 @@ export function bytes(value) {
   if (unknown(value)) return "–";
   let left = value;
   let unit = 0;
-  while (left >= 1024 && unit < UNITS.length - 1) {
+  // What would be shown as 1024 of a unit is 1.0 of the next.
+  while (left >= 1023.5 && unit < UNITS.length - 1) {
     left /= 1024;
     unit += 1;
   }

@@ -89,6 +89,8 @@ PATHS = (
     "/readyz",
     "/waiting",
 )
+# /metrics takes any: scrapers send parameters that are meant for other exporters.
+WITHOUT_QUERY = ("/groups", "/health", "/quotas", "/waiting")
 
 
 class ExporterWorker(Worker):
@@ -333,6 +335,7 @@ class ExporterWorker(Worker):
             return
         try:
             request = HttpRequest(bytes(connection.request))
+            check_query(request)
             ask = None if request.is_head else self._asking(request.path)
             if ask is not None:
                 connection.is_asking = True
@@ -394,8 +397,6 @@ class ExporterWorker(Worker):
         if request.path == "/metrics":
             return streamed(request, CONTENT_TYPE, self._made_figures().metrics())
         if request.path == "/jmx":
-            if not request.query.keys() <= {"qry"}:
-                raise HttpError(400, "only qry is allowed: a pattern of MBean names, with *")
             pattern = request.query.get("qry", "*")
             return streamed(request, "application/json", self._made_figures().jmx(pattern))
         if request.path == "/groups":
@@ -423,6 +424,14 @@ class ExporterWorker(Worker):
                 lines.append(f'kbroker_process_up{{process="{address.title}"}} {up}')
         yield "\n".join(lines) + "\n"
         yield prometheus_text(self._rows, self._labels)
+
+
+def check_query(request: HttpRequest) -> None:
+    """Raises HttpError for a query that a path does not take. Those of probes check their own."""
+    if request.path == "/jmx" and not request.query.keys() <= {"qry"}:
+        raise HttpError(400, "only qry is allowed: a pattern of MBean names, with *")
+    if request.path in WITHOUT_QUERY and request.query:
+        raise HttpError(400, f"{request.path} takes no query")
 
 
 def waiting_response(outcome: Pending[list[WaitingWork]]) -> bytes:
