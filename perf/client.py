@@ -4,6 +4,7 @@
     python perf/client.py                     every cell, medians of five
     python perf/client.py --cells produce100 --runs 3
     python perf/client.py --cells mirror      mirror makers (perf/mirror.py), only if named
+    python perf/client.py --output perf/results/client/DATE-COMMIT.json
     python perf/client.py --quick             toy size, to see that it all runs
     python perf/client.py --bootstrap HOST:PORT   a broker that runs already
 
@@ -11,6 +12,7 @@ Each run is a process of its own. A producer sends values that exist already as 
 settings for all (batch.size, linger.ms, acks=all, no idempotence, 64 MiB of memory): from the first
 call until everything is acknowledged. A consumer reads partitions from their beginning, with its
 defaults and without commits, as often as its number of records needs. Libraries take turns.
+``topic_list`` is the time that ``kbroker topic list`` takes, from exec to exit.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -55,6 +58,7 @@ class Cell(NamedTuple):
     """
 
     name: str
+    title: str
     value_bytes: int
     records: dict[str, int]
     bars: tuple[Bar, ...]
@@ -75,6 +79,7 @@ CONSUME_BARS = (
 CELLS = (
     Cell(
         "produce100",
+        "produce values of 100 B",
         100,
         {
             "kbroker send": 2_000_000,
@@ -86,6 +91,7 @@ CELLS = (
     ),
     Cell(
         "produce1k",
+        "produce values of 1 KiB",
         1024,
         {
             "kbroker send": 1_000_000,
@@ -97,6 +103,7 @@ CELLS = (
     ),
     Cell(
         "consume100",
+        "consume values of 100 B",
         100,
         {
             "kbroker poll": 8_000_000,
@@ -110,6 +117,7 @@ CELLS = (
     ),
     Cell(
         "consume1k",
+        "consume values of 1 KiB",
         1024,
         {
             "kbroker poll": 1_500_000,
@@ -122,6 +130,11 @@ CELLS = (
         250_000,
     ),
 )
+
+
+TOPIC_LIST = "topic_list"
+TOPIC_LIST_MS, TOPIC_LIST_AIM_MS = 150, 100
+TOPIC_LISTS = 20
 
 
 class Run(NamedTuple):
@@ -446,23 +459,81 @@ def compare(options: Options, bootstrap: str, say: Callable[[str], None] = print
                 f"  {name:20} {median(rates[name]):>12,.0f} records/s ({low:,.0f} to {high:,.0f}), "
                 f"{cpu:.2f} µs CPU a record"
             )
-        ratios = {}
-        for bar in cell.bars:
-            if bar.ours in rates and bar.other in rates:
-                ratio = median(rates[bar.ours]) / median(rates[bar.other])
-                verdict = "reached" if ratio >= bar.least else "MISSED"
-                say(
-                    f"  {bar.ours} / {bar.other}: {ratio:.2f}x, "
-                    f"at least {bar.least}x ({verdict}), aim {bar.aim}x"
-                )
-                ratios[f"{bar.ours} / {bar.other}"] = round(ratio, 3)
-        found[cell.name] = {"rates": rates, "ratios": ratios}
+        conditions = [
+            judge(bar, "records/s", rates)
+            for bar in cell.bars
+            if {bar.ours, bar.other} <= set(rates)
+        ]
+        for one in conditions:
+            say(condition_text(one))
+        found[cell.name] = {"title": cell.title, "rates": rates, "conditions": conditions}
+    if TOPIC_LIST in options.cells.split(","):
+        found[TOPIC_LIST] = topic_list_cell(bootstrap, say)
     return found
+
+
+def judge(
+    bar: Bar, figure: str, values: dict[str, list[float]], higher_is_better: bool = True
+) -> dict[str, Any]:
+    """A condition of a result file, as perf/results_table.py reads it."""
+    ours, other = median(values[bar.ours]), median(values[bar.other])
+    ratio = ours / other
+    sign = ">=" if higher_is_better else "<="
+    aim = f", aim {bar.aim:g}x" if bar.aim != bar.least else ""
+    return {
+        "text": f"{bar.ours}, {figure}",
+        "condition": f"{sign} {bar.least:g}x{aim}",
+        "kbroker": ours,
+        "other": other,
+        "other_name": bar.other,
+        "ratio": ratio,
+        "met": ratio >= bar.least if higher_is_better else ratio <= bar.least,
+    }
+
+
+def condition_text(one: dict[str, Any]) -> str:
+    verdict = "reached" if one["met"] else "MISSED"
+    beside = f" / {one['other_name']}: {one['ratio']:.2f}x" if one["other_name"] else ""
+    return f"  {one['text']}{beside}, {one['condition']} ({verdict})"
+
+
+def topic_list_cell(bootstrap: str, say: Callable[[str], None]) -> dict[str, Any]:
+    """The command of this interpreter's environment. The first run is not counted."""
+    program = str(Path(sys.executable).with_name("kbroker"))
+    times = []
+    for _ in range(TOPIC_LISTS + 1):
+        begun = time.perf_counter()
+        subprocess.run([program, "topic", "list", "-b", bootstrap], check=True, capture_output=True)
+        times.append((time.perf_counter() - begun) * 1000)
+    wall = median(times[1:])
+    say(f"kbroker topic list: {wall:.0f} ms ({min(times[1:]):.0f} to {max(times[1:]):.0f})")
+    one = {
+        "text": "wall, ms",
+        "condition": f"<= {TOPIC_LIST_MS}, aim {TOPIC_LIST_AIM_MS}",
+        "kbroker": wall,
+        "other": None,
+        "other_name": "",
+        "ratio": None,
+        "met": wall <= TOPIC_LIST_MS,
+    }
+    say(condition_text(one))
+    return {"title": "kbroker topic list", "times_ms": times[1:], "conditions": [one]}
+
+
+def write_result(path: str, cells: dict[str, Any]) -> None:
+    result = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit_text(),
+        "machine": machine(),
+        "cells": cells,
+    }
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(json.dumps(result, indent=1) + "\n")
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Options:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--cells", default=",".join(cell.name for cell in CELLS))
+    parser.add_argument("--cells", default=",".join([cell.name for cell in CELLS] + [TOPIC_LIST]))
     parser.add_argument("--libraries", default=",".join(LIBRARIES))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="toy size; writes no result")
@@ -503,8 +574,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with KbrokerBroker(tempfile.mkdtemp(dir=options.place)) as broker:
             found = compare(options, broker.bootstrap)
     if options.output:
-        result = {"commit": commit_text(), "machine": machine(), "cells": found}
-        Path(options.output).write_text(json.dumps(result, indent=1) + "\n")
+        write_result(options.output, found)
     return 0
 
 

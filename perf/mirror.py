@@ -15,7 +15,6 @@ the mirror's process. The mirrors take turns.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -30,8 +29,8 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from perf.brokers import LOG4J, KbrokerBroker
+from perf.client import Bar, condition_text, judge, write_result
 from perf.kafka_distribution import ROOT, kafka_libraries
-from perf.machine import commit_text, machine
 from perf.process_tree import cpu_seconds
 
 KAFKA = "2.7.2"
@@ -39,6 +38,7 @@ PARTITIONS = 4
 VALUE_BYTES = 100
 DISTINCT = 1000
 LEAST, AIM = 2.0, 4.0
+TITLE = "mirror makers, records of 100 B between two brokers"
 WAIT_S = 300.0
 PRODUCER = {"batch.size": 131_072, "linger.ms": 5, "buffer.memory": 64 << 20}
 JVM = ("-Xmx512m", "-Xms512m", "-XX:+UseG1GC")
@@ -194,14 +194,16 @@ def tell(runs: dict[str, list[Run]]) -> dict[str, Any]:
             f"  {name:38} {median(rates[name]):>8.1f} MB/s ({low:.1f} to {high:.1f}), "
             f"{cpu:.3f} µs CPU a record"
         )
-    ratios = {}
+    used = {name: [run.cpu_us for run in some] for name, some in runs.items()}
+    conditions = []
     for ours, theirs in PAIRS:
         if rates.get(ours) and rates.get(theirs):
-            ratio = median(rates[ours]) / median(rates[theirs])
-            verdict = "reached" if ratio >= LEAST else "MISSED"
-            print(f"  {ours} / {theirs}: {ratio:.2f}x, at least {LEAST}x ({verdict}), aim {AIM}x")
-            ratios[f"{ours} / {theirs}"] = round(ratio, 3)
-    return {"rates": rates, "ratios": ratios}
+            conditions.append(judge(Bar(ours, theirs, LEAST, AIM), "MB/s", rates))
+            lower = Bar(ours, theirs, 1 / LEAST, 1 / AIM)
+            conditions.append(judge(lower, "CPU µs/record", used, higher_is_better=False))
+    for one in conditions:
+        print(condition_text(one))
+    return {"title": TITLE, "rates": rates, "cpu_us": used, "conditions": conditions}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -217,8 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.runs = 1 if options.quick else options.runs
     found = compare(options)
     if options.output:
-        result = {"commit": commit_text(), "machine": machine(), "cells": {"mirror": found}}
-        Path(options.output).write_text(json.dumps(result, indent=1) + "\n")
+        write_result(options.output, {"mirror": found})
     return 0
 
 

@@ -83,8 +83,8 @@ def results_table(folder: Path = RESULTS) -> str:
 
 
 def newest_rows(folder: Path = RESULTS) -> list[Row]:
-    """Cells in the order in which they first appeared, those of one broker, of what watches it and
-    of clusters, then Spark cases, then bounds.
+    """Cells in the order in which they first appeared, those of one broker, of what watches it, of
+    clusters and of clients, then Spark cases, then bounds.
     """
     cells: dict[str, list[Row]] = {}
     cases: dict[str, list[Row]] = {}
@@ -104,6 +104,7 @@ def newest_rows(folder: Path = RESULTS) -> list[Row]:
         cells,
         judged_cells(folder / "monitoring", ""),
         judged_cells(folder / "cluster", "three brokers: "),
+        judged_cells(folder / "client", "Python clients: "),
         _in_order(cases, SPARK_CASES),
         _in_order(bounds, [b.name for b in BOUNDS]),
     ]
@@ -146,7 +147,7 @@ def cell_rows(name: str, cell: dict[str, Any], report: dict[str, Any]) -> list[R
 
 
 def judged_cells(folder: Path, prefix: str) -> dict[str, list[Row]]:
-    """Of ``perf/cluster.py`` and ``perf/monitoring.py``, by name."""
+    """Of ``perf/cluster.py``, ``monitoring.py``, ``client.py`` and ``mirror.py``, by name."""
     found: dict[str, list[Row]] = {}
     for report in reports(folder):
         for name, cell in report["cells"].items():
@@ -163,7 +164,7 @@ def judged_rows(name: str, prefix: str, cell: dict[str, Any], report: dict[str, 
             prefix + cell["title"],
             one["text"],
             number_text(one["kbroker"]),
-            number_text(one["kafka"]),
+            _compared(one),
             one["ratio"],
             _signs(one["condition"]),
             one["met"],
@@ -173,6 +174,14 @@ def judged_rows(name: str, prefix: str, cell: dict[str, Any], report: dict[str, 
         for one in cell["conditions"]
         if one["met"] is not None
     ]
+
+
+def _compared(one: dict[str, Any]) -> str:
+    """The other's figure: Kafka's, or that of a library that is named."""
+    if "kafka" in one:
+        return number_text(one["kafka"])
+    name = one["other_name"]
+    return number_text(one["other"]) + (f" ({name})" if name else "")
 
 
 def case_row(name: str, case: dict[str, Any], report: dict[str, Any]) -> Row:

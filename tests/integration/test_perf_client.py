@@ -59,5 +59,18 @@ def test_comparison_tells_rates_and_ratios(broker):
     found = client.compare(options, broker.bootstrap, said.append)
 
     assert set(found["produce100"]["rates"]) == {"kbroker send", "confluent-kafka"}
-    assert found["produce100"]["ratios"]["kbroker send / confluent-kafka"] > 0
+    (condition,) = found["produce100"]["conditions"]
+    assert condition["ratio"] == pytest.approx(condition["kbroker"] / condition["other"])
+    assert condition["met"] == (condition["ratio"] >= 0.7)
     assert any("aim 1.2x" in line for line in said)
+
+
+def test_time_of_topic_list_is_judged(broker, monkeypatch):
+    monkeypatch.setattr(client, "TOPIC_LISTS", 1)
+    options = client.parse_arguments(["--cells", client.TOPIC_LIST])
+
+    found = client.compare(options, broker.bootstrap, lambda line: None)[client.TOPIC_LIST]
+
+    (condition,) = found["conditions"]
+    assert found["times_ms"] == [condition["kbroker"]]
+    assert condition["met"] == (condition["kbroker"] <= 150)

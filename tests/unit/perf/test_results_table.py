@@ -109,6 +109,27 @@ def test_what_watches_a_broker_has_rows_of_its_own(table, tmp_path):
     ]
 
 
+def test_clients_have_rows_that_name_the_other_library(table, tmp_path):
+    (tmp_path / "client").mkdir()
+    condition = {
+        "text": "kbroker send, records/s",
+        "condition": ">= 0.7x, aim 1.2x",
+        "kbroker": 30.0,
+        "other": 60.0,
+        "other_name": "confluent-kafka",
+        "ratio": 0.5,
+        "met": False,
+    }
+    cell = {"title": "produce values of 100 B", "conditions": [condition]}
+    one = {"date": "2026-11-27", "commit": "new", "machine": MACHINE, "cells": {"produce100": cell}}
+    (tmp_path / "client" / "1.json").write_text(json.dumps(one))
+
+    assert table() == [
+        "| Python clients: produce values of 100 B (`produce100`) | kbroker send, records/s | 30 "
+        "| 60 (confluent-kafka) | **0.50×** | ≥ 0.7×, aim 1.2× | new | Intel Xeon, 2 cores |"
+    ]
+
+
 def test_missed_limit_without_a_ratio_has_a_bold_figure(table, tmp_path):
     (tmp_path / "cluster").mkdir()
     one = cluster("2026-11-27", "new", 4.0, met=False)
