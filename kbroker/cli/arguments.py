@@ -99,7 +99,8 @@ class Parser(argparse.ArgumentParser):
     def _unknown(given: str, options: Iterable[str]) -> str:
         if not given.startswith("-"):
             return f"argument {given!r} is too much"
-        meant = nearest(given, options)
+        # One letter is near to any other one.
+        meant = nearest(given, options) if given.startswith("--") else None
         return f"unknown option {given}" + (f"; did you mean {meant}?" if meant else "")
 
 

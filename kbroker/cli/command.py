@@ -53,6 +53,8 @@ VERBS = {
 }
 
 COMPLETE = "__complete"
+# Of more a suggestion has to do.
+_LISTED_MAX = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given[0] in ("--version", "version"):
             print(f"kbroker {__version__}")
             return EXIT_OK
+        if given[0].startswith("-"):
+            raise Usage(f"{given[0]}: options follow a verb, as in kbroker topic list -o json")
         verb = _one_of(VERBS, given[0], "verb")
         said = f"kbroker {verb}"
         module = module_of(verb)
@@ -120,8 +124,11 @@ def _one_of(known: Mapping[str, object], given: str, kind: str) -> str:
     if given in known:
         return given
     meant = nearest(given, known)
-    instead = f"did you mean {meant!r}?" if meant else f"there are {', '.join(known)}"
-    raise Usage(f"no {kind} {given!r}: {instead}")
+    listed = f"there are {', '.join(known)}"
+    if meant is None:
+        raise Usage(f"no {kind} {given!r}: {listed}")
+    more = f" ({listed})" if len(known) <= _LISTED_MAX else ""
+    raise Usage(f"no {kind} {given!r}: did you mean {meant!r}?{more}")
 
 
 def _help_text(said: str, what: str, texts: Mapping[str, str]) -> str:

@@ -42,14 +42,15 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=_seconds,
-        default=from_environment("--timeout", _seconds, TIMEOUT_S),
+        type=seconds,
+        default=from_environment("--timeout", seconds, TIMEOUT_S),
         metavar="SECONDS",
         help=f"how long to wait for the brokers (KBROKER_TIMEOUT, or {TIMEOUT_S:g})",
     )
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Raises ArgumentTypeError."""
     try:
         number = float(text)
     except ValueError:

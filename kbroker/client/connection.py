@@ -43,8 +43,11 @@ FRAME_BYTES_MAX = (1 << 31) - 1
 # a length of 1.2 GB), stay below this.
 _FIRST_FRAME_BYTES_MAX = 1 << 20
 # WIRE: the response of a TLS listener to a plaintext request: an alert of TLS 1.x.
-_TLS_ALERT = b"\x15\x03"
-_TLS_SPOKEN = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
+# What the first bytes of a response are if there is no Kafka behind the port.
+_SPOKEN = {
+    b"\x15\x03": "the listener speaks TLS: set security.protocol to SSL or SASL_SSL",
+    b"HTTP": "a web server, or a proxy, responds; is this the port of a broker?",
+}
 # BOUND: the allocation for a frame before any of its bytes have arrived.
 _PIECE_BYTES = 16 << 20
 # The size of one read; a fetched frame is read in pieces as they arrive.
@@ -139,7 +142,9 @@ class Connection:
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
             return made
         except OSError as error:
-            raise ConnectionLost(self.address, f"cannot connect: {error}") from error
+            raise ConnectionLost(
+                self.address, f"cannot connect: {error.strerror or error}"
+            ) from error
 
     def close(self) -> None:
         """Close it; may be called again. Pending responses are lost."""
@@ -315,8 +320,8 @@ class Connection:
             self._receive_exactly(memoryview(head), deadline, what)
             (size,) = _SIZE.unpack(head)
             if not 4 <= size <= self._frame_bytes_max:
-                tls = head.startswith(_TLS_ALERT)
-                raise self._violated(_TLS_SPOKEN if tls else f"a frame of {size} bytes")
+                known = (why for start, why in _SPOKEN.items() if head.startswith(start))
+                raise self._violated(next(known, f"a frame of {size} bytes"))
             frame = self._receive_frame(size, into, deadline, what)
         except OSError as error:
             raise self._lost(error, what, deadline) from error

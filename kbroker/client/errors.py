@@ -67,13 +67,14 @@ class UnreachableError(ClientError):
 
     code = ErrorCode(13)
     retriable = True
+    who = "no broker could"
 
     def __init__(self, tried: Mapping[str, str], seconds: float = 0.0) -> None:
         self.tried = dict(tried)
         self.seconds = seconds
         listed = "; ".join(f"{address}: {why}" for address, why in self.tried.items())
         within = f" within {seconds:.3g} s" if seconds else ""
-        super().__init__(f"no broker could be reached{within}: {listed}")
+        super().__init__(f"{self.who} be reached{within}: {listed}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.tried, self.seconds)

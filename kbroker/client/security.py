@@ -153,7 +153,7 @@ class Security:
         import ssl
 
         if self._context is None:
-            self._context = self._make_context()
+            self._context = self.tls_context()
         plain.settimeout(max(deadline - time.monotonic(), 0.001))
         try:
             return self._context.wrap_socket(plain, server_hostname=host)
@@ -169,7 +169,8 @@ class Security:
             plain.close()
             raise ConnectionLost(address, f"the TLS handshake failed: {error}") from error
 
-    def _make_context(self) -> ssl.SSLContext:
+    def tls_context(self) -> ssl.SSLContext:
+        """A new one, from the files as they are now. Raises SettingRefused."""
         import ssl
 
         settings = self.settings

@@ -118,12 +118,18 @@ def test_server_that_is_no_broker_is_found_out(data):
         Cluster(broker.bootstrap, deadline=0.5).topics()
 
 
-def test_listener_with_tls_is_told_to_one_without():
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (bytes.fromhex("15030300020246"), "the listener speaks TLS"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a web server, or a proxy, responds"),
+    ],
+)
+def test_other_protocol_is_told_by_its_name(data, told):
     """The message was "a frame of 352518912 bytes"."""
-    alert = bytes.fromhex("15030300020246")
     with (
-        FakeBroker({ApiKey.API_VERSIONS: lambda request, state: alert}) as broker,
-        pytest.raises((ProtocolViolation, UnreachableError), match="the listener speaks TLS"),
+        FakeBroker({ApiKey.API_VERSIONS: lambda request, state: data}) as broker,
+        pytest.raises((ProtocolViolation, UnreachableError), match=told),
     ):
         Cluster(broker.bootstrap, deadline=0.5).topics()
 

@@ -173,6 +173,8 @@ def test_target_that_is_gone_stops_reading_and_is_resumed(source: Broker, start:
         before = len(figures())
         wait_until(lambda: len(figures()) >= before + 12, 30, "the mirror tells of itself")
         assert len(set(figures()[before + 4 :])) == 1, "it reads nothing more"
+        *_, last = re.findall(r"^mirrored .*$", mirror.said, re.MULTILINE)
+        assert re.search(r"lag [1-9][\d,]{4}, the target takes nothing for \d+ s now", last), last
         assert mirror.running and mirror.said.count("cannot write to") == 1
         assert target.bootstrap.rpartition(":")[2] in mirror.said
         target.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from kazoo.client import KazooClient
@@ -13,6 +14,8 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from support import certificates
 from support.zookeeper import ZooKeeperServer
 
+from kbroker.cli.kafka import table
+from kbroker.client.legacy import znodes
 from kbroker.config.loader import BrokerConfig
 from kbroker.metastore.zookeeper_client import LastWarning, acl_of, make_chroot, new_client
 from kbroker.metastore.zookeeper_settings import ZooKeeperSettings, settings_of
@@ -96,51 +99,96 @@ def test_nodes_of_a_logged_in_broker_are_protected(tmp_path: Path) -> None:
             assert acl_of("/brokers", settings(zookeeper_connect="z")) == OPEN_ACL_UNSAFE
 
 
-@pytest.mark.skipif(certificates.OPENSSL is None, reason="openssl is not installed")
-def test_tls_trusts_the_trust_store_alone(tmp_path: Path) -> None:
-    made = certificates.make(tmp_path, "zookeeper")
-    stranger = certificates.make(tmp_path, "stranger")
+class SecureServer(NamedTuple):
+    """secure: its port with TLS. made: its certificate and key, which clients may use, too."""
+
+    server: ZooKeeperServer
+    secure: str
+    made: certificates.Certificate
+
+
+@pytest.fixture(scope="module")
+def over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
+    if certificates.OPENSSL is None:
+        pytest.skip("openssl is not installed")
+    place = tmp_path_factory.mktemp("tls")
+    made = certificates.make(place, "zookeeper")
     port = free_ports(1)[0]
-    server = ZooKeeperServer(
-        tmp_path / "server",
-        {
-            "secureClientPort": str(port),
-            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-            "ssl.keyStore.location": str(made.both),
-            "ssl.keyStore.type": "PEM",
-            "ssl.trustStore.location": str(made.certificate),
-            "ssl.trustStore.type": "PEM",
-            "ssl.hostnameVerification": "false",
-        },
+    settings_of_server = {
+        "secureClientPort": str(port),
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": str(made.both),
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": str(made.certificate),
+        "ssl.trustStore.type": "PEM",
+        "ssl.hostnameVerification": "false",
+    }
+    with ZooKeeperServer(place / "server", settings_of_server) as server:
+        yield SecureServer(server, f"127.0.0.1:{port}", made)
+
+
+def test_shell_speaks_tls(
+    over_tls: SecureServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "tls.properties"
+    rows = {
+        "client.enable": "true",
+        "protocol": "TLSv1.3",
+        "keystore.location": over_tls.made.both,
+        "truststore.location": over_tls.made.certificate,
+        "truststore.type": "PEM",
+    }
+
+    def shell(*words: str) -> tuple[int, str, str]:
+        file.write_text("".join(f"zookeeper.ssl.{name}={value}\n" for name, value in rows.items()))
+        arguments = [over_tls.secure, "-zk-tls-config-file", str(file), *words]
+        code = table.main(arguments, "zookeeper-shell")
+        return code, *capsys.readouterr()
+
+    assert shell("ls", "/zookeeper")[:2] == (
+        0,
+        f"Connecting to {over_tls.secure}\n\nWATCHER::\n\nWatchedEvent state:SyncConnected "
+        "type:None path:null\n[config, quota]\n",
     )
-    with server:
-        trusting = settings(
-            zookeeper_connect=f"127.0.0.1:{port}",
-            zookeeper_ssl_client_enable="true",
-            # ZooKeeper 3.9 supports nothing else without plug-ins.
-            zookeeper_ssl_enabled_protocols="TLSv1.3",
-            zookeeper_ssl_keystore_location=str(made.both),
-            zookeeper_ssl_truststore_location=str(made.certificate),
-            zookeeper_set_acl="true",
-        )
-        with connected(trusting) as client:
-            client.create("/a", b"x" * 100_000, acl_of("/a", trusting))
-            assert [len(one.get()[0]) for one in [client.get_async("/a") for _ in range(20)]] == [
-                100_000
-            ] * 20
-        with connected(settings(zookeeper_connect=server.connect)) as other:
-            assert len(other.get("/a")[0]) == 100_000
-            with pytest.raises(NoAuthError):
-                other.set("/a", b"")
-        distrusting = trusting._replace(
-            tls=trusting.tls and trusting.tls._replace(trust_store=str(stranger.certificate))
-        )
-        client = new_client(distrusting)
-        client.start_async()
-        (last,) = client.logger.handlers
-        wait_until(lambda: "certificate" in last.text.lower())
-        client.stop()
-        client.close()
+    rows["truststore.location"] = certificates.make(tmp_path, "stranger").certificate
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(znodes, "_TIMEOUT_S", 1.0)
+        code, _, said = shell("ls", "/")
+    assert code == 1
+    assert said.startswith(f"ZooKeeper could not be reached within 1 s: {over_tls.secure}: self")
+    rows["keyStore.location"] = "x"
+    assert "did you mean zookeeper.ssl.keystore.location?" in shell("ls", "/")[2]
+
+
+def test_tls_trusts_the_trust_store_alone(over_tls: SecureServer, tmp_path: Path) -> None:
+    stranger = certificates.make(tmp_path, "stranger")
+    trusting = settings(
+        zookeeper_connect=over_tls.secure,
+        zookeeper_ssl_client_enable="true",
+        # ZooKeeper 3.9 supports nothing else without plug-ins.
+        zookeeper_ssl_enabled_protocols="TLSv1.3",
+        zookeeper_ssl_keystore_location=str(over_tls.made.both),
+        zookeeper_ssl_truststore_location=str(over_tls.made.certificate),
+        zookeeper_set_acl="true",
+    )
+    with connected(trusting) as client:
+        client.create("/a", b"x" * 100_000, acl_of("/a", trusting))
+        assert [len(one.get()[0]) for one in [client.get_async("/a") for _ in range(20)]] == [
+            100_000
+        ] * 20
+    with connected(settings(zookeeper_connect=over_tls.server.connect)) as other:
+        assert len(other.get("/a")[0]) == 100_000
+        with pytest.raises(NoAuthError):
+            other.set("/a", b"")
+    distrusting = trusting._replace(
+        tls=trusting.tls and trusting.tls._replace(trust_store=str(stranger.certificate))
+    )
+    client = new_client(distrusting)
+    client.start_async()
+    (last,) = client.logger.handlers
+    wait_until(lambda: "certificate" in last.text.lower())
+    client.stop()
+    client.close()
 
 
 def test_measurement_runs_and_leaves_nothing_of_its_topic(

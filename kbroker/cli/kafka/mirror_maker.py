@@ -192,9 +192,10 @@ def progress() -> Any:
 
 def counted(counts: Counts) -> str:
     """The counts in words."""
+    held = f", the target takes nothing for {counts.held_s:.0f} s now" if counts.held_s else ""
     return (
         f"{counts.records:,} records ({counts.bytes / _MIB:,.1f} MB, {counts.whole:,} records in "
-        f"whole batches), {counts.dropped:,} dropped, lag {counts.lag:,}"
+        f"whole batches), {counts.dropped:,} dropped, lag {counts.lag:,}{held}"
     )
 
 

@@ -108,6 +108,12 @@ class Given:
 
     # -- reading
 
+    def _meant(self, name: str) -> str:
+        from kbroker.cli.arguments import nearest  # only errors need it
+
+        found = nearest(name, self.known)
+        return f"; did you mean --{found}?" if found else ""
+
     def _read(self) -> None:
         words = iter(range(len(self.words)))
         for at in words:
@@ -120,7 +126,7 @@ class Given:
                 continue
             name, equals, value = word.lstrip("-").partition("=")
             if word.startswith("---") or name not in self.known:
-                raise OptionError(f"{name} is not a recognized option")
+                raise OptionError(f"{name} is not a recognized option{self._meant(name)}")
             option = self.known[name]
             values = self._values.setdefault(name, [])
             self.order.append(name)

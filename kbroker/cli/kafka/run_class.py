@@ -24,11 +24,11 @@ def _run(words: list[str]) -> int:
     known = {each: tool for tool, entry in table.TOOLS.items() for each in entry.classes}
     tool = known.get(words[0])
     if tool is None:
-        print(
-            f"Error: Could not find or load main class {words[0]}; there are "
-            f"{', '.join(sorted(known))}",
-            file=sys.stderr,
-        )
+        from kbroker.cli.arguments import nearest  # only errors need it
+
+        near = nearest(words[0], known)
+        instead = f"did you mean {near}?" if near else f"there are {', '.join(sorted(known))}"
+        print(f"Error: Could not find or load main class {words[0]}; {instead}", file=sys.stderr)
         return 1
     if behind and not detach(name):
         return 0

@@ -7,12 +7,15 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import Failed, properties_of
 from kbroker.cli.kafka.scripts import Script
+from kbroker.client.errors import SettingRefused
 
 if TYPE_CHECKING:
     from kbroker.client.legacy.znodes import Znodes
+    from kbroker.client.legacy.zookeeper_tls import ZooKeeperTls
 
+_TLS = "-zk-tls-config-file"
 Flags = dict[str, str | bool]
 _HELP = """\
 create [-s] [-e] path [data]
@@ -29,13 +32,30 @@ stat path"""
 def _run(words: list[str]) -> int:
     from kbroker.client.legacy.znodes import Znodes
 
+    words, tls = _tls(words)
+    if not words:
+        raise Failed(f"USAGE: {SCRIPT.usage}")
     connect, command = words[0], words[1:]
-    if command[:1] == ["-zk-tls-config-file"]:
-        raise Failed("-zk-tls-config-file: TLS to ZooKeeper is not supported by this tool")
-    print(f"Connecting to {connect}")
-    with Znodes(connect) as nodes:
+    print(f"Connecting to {connect}", flush=True)
+    with Znodes(connect, tls) as nodes:
         print("\nWATCHER::\n\nWatchedEvent state:SyncConnected type:None path:null")
         return _do(nodes, command) if command else _ask(nodes)
+
+
+def _tls(words: list[str]) -> tuple[list[str], ZooKeeperTls | None]:
+    """The words without the file with ``zookeeper.ssl.`` settings, and what is in it."""
+    from kbroker.client.legacy.zookeeper_tls import ZooKeeperTls
+
+    if _TLS not in words:
+        return words, None
+    at = words.index(_TLS)
+    if at + 1 == len(words):
+        raise Failed(f"Error: no filename provided with option {_TLS}")
+    path = words[at + 1]
+    try:
+        return words[:at] + words[at + 2 :], ZooKeeperTls(properties_of(path))
+    except SettingRefused as error:
+        raise Failed(f"{path}: {error}") from error
 
 
 def _ask(nodes: Znodes) -> int:
@@ -170,4 +190,6 @@ _COMMANDS = {
     "rmr": _delete_all,
     "getAcl": _get_acl,
 }
-SCRIPT = Script("zookeeper-shell.sh zookeeper_host:port[/path] [command ...]", _run)
+SCRIPT = Script(
+    "zookeeper-shell.sh zookeeper_host:port[/path] [-zk-tls-config-file file] [command ...]", _run
+)

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kbroker.cli.arguments import Action, Failed, add_format, printed
-from kbroker.cli.connecting import add_connection, connected
+from kbroker.cli.connecting import add_connection, connected, seconds
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster
@@ -21,7 +21,12 @@ _EPILOG = "exit codes: 0 healthy, 1 not healthy or not reachable, 2 wrong usage"
 
 def _describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--wait", action="store_true", help="wait until it is healthy, for --timeout at most"
+        "--wait",
+        nargs="?",
+        type=seconds,
+        const=0.0,
+        metavar="SECONDS",
+        help="wait until it is healthy, for so long at most, or for --timeout",
     )
     parser.add_argument(
         "--brokers", type=_count, default=1, metavar="N", help="how many brokers it must have (1)"
@@ -37,12 +42,13 @@ def _count(text: str) -> int:
 
 
 def _health(found: argparse.Namespace) -> None:
+    found.timeout = found.wait or found.timeout
     deadline = time.monotonic() + found.timeout
     with connected(found) as cluster:
         while True:
             rows = _checks(cluster, found.brokers)
             healthy = all(row["healthy"] == "yes" for row in rows)
-            if healthy or not found.wait or time.monotonic() + _PAUSE_S > deadline:
+            if healthy or found.wait is None or time.monotonic() + _PAUSE_S > deadline:
                 break
             time.sleep(_PAUSE_S)
     printed(found.output, _COLUMNS, rows)

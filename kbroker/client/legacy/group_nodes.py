@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -21,17 +20,16 @@ class GroupNodes(NamedTuple):
 
 def group_nodes(connect: str, group: str, topics: Iterable[str] | None = None) -> GroupNodes:
     """connect: ``host:port,host:port/chroot``. topics: None: all that the group reads. Raises
-    UnreachableError.
+    UnreachableError, SettingRefused.
     """
-    from kazoo.client import KazooClient
     from kazoo.exceptions import KazooException
     from kazoo.handlers.threading import KazooTimeoutError
 
-    logging.getLogger("kazoo").addHandler(logging.NullHandler())
-    client = KazooClient(hosts=connect, timeout=CONNECT_TIMEOUT_S)
+    from kbroker.client.legacy import zookeeper_link
+
+    client = zookeeper_link.connected(connect, CONNECT_TIMEOUT_S)
     home = f"/consumers/{group}"
     try:
-        client.start(timeout=CONNECT_TIMEOUT_S)
         found = GroupNodes(
             _children(client, f"{home}/owners") if topics is None else list(topics), {}, {}
         )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.client.errors import ClientError, UnreachableError
+
+if TYPE_CHECKING:
+    from kbroker.client.legacy.zookeeper_tls import ZooKeeperTls
 
 CONNECT_TIMEOUT_S = 10.0
 # BOUND: of a call; kazoo itself would wait for a connection forever.
@@ -18,20 +20,21 @@ class NoBrokersRegistered(ClientError):
     """ZooKeeper has no broker at that place."""
 
 
-def registered_brokers(connect: str, timeout: float = CONNECT_TIMEOUT_S) -> list[str]:
+def registered_brokers(
+    connect: str, timeout: float = CONNECT_TIMEOUT_S, tls: ZooKeeperTls | None = None
+) -> list[str]:
     """``host:port`` of each broker, by id.
 
     connect: ``host:port,host:port/chroot``. timeout: seconds until there is a session. Raises
-    UnreachableError, NoBrokersRegistered.
+    UnreachableError, NoBrokersRegistered, SettingRefused.
     """
-    from kazoo.client import KazooClient
     from kazoo.exceptions import KazooException, NoNodeError
     from kazoo.handlers.threading import KazooTimeoutError
 
-    logging.getLogger("kazoo").addHandler(logging.NullHandler())
-    client = KazooClient(hosts=connect, timeout=timeout)
+    from kbroker.client.legacy import zookeeper_link
+
+    client = zookeeper_link.connected(connect, timeout, tls)
     try:
-        client.start(timeout=timeout)
         ids = client.get_children_async("/brokers/ids").get(timeout=CALL_TIMEOUT_S)
         rows = [
             client.get_async(f"/brokers/ids/{node}").get(timeout=CALL_TIMEOUT_S)

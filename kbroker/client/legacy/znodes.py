@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.client.errors import ClientError, UnreachableError
+
+if TYPE_CHECKING:
+    from kbroker.client.legacy.zookeeper_tls import ZooKeeperTls
 
 _TIMEOUT_S = 30.0
 ANY_VERSION = -1
@@ -19,24 +21,17 @@ class ZnodeError(ClientError):
 
 
 class Znodes:
-    """A session with ZooKeeper. connect: ``host:port,host:port/chroot``. Raises UnreachableError.
+    """A session with ZooKeeper. connect: ``host:port,host:port/chroot``. Raises UnreachableError,
+    SettingRefused.
 
     All methods raise ZnodeError, and UnreachableError.
     """
 
-    def __init__(self, connect: str) -> None:
-        from kazoo.client import KazooClient
-        from kazoo.exceptions import KazooException
-        from kazoo.handlers.threading import KazooTimeoutError
+    def __init__(self, connect: str, tls: ZooKeeperTls | None = None) -> None:
+        from kbroker.client.legacy import zookeeper_link
 
-        logging.getLogger("kazoo").addHandler(logging.NullHandler())
         self._connect = connect
-        self._client = KazooClient(hosts=connect, timeout=_TIMEOUT_S)
-        try:
-            self._client.start(timeout=_TIMEOUT_S)
-        except (KazooTimeoutError, KazooException) as error:
-            self.close()
-            raise UnreachableError({connect: f"ZooKeeper does not respond: {error}"}) from error
+        self._client = zookeeper_link.connected(connect, _TIMEOUT_S, tls)
 
     def __enter__(self) -> Znodes:
         return self

@@ -119,7 +119,8 @@ class MirrorMaker:
         total = Counts()
         for stream in self.streams:
             total = total.plus(stream.counts())
-        return total
+        held_s = time.monotonic() - self._trouble_since if self._held else 0.0
+        return total._replace(held_s=held_s)
 
     # -- whether the target takes anything
 

@@ -50,7 +50,8 @@ class Plan(NamedTuple):
 
 class Counts(NamedTuple):
     """Of one stream or all. whole: records in batches that were not unpacked. dropped: records that
-    were given up. lag: records that are not read yet, as far as it is known.
+    were given up. lag: records that are not read yet, as far as it is known. held_s: for how long
+    the target has taken nothing, and nothing was read; 0: it takes records.
     """
 
     records: int = 0
@@ -58,9 +59,17 @@ class Counts(NamedTuple):
     whole: int = 0
     dropped: int = 0
     lag: int = 0
+    held_s: float = 0.0
 
     def plus(self, other: Counts) -> Counts:
-        return Counts(*map(sum, zip(self, other, strict=True)))
+        return Counts(
+            self.records + other.records,
+            self.bytes + other.bytes,
+            self.whole + other.whole,
+            self.dropped + other.dropped,
+            self.lag + other.lag,
+            max(self.held_s, other.held_s),
+        )
 
 
 class Stream:
@@ -260,8 +269,20 @@ class Stream:
             self._note_lag()
 
     def _note_lag(self) -> None:
+        if self._held():
+            self._ask_lag()
+            return
         lags = map(self._consumer.current_lag, self._consumer.assignment())
         self._lag = sum(lag or 0 for lag in lags)
+
+    def _ask_lag(self) -> None:
+        """While nothing is read, no fetch tells where partitions end."""
+        at = self._consumer.positions()
+        try:
+            ends = self._consumer.end_offsets(at, _LAG_S)
+        except ClientError:
+            return  # that the source cannot be reached is told by reading
+        self._lag = sum(max(0, end - at[part].offset) for part, end in ends.items())
 
     def _check_errors(self) -> None:
         errors, self._ledger.errors = self._ledger.errors, []

@@ -53,7 +53,12 @@ def test_verb_alone_says_what_there_is(capsys):
     [
         (["acls"], "kbroker: no verb 'acls': did you mean 'acl'?"),
         (["frob"], f"kbroker: no verb 'frob': there are {', '.join(command.VERBS)}"),
-        (["user", "ad"], "kbroker user: no action 'ad': did you mean 'add'?"),
+        (
+            ["user", "ad"],
+            "kbroker user: no action 'ad': did you mean 'add'? (there are add, list, delete)",
+        ),
+        (["-o", "x"], "kbroker: -o: options follow a verb, as in kbroker topic list -o json"),
+        (["start", "-p", "1"], "kbroker start: unknown option -p"),
         (
             ["certs", "create", "--dir", "x", "--clinet", "alice"],
             "kbroker certs create: unknown option --clinet; did you mean --client?",

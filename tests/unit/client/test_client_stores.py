@@ -29,7 +29,7 @@ def issued(authority: Authority) -> Issued:
 
 def context(**settings: Any) -> Any:
     options = {name.replace("_", "."): str(value) for name, value in settings.items()}
-    return Security.from_options({"security.protocol": "SSL", **options})._make_context()
+    return Security.from_options({"security.protocol": "SSL", **options}).tls_context()
 
 
 def test_trust_store_of_java_is_read(authority: Authority, tmp_path: Path) -> None:

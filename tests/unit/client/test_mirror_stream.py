@@ -15,7 +15,7 @@ from kbroker.client.errors import SettingRefused, Timeout, UnreachableError, Wak
 from kbroker.client.mirror import stream as streams
 from kbroker.client.mirror.mirror_maker import topic_pattern
 from kbroker.client.mirror.plugins import HandlerFailed, message_handler, rebalance_listener
-from kbroker.client.mirror.stream import Plan, SendFailed, Stream, unchanged
+from kbroker.client.mirror.stream import Counts, Plan, SendFailed, Stream, unchanged
 from kbroker.client.producer.kafka_producer import ProducerRecord
 
 pytestmark = pytest.mark.unit
@@ -65,6 +65,7 @@ class Consumer:
         self.stored: dict[Any, Any] = {}
         self.sought: list[Any] = []
         self.topics = ["t", "other"]
+        self.ends: int | None = 3
 
     def list_topics(self) -> dict[str, set[int]]:
         return {name: {0} for name in self.topics}
@@ -89,6 +90,11 @@ class Consumer:
 
     def current_lag(self, key: TopicPartition) -> int:
         return 7
+
+    def end_offsets(self, keys: Any, timeout: float) -> dict[TopicPartition, int]:
+        if self.ends is None:
+            raise Timeout("offsets", timeout)
+        return dict.fromkeys(keys, self.ends)
 
     def committed(self, keys: Any) -> dict[Any, Any]:
         return {key: self.stored.get(key) for key in keys}
@@ -277,6 +283,22 @@ def test_held_stream_reads_nothing_and_stays_a_member(bench: Bench) -> None:
     bench.held = False
     bench.turn()
     assert len(bench.producer.sent) == 1
+
+
+def test_lag_of_a_held_stream_is_asked_for(bench: Bench) -> None:
+    bench.turn(records(0, 2))
+    assert bench.stream.counts().lag == 7, "as of the last fetch"
+    bench.held = True
+    for ends, lag in ((3, 1), (9, 7), (None, 7)):
+        bench.consumer.ends = ends
+        bench.stream._lag_at = 0.0
+        bench.turn()
+        assert bench.stream.counts().lag == lag
+
+
+def test_sum_of_counts_has_the_longest_wait() -> None:
+    total = Counts(1, 2, 3, 4, 5, 0.0).plus(Counts(1, 1, 1, 1, 1, 2.5))
+    assert total == (2, 3, 4, 5, 6, 2.5)
 
 
 def test_topic_that_appears_later_is_read_from_its_beginning(bench: Bench) -> None:

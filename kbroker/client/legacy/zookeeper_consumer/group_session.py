@@ -60,6 +60,9 @@ class GroupSession:
     ) -> None:
         from kazoo.client import KazooClient
 
+        from kbroker.client.legacy import zookeeper_link
+
+        zookeeper_link.hosts_of(connect)
         logging.getLogger("kazoo").addHandler(logging.NullHandler())
         self._connect = connect
         self._home = f"/consumers/{group}"

@@ -67,7 +67,7 @@ def test_repeated_and_separated_values_are_all_there():
     [
         (["--bogus"], "bogus is not a recognized option"),
         (["--bogus=1"], "bogus is not a recognized option"),
-        (["--lis"], "lis is not a recognized option"),
+        (["--lis"], "lis is not a recognized option; did you mean --list?"),
         (["--topic"], "Option topic requires an argument"),
         (["--partitions", "x"], "Cannot parse argument 'x' of option partitions"),
         (["--partitions", "2147483648"], "Cannot parse argument '2147483648' of option partitions"),
@@ -77,7 +77,7 @@ def test_repeated_and_separated_values_are_all_there():
         ),
     ],
 )
-def test_what_cannot_be_read_is_said_in_the_words_of_joptsimple(words, message):
+def test_what_cannot_be_read_is_said_in_the_words_of_joptsimple_and_what_is_near(words, message):
     with pytest.raises(OptionError) as caught:
         given(*words).one("partitions")
     assert str(caught.value) == message

@@ -24,7 +24,12 @@ def executed(monkeypatch) -> list[list[str]]:
 def test_tool_runs_by_the_name_of_its_class(capsys):
     words = ["-daemon-less", "kafka.admin.TopicCommand"]
     assert table.main(words, "kafka-run-class") == 1
-    assert "Could not find or load main class -daemon-less" in capsys.readouterr().err
+    assert (
+        "Could not find or load main class -daemon-less; there are kafka."
+        in capsys.readouterr().err
+    )
+    assert table.main(["kafka.tools.MirrorMakr"], "kafka-run-class") == 1
+    assert capsys.readouterr().err.endswith("; did you mean kafka.tools.MirrorMaker?\n")
     for name in ("kafka.admin.TopicCommand", "org.apache.kafka.tools.TopicCommand"):
         assert table.main(["-name", "x", "-loggc", name, "--bogus"], "kafka-run-class") == 1
         assert "bogus is not a recognized option" in capsys.readouterr().err
@@ -115,7 +120,10 @@ def test_processes_have_their_command_lines():
         ("zookeeper-server-start", ["/nowhere.properties"], "No such file"),
         ("zookeeper-server-start", ["-daemon"], "USAGE: zookeeper-server-start.sh"),
         ("kafka-server-start", ["-daemon"], "USAGE: kafka-server-start.sh"),
-        ("zookeeper-shell", ["x:1", "-zk-tls-config-file", "y"], "TLS to ZooKeeper"),
+        ("zookeeper-shell", ["x:1", "-zk-tls-config-file"], "no filename provided"),
+        ("zookeeper-shell", ["x:1", "-zk-tls-config-file", "/nowhere"], "No such file"),
+        ("zookeeper-shell", ["-zk-tls-config-file", os.devnull], "zookeeper.ssl.client.enable"),
+        ("zookeeper-shell", ["x:y", "ls", "/"], "'x:y' is not host:port"),
     ],
 )
 def test_wrong_words_for_a_script_are_refused(capsys, executed, name, words, said):
