@@ -121,12 +121,14 @@ def test_wrong_words_of_client_metrics_are_refused(run, words, why):
 
 
 @pytest.mark.parametrize("more", [(), ("--threads", "2"), ("--sync",)], ids=str)
-def test_values_of_a_topic_are_replayed(broker, admin, capsys, more):
+def test_keys_and_values_of_a_topic_are_replayed(broker, admin, capsys, more):
     name = f"from{len(more)}{''.join(more).strip('-')}"
     admin.create_topics([NewTopic(name, 2), NewTopic(f"{name}-to", 1)])
     with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
         for partition in range(2):
-            producer.send_many(name, [b"%d" % n for n in range(50)], partition=partition)
+            values = [b"%d" % n for n in range(50)]
+            keys = [b"k%d" % n for n in range(50)] if partition else None
+            producer.send_many(name, values, keys, partition=partition)
     # Each thread ends after so many; with one thread these are all.
     count = "50" if "2" in more else "100"
     words = ("--inputtopic", name, "--outputtopic", f"{name}-to", "--messages", count, *more)
@@ -137,10 +139,13 @@ def test_values_of_a_topic_are_replayed(broker, admin, capsys, more):
     with KafkaConsumer(bootstrap_servers=broker.bootstrap) as consumer:
         consumer.assign([(f"{name}-to", 0)])
         consumer.seek_to_beginning()
-        found: list[bytes | None] = []
+        found: list[tuple[bytes | None, bytes | None]] = []
         while len(found) < 100:
-            found += [record.value for record in consumer.poll(1.0)]
-    assert sorted(found) == sorted([b"%d" % n for n in range(50)] * 2)
+            found += [(record.key, record.value) for record in consumer.poll(1.0)]
+    without = [(None, b"%d" % n) for n in range(50)]
+    assert sorted(found, key=str) == sorted(
+        without + [(b"k" + value, value) for _, value in without], key=str
+    )
 
 
 def test_replay_says_what_is_wrong(broker, capsys):

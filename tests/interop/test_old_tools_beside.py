@@ -14,7 +14,7 @@ from interop.drivers.java import libraries
 from interop.drivers.kafka_tools import run_tool
 from kazoo.client import KazooClient
 
-from kbroker.client import KafkaProducer
+from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.cluster import Cluster as Client
 from kbroker.client.offsets import commit
 from kbroker.client.topic_admin import NewTopic, create_topics
@@ -121,3 +121,35 @@ def test_simple_consumer_shell_prints_what_that_of_0_8_prints(
     ):  # fmt: skip
         theirs = run_tool(jars, "kafka.tools.SimpleConsumerShell", *where, *more)
         assert both.ours("kafka-simple-consumer-shell", *where, *more).stdout == theirs
+
+
+def test_replayed_topics_are_the_same_as_by_0_8(both: Beside, cluster: Cluster) -> None:
+    jars = libraries("0.8.2.2", "kafka_2.11")
+    names = ("keyed", "by-theirs", "by-ours")
+    with (
+        Client(cluster.bootstrap) as client,
+        KafkaProducer(bootstrap_servers=cluster.bootstrap) as producer,
+    ):
+        create_topics(client, [NewTopic(name, 2, 1) for name in names])
+        for number in range(20):
+            key = b"k%d" % (number // 2) if number % 3 else None
+            producer.send("keyed", b"v%d" % number, key, partition=number % 2)
+    words = ["--broker-list", cluster.bootstrap, "--zookeeper", cluster.zookeeper_connect]
+    words += ["--inputtopic", "keyed", "--messages", "20", "--sync", "--outputtopic"]
+    theirs = run_tool(jars, "kafka.tools.ReplayLogProducer", *words, names[1])
+    assert both.ours("kafka-replay-log-producer", *words, names[2]).stdout == theirs
+
+    def keyed_rows(topic: str) -> list[tuple[bytes, bytes | None, int]]:
+        rows: list[tuple[bytes | None, bytes | None, int]] = []
+        with KafkaConsumer(bootstrap_servers=cluster.bootstrap) as consumer:
+            consumer.assign([(topic, 0), (topic, 1)])
+            consumer.seek_to_beginning()
+            while len(rows) < 20:
+                rows += [(row.key, row.value, row.partition) for row in consumer.poll(10.0)]
+        assert sorted(value or b"" for _, value, _ in rows) == sorted(
+            b"v%d" % number for number in range(20)
+        )
+        return sorted((key, value, at) for key, value, at in rows if key is not None)
+
+    assert len(keyed_rows("keyed")) == 13
+    assert keyed_rows(names[2]) == keyed_rows(names[1]), "keys go where Java's hash sends them"

@@ -1,4 +1,4 @@
-"""``kafka-replay-log-producer`` of Kafka 0.8: writes the values of a topic to another one."""
+"""``kafka-replay-log-producer`` of Kafka 0.8: writes keys and values of a topic to another one."""
 
 from __future__ import annotations
 
@@ -117,24 +117,24 @@ class _Part:
             consumer.seek_to_beginning(*self._partitions)
             heard = time.monotonic()
             while self._most < 0 or self.sent < self._most:
-                found = consumer.poll_columns(0.5, _POLL_RECORDS, keys=False)
-                values = [value for columns in found for value in columns.values]
-                if values:
+                found = consumer.poll_columns(0.5, _POLL_RECORDS)
+                rows = [row for some in found for row in zip(some.keys, some.values, strict=True)]
+                if rows:
                     heard = time.monotonic()
-                    self._send(values)
+                    self._send(rows)
                 elif time.monotonic() - heard >= _SILENT_S:
                     return
 
-    def _send(self, values: list[Any]) -> None:
+    def _send(self, rows: list[tuple[Any, Any]]) -> None:
         if self._most >= 0:
-            del values[self._most - self.sent :]
-        for value in values:
-            future = self._producer.send(self._topic, value)
+            del rows[self._most - self.sent :]
+        for key, value in rows:
+            future = self._producer.send(self._topic, value, key)
             if self._sync:
                 future.result()
             else:
                 future.add_done_callback(self._note)
-        self.sent += len(values)
+        self.sent += len(rows)
 
     def _note(self, future: Any) -> None:
         error = future.exception()
@@ -142,4 +142,4 @@ class _Part:
             self.errors.append(error)
 
 
-TOOL = Tool("Write the values of a topic to another one.", OPTIONS, _run)
+TOOL = Tool("Write the keys and values of a topic to another one.", OPTIONS, _run)
