@@ -40,8 +40,12 @@ def test_alone_it_starts_with_the_users_data_directory(monkeypatch, tmp_path):
     assert command.main([]) == 3
 
     place = tmp_path / "share" / "kbroker"
-    assert given == [
-        ["--override", f"log.dirs={place}", "--override", "listeners=PLAINTEXT://localhost:9092"]
+    (words_given,) = given
+    assert words_given[::2] == ["--override"] * 3
+    assert words_given[1::2] == [
+        f"log.dirs={place}",
+        "listeners=PLAINTEXT://localhost:9092",
+        "group.initial.rebalance.delay.ms=0",
     ]
     assert place.stat().st_mode & 0o777 == 0o700
 

@@ -13,7 +13,8 @@ from kbroker.cli.arguments import Action, Exit, Failed
 LISTENER = "PLAINTEXT://localhost:9092"
 _EPILOG = """\
 Without a configuration file, only programs on this machine can connect (localhost:9092), and the
-data is in ~/.local/share/kbroker. kbroker-supervisor runs a broker with nothing but what its
+data is in ~/.local/share/kbroker; the first member of a group does not wait for others
+(group.initial.rebalance.delay.ms=0). kbroker-supervisor runs a broker with nothing but what its
 configuration file says."""
 
 
@@ -58,6 +59,8 @@ def arguments(found: argparse.Namespace) -> list[str]:
         words += ["--override", f"log.dirs={place}"]
     if not found.config:
         words += ["--override", f"listeners={LISTENER}"]
+        # As in config/server.properties: whoever reads alone does not wait for others.
+        words += ["--override", "group.initial.rebalance.delay.ms=0"]
     for text in found.override:
         words += ["--override", text]
     return words
