@@ -44,6 +44,7 @@ def pages_of(objects: list[bytes]) -> set[int]:
     return {id(one) // resource.getpagesize() for one in objects}
 
 
+@measures_memory
 def test_holes_between_old_objects_are_not_given_to_new_ones() -> None:
     """A child that writes to a page gets its own copy, with everything old in it."""
     fill_holes()  # of earlier tests
@@ -76,6 +77,7 @@ def test_holes_in_what_the_c_library_has_are_filled_too() -> None:
     assert shared == 0
 
 
+@measures_memory
 def test_allocator_that_maps_what_it_is_asked_for_costs_no_memory() -> None:
     """Every block of it is below a large one, as holes are."""
     program = (

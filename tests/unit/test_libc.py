@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from support.sanitizer import measures_memory
 
 from kbroker._ext.base.libc import keep_blocks, signal_at_parents_death, syncfs
 
@@ -26,6 +27,7 @@ def test_descriptor_that_is_not_open_is_an_error() -> None:
         syncfs(-1)
 
 
+@measures_memory
 def test_glibc_takes_the_sizes_of_blocks() -> None:
     assert keep_blocks(64 << 20, 32 << 20) == (os.confstr("CS_GNU_LIBC_VERSION") is not None)
 
