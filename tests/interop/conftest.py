@@ -80,6 +80,13 @@ def combinations(*rows: tuple[Any, ...]) -> list[object]:
     return found
 
 
+def slow(params: list[Any]) -> list[object]:
+    """The parameters, for slow tests."""
+    return [
+        pytest.param(*one.values, marks=[*one.marks, pytest.mark.slow], id=one.id) for one in params
+    ]
+
+
 ALL = clients(*PYTHON, "kcat", *java_names())
 ADMINS = clients(*PYTHON, *java_names())
 # Both sides of the changes in Kafka 4: the newest of each is enough for groups.

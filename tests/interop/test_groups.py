@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 import pytest
-from interop.conftest import GROUP_JAVA, PYTHON, combinations
+from interop.conftest import GROUP_JAVA, PYTHON, combinations, slow
 from interop.drivers import AdminDriver, Driver, Message
 from interop.drivers.groups import GroupAdmin
 from interop.drivers.members import Member, Partition, overlaps
@@ -28,7 +28,11 @@ COOPERATIVE = [
 ]
 # group.protocol=consumer in librdkafka and Java; the broker assigns.
 SERVER_SIDE = [(name, "consumer", "uniform") for name in ("confluent-kafka", "java 4.3.0")]
-MODES = combinations(*CLASSIC, *COOPERATIVE, *SERVER_SIDE)
+# Each client hands over with this assignor in a test of its own.
+MODES = [
+    *combinations(*CLASSIC, *SERVER_SIDE),
+    *slow(combinations(*COOPERATIVE)),
+]
 FAMILIES = [
     pytest.param(one.values, marks=one.marks, id=one.id)  # type: ignore[attr-defined]
     for one in combinations(
@@ -286,11 +290,15 @@ def test_classic_and_consumer_protocol_meet_in_one_group(
 
 @pytest.mark.parametrize(
     ("name", "protocol"),
-    combinations(
-        *((name, "classic") for name in (*PYTHON, "java 3.9.1")),
-        ("confluent-kafka", "consumer"),
-        ("java 4.3.0", "consumer"),
-    ),
+    [
+        *combinations(
+            ("confluent-kafka", "classic"),
+            ("java 3.9.1", "classic"),
+            ("confluent-kafka", "consumer"),
+            ("java 4.3.0", "consumer"),
+        ),
+        *slow(combinations(("kafka-python", "classic"), ("aiokafka", "classic"))),
+    ],
 )
 def test_subscription_by_pattern_sees_a_new_topic(
     name: str,

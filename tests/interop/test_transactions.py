@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from interop.conftest import ALL, GROUP_JAVA, PYTHON, clients, combinations
+from interop.conftest import ALL, GROUP_JAVA, PYTHON, clients, combinations, slow
 from interop.drivers import AdminDriver, ClientError, Driver, Message, OffsetDriver, options
 from interop.drivers.groups import GroupAdmin
 from interop.drivers.members import Member
@@ -302,7 +302,13 @@ def test_stable_end_is_told_to_who_asks_for_it(
     wait_until(lambda: java.call("groups_stable_end", topic=made, partition=0) == 3)
 
 
-@pytest.mark.parametrize("name", clients(*PRODUCERS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        *clients("confluent-kafka", *GROUP_JAVA),
+        *slow(clients("kafka-python", "aiokafka")),
+    ],
+)
 def test_transaction_spans_topics_and_partitions(
     name: str,
     transactional: Make,
