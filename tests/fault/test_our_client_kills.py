@@ -1,4 +1,5 @@
-"""kbroker's own consumer while brokers and members are killed: it goes forwards, and loses nothing.
+"""kbroker's own clients while brokers and members are killed: the consumer goes forwards, and loses
+nothing; the producer writes each record once and in order, or says that it may not have.
 
 Three brokers, acks=all; what was read is compared with the leaders' logs at the end.
 """
@@ -12,18 +13,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fault.cluster_exam import BROKERS, PARTITIONS, SETTINGS, goes_on, mend
 from fault.cluster_load import ClusterLoad, create_replicated, read_leaders
-from fault.history import History, ReaderLog
-from fault.load import TOPIC
+from fault.history import History, ReaderLog, WriterLog, value_of
+from fault.load import CLIENT_TIMEOUT_MS, TOPIC
 from fault.test_cluster_kills import HARM
 from support.pace import hold
 
-from kbroker.client import KafkaConsumer, TopicPartition
+from kbroker._ext.client.record_futures import RecordFuture
+from kbroker.client import KafkaConsumer, KafkaProducer, TopicPartition
 from kbroker.client.errors import ClientError
 from kbroker.testing import Cluster, wait_until
 
@@ -53,13 +56,40 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class OurLoad(ClusterLoad):
-    """Read by kbroker's consumer, each partition from its start, in all of its ways."""
+    """Read by kbroker's consumer, each partition from its start, in all of its ways; written by its
+    producer, and by librdkafka's.
+    """
 
     def begin(self) -> OurLoad:
         self.librdkafka_writer("idempotent", enable_idempotence=True)
+        self.start("ours", self._write_ours, self.history.writer("ours", TOPIC, exact=True))
         for way in ("poll", "poll_columns"):
             self.start(way, self._read_ours, self.history.reader(way, TOPIC), way)
         return self
+
+    def _write_ours(self, log: WriterLog) -> None:
+        def ended(future: RecordFuture, partition: int, number: int) -> None:
+            error = future.exception(0)
+            if error is None:
+                log.ack(partition, number, future.result(0).offset)
+            else:
+                log.fail(partition, number, str(error))
+
+        with KafkaProducer(
+            bootstrap_servers=self.bootstrap, delivery_timeout_ms=CLIENT_TIMEOUT_MS, linger_ms=2,
+            request_timeout_ms=10_000,
+        ) as producer:  # fmt: skip
+            number = 0
+            while self.running:
+                partition = number % self.partitions
+                value = value_of(log.name, partition, number)
+                log.sent.append((partition, number))
+                future = producer.send(TOPIC, value, b"%d" % number, partition=partition)
+                future.add_done_callback(partial(ended, partition=partition, number=number))
+                number += 1
+                hold(0.005)
+            producer.flush(CLIENT_TIMEOUT_MS / 1000 + 5)
+        assert len(log.acked) + len(log.failed) == len(log.sent), log.name
 
     def _read_ours(self, log: ReaderLog, way: str) -> None:
         consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, auto_offset_reset="none")
