@@ -293,11 +293,12 @@ def test_classic_and_consumer_protocol_meet_in_one_group(
     [
         *combinations(
             ("confluent-kafka", "classic"),
+            ("kafka-python", "classic"),
             ("java 3.9.1", "classic"),
             ("confluent-kafka", "consumer"),
             ("java 4.3.0", "consumer"),
         ),
-        *slow(combinations(("kafka-python", "classic"), ("aiokafka", "classic"))),
+        *slow(combinations(("aiokafka", "classic"))),
     ],
 )
 def test_subscription_by_pattern_sees_a_new_topic(
