@@ -1,4 +1,8 @@
-"""Java clients of the time of message formats 0 and 1, in a JVM that runs OldClientDriver.java."""
+"""Java clients of old releases, in a JVM that runs OldClientDriver.java.
+
+They are of the time of message formats 0 and 1, and 2.7.2, whose administration the newer driver
+does not know.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,7 @@ RELEASES = {
     "0.8.2.2": Release("kafka_2.11", "SimpleReader"),
     "0.9.0.1": Release("kafka-clients", "ConsumerReader"),
     "0.10.2.2": Release("kafka-clients", "ConsumerReader"),
+    "2.7.2": Release("kafka-clients", "ConsumerReader"),
 }
 
 
