@@ -5,8 +5,8 @@ Calls for several topics return a result for each: one that is rejected does not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, overload
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.connection import Connection
@@ -72,9 +72,36 @@ class CreatedTopic(NamedTuple):
     replication_factor: int
 
 
+class FoundTopics(Sequence[TopicState]):
+    """Sorted by name. Each is made when it is read, as a page of thousands shows few."""
+
+    def __init__(self, rows: Iterable[Any]) -> None:
+        self._rows = sorted(rows, key=lambda row: str(row.name))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> TopicState: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[TopicState]: ...
+
+    def __getitem__(self, index: int | slice) -> TopicState | list[TopicState]:
+        if isinstance(index, slice):
+            return [_state(row) for row in self._rows[index]]
+        return _state(self._rows[index])
+
+
 def list_topics(cluster: Cluster) -> list[TopicState]:
     """All topics that this user may describe, sorted by name. Raises UnreachableError, Timeout."""
-    return _described(cluster, None)
+    return topics_of(_metadata(cluster, None))
+
+
+def find_topics(cluster: Cluster, matches: Callable[[str, bool], bool]) -> FoundTopics:
+    """Those of ``list_topics`` of which ``matches(name, internal)`` is true."""
+    rows = filter(_is_there, _metadata(cluster, None).topics)
+    return FoundTopics(row for row in rows if matches(row.name, row.is_internal))
 
 
 def describe_topics(cluster: Cluster, names: Iterable[str]) -> list[TopicState]:
@@ -82,14 +109,16 @@ def describe_topics(cluster: Cluster, names: Iterable[str]) -> list[TopicState]:
     that does not exist; never creates one.
     """
     wanted = list(dict.fromkeys(names))
-    found = {topic.name: topic for topic in _described(cluster, wanted)} if wanted else {}
+    response = _metadata(cluster, wanted) if wanted else MetadataResponse()
+    found = {topic.name: topic for topic in topics_of(response)}
     for name in wanted:
         if name not in found:
             raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
     return [found[name] for name in wanted]
 
 
-def _described(cluster: Cluster, names: list[str] | None) -> list[TopicState]:
+def _metadata(cluster: Cluster, names: list[str] | None) -> MetadataResponse:
+    """Of all topics without names. Raises RejectedError for a topic's error."""
     retry = cluster.retry("metadata")
     row = MetadataRequest.MetadataRequestTopic
     request = MetadataRequest(
@@ -99,9 +128,13 @@ def _described(cluster: Cluster, names: list[str] | None) -> list[TopicState]:
     while True:
         try:
             connection = cluster.connection(None, retry)
-            response = connection.call(request, retry.step(cluster.request_timeout))
+            response: MetadataResponse = connection.call(
+                request, retry.step(cluster.request_timeout)
+            )
             cluster.adopt_brokers(response.brokers)
-            return topics_of(response)
+            for row in response.topics:
+                _is_there(row)  # while none is rejected for now
+            return response
         except ClientError as error:
             retry.pause(error)
 

@@ -134,7 +134,7 @@ def paging(rows: int = 100, most: int = 500) -> tuple[Parameter, Parameter]:
     )
 
 
-def page_of(rows: list[Row], values: Mapping[str, Any]) -> list[Row]:
+def page_of(rows: Sequence[Row], values: Mapping[str, Any]) -> Sequence[Row]:
     """The rows that the parameters of ``paging`` ask for."""
     return rows[values["skip"] : values["skip"] + values["limit"]]
 

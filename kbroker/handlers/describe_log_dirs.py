@@ -10,7 +10,12 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.requirements import on_cluster
-from kbroker.ipc.calls import DESCRIBE_LOG_DIRS, LogDirDescription, Nothing, ReplicaSize
+from kbroker.ipc.calls import (
+    DESCRIBE_LOG_DIRS,
+    LogDirDescription,
+    ReplicaSize,
+    ReplicasToDescribe,
+)
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
@@ -38,7 +43,8 @@ async def handle_describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """Ask all io workers and merge their results for each directory."""
-    asked = [ctx.io_worker(address, DESCRIBE_LOG_DIRS, Nothing()) for address in ctx.io_workers]
+    wanted = replicas_of(request)
+    asked = [ctx.io_worker(address, DESCRIBE_LOG_DIRS, wanted) for address in ctx.io_workers]
     directories: dict[str, Any] = {}
     topics: dict[tuple[str, str], Any] = {}
     for call in asked:
@@ -50,7 +56,7 @@ async def handle_describe_log_dirs(
             if described.error is not None:
                 # One worker may see the directory fail before the others do.
                 known.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
-            async for entry in ctx.each(wanted(request, described.logs)):
+            async for entry in ctx.each(described.logs):
                 topic = topics.get((path, entry.topic))
                 if topic is None:
                     topic = DescribeLogDirsResponse.DescribeLogDirsTopic(name=entry.topic)
@@ -63,12 +69,14 @@ async def handle_describe_log_dirs(
     return DescribeLogDirsResponse(results=list(directories.values()))
 
 
-def wanted(request: DescribeLogDirsRequest, logs: list[ReplicaSize]) -> list[ReplicaSize]:
-    """The logs that were asked for: null means all."""
+def replicas_of(request: DescribeLogDirsRequest) -> ReplicasToDescribe:
+    """The replicas that were asked for: null means all."""
     if request.topics is None:
-        return logs
-    asked = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
-    return [entry for entry in logs if (entry.topic, entry.partition) in asked]
+        return ReplicasToDescribe(None)
+    topics: dict[str, list[int]] = {}
+    for topic in request.topics:
+        topics.setdefault(topic.topic, []).extend(topic.partitions)
+    return ReplicasToDescribe(topics)
 
 
 def directory(described: LogDirDescription) -> Any:

@@ -24,7 +24,7 @@ from kbroker.client.topic_admin import (
     create_topics,
     delete_topics,
     describe_topics,
-    list_topics,
+    find_topics,
 )
 from kbroker.console.operation import (
     FLAG,
@@ -98,11 +98,10 @@ class Figures:
 
 def _list(asked: Asked) -> dict[str, Any]:
     values = asked.values
-    found = [
-        topic
-        for topic in list_topics(asked.cluster)
-        if values["search"] in topic.name and (values["internal"] or not topic.internal)
-    ]
+    found = find_topics(
+        asked.cluster,
+        lambda name, internal: values["search"] in name and (values["internal"] or not internal),
+    )
     page = page_of(found, values)
     figures = Figures(asked.cluster, page)
     return {"total": len(found), "topics": [_row(topic, figures) for topic in page]}

@@ -5,10 +5,16 @@ from __future__ import annotations
 from types import NoneType
 from typing import NamedTuple
 
-from kbroker.ipc.calls.base import IO_WORKER, Nothing
+from kbroker.ipc.calls.base import IO_WORKER
 from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
 from kbroker.types import SlotId
+
+
+class ReplicasToDescribe(Document):
+    """topics: numbers of partitions, by topic; None for all replicas."""
+
+    topics: dict[str, list[int]] | None
 
 
 class ReplicaSize(Document):
@@ -55,7 +61,9 @@ class Damage(Document):
     what: str
 
 
-DESCRIBE_LOG_DIRS = Operation("describe_log_dirs", Nothing, list[LogDirDescription], (IO_WORKER,))
+DESCRIBE_LOG_DIRS = Operation(
+    "describe_log_dirs", ReplicasToDescribe, list[LogDirDescription], (IO_WORKER,)
+)
 # Returns an error code for each replica.
 ALTER_REPLICA_LOG_DIRS = Operation("alter_replica_log_dirs", MoveReplicas, list[int], (IO_WORKER,))
 REPORT_DAMAGE = Operation("report_damage", Damage, NoneType, (IO_WORKER,))

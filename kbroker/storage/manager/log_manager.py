@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from kbroker._ext.log.log_append import LogAppender
@@ -245,14 +245,22 @@ class LogManager:
         for path, log in zip(doomed, logs, strict=True):
             self.delete_later([path], log.settings.file_delete_delay_ms)
 
-    def describe(self) -> list[dict[str, Any]]:
-        """This worker's part of DescribeLogDirs: one entry per directory, sizes in bytes."""
+    def describe(self, keys: Container[tuple[str, int]] | None = None) -> list[dict[str, Any]]:
+        """This worker's part of DescribeLogDirs: one entry per directory, sizes in bytes.
+
+        keys: topics and partitions to describe, all by default.
+        """
         described = []
         for log_dir in self.dirs:
             logs: list[dict[str, Any]] = [
                 {"topic": log.topic, "partition": log.partition, "size": log.segments.size}
                 for log in self._open.by_slot.values()
-                if log.log_dir == log_dir.path
+                if log.log_dir == log_dir.path and (keys is None or log.key in keys)
+            ]
+            logs += [
+                entry
+                for entry in self.moves.describe(log_dir.path)
+                if keys is None or (entry["topic"], entry["partition"]) in keys
             ]
             total, usable = disk_bytes(log_dir.path)
             described.append(
@@ -262,7 +270,7 @@ class LogManager:
                     "total_bytes": total,
                     "usable_bytes": usable,
                     "cordoned": self.placement.is_cordoned(log_dir.path),
-                    "logs": logs + self.moves.describe(log_dir.path),
+                    "logs": logs,
                 }
             )
         return described

@@ -30,13 +30,16 @@ class LogDirCalls:
         process.rpc.serve(calls.REPORT_DAMAGE, self.serve_report_damage)
 
     def serve_describe_log_dirs(
-        self, sender: Address, _: calls.Nothing
+        self, sender: Address, wanted: calls.ReplicasToDescribe
     ) -> list[calls.LogDirDescription]:
+        keys = None
+        if wanted.topics is not None:
+            keys = {(name, each) for name, numbers in wanted.topics.items() for each in numbers}
         return [
             calls.LogDirDescription(
                 **{**log_dir, "logs": [calls.ReplicaSize(**entry) for entry in log_dir["logs"]]}
             )
-            for log_dir in self._logs.describe()
+            for log_dir in self._logs.describe(keys)
         ]
 
     def serve_report_damage(self, sender: Address, damage: calls.Damage) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from kbroker.client import topic_admin
 from kbroker.client.offsets import EARLIEST, LATEST, TopicPartition
-from kbroker.client.topic_admin import PartitionState, TopicState
 from kbroker.console.api import topics
 from kbroker.console.operation import Asked
+from kbroker.protocol.messages.metadata import MetadataResponse
 
 pytestmark = pytest.mark.unit
 
@@ -36,12 +37,29 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, set[str]]]:
         calls.append(("sizes", set(names)))
         return {(name, 0): 5 for name in names}
 
-    part = PartitionState(0, 0, [0], [0], [])
-    found = [TopicState(f"topic-{n:05}", bytes(16), False, [part]) for n in range(COUNT)]
-    monkeypatch.setattr(topics, "list_topics", lambda _: found)
+    topic, part = MetadataResponse.MetadataResponseTopic, MetadataResponse.MetadataResponsePartition
+    parts = [part(partition_index=0, leader_id=0, replica_nodes=[0], isr_nodes=[0])]
+    rows = [topic(name=f"topic-{n:05}", partitions=parts) for n in reversed(range(COUNT))]
+    rows.append(topic(name="__internal", is_internal=True, partitions=parts))
+    response = MetadataResponse(topics=rows)
+    monkeypatch.setattr(topic_admin, "_metadata", lambda _cluster, _names: response)
     monkeypatch.setattr(topics, "list_offsets", offsets)
     monkeypatch.setattr(topics, "log_dir_sizes", sizes)
     return calls
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Topics of which a state was made."""
+    names: list[str] = []
+    state = topic_admin._state
+
+    def noted(row: Any) -> Any:
+        names.append(row.name)
+        return state(row)
+
+    monkeypatch.setattr(topic_admin, "_state", noted)
+    return names
 
 
 @pytest.mark.parametrize(
@@ -51,10 +69,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, set[str]]]:
         ([("skip", "9950")], COUNT, 9950, 50),
         ([("limit", "500"), ("skip", "500")], COUNT, 500, 500),
         ([("search", "0999")], 11, 999, 11),
+        ([("internal", "true"), ("limit", "1"), ("skip", "1")], COUNT + 1, 0, 1),
     ],
 )
 def test_figures_are_those_of_the_page(
     asked: list[tuple[Any, set[str]]],
+    made: list[str],
     query: list[tuple[str, str]],
     total: int,
     first: int,
@@ -67,4 +87,5 @@ def test_figures_are_those_of_the_page(
     shown = {row["name"] for row in found["topics"]}
     assert (found["total"], len(shown), min(shown)) == (total, rows, f"topic-{first:05}")
     assert asked == [(EARLIEST, shown), (LATEST, shown), ("sizes", shown)]
+    assert sorted(shown) == made
     assert found["topics"][0]["bytes"] == 5

@@ -34,7 +34,7 @@ EVERY_VERSION = [
 def new_process() -> NetworkProcess:
     process = NetworkProcess()
     process.set_response("allocate_producer_ids", lambda to: {"first": 0, "count": 10})
-    process.set_response("describe_log_dirs", lambda to: [])
+    process.set_response("describe_log_dirs", lambda to, topics: [])
     return process
 
 

@@ -223,7 +223,7 @@ class TestDescribeLogDirs:
             [self.described("/a", ("t", 0, 10), ("u", 0, 1)), self.described("/b")],
             [self.described("/a", ("t", 1, 20)), self.described("/b", error="disk on fire")],
         ]
-        process.set_response("describe_log_dirs", lambda to: answers[to.index])
+        process.set_response("describe_log_dirs", lambda to, topics: answers[to.index])
         return process
 
     @pytest.mark.parametrize("version", range(6))
@@ -251,7 +251,7 @@ class TestDescribeLogDirs:
         described = self.described("/a", ("t", 0, 10))
         future = {"topic": "t", "partition": 1, "size": 4, "lag": 7, "future": True}
         described["logs"].append(future)
-        process.set_response("describe_log_dirs", lambda to: [described])
+        process.set_response("describe_log_dirs", lambda to, topics: [described])
         (answered,) = process.ask(DescribeLogDirsRequest(topics=None), version).results
         found = [
             (p.partition_index, p.partition_size, p.offset_lag, p.is_future_key)
@@ -260,14 +260,16 @@ class TestDescribeLogDirs:
         ]
         assert found[:2] == [(0, 10, 0, False), (1, 4, 7, True)]
 
-    def test_describe_log_dirs_only_the_partitions_asked_for(self, process: NetworkProcess) -> None:
+    def test_describe_log_dirs_asks_for_the_wanted_partitions_only(
+        self, process: NetworkProcess
+    ) -> None:
+        """Of 10,000 partitions, an io worker describes those of a topic."""
         topic = DescribeLogDirsRequest.DescribableLogDirTopic
-        request = DescribeLogDirsRequest(topics=[topic(topic="t", partitions=[1, 7])])
-        first, second = process.ask(request, 4).results
-        assert [(t.name, [p.partition_index for p in t.partitions]) for t in first.topics] == [
-            ("t", [1])
-        ]
-        assert second.topics == []
+        rows = [topic(topic="t", partitions=[1, 7]), topic(topic="t", partitions=[2])]
+        for asked, topics in ((rows, {"t": [1, 7, 2]}), ([], {}), (None, None)):
+            process.ask(DescribeLogDirsRequest(topics=asked), 4)
+            calls = process.calls("describe_log_dirs")[-2:]
+            assert [call["topics"] for call in calls] == [topics, topics]
 
 
 class TestDescribeProducers:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.log_store import LogStore, append, batch
 
-from kbroker.ipc.calls import Damage, Nothing, ReplicaSize
+from kbroker.ipc.calls import Damage, ReplicaSize, ReplicasToDescribe
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.workers.io.log_dir_calls import LogDirCalls
 
@@ -35,11 +35,26 @@ def test_log_directories_are_described_with_the_logs_in_them(store: LogStore) ->
     append(store.open(), batch())
     store.manager.fail_log_dir(store.dirs[1], OSError(5, "broken"))
 
-    first, second = service(store).serve_describe_log_dirs(NETWORK, Nothing())
+    first, second = service(store).serve_describe_log_dirs(NETWORK, ReplicasToDescribe(None))
 
     assert (first.path, first.error) == (store.dirs[0], None)
     assert first.logs == [ReplicaSize("t", 0, size=len(batch()))]
     assert second.error is not None and second.logs == []
+
+
+@pytest.mark.parametrize(
+    ("topics", "found"),
+    [({"t": [0, 7]}, [0]), ({"t": [1], "u": [0]}, [1]), ({}, []), (None, [0, 1])],
+)
+def test_replicas_that_were_asked_for_are_described(
+    store: LogStore, topics: dict[str, list[int]] | None, found: list[int]
+) -> None:
+    for slot in range(2):
+        append(store.open(partition=slot, slot=slot), batch())
+
+    described = service(store).serve_describe_log_dirs(NETWORK, ReplicasToDescribe(topics))
+
+    assert sorted(row.partition for one in described for row in one.logs) == found
 
 
 def test_damage_of_an_earlier_log_of_the_slot_is_not_reported(store: LogStore) -> None:
