@@ -58,6 +58,7 @@ def read_all(broker: Broker, partition: int) -> list[tuple[int, bytes, bytes | N
 
 
 @pytest.mark.parametrize("victims", some_of(VICTIMS, ["both"]))
+@pytest.mark.slow
 def test_kills_during_compaction_lose_no_last_value(
     tmp_path: Path, victims: str, seed: int
 ) -> None:

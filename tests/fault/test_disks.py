@@ -133,6 +133,7 @@ def test_broker_starts_and_serves_on_a_full_disk(
             )
 
 
+@pytest.mark.slow
 def test_disk_that_is_full_for_a_while_under_load_loses_nothing(tmp_path: Path, seed: int) -> None:
     history = History()
     with (

@@ -43,6 +43,7 @@ def work() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("failure", some_of(FAILURES, ["EIO-for-good"]))
+@pytest.mark.slow
 def test_failing_call_costs_nothing_that_was_accepted(
     work: Path, failure: str, seed: int, scale: int
 ) -> None:

@@ -70,6 +70,7 @@ def segment_bytes(data: Path) -> int:
     return size
 
 
+@pytest.mark.slow
 def test_full_disk_during_compaction_is_survived_and_heals(
     tmp_path: Path, seed: int, scale: int
 ) -> None:

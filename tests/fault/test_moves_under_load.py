@@ -117,6 +117,7 @@ def test_kills_in_mid_move_lose_nothing_and_the_moves_end(
         assert not list(Path(path).glob("*/moved.txt"))
 
 
+@pytest.mark.slow
 def test_target_that_fails_in_mid_move_takes_nothing_along(tmp_path: Path, seed: int) -> None:
     history = History()
     with failing_disk(tmp_path / "bad") as disk:

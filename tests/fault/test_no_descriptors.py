@@ -143,6 +143,7 @@ def test_start_with_a_hopeless_limit_is_rejected(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_connections_that_take_all_descriptors_do_not_disturb_others() -> None:
     """They are closed; established clients continue, even with files that are not open yet."""
     settings = {**ONE_OF_EACH, "log.segment.bytes": SEGMENT_BYTES}

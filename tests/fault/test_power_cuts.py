@@ -241,6 +241,7 @@ def test_power_failure_leaves_all_that_was_synced(
         [(JOURNAL, SOME_MOVES)],
     ),
 )
+@pytest.mark.slow
 def test_power_failure_while_replicas_move_leaves_all_that_was_synced(
     work: Path, rules: str, moves: str, seed: int, scale: int
 ) -> None:

@@ -76,6 +76,7 @@ def knows(broker: Broker) -> bool:
     return sum(partition.leader_id >= 0 for partition in topic.partitions) == 6
 
 
+@pytest.mark.slow
 def test_process_that_lacks_the_journal_is_told_everything() -> None:
     with loaded("2.7") as (cluster, load), nodes(cluster) as store:
         number = next(n for n in range(3) if n != cluster.controller)

@@ -89,6 +89,7 @@ def logs(dirs: list[str]) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_replicas_of_leaders_and_followers_are_moved_under_load(
     cluster: Cluster, dirs: list[list[str]]
 ) -> None:

@@ -159,6 +159,7 @@ def test_consumer_that_waits_at_a_follower_gets_what_is_appended(
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.slow
 def test_members_of_our_consumer_are_assigned_what_is_in_their_racks(
     cluster: Cluster, strategy: str
 ) -> None:

@@ -216,6 +216,7 @@ def test_second_request_of_a_connection_is_not_served(broker: Broker) -> None:
     assert b"connection: close" in response.lower()
 
 
+@pytest.mark.slow
 def test_bodies_that_never_come_hold_up_nobody(broker: Broker) -> None:
     head = (
         b"POST /api/v1/topics HTTP/1.1\r\nHost: localhost\r\n"

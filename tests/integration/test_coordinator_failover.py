@@ -121,6 +121,7 @@ def write(cluster: Cluster, topic: str, texts: list[str]) -> None:
         [("killed", "consumer")],
     ),
 )
+@pytest.mark.slow
 def test_members_of_a_group_join_again_at_the_next_coordinator(
     cluster: Cluster, topic: str, ends: str, protocol: str
 ) -> None:
@@ -208,6 +209,7 @@ def read_committed(cluster: Cluster, topic: str, last: str) -> list[str]:
 
 
 @pytest.mark.parametrize("distance", some_of([0, 1], [0]), ids=["coordinator", "another"])
+@pytest.mark.slow
 def test_transaction_survives_the_death_of_a_broker(
     cluster: Cluster, topic: str, distance: int
 ) -> None:

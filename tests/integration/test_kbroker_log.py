@@ -29,6 +29,7 @@ def produce_and_commit(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("clean", some_of([True, False], [False]))
+@pytest.mark.slow
 def test_kbroker_log_on_a_stopped_broker_finds_nothing_wrong(clean):
     with Broker(log_segment_bytes=16384, log_index_interval_bytes=1024) as broker:
         produce_and_commit(broker)

@@ -107,6 +107,7 @@ def test_records_arrive_as_they_were_in_the_order_of_their_keys(
     assert again.stop(signal.SIGINT) == 128 + signal.SIGINT
 
 
+@pytest.mark.slow
 def test_topics_that_appear_later_are_copied_from_their_beginning(
     source: Broker, target: Broker, start: Start
 ) -> None:
@@ -174,7 +175,7 @@ def test_target_that_is_gone_stops_reading_and_is_resumed(source: Broker, start:
         wait_until(lambda: len(figures()) >= before + 12, 30, "the mirror tells of itself")
         assert len(set(figures()[before + 4 :])) == 1, "it reads nothing more"
         *_, last = re.findall(r"^mirrored .*$", mirror.said, re.MULTILINE)
-        assert re.search(r"lag [1-9][\d,]{4}, the target takes nothing for \d+ s now", last), last
+        assert re.search(r"lag [1-9][\d,]*, the target takes nothing for \d+ s now", last), last
         assert mirror.running and mirror.said.count("cannot write to") == 1
         assert target.bootstrap.rpartition(":")[2] in mirror.said
         target.start()
@@ -186,6 +187,7 @@ def test_target_that_is_gone_stops_reading_and_is_resumed(source: Broker, start:
         assert mirror.stop() == 143
 
 
+@pytest.mark.slow
 def test_several_sources_are_copied_into_one(source: Broker, target: Broker, start: Start) -> None:
     with Broker(num_partitions=1, group_initial_rebalance_delay_ms=0) as other:
         fill(source, "merged", 0, 300)
@@ -197,6 +199,7 @@ def test_several_sources_are_copied_into_one(source: Broker, target: Broker, sta
         assert mirror.stop() == 143
 
 
+@pytest.mark.slow
 def test_source_that_is_not_there_yet_is_waited_for(target: Broker, start: Start) -> None:
     with Broker(num_partitions=1, group_initial_rebalance_delay_ms=0) as other:
         fill(other, "waited", 0, 10)

@@ -49,6 +49,7 @@ def test_saturate_with_every_version_and_acks_succeeds(broker, capsys, version, 
 
 
 @pytest.mark.parametrize("part", some_of(storage.PARTS, ["killed"]))
+@pytest.mark.slow
 def test_storage_part_at_toy_size_yields_its_figures(tmp_path, capsys, part):
     arguments = [part, "--quick", "--brokers=kbroker", f"--place={tmp_path}", "--json"]
 

@@ -40,6 +40,7 @@ def test_each_library_sends_all_records(broker, library):
         assert sum(end for _, end in topics.ends(cluster, topic).values()) == 2000 + warm
 
 
+@pytest.mark.slow
 def test_each_library_reads_all_records(broker):
     options = client.parse_arguments(["--quick", "--cells", "consume100"])
     options.runs = 1

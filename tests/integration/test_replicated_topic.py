@@ -110,6 +110,7 @@ def stopped_follower(cluster: Cluster) -> Iterator[list[int]]:
             os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_what_waits_for_a_follower_takes_no_memory_from_others(cluster: Cluster) -> None:
     """More waits than broker 0 has memory for, from more connections than one."""
     producers = [

@@ -143,6 +143,7 @@ def message_max(admin: AdminClient) -> str:
     return str(found.result(30)["message.max.bytes"].value)
 
 
+@pytest.mark.slow
 def test_topics_settings_groups_and_transactions_come_along(
     zookeeper: ZooKeeperServer, nodes: KazooClient, tmp_path: Path, capsys: Any
 ) -> None:

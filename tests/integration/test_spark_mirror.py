@@ -226,6 +226,7 @@ def test_mirror_without_anything_new_says_so(
         [(60, 600, False), (60, 1200, True)],
     ),
 )
+@pytest.mark.slow
 def test_mirror_renews_an_offset_long_before_it_expires(
     kbroker_broker: Broker,
     stored: list[int],

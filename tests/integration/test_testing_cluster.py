@@ -81,6 +81,7 @@ def test_killed_broker_is_missed_and_comes_back_on_its_port(cluster: Cluster) ->
     assert cluster.bootstrap == before
 
 
+@pytest.mark.slow
 def test_controller_that_is_cut_from_zookeeper_is_replaced_until_healed(cluster: Cluster) -> None:
     first = cluster.controller
     others = [address_of(cluster, number) for number in range(3) if number != first]
@@ -132,6 +133,7 @@ def test_one_way_cut_lets_the_other_direction_pass(cluster: Cluster) -> None:
     wait_until(lambda: is_known(cluster, deaf, "one-way"), 30, "it is told")
 
 
+@pytest.mark.slow
 def test_session_of_a_broker_ends_that_does_not_hear_zookeeper(cluster: Cluster) -> None:
     """Or that ZooKeeper does not hear, which other tests of cuts show."""
     first = cluster.controller

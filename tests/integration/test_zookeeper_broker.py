@@ -146,6 +146,7 @@ def test_service_continues_while_zookeeper_is_away(tmp_path: Path) -> None:
             assert values(one, "t", 2) == [b"1", b"2"]
 
 
+@pytest.mark.slow
 def test_start_that_waits_for_zookeeper_says_so(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=0\nbroker.id=5\ncluster.id=abc\n")
     waiting = Broker(

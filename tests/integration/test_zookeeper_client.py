@@ -127,6 +127,7 @@ def over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]
         yield SecureServer(server, f"127.0.0.1:{port}", made)
 
 
+@pytest.mark.slow
 def test_shell_speaks_tls(
     over_tls: SecureServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,6 +66,7 @@ def in_sync(broker: Broker, number: int) -> set[int]:
     return set(partition_states(broker.bootstrap, TOPIC)[number].in_sync)
 
 
+@pytest.mark.slow
 def test_failed_log_directory_has_others_lead_the_partitions_in_it(
     store: KazooClient, tmp_path: Path
 ) -> None:

@@ -175,6 +175,7 @@ def test_group_continues_after_the_broker_was_killed(
     assert "new epoch 3" not in broker.log_text
 
 
+@pytest.mark.slow
 def test_static_member_that_stays_away_gives_up_its_partitions_after_its_session() -> None:
     """As in the test "does rebalance after session timeout" of @confluentinc/kafka-javascript,
     whose broker has a session timeout of 10 s; with the default of 45 s it fails with Apache Kafka,

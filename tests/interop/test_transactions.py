@@ -234,6 +234,7 @@ def test_offsets_of_a_past_generation_are_refused(
 
 
 @pytest.mark.parametrize("name", clients("confluent-kafka", "kafka-python", *GROUP_JAVA))
+@pytest.mark.slow
 def test_transaction_past_its_timeout_is_aborted(
     name: str, transactional: Make, writer: AdminDriver, made: str, identity: str
 ) -> None:

@@ -129,6 +129,7 @@ def test_projection_of_other_columns_is_refused(spark, bootstrap, topic, schema,
         reader(spark, bootstrap, topic).schema(schema).load().count()
 
 
+@pytest.mark.slow
 def test_dataframe_is_a_snapshot_and_a_new_load_a_new_one(spark, bootstrap, topic):
     create_topic(bootstrap, topic)
     fill(bootstrap, topic, mixed(10, 1))

@@ -203,6 +203,7 @@ def test_offset_below_the_symbolic_ones_is_refused_by_both(both, full):
         ours.collect()
 
 
+@pytest.mark.slow
 def test_transactions_aborted_and_open_look_the_same(both, kafka_broker):
     name = f"tx-{uuid.uuid4().hex[:8]}"
     create_topic(kafka_broker.bootstrap, name, 2)
@@ -294,6 +295,7 @@ def _offset_log(place: Path):
     return {int(file.name): json.loads(file.read_text().splitlines()[2]) for file in files}
 
 
+@pytest.mark.slow
 def test_stream_continues_from_a_checkpoint_of_the_connector(spark, both, kafka_broker, tmp_path):
     name = f"moved-{uuid.uuid4().hex[:8]}"
     create_topic(kafka_broker.bootstrap, name, 2)

@@ -92,6 +92,7 @@ def test_load_from_apache_kafka_has_every_record_once(
     assert places_in(tmp_path, topic) == all_places(COUNTS)
 
 
+@pytest.mark.slow
 def test_mirror_from_apache_kafka_and_back_keeps_every_record(
     spark: Any, kafka_broker: Any, kbroker_broker: Broker, topic: str, tmp_path: Path
 ) -> None:

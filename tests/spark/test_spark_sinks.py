@@ -167,6 +167,7 @@ def test_batch_of_a_job_that_says_kafka_is_appended_without_a_mode(
     assert reader.option("subscribe", topic).load().count() == 2
 
 
+@pytest.mark.slow
 def test_exactly_once_batch_is_visible_only_when_it_is_committed(spark, bootstrap, topic):
     create_topic(bootstrap, topic, 2)
     frame = spark.range(0, 100, 1, 3).selectExpr("CAST(id AS STRING) AS value")
@@ -230,6 +231,7 @@ class Copy:
     ("delivery", "twice"),
     some_of([("at-least-once", 10), ("exactly-once", 0)], [("exactly-once", 0)]),
 )
+@pytest.mark.slow
 def test_stream_repeats_a_batch_only_at_least_once(
     spark, bootstrap, topic, tmp_path, delivery, twice
 ):

@@ -94,6 +94,7 @@ def numbered(count, partitions=1):
     return [Record(None, b"%d" % n, n % partitions) for n in range(count)]
 
 
+@pytest.mark.slow
 def test_available_now_reads_all_in_limited_batches_and_continues_later(stream):
     create_topic(stream.bootstrap, stream.topic, 2)
     fill(stream.bootstrap, stream.topic, numbered(100, 2))
@@ -195,6 +196,7 @@ def test_small_batches_are_one_task_each_and_the_end_of_the_log_is_reported(stre
         [("true", BY_TASKS)],
     ),
 )
+@pytest.mark.slow
 def test_records_deleted_before_they_are_read_fail_or_are_left_out(stream, loses, prefetched):
     create_topic(stream.bootstrap, stream.topic)
     fill(stream.bootstrap, stream.topic, numbered(9))
@@ -330,6 +332,7 @@ def test_refused_option_of_a_stream_is_told_and_nothing_else(
     assert "UnboundLocalError" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_read_stream_helper_and_projection(spark, bootstrap, topic, tmp_path):
     from kbroker.spark import read_stream
 
