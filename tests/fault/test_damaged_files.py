@@ -357,6 +357,7 @@ def test_damaged_meta_properties_is_named_or_harmless(
         ],
     ),
 )
+@pytest.mark.slow
 def test_damaged_metadata_store_costs_no_record(
     template: Path, tmp_path: Path, name: str, how: str, seed: int
 ) -> None:

@@ -324,6 +324,7 @@ def first_mark(change: Change) -> dict[str, Any]:
     return next(iter(marks([change])), {})
 
 
+@pytest.mark.slow
 def test_power_failure_of_a_broker_loses_nothing_acknowledged(
     work: Path, seed: int, scale: int
 ) -> None:

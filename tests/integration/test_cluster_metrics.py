@@ -97,6 +97,7 @@ def test_connection_to_zookeeper_is_told_and_does_not_make_a_broker_unhealthy(
         assert metric(broker, "kbroker_zookeeper_disconnected") == 0
 
 
+@pytest.mark.slow
 def test_loss_of_brokers_is_seen_in_the_metrics_and_over_when_they_are_back() -> None:
     with Cluster(3, num_io_threads=1) as cluster:
         kept, *lost = cluster.brokers

@@ -30,6 +30,7 @@ def broker(tmp_path_factory):
     some_of(CELLS, [cell for cell in CELLS if cell.name not in LONG]),
     ids=lambda cell: cell.name,
 )
+@pytest.mark.slow
 def test_cell_at_toy_size_yields_every_figure_it_prints(broker, cell):
     figures = cell.measure(broker, cell.parameters, TOY)
 

@@ -167,6 +167,7 @@ def ask(broker: Broker, listener: str, used: ssl.SSLContext) -> bytes:
 
 
 @pytest.mark.parametrize("listener", some_of(["SSL", "SASL_SSL"], ["SASL_SSL"]))
+@pytest.mark.slow
 def test_clients_write_and_read_megabytes(broker: Broker, site: Site, listener: str) -> None:
     topic = f"big-{listener}"
     written = [os.urandom(VALUE_BYTES) for _ in range(VALUES)]

@@ -78,6 +78,7 @@ def test_topic_command_creates_describes_extends_and_deletes(script: Script, top
     assert topic not in script(TOPIC_COMMAND, "--list").split()
 
 
+@pytest.mark.slow
 def test_console_producer_and_consumer_pass_lines_on(script: Script, made: str) -> None:
     """The consumer names partition and offset, so it needs no group."""
     lines = [f"key{n}:value {n}" for n in range(100)]

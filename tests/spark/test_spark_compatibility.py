@@ -147,6 +147,7 @@ def test_rows_and_schema_are_the_same(both, full, headers):
 @pytest.mark.parametrize(
     "options", some_of(OPTIONS, OPTIONS[::3]), ids=lambda options: "+".join(options)
 )
+@pytest.mark.slow
 def test_each_option_gives_the_same_rows(both, full, options):
     given = {"subscribe": full}
     for name, value in options.items():

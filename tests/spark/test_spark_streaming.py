@@ -214,6 +214,7 @@ def test_records_deleted_before_they_are_read_fail_or_are_left_out(stream, loses
         assert stream.batches[-1][1] == [(stream.topic, 0, n) for n in (12, 13, 14)]
 
 
+@pytest.mark.slow
 def test_crash_in_the_first_batch_at_latest_loses_nothing(stream):
     create_topic(stream.bootstrap, stream.topic)
     fill(stream.bootstrap, stream.topic, numbered(10))
