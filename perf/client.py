@@ -35,11 +35,13 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from perf.brokers import KbrokerBroker
-from perf.machine import commit_text, machine
+from perf.machine import commit_text, machine, touch_free_memory
 
 PARTITIONS = 4
 BUFFER_BYTES = 64 << 20
 DISTINCT = 1000
+# More than what a run writes, which stays in memory for a while.
+TOUCHED_BYTES = 4 << 30
 WAIT_S = 120.0
 
 
@@ -429,6 +431,8 @@ def measure(
     command += ["--topic", topic, "--records", str(records)]
     command += ["--value-bytes", str(cell.value_bytes), "--filled", str(present)]
     command += ["--batch-size", str(options.batch_size), "--linger-ms", str(options.linger_ms)]
+    if filled is None and not options.quick:
+        touch_free_memory(TOUCHED_BYTES)
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, timeout=600)
     if filled is None:
         delete_topic(bootstrap, topic)
