@@ -42,9 +42,9 @@ FRAME_BYTES_MAX = (1 << 31) - 1
 # BOUND: responses before a fetch is negotiated, and those of a stranger on a wrong port ("HTTP" is
 # a length of 1.2 GB), stay below this.
 _FIRST_FRAME_BYTES_MAX = 1 << 20
-# WIRE: the response of a TLS listener to a plaintext request: an alert of TLS 1.x.
-# What the first bytes of a response are if there is no Kafka behind the port.
+# WIRE: how a response begins where a request of Kafka, in plaintext, is not understood.
 _SPOKEN = {
+    # An alert of TLS 1.x.
     b"\x15\x03": "the listener speaks TLS: set security.protocol to SSL or SASL_SSL",
     b"HTTP": "a web server, or a proxy, responds; is this the port of a broker?",
 }

@@ -95,12 +95,12 @@ class FoundTopics(Sequence[TopicState]):
 
 def list_topics(cluster: Cluster) -> list[TopicState]:
     """All topics that this user may describe, sorted by name. Raises UnreachableError, Timeout."""
-    return topics_of(_metadata(cluster, None))
+    return sorted(map(_state, _rows(cluster, None)))
 
 
 def find_topics(cluster: Cluster, matches: Callable[[str, bool], bool]) -> FoundTopics:
     """Those of ``list_topics`` of which ``matches(name, internal)`` is true."""
-    rows = filter(_is_there, _metadata(cluster, None).topics)
+    rows = _rows(cluster, None)
     return FoundTopics(row for row in rows if matches(row.name, row.is_internal))
 
 
@@ -109,16 +109,15 @@ def describe_topics(cluster: Cluster, names: Iterable[str]) -> list[TopicState]:
     that does not exist; never creates one.
     """
     wanted = list(dict.fromkeys(names))
-    response = _metadata(cluster, wanted) if wanted else MetadataResponse()
-    found = {topic.name: topic for topic in topics_of(response)}
+    found = {row.name: _state(row) for row in _rows(cluster, wanted)} if wanted else {}
     for name in wanted:
         if name not in found:
             raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
     return [found[name] for name in wanted]
 
 
-def _metadata(cluster: Cluster, names: list[str] | None) -> MetadataResponse:
-    """Of all topics without names. Raises RejectedError for a topic's error."""
+def _rows(cluster: Cluster, names: list[str] | None) -> list[Any]:
+    """Topics of a Metadata response, all of them without ``names``. Raises RejectedError."""
     retry = cluster.retry("metadata")
     row = MetadataRequest.MetadataRequestTopic
     request = MetadataRequest(
@@ -128,20 +127,20 @@ def _metadata(cluster: Cluster, names: list[str] | None) -> MetadataResponse:
     while True:
         try:
             connection = cluster.connection(None, retry)
-            response: MetadataResponse = connection.call(
-                request, retry.step(cluster.request_timeout)
-            )
+            response = connection.call(request, retry.step(cluster.request_timeout))
             cluster.adopt_brokers(response.brokers)
-            for row in response.topics:
-                _is_there(row)  # while none is rejected for now
-            return response
+            return _present(response)
         except ClientError as error:
             retry.pause(error)
 
 
 def topics_of(response: MetadataResponse) -> list[TopicState]:
     """The topics of a Metadata response, sorted. Raises RejectedError."""
-    return sorted(_state(topic) for topic in response.topics if _is_there(topic))
+    return sorted(map(_state, _present(response)))
+
+
+def _present(response: MetadataResponse) -> list[Any]:
+    return [row for row in response.topics if _is_there(row)]
 
 
 def _is_there(row: Any) -> bool:

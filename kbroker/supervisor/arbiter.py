@@ -165,8 +165,9 @@ class Arbiter:
 
     def _wait_s(self) -> float:
         now = self._system.now()
-        due_s = self._manager.due_s()
-        wake_at = min(now + HEARTBEAT_CHECK_S, now + HEARTBEAT_CHECK_S if due_s is None else due_s)
+        wake_at = now + HEARTBEAT_CHECK_S
+        if (due_s := self._manager.due_s()) is not None:
+            wake_at = min(wake_at, due_s)
         if not self._announced_ready and now - self._started_at < START_WATCH_S:
             wake_at = now + POLL_WHILE_STARTING_S
         for child in self.children:

@@ -41,8 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, set[str]]]:
     parts = [part(partition_index=0, leader_id=0, replica_nodes=[0], isr_nodes=[0])]
     rows = [topic(name=f"topic-{n:05}", partitions=parts) for n in reversed(range(COUNT))]
     rows.append(topic(name="__internal", is_internal=True, partitions=parts))
-    response = MetadataResponse(topics=rows)
-    monkeypatch.setattr(topic_admin, "_metadata", lambda _cluster, _names: response)
+    monkeypatch.setattr(topic_admin, "_rows", lambda _cluster, _names: rows)
     monkeypatch.setattr(topics, "list_offsets", offsets)
     monkeypatch.setattr(topics, "log_dir_sizes", sizes)
     return calls
