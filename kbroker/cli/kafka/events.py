@@ -9,6 +9,10 @@ import time
 from typing import Any
 
 
+# How long what is under way may keep a signal waiting, such as a send that waits for metadata.
+_HELD_S = 1.0
+
+
 class Events:
     """Prints events, from any thread."""
 
@@ -25,13 +29,36 @@ class Stopped(Exception):
     """SIGTERM or SIGINT arrived."""
 
 
-def stop_at_signals() -> None:
-    """Raise Stopped in the main thread, once: a second signal ends the process."""
+class StopSignals:
+    """Raises Stopped in the main thread at the first SIGTERM or SIGINT; a second one ends the process.
 
-    def stop(number: int, frame: object) -> None:
+    What runs with it as its context manager is finished first, unless that takes long: a record is
+    sent and counted, or neither.
+    """
+
+    def __init__(self) -> None:
+        self._held = self._arrived = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._arrive)
+
+    def _arrive(self, number: int, frame: object) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, signal.SIG_DFL)
+        if not self._held:
+            raise Stopped
+        self._arrived = True
+        signal.signal(signal.SIGALRM, self._interrupt)
+        signal.setitimer(signal.ITIMER_REAL, _HELD_S)
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        self._arrived = False
         raise Stopped
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    def __enter__(self) -> None:
+        self._held = True
+
+    def __exit__(self, *raised: object) -> None:
+        self._held = False
+        if self._arrived:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            raise Stopped

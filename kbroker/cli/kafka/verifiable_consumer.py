@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.kafka.events import Events, Stopped, stop_at_signals
+from kbroker.cli.kafka.events import Events, Stopped, StopSignals
 from kbroker.cli.kafka.parsers import INT, ParsedTool, Parser
 from kbroker.cli.kafka.performance import say_deprecated
 from kbroker.cli.kafka.running import Failed, properties_of
@@ -54,7 +54,6 @@ def _run(given: Namespace) -> int:
 
     log_to_stderr()
     reading = _Reading(given)
-    stop_at_signals()
     try:
         with KafkaConsumer(known_only(_settings(given), SETTINGS)) as consumer:
             try:
@@ -94,6 +93,7 @@ class _Reading:
     def __init__(self, given: Namespace) -> None:
         self._given = given
         self.say = Events()
+        self._signals = StopSignals()
         self._ending = False
         self._left = given.max_messages if given.max_messages >= 0 else None
 
@@ -111,9 +111,10 @@ class _Reading:
             records = consumer.poll(_POLL_S)
             if not records:
                 continue
-            offsets = self._take(records)
-            if not self._given.enable_autocommit:
-                self._commit(consumer, offsets)
+            with self._signals:
+                offsets = self._take(records)
+                if not self._given.enable_autocommit:
+                    self._commit(consumer, offsets)
 
     def _take(self, records: list[Any]) -> dict[TopicPartition, int]:
         """Print what was read; where to go on."""

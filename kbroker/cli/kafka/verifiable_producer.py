@@ -7,7 +7,7 @@ from argparse import Namespace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.kafka.events import Events, Stopped, stop_at_signals
+from kbroker.cli.kafka.events import Events, Stopped, StopSignals
 from kbroker.cli.kafka.parsers import INT, LONG, ParsedTool, Parser
 from kbroker.cli.kafka.performance import Pace, say_deprecated
 from kbroker.cli.kafka.running import Failed, properties_of
@@ -54,7 +54,6 @@ def _run(given: Namespace) -> int:
 
     log_to_stderr()
     sending = _Sending(given)
-    stop_at_signals()
     try:
         with KafkaProducer(known_only(settings, SETTINGS)) as producer:
             try:
@@ -71,6 +70,7 @@ class _Sending:
     def __init__(self, given: Namespace) -> None:
         self._given = given
         self._say = Events()
+        self._signals = StopSignals()
         self._sent = self._acked = 0
         self._began_ms = _now_ms()
 
@@ -85,9 +85,11 @@ class _Sending:
             value = str(number)
             if given.value_prefix is not None:
                 value = f"{given.value_prefix}.{number}"
-            number = self._sent = number + 1
+            number += 1
             time_ms = None if created < 0 else created + _now_ms() - self._began_ms
-            self._send(producer, key, value, time_ms)
+            with self._signals:
+                self._send(producer, key, value, time_ms)
+                self._sent = number
             pace.wait(number)
 
     def _send(
