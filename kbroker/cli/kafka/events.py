@@ -8,7 +8,6 @@ import threading
 import time
 from typing import Any
 
-
 # How long what is under way may keep a signal waiting, such as a send that waits for metadata.
 _HELD_S = 1.0
 
