@@ -29,7 +29,7 @@ class Stopped(Exception):
 
 
 class StopSignals:
-    """Raises Stopped in the main thread at the first SIGTERM or SIGINT; a second one ends the process.
+    """Raises Stopped in the main thread at SIGTERM or SIGINT; a second one ends the process.
 
     What runs with it as its context manager is finished first, unless that takes long: a record is
     sent and counted, or neither.
