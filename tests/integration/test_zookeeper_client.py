@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from kbroker.client.legacy import znodes
 from kbroker.config.loader import BrokerConfig
 from kbroker.metastore.zookeeper_client import LastWarning, acl_of, make_chroot, new_client
 from kbroker.metastore.zookeeper_settings import ZooKeeperSettings, settings_of
-from kbroker.testing import wait_until
+from kbroker.testing import Broker, wait_until
 from perf import zookeeper_store
 from perf.brokers import free_ports
 
@@ -159,6 +160,41 @@ def test_shell_speaks_tls(
     assert said.startswith(f"ZooKeeper could not be reached within 1 s: {over_tls.secure}: self")
     rows["keyStore.location"] = "x"
     assert "did you mean zookeeper.ssl.keystore.location?" in shell("ls", "/")[2]
+
+
+@pytest.mark.slow
+def test_tools_find_brokers_over_tls(
+    over_tls: SecureServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "tls.properties"
+    rows = {
+        "client.enable": "true",
+        "keystore.location": over_tls.made.both,
+        "truststore.location": over_tls.made.certificate,
+        "truststore.type": "PEM",
+    }
+    lines = [f"zookeeper.ssl.{name}={value}" for name, value in rows.items()]
+    file.write_text("\n".join(["zookeeper.clientCnxnSocket=x.Y", *lines]))
+    where = f"{over_tls.secure}/tools"
+
+    def tool(name: str, *words: str) -> tuple[int, str, str]:
+        code = table.main([*words, "--zk-tls-config-file", str(file)], name)
+        return code, *capsys.readouterr()
+
+    with Broker() as broker, connected(settings(zookeeper_connect=over_tls.server.connect)) as zk:
+        host, _, port = broker.bootstrap.partition(":")
+        registration = json.dumps({"host": host, "port": int(port), "endpoints": []}).encode()
+        zk.create("/tools/brokers/ids/0", registration, makepath=True)
+        user = ("--entity-type", "users", "--entity-name", "alice")
+        code, said, errors = tool(
+            "kafka-configs", "--zookeeper", where, "--alter", *user, "--add-config",
+            "producer_byte_rate=1000",
+        )  # fmt: skip
+        assert (code, said) == (0, "Completed updating config for user alice.\n"), errors
+        by_authorizer = ("--authorizer-properties", f"zookeeper.connect={where}", "--list")
+        no_acls = (1, "Error while executing ACL command: org.apache.kafka.common.errors.Security")
+        code, said, _ = tool("kafka-acls", *by_authorizer)
+        assert (code, said[: len(no_acls[1])]) == no_acls
 
 
 def test_tls_trusts_the_trust_store_alone(over_tls: SecureServer, tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.cli.kafka.options import Given, WrongUse, flag, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected, pairs
+from kbroker.cli.kafka.options import Given, OptionError, WrongUse, flag, valued
+from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected, pairs, properties_of
+from kbroker.cli.kafka.zookeeper import ZOOKEEPER_TLS, tls_of
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster
@@ -41,7 +42,14 @@ OPTIONS = (
     valued(
         "authorizer-properties",
         "authorizer-properties",
-        "zookeeper.connect=host:port/chroot: the brokers registered there, as before Kafka 3.",
+        "zookeeper.connect=host:port/chroot: the brokers registered there, as before Kafka 3; "
+        "may be repeated, also with zookeeper.ssl. settings.",
+    ),
+    ZOOKEEPER_TLS._replace(
+        argument="Authorizer ZooKeeper TLS configuration",
+        text="A file with zookeeper.ssl. settings for the connection to ZooKeeper, with or "
+        "without authorizer. before their names; others in it are ignored, as is the file "
+        "with --bootstrap-server.",
     ),
     valued("topic", "topic", "A topic, * for all; may be repeated."),
     flag("cluster", "The cluster itself."),
@@ -98,10 +106,7 @@ class Entry(NamedTuple):
 
 
 def _check(given: Given) -> None:
-    servers = given.count(("bootstrap-server", "bootstrap-controller", "authorizer-properties"))
-    if servers != 1:
-        word = "Only one" if servers else "One"
-        raise WrongUse(f"{word} of --bootstrap-server or --bootstrap-controller must be specified")
+    _check_servers(given)
     if given.count(("add", "remove", "list")) != 1:
         raise WrongUse("Command must include exactly one action: --list, --add, --remove. ")
     given.exclude(
@@ -129,6 +134,24 @@ def _check(given: Given) -> None:
         raise Failed("there are no controllers to connect to: use --bootstrap-server")
 
 
+def _check_servers(given: Given) -> None:
+    """The older forms have the words of Kafka 2.7."""
+    servers = given.count(("bootstrap-server", "bootstrap-controller"))
+    if servers == 2:
+        raise WrongUse("Only one of --bootstrap-server or --bootstrap-controller must be specified")
+    if servers:
+        if "authorizer" in given:
+            raise WrongUse("Only one of --bootstrap-server or --authorizer must be specified")
+        if "authorizer-properties" in given:
+            raise WrongUse(
+                "The --authorizer-properties option can only be used with --authorizer option"
+            )
+    elif given.count(("authorizer", ZOOKEEPER_TLS.name)):
+        given.require("authorizer-properties")
+    elif "authorizer-properties" not in given:
+        raise WrongUse("One of --bootstrap-server or --bootstrap-controller must be specified")
+
+
 class _Refused(Exception):
     """What Kafka's tool says of something that it does not ask a broker for."""
 
@@ -149,7 +172,12 @@ def _run(given: Given) -> int:
     except ClientError as error:
         print(f"Error while executing ACL command: {java_text(error)}")
         return 1
-    except _Refused as error:
+    except (_Refused, OptionError) as error:
+        print(f"Error while executing ACL command: {error}")
+        return 1
+    except Failed as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
         print(f"Error while executing ACL command: {error}")
         return 1
     return 0
@@ -160,12 +188,23 @@ def _bootstrap(given: Given) -> str | None:
     if "authorizer-properties" not in given:
         bootstrap: str | None = given.one("bootstrap-server")
         return bootstrap
-    connect = pairs(given.all("authorizer-properties")).get("zookeeper.connect")
-    if not connect:
-        raise Failed("--authorizer-properties: give zookeeper.connect=host:port/chroot")
     from kbroker.client.legacy.registered_brokers import registered_brokers
 
-    return ",".join(registered_brokers(connect))
+    settings = pairs(given.all("authorizer-properties"))
+    connect = settings.get("authorizer.zookeeper.url") or settings.get("zookeeper.connect")
+    if not connect:
+        raise Failed("--authorizer-properties: give zookeeper.connect=host:port/chroot")
+    where = "--authorizer-properties"
+    if ZOOKEEPER_TLS.name in given:
+        where = given.one(ZOOKEEPER_TLS.name)
+        settings |= properties_of(where)
+    prefix = "authorizer."
+    settings |= {
+        name.removeprefix(prefix): text
+        for name, text in settings.items()
+        if name.startswith(prefix)
+    }
+    return ",".join(registered_brokers(connect, tls=tls_of(settings, where)))
 
 
 # -- what is meant

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.options import Given, OptionError, WrongUse, flag, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, properties_of
-from kbroker.cli.kafka.zookeeper import ZOOKEEPER, connected_either
+from kbroker.cli.kafka.zookeeper import ZOOKEEPER, ZOOKEEPER_TLS, connected_either
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster
@@ -47,6 +47,7 @@ OPTIONS = (
     BOOTSTRAP,
     valued("bootstrap-controller", "controller to connect to", "The same: any broker will do."),
     ZOOKEEPER,
+    ZOOKEEPER_TLS,
     valued("command-config", "command config property file", "A file with settings of a client."),
     flag("alter", "Change settings."),
     flag("describe", "Print settings."),
@@ -106,6 +107,10 @@ def _check(given: Given) -> None:
     if twice:
         raise Failed(f"Duplicate entity type(s) specified: {','.join(twice)}")
     if not given.count(("bootstrap-server", "bootstrap-controller", "zookeeper")):
+        if ZOOKEEPER_TLS.name in given:
+            raise Failed(
+                "One of the required --bootstrap-server or --zookeeper arguments must be specified"
+            )
         raise Failed("Either --bootstrap-server or --bootstrap-controller must be specified.")
     for kind in types:
         if kind not in _TYPES:
@@ -126,6 +131,8 @@ def _check(given: Given) -> None:
         )
     if given.count(("bootstrap-server", "bootstrap-controller")) == 2:
         raise Failed("Only one of --bootstrap-server or --bootstrap-controller can be specified")
+    if given.count(("bootstrap-server", "zookeeper")) == 2:
+        raise Failed("Only one of --bootstrap-server or --zookeeper must be specified")
     if {"brokers", "broker-loggers"} & set(types):
         for name in names:
             if name and not re.fullmatch(r"[+-]?\d{1,9}", name):
@@ -205,13 +212,22 @@ def _run(given: Given) -> int:
             else:
                 _describe(given, cluster)
     except ClientError as error:
-        sys.stdout.flush()
-        words = " ".join(given.words)
-        print(f"Error while executing config command with args '{words}'", file=sys.stderr)
+        _say_what_was_done(given)
         raise Failed(java_text(error)) from error
     except OptionError as error:
         raise Failed(str(error)) from error
+    except Failed as error:
+        if isinstance(error.__cause__, OSError):
+            _say_what_was_done(given)
+        raise
     return 0
+
+
+def _say_what_was_done(given: Given) -> None:
+    """Before an error that is not one of the command line."""
+    sys.stdout.flush()
+    words = " ".join(given.words)
+    print(f"Error while executing config command with args '{words}'", file=sys.stderr)
 
 
 def _alter(given: Given, cluster: Cluster) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.options import Given, valued
-from kbroker.cli.kafka.running import connected
+from kbroker.cli.kafka.running import Failed, connected, properties_of
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster
+    from kbroker.client.legacy.zookeeper_tls import ZooKeeperTls
 
 ZOOKEEPER = valued(
     "zookeeper",
@@ -18,13 +19,39 @@ ZOOKEEPER = valued(
     "The ZooKeeper of the brokers, host:port/chroot, instead of their own "
     "addresses; output is as in 0.8.",
 )
+ZOOKEEPER_TLS = valued(
+    "zk-tls-config-file",
+    "ZooKeeper TLS configuration",
+    "A file with zookeeper.ssl. settings for the connection to ZooKeeper; others in it are "
+    "ignored, as is the file if no ZooKeeper is asked.",
+)
 
 
 def registered(given: Given) -> str:
-    """The brokers of ``--zookeeper``, as bootstrap servers. Raises ClientError."""
+    """The brokers of ``--zookeeper``, as bootstrap servers. Raises Failed, ClientError."""
     from kbroker.client.legacy.registered_brokers import registered_brokers
 
-    return ",".join(registered_brokers(given.one("zookeeper")))
+    tls = None
+    if ZOOKEEPER_TLS.name in given:
+        path = given.one(ZOOKEEPER_TLS.name)
+        tls = tls_of(properties_of(path), path)
+    return ",".join(registered_brokers(given.one("zookeeper"), tls=tls))
+
+
+def tls_of(settings: Mapping[str, str], where: str) -> ZooKeeperTls | None:
+    """None where TLS is off, which it is unless a setting enables it. where: what has them. Raises
+    Failed, also for settings of TLS that do not say whether it is on.
+    """
+    from kbroker.client.errors import SettingRefused
+    from kbroker.client.legacy.zookeeper_tls import ENABLE, PREFIX, ZooKeeperTls
+
+    enabled = settings.get(ENABLE, "").strip().lower()
+    if enabled == "false" or not any(name.startswith(PREFIX) for name in settings):
+        return None
+    try:
+        return ZooKeeperTls(settings)
+    except SettingRefused as error:
+        raise Failed(f"{where}: {error}") from error
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.kafka.running import Failed, properties_of
 from kbroker.cli.kafka.scripts import Script
-from kbroker.client.errors import SettingRefused
+from kbroker.cli.kafka.zookeeper import tls_of
 
 if TYPE_CHECKING:
     from kbroker.client.legacy.znodes import Znodes
@@ -44,18 +44,13 @@ def _run(words: list[str]) -> int:
 
 def _tls(words: list[str]) -> tuple[list[str], ZooKeeperTls | None]:
     """The words without the file with ``zookeeper.ssl.`` settings, and what is in it."""
-    from kbroker.client.legacy.zookeeper_tls import ZooKeeperTls
-
     if _TLS not in words:
         return words, None
     at = words.index(_TLS)
     if at + 1 == len(words):
         raise Failed(f"Error: no filename provided with option {_TLS}")
     path = words[at + 1]
-    try:
-        return words[:at] + words[at + 2 :], ZooKeeperTls(properties_of(path))
-    except SettingRefused as error:
-        raise Failed(f"{path}: {error}") from error
+    return words[:at] + words[at + 2 :], tls_of(properties_of(path), path)
 
 
 def _ask(nodes: Znodes) -> int:
