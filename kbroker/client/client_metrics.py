@@ -6,12 +6,16 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kbroker.client.client_settings import Settings
 
 logger = logging.getLogger(__name__)
+
+# What is counted, since the start or as the largest since it was taken last.
+Counts = dict[str, int]
+Values = dict[str, float]
 
 
 class Metric(NamedTuple):
@@ -23,33 +27,114 @@ class Metric(NamedTuple):
     value: Any
 
 
-class ClientMetrics:
-    """Rates and means are of the last samples: ``metrics.num.samples`` of the length
-    ``metrics.sample.window.ms``.
-
-    counts: the present counters. rates: (name, counter). means: (name, what is counted, of what it
-    is the mean, factor). A sample begins with the first call of ``values`` after the last one's
-    window is over.
+class Names(NamedTuple):
+    """How the counts of a group of metrics become values. rates: (name, counter). means: (name,
+    what is counted, of what it is the mean, factor). maxima: (name, what the largest of is known,
+    factor).
     """
+
+    rates: tuple[tuple[str, str], ...]
+    means: tuple[tuple[str, str, str, float], ...] = ()
+    maxima: tuple[tuple[str, str, float], ...] = ()
+
+
+class Lately(NamedTuple):
+    """What was counted since the oldest sample began."""
+
+    seconds: float
+    counts: Counts  # since the start
+    since: Counts
+    largest: Counts
+
+    def values(self, names: Names) -> Values:
+        """Rates, also since the start, means and maxima."""
+        found: Values = {}
+        for name, counter in names.rates:
+            found[f"{name}-total"] = self.counts[counter]
+            found[f"{name}-rate"] = self.since[counter] / self.seconds
+        for name, counted, of, factor in names.means:
+            of_them = self.since[of]
+            found[name] = factor * self.since[counted] / of_them if of_them else 0.0
+        for name, of, factor in names.maxima:
+            found[name] = factor * self.largest.get(of, 0)
+        return found
+
+
+class Samples:
+    """``metrics.num.samples`` of the length ``metrics.sample.window.ms``. A sample begins with the
+    first call of ``lately`` after the last one's window is over.
+
+    take: the present counts, by what is counted apart. take_largest: what was the largest since it
+    was taken last; with True it is taken.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        take: Callable[[], dict[Any, Counts]],
+        take_largest: Callable[[bool], dict[Any, Counts]] | None = None,
+    ) -> None:
+        self._take = take
+        self._take_largest = take_largest or (lambda taken: {})
+        self._window_s: float = settings["metrics.sample.window.ms"] / 1000
+        self._lock = threading.Lock()
+        most: int = settings["metrics.num.samples"]
+        self._begun: deque[tuple[float, dict[Any, Counts]]] = deque(maxlen=most)
+        # Of the samples that have ended.
+        self._largest: deque[dict[Any, Counts]] = deque(maxlen=most - 1)
+        self._take_largest(True)
+        self._begun.append((time.monotonic(), take()))
+
+    def lately(self) -> dict[Any, Lately]:
+        """Of everything that is counted apart."""
+        with self._lock:
+            now, counts = time.monotonic(), self._take()
+            ended = now - self._begun[-1][0] >= self._window_s
+            largest = self._take_largest(ended)
+            began, before = self._begun[0]
+            all_largest = [*self._largest, largest]
+            if ended:
+                self._begun.append((now, counts))
+                self._largest.append(largest)
+        seconds = max(now - began, 1e-3)
+        return {
+            key: Lately(
+                seconds,
+                row,
+                _less(row, before.get(key, {})),
+                _largest([some[key] for some in all_largest if key in some]),
+            )
+            for key, row in counts.items()
+        }
+
+
+def _less(now: Counts, before: Counts) -> Counts:
+    return {name: count - before.get(name, 0) for name, count in now.items()}
+
+
+def _largest(rows: list[Counts]) -> Counts:
+    return {name: max(row[name] for row in rows) for name in rows[0]} if rows else {}
+
+
+class ClientMetrics:
+    """Rates, means and maxima are of the last samples. counts, largest: as of ``Samples``."""
 
     def __init__(
         self,
         settings: Settings,
         client_id: str,
         group: str,
-        counts: Callable[[], dict[str, int]],
-        rates: Iterable[tuple[str, str]],
-        means: Iterable[tuple[str, str, str, float]],
+        counts: Callable[[], Counts],
+        names: Names,
+        largest: Callable[[bool], Counts] | None = None,
     ) -> None:
-        self._take = counts
-        self._rates = tuple(rates)
-        self._means = tuple(means)
-        self._window_s: float = settings["metrics.sample.window.ms"] / 1000
-        self._lock = threading.Lock()
-        self._samples: deque[tuple[float, dict[str, int]]] = deque(
-            maxlen=settings["metrics.num.samples"]
+        self._names = names
+        self._samples = Samples(
+            settings,
+            lambda: {group: counts()},
+            None if largest is None else lambda taken: {group: largest(taken)},
         )
-        self._samples.append((time.monotonic(), counts()))
+        self._group = group
         self._reporters = settings["metric.reporters"]
         tags = {"client-id": client_id}
         made = [
@@ -61,26 +146,13 @@ class ClientMetrics:
             for metric in made:
                 self._tell(reporter, "metric_change", metric)
 
-    def values(self) -> dict[str, float]:
+    def values(self) -> Values:
         """The present values."""
-        now, counts = time.monotonic(), self._take()
-        with self._lock:
-            began, before = self._samples[0]
-            if now - self._samples[-1][0] >= self._window_s:
-                self._samples.append((now, counts))
-        seconds = max(now - began, 1e-3)
-        since = {name: counts[name] - before[name] for name in counts}
-        found: dict[str, float] = {}
-        for name, counter in self._rates:
-            found[f"{name}-total"] = counts[counter]
-            found[f"{name}-rate"] = since[counter] / seconds
-        for name, counted, of, factor in self._means:
-            found[name] = factor * since[counted] / since[of] if since[of] else 0.0
-        found.update(self._present(since, seconds))
-        return found
+        lately = self._samples.lately()[self._group]
+        return lately.values(self._names) | self._present(lately)
 
-    def _present(self, since: dict[str, int], seconds: float) -> dict[str, float]:
-        """Values that are neither."""
+    def _present(self, lately: Lately) -> Values:
+        """Values that are nothing of these."""
         return {}
 
     def close(self) -> None:

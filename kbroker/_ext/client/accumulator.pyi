@@ -4,6 +4,7 @@ from typing import Any
 class Accumulator:
     unended: int
     used_bytes: int
+    starved: int
     def __init__(
         self,
         errors: Any,

@@ -322,6 +322,14 @@ class AsyncKafkaProducer:
         """As ``KafkaProducer.metrics``."""
         return self._core.metrics()
 
+    def metrics_by_node(self) -> dict[int, dict[str, float]]:
+        """As ``KafkaProducer.metrics_by_node``."""
+        return self._core.metrics_by_node()
+
+    def metrics_by_topic(self) -> dict[str, dict[str, float]]:
+        """As ``KafkaProducer.metrics_by_topic``."""
+        return self._core.metrics_by_topic()
+
     async def close(self, timeout: float | None = None) -> None:
         """Send what is buffered, within ``timeout`` seconds, and end; what is left then fails.
 

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kbroker.client.client_metrics import ClientMetrics
+from kbroker.client.client_metrics import ClientMetrics, Lately, Names, Values
 from kbroker.client.client_settings import Settings
 
 if TYPE_CHECKING:
     from kbroker.client.consumer.core import Core
 
-# name, counter: per second over the samples, and since the start.
-_RATES = (
-    ("records-consumed", "fetched_records"),
-    ("bytes-consumed", "fetched_bytes"),
-    ("fetch", "fetches"),
-    ("commit", "commits"),
-    ("heartbeat", "heartbeats"),
-    ("rebalance", "rebalances"),
-)
-# name, what is counted, of what it is the mean, factor.
-_MEANS = (
-    ("fetch-latency-avg", "latency_us", "fetches", 1e-3),
-    ("fetch-size-avg", "fetched_bytes", "fetches", 1.0),
-    ("records-per-request-avg", "fetched_records", "fetches", 1.0),
-    ("fetch-throttle-time-avg", "throttled_ms", "fetches", 1.0),
-    ("commit-latency-avg", "commit_us", "commits", 1e-3),
+_NAMES = Names(
+    rates=(
+        ("records-consumed", "fetched_records"),
+        ("bytes-consumed", "fetched_bytes"),
+        ("fetch", "fetches"),
+        ("commit", "commits"),
+        ("heartbeat", "heartbeats"),
+        ("rebalance", "rebalances"),
+    ),
+    means=(
+        ("fetch-latency-avg", "latency_us", "fetches", 1e-3),
+        ("fetch-size-avg", "fetched_bytes", "fetches", 1.0),
+        ("records-per-request-avg", "fetched_records", "fetches", 1.0),
+        ("fetch-throttle-time-avg", "throttled_ms", "fetches", 1.0),
+        ("commit-latency-avg", "commit_us", "commits", 1e-3),
+    ),
 )
 
 
@@ -35,7 +35,7 @@ class ConsumerMetrics(ClientMetrics):
     def __init__(self, settings: Settings, core: Core) -> None:
         self._core = core
         super().__init__(
-            settings, core.client_id, "consumer-fetch-manager-metrics", self._counts, _RATES, _MEANS
+            settings, core.client_id, "consumer-fetch-manager-metrics", self._counts, _NAMES
         )
 
     def _counts(self) -> dict[str, int]:
@@ -49,7 +49,7 @@ class ConsumerMetrics(ClientMetrics):
         counts["rebalances"] = membership.rebalances if membership is not None else 0
         return counts
 
-    def _present(self, since: dict[str, int], seconds: float) -> dict[str, Any]:
+    def _present(self, lately: Lately) -> Values:
         parts = list(self._core.fetcher.parts.values())
         lags = [
             part.high_watermark - part.position

@@ -118,7 +118,7 @@ class KafkaProducer:
         self._identity = Identity(found, self._cluster(), self._sender)
         self._sender.ask_identity = self._ask_identity  # type: ignore[method-assign]
         self._sender.add_partitions = self._identity.add_partitions
-        self._metrics = ProducerMetrics(found, self.client_id, self._pool)
+        self._metrics = ProducerMetrics(found, self.client_id, self._pool, self._loop, self._sender)
         self._transaction_records = 0
         self._asked_in_vain = False
         self._append = self._pool.append
@@ -350,6 +350,14 @@ class KafkaProducer:
     def metrics(self) -> dict[str, float]:
         """Values by name, under the names of Java's group ``producer-metrics``."""
         return self._metrics.values()
+
+    def metrics_by_node(self) -> dict[int, dict[str, float]]:
+        """The same of each broker that records were for: group ``producer-node-metrics``."""
+        return self._metrics.by_node()
+
+    def metrics_by_topic(self) -> dict[str, dict[str, float]]:
+        """The same of each topic that records were sent to: group ``producer-topic-metrics``."""
+        return self._metrics.by_topic()
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is buffered, within ``timeout`` seconds, and end; what is left then fails.

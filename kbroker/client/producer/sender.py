@@ -115,6 +115,7 @@ class Sender:
         self._failures: dict[int, int] = {}  # of connections in a row, by node
         self._unreachable: dict[int, Exception] = {}  # why there is no connection, by node
         self._links: dict[int, Connection] = {}
+        self.connections_made = self.connections_closed = 0
         self._last_errors: dict[tuple[str, int], ClientError] = {}
         self._identity = (-1, -1)
         self.implicit = False
@@ -239,8 +240,9 @@ class Sender:
             for event in events:
                 if event[0] == "ended":
                     self._on_ended(*event[1:])
-        for connection in self._links.values():
-            connection.close()
+        for node in list(self._links):
+            if connection := self._note_closed(node):
+                connection.close()
         for called in self._settling:
             called.set()
 
@@ -310,6 +312,8 @@ class Sender:
                 plain.setsockopt(socket.SOL_SOCKET, option, self._settings[name])
         self._failures.pop(node, None)
         self._unreachable.pop(node, None)
+        self._note_closed(node)
+        self.connections_made += 1
         self._links[node] = connection
         self._loop.connect(node, plain, isinstance(plain, ssl.SSLSocket), version)
 
@@ -325,13 +329,18 @@ class Sender:
             return
         self.metadata.refresh()  # the leaders may be others by now
 
+    def _note_closed(self, node: int) -> Connection | None:
+        link = self._links.pop(node, None)
+        self.connections_closed += link is not None
+        return link
+
     def _pause(self, first: str, last: str, failures: int) -> float:
         grown = float(self._settings[first]) * 2.0 ** min(max(failures - 1, 0), 30)
         most = float(max(self._settings[last], self._settings[first]))
         return min(grown, most) / 1000 * random.uniform(0.8, 1.2)
 
     def _on_lost(self, node: int, why: str, batches: list[SentBatch]) -> None:
-        link = self._links.pop(node, None)
+        link = self._note_closed(node)
         if self._stopping:
             return
         address = link.address if link is not None else f"node {node}"
@@ -527,5 +536,5 @@ class Sender:
         """Before a broker ends the session of a SASL login, connect again, between two requests."""
         for node, link in list(self._links.items()):
             if link.expired and self._loop.in_flight(node) == 0:
-                del self._links[node]
+                self._note_closed(node)
                 self._loop.disconnect(node, "its authentication expires")

@@ -3,6 +3,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._ext.client.producer_batch cimport Batch, Part, Record, Topic
+from kbroker._ext.client.producer_counts cimport Counters, Maxima
 from kbroker._ext.client.threads cimport pthread_cond_t, pthread_mutex_t
 
 cdef enum:
@@ -19,22 +20,6 @@ cdef enum Taken:
     NO_MEMORY = 3
     NO_PARTITION = 4
     IS_CLOSED = 5
-
-# Counted under the lock, except for the times of requests, which only the sender's thread writes.
-cdef struct Counters:
-    int64_t records            # taken by `append`
-    int64_t record_bytes
-    int64_t batches            # closed or sent
-    int64_t acknowledged       # records
-    int64_t failed
-    int64_t retried
-    int64_t splits             # batches that were too large for their brokers
-    int64_t requests
-    int64_t sent_bytes
-    int64_t latency_us         # of all requests
-    int64_t latency_max_us
-    int64_t queued_us          # of all batches, from their first record to their first request
-    int64_t waited_us          # for buffer.memory
 
 
 cdef class Accumulator:
@@ -67,7 +52,7 @@ cdef class Accumulator:
         uint8_t* spares[SPARES_MAX]  # memory of ended batches, of full size, for the next ones
         int64_t spare_count
         int32_t waiters              # for `done`
-        int32_t starved              # wait for `room`
+        readonly int32_t starved     # wait for `room`
         int32_t flushing             # callers of flush: open batches are full enough
         object closed                # the error that `append` raises
         bint shut                    # it does
@@ -77,6 +62,7 @@ cdef class Accumulator:
         int64_t sleeps_until_us
         int wake_fd
         Counters counters
+        Maxima maxima
 
     cdef void begin(self) noexcept nogil
     cdef void end(self) noexcept nogil
@@ -100,7 +86,3 @@ cdef class Accumulator:
     cdef int32_t limit_of(self, const Part* part) noexcept nogil
     cdef int pack_batch(self, Batch* batch) except -1
     cdef bint wait_for(self, Batch* batch, int64_t until_us) except -1
-
-
-# The time that is `seconds` after now_us.
-cdef int64_t deadline_us(int64_t now_us, double seconds) noexcept

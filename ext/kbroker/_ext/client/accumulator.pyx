@@ -39,6 +39,7 @@ from kbroker._ext.client.producer_batch cimport (
     release,
 )
 from kbroker._ext.client.threads cimport (
+    deadline_us,
     init_condition,
     monotonic_us,
     pthread_cond_broadcast,
@@ -354,6 +355,7 @@ cdef class Accumulator:
         taker[0] = batch
         self.counters.records += 1
         self.counters.record_bytes += record.size - RECORD_OVERHEAD_MAX
+        self.maxima.record_bytes = max(self.maxima.record_bytes, record.size - RECORD_OVERHEAD_MAX)
         return taken
 
     # With the lock.
@@ -412,6 +414,7 @@ cdef class Accumulator:
             memcpy(data + BATCH_HEADER_BYTES, PyBytes_AS_STRING(packed), <size_t>size)
             free(batch.data)
             batch.data = data
+            batch.records_bytes = batch.size - BATCH_HEADER_BYTES
             batch.size = batch.capacity = BATCH_HEADER_BYTES + size
             batch.codec = <signed char>self.codec
             put_header(batch)
@@ -591,10 +594,3 @@ cdef class Accumulator:
     def counts(self) -> dict[str, int]:
         """What was counted since the start, by name."""
         return self.counters
-
-
-# ---- with the GIL --------------------------------------------------------------------------------
-
-cdef int64_t deadline_us(int64_t now_us, double seconds) noexcept:
-    # BOUND: a century, since `seconds` may be infinite.
-    return now_us + <int64_t>(max(0.0, min(seconds, 3.2e9)) * 1e6)

@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kbroker._ext.base.growing cimport Bytes
 from kbroker._ext.client.produce_frames cimport Request
+from kbroker._ext.client.producer_counts cimport NodeCounts
 
 cdef enum Moved:
     MOVED_ALL              # written, or read as much as there is
@@ -32,6 +33,7 @@ cdef struct Node:
     int64_t not_before_us    # throttled, or not to be connected to
     Request next             # being collected, with the bytes of its batches
     int64_t next_bytes
+    NodeCounts counts
 
 # NULL: there is no memory.
 cdef Node* new_node(int32_t id, int32_t in_flight_max) noexcept nogil

@@ -19,7 +19,6 @@ from kbroker._ext.client.accumulator cimport (
     TAKEN_AND_FULL,
     Accumulator,
     Taken,
-    deadline_us,
 )
 from kbroker._ext.client.producer_batch cimport (
     BATCH_OPEN,
@@ -34,7 +33,7 @@ from kbroker._ext.client.producer_batch cimport (
 )
 from kbroker._ext.client.record_futures cimport RecordFutures
 from kbroker._ext.client.record_reader cimport RecordReader, well_formed
-from kbroker._ext.client.threads cimport monotonic_us, unix_ms, wait_until_us
+from kbroker._ext.client.threads cimport deadline_us, monotonic_us, unix_ms, wait_until_us
 from kbroker._ext.record.record_batch cimport (
     ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_TRANSACTIONAL,

@@ -21,6 +21,7 @@ from kbroker._ext.base.wire cimport (
     zigzag32,
     zigzag64,
 )
+from kbroker._ext.client.producer_counts cimport TopicCounts
 from kbroker._ext.record.record_batch cimport (
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_ATTRIBUTES_AT,
@@ -84,6 +85,7 @@ cdef struct Batch:
     int64_t size
     int64_t capacity
     int64_t charged            # to buffer.memory
+    int64_t records_bytes      # before they were compressed; 0: as they are, or unknown
     int64_t first_timestamp
     int64_t max_timestamp
     int64_t created_us
@@ -130,6 +132,7 @@ cdef struct Topic:
     int32_t room
     int32_t sticky             # the partition of records without a key
     int64_t sticky_bytes       # that it has got since it was chosen
+    TopicCounts counts
     Part** parts
 
 

@@ -8,7 +8,7 @@ from libc.stdlib cimport free
 cimport cython
 
 from kbroker._ext.base.growing cimport grow
-from kbroker._ext.client.accumulator cimport Accumulator, deadline_us
+from kbroker._ext.client.accumulator cimport Accumulator
 from kbroker._ext.client.producer_batch cimport (
     BATCH_DONE,
     BATCH_FAILED,
@@ -18,7 +18,7 @@ from kbroker._ext.client.producer_batch cimport (
     hold,
     release,
 )
-from kbroker._ext.client.threads cimport monotonic_us
+from kbroker._ext.client.threads cimport deadline_us, monotonic_us
 
 
 cdef double FOREVER = float("inf")

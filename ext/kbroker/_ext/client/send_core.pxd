@@ -38,6 +38,7 @@ cdef class SendCore:
     cdef void _forget_sequences(self, Part* part) noexcept nogil
     cdef void _drop_idle_parts(self) noexcept nogil
     cdef bint _offer(self, Node* node, Part* part, int64_t now_us, int64_t* wake_us) noexcept nogil
+    cdef void _count(self, const Batch* batch, int64_t queued_us) noexcept nogil
     cdef bint _reserve(self, Request* request) noexcept nogil
     cdef void _put_full(self, Batch* batch) noexcept nogil
     cdef Request next_answered(self, Node* node) noexcept nogil

@@ -12,6 +12,7 @@ from kbroker._ext.client.accumulator cimport Accumulator
 from kbroker._ext.client.broker_link cimport Node, close_node, free_node, new_node
 from kbroker._ext.client.produce_frames cimport Request
 from kbroker._ext.client.producer_batch cimport (
+    BATCH_DONE,
     BATCH_OPEN,
     BATCH_PACKING,
     BATCH_SENT,
@@ -22,9 +23,11 @@ from kbroker._ext.client.producer_batch cimport (
     pop,
     put_header,
     release,
+    take_out,
 )
-from kbroker._ext.client.sent_batch cimport handle_of
-from kbroker._ext.record.record_batch cimport CODEC_NONE
+from kbroker._ext.client.producer_counts cimport Counters, Maxima, TopicCounts
+from kbroker._ext.client.sent_batch cimport SentBatch, handle_of
+from kbroker._ext.record.record_batch cimport BATCH_HEADER_BYTES, CODEC_NONE
 
 
 cdef class SendCore:
@@ -194,7 +197,7 @@ cdef class SendCore:
             part.next_sequence = <int32_t>((<int64_t>part.next_sequence + batch.count) & 0x7FFFFFFF)
         part.in_flight += 1
         if batch.attempts == 0:
-            self.pool.counters.queued_us += now_us - batch.created_us
+            self._count(batch, now_us - batch.created_us)
         batch.attempts += 1
         hold(batch)
         place = node.next.batches + node.next.count
@@ -202,6 +205,29 @@ cdef class SendCore:
         node.next.count += 1
         node.next_bytes += batch.size
         return True
+
+    # With the lock: a batch is sent for the first time.
+    cdef void _count(self, const Batch* batch, int64_t queued_us) noexcept nogil:
+        cdef Counters* counters = &self.pool.counters
+        cdef Maxima* maxima = &self.pool.maxima
+        cdef TopicCounts* of_topic = &batch.part.topic.counts
+        cdef int64_t kept_bytes = batch.size - BATCH_HEADER_BYTES
+        cdef int64_t ppm = 1000000
+        counters.sent_batches += 1
+        counters.sent_records += batch.count
+        counters.batch_bytes += batch.size
+        counters.queued_us += queued_us
+        maxima.batch_bytes = max(maxima.batch_bytes, batch.size)
+        maxima.queued_us = max(maxima.queued_us, queued_us)
+        of_topic.batch_bytes += batch.size
+        if batch.records_bytes:
+            ppm = kept_bytes * 1000000 // batch.records_bytes
+        elif batch.codec != CODEC_NONE:
+            return  # others have compressed it
+        counters.measured += 1
+        counters.compression_ppm += ppm
+        of_topic.measured += 1
+        of_topic.compression_ppm += ppm
 
     # Room for one more batch, in powers of two. False: there is no memory.
     cdef bint _reserve(self, Request* request) noexcept nogil:
@@ -323,3 +349,63 @@ cdef class SendCore:
             self.nodes[self.node_count] = made
             self.node_count += 1
         return made
+
+    # -- what Python asks
+
+    def leaders_known(self) -> None:
+        """Metadata was refreshed, or could not be: missing leaders are asked for again."""
+        self.asked_leaders = False
+
+    def in_flight(self, int32_t node) -> int:
+        """Requests without a response; -1: there is no connection."""
+        cdef Node* link = self.node(node)
+        return -1 if link == NULL or link.fd < 0 else link.count
+
+    def is_oldest(self, SentBatch handle not None) -> bool:
+        """Whether no older batch of its partition is undecided."""
+        cdef Batch* batch = handle.batch
+        cdef bint found = False
+        self.pool.begin()
+        batch = batch.older
+        while batch != NULL and not found:
+            found = batch.part == handle.batch.part
+            batch = batch.older
+        self.pool.end()
+        return not found
+
+    def take_all(self) -> list[SentBatch]:
+        """Take every batch that waits out of its queue; those in flight stay."""
+        cdef list found = []
+        cdef int64_t i
+        cdef Part* part
+        cdef Batch* batch
+        for i in range(self.pool.active_count):
+            part = self.pool.active[i]
+            batch = part.first
+            while batch != NULL:
+                if batch.state != BATCH_PACKING:
+                    found.append(handle_of(batch))
+                batch = batch.next
+        for handle in found:
+            batch = (<SentBatch>handle).batch
+            self.pool.begin()
+            take_out(batch.part, batch)
+            batch.state = BATCH_TAKEN
+            self.pool.end()
+        return found
+
+    def take_unended(self) -> list[SentBatch]:
+        """Take every batch that has not ended, wherever it is. After ``disconnect``."""
+        cdef list found = []
+        cdef SentBatch handle
+        cdef Batch* batch = self.pool.oldest
+        while batch != NULL:
+            found.append(handle_of(batch))
+            batch = batch.newer
+        for handle in found:
+            self.pool.begin()
+            take_out(handle.batch.part, handle.batch)
+            if handle.batch.state < BATCH_DONE:
+                handle.batch.state = BATCH_TAKEN
+            self.pool.end()
+        return found

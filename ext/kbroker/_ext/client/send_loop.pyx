@@ -60,6 +60,7 @@ from kbroker._ext.client.producer_batch cimport (
     stamp,
     take_out,
 )
+from kbroker._ext.client.producer_counts cimport Maxima
 from kbroker._ext.client.record_futures cimport RecordFuture
 from kbroker._ext.client.send_core cimport SendCore, pollfd
 from kbroker._ext.client.sent_batch cimport SentBatch, handle_of
@@ -141,6 +142,7 @@ cdef class SendLoop(SendCore):
         cdef int32_t i, n
         cdef Node* node
         cdef Request* request
+        cdef int64_t began_us
         for i in range(self.node_count):
             node = self.nodes[i]
             if node.next.count == 0:
@@ -158,12 +160,23 @@ cdef class SendLoop(SendCore):
             for n in range(request.count):
                 stamp(request.batches[n], self.head.transactional_id != NULL)
             sort_batches(request)
-            self.pool.counters.requests += 1
             if not self._fill_out(node, request):
                 self.lose(node, b"there is no memory for a request")
             else:
-                self.pool.counters.sent_bytes += node.out.size
+                self._count_request(node)
+                began_us = monotonic_us()
                 self._write(node)
+                self.pool.counters.transferring_us += monotonic_us() - began_us
+
+    cdef void _count_request(self, Node* node) noexcept nogil:
+        cdef int64_t size = node.out.size
+        self.pool.begin()
+        self.pool.counters.requests += 1
+        self.pool.counters.request_bytes += size
+        self.pool.maxima.request_bytes = max(self.pool.maxima.request_bytes, size)
+        self.pool.end()
+        node.counts.requests += 1
+        node.counts.request_bytes += size
 
     cdef bint _fill_out(self, Node* node, const Request* request) noexcept nogil:
         cdef int64_t wanted = frame_bytes_max(&self.head, request)
@@ -176,7 +189,11 @@ cdef class SendLoop(SendCore):
         return True
 
     cdef void _write(self, Node* node) noexcept nogil:
+        cdef Py_ssize_t before = node.out_at
         cdef Moved moved = write_some(node)
+        self.pool.counters.sent_bytes += node.out_at - before
+        self.pool.counters.transfers += node.out_at > before
+        node.counts.sent_bytes += node.out_at - before
         if moved == MOVED_FAILED:
             self.lose(node, strerror(node.error))
         elif moved == MOVED_ALL and self.head.acks == 0:
@@ -193,8 +210,13 @@ cdef class SendLoop(SendCore):
 
     cdef void _read(self, Node* node) noexcept nogil:
         cdef Moved moved = MOVED_SOME
+        cdef Py_ssize_t before
         while node.fd >= 0 and moved == MOVED_SOME:
+            before = node.into.size
             moved = read_some(node)
+            self.pool.counters.received_bytes += node.into.size - before
+            self.pool.counters.transfers += node.into.size > before
+            node.counts.received_bytes += node.into.size - before
             if moved == MOVED_NO_MEMORY:
                 self.lose(node, b"there is no memory for a response")
             elif moved == MOVED_CLOSED:
@@ -225,7 +247,6 @@ cdef class SendLoop(SendCore):
         cdef Request request
         cdef int32_t throttle_ms = 0
         cdef int64_t now_us = monotonic_us()
-        cdef int64_t took_us
         if node.count == 0 or load_i32(frame) != node.requests[node.first].correlation_id:
             self.lose(node, b"the response to another request")
             return
@@ -234,15 +255,26 @@ cdef class SendLoop(SendCore):
             self.lose(node, b"not a response to Produce")
             return
         request = self.next_answered(node)
-        took_us = now_us - request.sent_us
-        self.pool.counters.latency_us += took_us
-        self.pool.counters.latency_max_us = max(self.pool.counters.latency_max_us, took_us)
+        self._count_response(node, now_us - request.sent_us, throttle_ms)
         if answer == ANSWER_GOOD:
             if throttle_ms > 0:
                 node.not_before_us = now_us + <int64_t>throttle_ms * 1000
             self._succeed(&request)
         else:
             self._tell_answer(node, frame, size, &request)
+
+    cdef void _count_response(self, Node* node, int64_t took_us, int64_t throttle_ms) noexcept nogil:
+        cdef Maxima* maxima = &self.pool.maxima
+        self.pool.begin()
+        self.pool.counters.responses += 1
+        self.pool.counters.latency_us += took_us
+        self.pool.counters.throttled_ms += throttle_ms
+        maxima.latency_us = max(maxima.latency_us, took_us)
+        maxima.throttled_ms = max(maxima.throttled_ms, throttle_ms)
+        node.counts.latency_max_us = max(node.counts.latency_max_us, took_us)
+        self.pool.end()
+        node.counts.responses += 1
+        node.counts.latency_us += took_us
 
     # The batches of a request were appended.
     cdef void _succeed(self, Request* request) noexcept nogil:
@@ -267,6 +299,7 @@ cdef class SendLoop(SendCore):
         batch.state = BATCH_DONE
         batch.part.known = True
         self.pool.counters.acknowledged += batch.count
+        batch.part.topic.counts.acknowledged += batch.count
         self.pool.finish(batch)
         if batch.callbacks == NULL:
             self.pool.drop_data(batch)
@@ -283,7 +316,7 @@ cdef class SendLoop(SendCore):
             int32_t count = 0
             Node* node
             uint64_t rung
-            int64_t left_us
+            int64_t began_us, left_us, woken_us
         for i in range(self.node_count):
             node = self.nodes[i]
             if node.fd >= 0 and node.count:
@@ -307,10 +340,14 @@ cdef class SendLoop(SendCore):
             self.pool.asleep = True
             self.pool.sleeps_until_us = wake_us
         self.pool.end()
-        left_us = max(wake_us - monotonic_us(), 0)
+        began_us = monotonic_us()
+        left_us = max(wake_us - began_us, 0)
         timeout.tv_sec = left_us // 1000000
         timeout.tv_nsec = (left_us % 1000000) * 1000
         count = ppoll(self.polled, <unsigned long>(self.node_count + 1), &timeout, NULL)
+        woken_us = monotonic_us()
+        self.pool.counters.polls += 1
+        self.pool.counters.polling_us += woken_us - began_us
         self.pool.begin()
         self.pool.asleep = False
         self.pool.end()
@@ -324,6 +361,7 @@ cdef class SendLoop(SendCore):
                 self._write(node)
             if self.polled[i + 1].revents & ~POLLOUT and node.fd >= 0:
                 self._read(node)
+        self.pool.counters.transferring_us += monotonic_us() - woken_us
 
     # Take what has not been acknowledged by its deadline out of the queues.
     cdef void _expire(self, int64_t now_us, int64_t* wake_us) noexcept nogil:
@@ -416,15 +454,6 @@ cdef class SendLoop(SendCore):
         if link != NULL and link.fd >= 0:
             self.lose(link, why.encode())
 
-    def leaders_known(self) -> None:
-        """Metadata was refreshed, or could not be: missing leaders are asked for again."""
-        self.asked_leaders = False
-
-    def in_flight(self, int32_t node) -> int:
-        """Requests without a response; -1: there is no connection."""
-        cdef Node* link = self.node(node)
-        return -1 if link == NULL or link.fd < 0 else link.count
-
     def complete(self, SentBatch handle not None, int64_t base_offset, int64_t append_time) -> None:
         """The batch was appended at that offset, -1 if it is unknown. append_time: ms, -1: its own."""
         cdef Batch* batch = handle.batch
@@ -447,6 +476,7 @@ cdef class SendLoop(SendCore):
             self.pool.begin()
             batch.state = BATCH_FAILED
             self.pool.counters.failed += batch.count
+            batch.part.topic.counts.failed += batch.count
             self.pool.finish(batch)
             self.pool.tell()
             self.pool.end()
@@ -468,6 +498,7 @@ cdef class SendLoop(SendCore):
         part.held = True
         part.not_before_us = monotonic_us() + <int64_t>(seconds * 1e6)
         self.pool.counters.retried += batch.count
+        part.topic.counts.retried += batch.count
         self.pool.end()
 
     def split(self, SentBatch handle not None, list parts not None) -> None:
@@ -548,52 +579,3 @@ cdef class SendLoop(SendCore):
         self.pool.begin()
         handle.batch.part.rewrite = handle.batch.part.held = True
         self.pool.end()
-
-    def is_oldest(self, SentBatch handle not None) -> bool:
-        """Whether no older batch of its partition is undecided."""
-        cdef Batch* batch = handle.batch
-        cdef bint found = False
-        self.pool.begin()
-        batch = batch.older
-        while batch != NULL and not found:
-            found = batch.part == handle.batch.part
-            batch = batch.older
-        self.pool.end()
-        return not found
-
-    def take_all(self) -> list[SentBatch]:
-        """Take every batch that waits out of its queue; those in flight stay."""
-        cdef list found = []
-        cdef int64_t i
-        cdef Part* part
-        cdef Batch* batch
-        for i in range(self.pool.active_count):
-            part = self.pool.active[i]
-            batch = part.first
-            while batch != NULL:
-                if batch.state != BATCH_PACKING:
-                    found.append(handle_of(batch))
-                batch = batch.next
-        for handle in found:
-            batch = (<SentBatch>handle).batch
-            self.pool.begin()
-            take_out(batch.part, batch)
-            batch.state = BATCH_TAKEN
-            self.pool.end()
-        return found
-
-    def take_unended(self) -> list[SentBatch]:
-        """Take every batch that has not ended, wherever it is. After ``disconnect``."""
-        cdef list found = []
-        cdef SentBatch handle
-        cdef Batch* batch = self.pool.oldest
-        while batch != NULL:
-            found.append(handle_of(batch))
-            batch = batch.newer
-        for handle in found:
-            self.pool.begin()
-            take_out(handle.batch.part, handle.batch)
-            if handle.batch.state < BATCH_DONE:
-                handle.batch.state = BATCH_TAKEN
-            self.pool.end()
-        return found

@@ -52,3 +52,8 @@ cdef inline int64_t unix_ms() noexcept nogil:
     cdef timespec t
     clock_gettime(CLOCK_REALTIME, &t)
     return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
+
+
+# The time that is `seconds` after now_us. BOUND: a century, since `seconds` may be infinite.
+cdef inline int64_t deadline_us(int64_t now_us, double seconds) noexcept nogil:
+    return now_us + <int64_t>(max(0.0, min(seconds, 3.2e9)) * 1e6)
