@@ -17,6 +17,7 @@ FORMATS = ("table", "json", "yaml")
 T = TypeVar("T")
 # YAML reads some words as something other than text.
 _PLAIN_YAML = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
+_NOT_ASCII = re.compile("[^ -~]")
 _YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
@@ -242,4 +243,10 @@ def _yaml_value(value: object) -> str:
         return "{}"
     import json
 
-    return json.dumps(value)  # which is YAML, too
+    # Which is YAML, too, but for its pairs of escapes for one character.
+    return _NOT_ASCII.sub(_yaml_escape, json.dumps(value, ensure_ascii=False))
+
+
+def _yaml_escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"

@@ -7,11 +7,16 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.arguments import Usage
+from kbroker.cli.arguments import Usage, yaml_text
+from kbroker.cli.times import TIME_MS_MAX, time_text
+from kbroker.wording import shown
 
 if TYPE_CHECKING:
     from kbroker.client.topic_reader import ReadRecord
 
+_HEADINGS = ("PARTITION", "OFFSET", "TIME", "KEY", "HEADERS", "VALUE")
+# BOUND: rows that wait for each other, for columns that are as wide as the widest of them.
+_HELD_ROWS = 100
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 FORMAT_HELP = """\
 In a format, %t is the topic, %p the partition, %o the offset, %T the timestamp in milliseconds, %k
@@ -78,6 +83,15 @@ def compiled(text: str) -> Callable[[ReadRecord], bytes]:
 
 def json_line(record: ReadRecord) -> bytes:
     """One JSON object in one line, which ``record_of_json`` reads."""
+    return json.dumps(_fields(record), ensure_ascii=False).encode() + b"\n"
+
+
+def yaml_item(record: ReadRecord) -> bytes:
+    """The same as an item of a YAML list."""
+    return yaml_text([_fields(record)]).encode() + b"\n"
+
+
+def _fields(record: ReadRecord) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -92,7 +106,7 @@ def json_line(record: ReadRecord) -> bytes:
         _put(header, "value", value)
         headers.append(header)
     fields["headers"] = headers
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    return fields
 
 
 def _put(fields: dict[str, Any], name: str, data: bytes | None) -> None:
@@ -102,6 +116,48 @@ def _put(fields: dict[str, Any], name: str, data: bytes | None) -> None:
     except UnicodeDecodeError:
         assert data is not None
         fields[f"{name}_base64"] = base64.b64encode(data).decode()
+
+
+class RecordTable:
+    """Writes records as rows of a table, without waiting for the last one: columns are as wide as
+    the first rows need, and become wider for later ones.
+    """
+
+    def __init__(self) -> None:
+        self._widths = [0] * len(_HEADINGS)
+        self._held: list[tuple[str, ...]] = [_HEADINGS]
+
+    def __call__(self, record: ReadRecord) -> bytes:
+        """The text to write now; empty while rows are held back."""
+        headers = [
+            f"{_text(name)}={'-' if value is None else _text(value)}"
+            for name, value in record.headers
+        ]
+        cells = (
+            str(record.partition),
+            str(record.offset),
+            time_text(at) if 0 <= (at := record.timestamp) <= TIME_MS_MAX else str(at),
+            "-" if record.key is None else _text(record.key),
+            ", ".join(headers),
+            "-" if record.value is None else _text(record.value),
+        )
+        self._held.append(tuple(map(shown, cells)))
+        return self.rest() if len(self._held) > _HELD_ROWS else b""
+
+    def rest(self) -> bytes:
+        """The rows that were held back."""
+        rows, self._held = self._held, []
+        for row in rows:
+            self._widths = [max(pair) for pair in zip(self._widths, map(len, row), strict=True)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, self._widths, strict=True))
+            for row in rows
+        ]
+        return "".join(f"{line.rstrip()}\n" for line in lines).encode()
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
 
 
 # -- input

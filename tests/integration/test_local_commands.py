@@ -105,6 +105,19 @@ def test_attaching_changes_nothing_in_the_broker(broker: Broker) -> None:
     assert AttachedBroker(broker.pid).processes.get(address, 5) != 12345
 
 
+def test_top_prints_a_document_for_each_round(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("top", "--pid", str(broker.pid), "-n", "2", "-d", "0.1", "-o", "yaml")
+
+    code, out, _ = run(capsys, *words)
+
+    assert code == 0
+    before, *documents = out.split("---\n")
+    assert (before, len(documents)) == ("", 2)
+    assert all("\nprocesses:\n  - " in document for document in documents)
+
+
 def test_top_works_while_the_broker_is_stopped(
     broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,6 +96,29 @@ def test_what_consume_prints_as_json_produce_reads(run, cluster):
     assert (copies[2]["key_base64"], copies[2]["timestamp"]) == ("/wA=", 7000)
 
 
+def test_records_are_a_table_or_yaml(run, cluster):
+    topic_admin.create_topics(cluster, [topic_admin.NewTopic("rows", 1)])
+    assert read(run, "rows", "-o", "yaml") == ["[]"]
+    heading = "PARTITION  OFFSET  TIME                           KEY  HEADERS  VALUE"
+    assert read(run, "rows", "-o", "table")[0].split() == heading.split()
+    lines = [{"key": "a", "value": "b", "timestamp": 1000}, {"value": "c", "timestamp": 2000}]
+    given = "".join(json.dumps(row) + "\n" for row in lines).encode()
+    assert run("produce", "rows", "-f", "json", given=given)[0] == 0
+
+    assert read(run, "rows", "-o", "table") == [
+        heading,
+        "0          0       1970-01-01T00:00:01.000+00:00  a             b",
+        "0          1       1970-01-01T00:00:02.000+00:00  -             c",
+    ]
+    yaml = read(run, "rows", "-o", "yaml", "-n", "1")
+    assert yaml[:2] + yaml[-2:] == [
+        "- topic: rows",
+        "  partition: 0",
+        "  value: b",
+        "  headers: []",
+    ]
+
+
 @pytest.fixture(scope="module")
 def timed(broker) -> str:
     """A topic with ten records in each of two partitions, one a second."""
@@ -188,6 +211,7 @@ def test_reader_continues_after_the_last_record_it_returned(cluster, timed):
         ("consume timed -f %q", 2, "no field %q in a format: there are %%, %t"),
         ("consume timed -f \\q", 2, "a backslash is followed by n, t, r, 0 or a backslash"),
         ("consume timed -f %v -o json", 2, "--format does not go with -o json"),
+        ("consume timed -f %v -o table", 2, "--format does not go with -o table"),
         ("consume timed --tial 1", 2, "unknown option --tial; did you mean --tail?"),
         ("produce timed -K :", 1, "line 2: no ':' after a key"),
         ("produce timed -f json", 1, "line 1: not JSON"),

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.arguments import Action, Failed, Usage, nearest
+from kbroker.cli.arguments import FORMATS, Action, Failed, Usage, nearest, yaml_text
 from kbroker.cli.connecting import add_connection, connected
-from kbroker.cli.records_text import FORMAT_HELP, compiled, json_line
+from kbroker.cli.records_text import FORMAT_HELP, RecordTable, compiled, json_line, yaml_item
 from kbroker.cli.times import duration_ms, time_ms
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ examples:
   kbroker consume orders                        everything, and what comes
   kbroker consume orders --tail 10 --exit       the last ten of each partition
   kbroker consume orders --since 15m -f '%p %o %k: %v\\n'
+  kbroker consume orders -o table --since 1h    everything about them, for people
   kbroker consume orders -o json --exit | jq .value"""
 
 
@@ -81,9 +82,10 @@ def _describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        choices=("value", "json"),
+        choices=("value", *FORMATS),
         default="value",
-        help="lines of values, or of JSON objects with everything (value)",
+        help="lines of values, a table, lines of JSON objects with everything, or the same as a "
+        "YAML list (value)",
     )
     add_connection(parser)
 
@@ -112,34 +114,51 @@ def _offset(text: str) -> str | int:
 
 
 def _consume(found: argparse.Namespace) -> None:
-    write: Callable[[ReadRecord], bytes] = json_line
-    if found.format is not None and found.output == "json":
-        raise Usage("--format does not go with -o json")
-    if found.output != "json":
-        write = compiled(found.format if found.format is not None else "%v\\n")
+    if found.format is not None and found.output != "value":
+        raise Usage(f"--format does not go with -o {found.output}")
+    table = RecordTable()
+    writers: dict[str, Callable[[ReadRecord], bytes]] = {
+        "json": json_line,
+        "yaml": yaml_item,
+        "table": table,
+    }
+    write = writers.get(found.output) or compiled(
+        found.format if found.format is not None else "%v\\n"
+    )
+    rest = table.rest if write is table else bytes
     with connected(found) as cluster:
         from kbroker.client.topic_reader import TopicReader
 
         positions = _positions(cluster, found)
         reader = TopicReader(cluster, positions, read_committed=found.read_committed)
-        _print(reader, write, found.max_messages, found.exit)
+        count = _print(reader, write, rest, found.max_messages, found.exit)
+        if found.output == "yaml" and not count:
+            print(yaml_text([]))
 
 
 def _print(
-    reader: TopicReader, write: Callable[[ReadRecord], bytes], most: int | None, ends: bool
-) -> None:
+    reader: TopicReader,
+    write: Callable[[ReadRecord], bytes],
+    rest: Callable[[], bytes],
+    most: int | None,
+    ends: bool,
+) -> int:
+    """The number of records. rest: what ``write`` has held back."""
     out = sys.stdout.buffer
     count, pause_s = 0, _PAUSE_MIN_S
     while True:
         before = count
-        for record in reader.read(reader.ends()):
-            out.write(write(record))
-            count += 1
-            if count == most:
-                return
+        try:
+            for record in reader.read(reader.ends()):
+                out.write(write(record))
+                count += 1
+                if count == most:
+                    return count
+        finally:
+            out.write(rest())
         out.flush()
         if ends:
-            return
+            return count
         # BOUND: an idle topic is asked about twice a second.
         pause_s = _PAUSE_MIN_S if count > before else min(2 * pause_s, _PAUSE_MAX_S)
         time.sleep(pause_s)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kbroker.cli.arguments import Action, printed_document
+from kbroker.cli.arguments import FORMATS, Action, printed_document
 
 _EPILOG = """\
 It looks into the memory that the broker's processes share, and asks them nothing, so it works while
@@ -32,8 +32,8 @@ def _describe(parser: argparse.ArgumentParser) -> None:
         help="end after so many rounds (0: never)",
     )  # fmt: skip
     parser.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table",
-        help="table, or a JSON document for each round",
+        "-o", "--output", choices=FORMATS, default="table",
+        help="table, or a JSON or YAML document for each round",
     )  # fmt: skip
 
 
@@ -89,8 +89,10 @@ def _top(found: argparse.Namespace) -> None:
             now = look(broker)
             document = board(broker, before, now)
             document["groups"] = groups(broker)
-            if found.output == "json":
-                printed_document("json", document)
+            if found.output == "yaml":
+                print("---")
+            if found.output != "table":
+                printed_document(found.output, document)
             else:
                 screen.show(board_text(document, screen.lines()))
             sys.stdout.flush()

@@ -138,6 +138,8 @@ def test_table_has_columns_and_hides_what_moves_the_cursor():
         ("", '""'),
         ("12", '"12"'),
         ("\u00fc\n", '"\\u00fc\\n"'),
+        # YAML has no pairs of escapes for one character.
+        ("\U0001f600\x7f", '"\\U0001f600\\u007f"'),
         (12, "12"),
         (None, "null"),
         (["a", "no"], '[a, "no"]'),

@@ -84,3 +84,40 @@ def test_format_has_every_field():
 def test_wrong_format_is_wrong_usage(text):
     with pytest.raises(Usage):
         records_text.compiled(text)
+
+
+def test_yaml_has_what_json_has():
+    record = ReadRecord("t", 1, 2, 3, b"on", "a\x85\U0001f600\n".encode(), ((b"h", b"\xff"),))
+
+    assert records_text.yaml_item(record).decode() == (
+        "- topic: t\n  partition: 1\n  offset: 2\n  timestamp: 3\n"
+        '  key: "on"\n  value: "a\\u0085\\U0001f600\\n"\n'
+        '  headers:\n    - name: h\n      value_base64: "/w=="\n'
+    )
+
+
+def test_columns_of_a_table_fit_the_rows_that_came_together():
+    table = records_text.RecordTable()
+    row = ReadRecord("t", 1, 2, 1000, b"k", b"v\x1b[1m", ((b"a", b"b"), (b"c", None)))
+
+    assert table(row) == table(row._replace(key=None, value=None, headers=())) == b""
+    assert table.rest().decode() == (
+        "PARTITION  OFFSET  TIME                           KEY  HEADERS   VALUE\n"
+        "1          2       1970-01-01T00:00:01.000+00:00  k    a=b, c=-  v\\x1b[1m\n"
+        "1          2       1970-01-01T00:00:01.000+00:00  -              -\n"
+    )
+    assert table.rest() == b""
+    table(row._replace(offset=12345678, key=b"", value=b"\xff", timestamp=-1, headers=()))
+    assert table.rest().decode() == (
+        "1          12345678  -1                                            \\xff\n"
+    )
+
+
+def test_table_does_not_wait_for_more_than_a_hundred_rows():
+    table = records_text.RecordTable()
+    row = ReadRecord("t", 0, 0, 0, None, None, ())
+
+    written = [table(row) for _ in range(300)]
+
+    assert [at for at, text in enumerate(written) if text] == [99, 200]
+    assert sum(text.count(b"\n") for text in written) == 202
