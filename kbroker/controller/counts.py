@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from kbroker.controller.state import ClusterState, PartitionState
 
 
@@ -9,16 +12,26 @@ class Counts:
     """Totals of one process, over all its terms as controller.
 
     leader_elections: partitions that were given another leader, or none; unclean_elections: of
-    these, those whose new leader was not in sync.
+    these, those whose new leader was not in sync. elected: called once for all the partitions that
+    an event gives other leaders, with the nanoseconds that it took.
     """
 
-    __slots__ = ("controller_elections", "leader_elections", "registrations", "unclean_elections")
+    __slots__ = (
+        "controller_elections",
+        "elected",
+        "leader_elections",
+        "now_ns",
+        "registrations",
+        "unclean_elections",
+    )
 
     def __init__(self) -> None:
         self.registrations = 0
         self.controller_elections = 0
         self.leader_elections = 0
         self.unclean_elections = 0
+        self.elected: Callable[[int], object] = lambda _: None
+        self.now_ns: Callable[[], int] = time.monotonic_ns
 
     def note(self, old: PartitionState | None, new: PartitionState) -> None:
         """Count a change of leader; the first leader of a partition is none."""

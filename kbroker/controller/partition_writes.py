@@ -80,12 +80,16 @@ class PartitionWrites:
         leader itself has asked for, is only metadata. A partition that other clients keep changing
         is left as it is. why: the cause, for the log.
         """
+        counts = self._controller.counts
+        began_ns, elections_before = counts.now_ns(), counts.leader_elections
         rest = iter(keys)
         groups = iter(lambda: list(islice(rest, GROUP)), [])
         writes = (self._change_group(group, decide, batch, why) for group in groups)
         changed: Changed = {}
         for some in await in_window(writes, GROUPS_AT_ONCE):
             changed |= some
+        if counts.leader_elections != elections_before:
+            counts.elected(counts.now_ns() - began_ns)
         return changed
 
     async def _change_group(

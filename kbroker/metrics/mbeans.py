@@ -38,6 +38,8 @@ PERCENTILES = (
     "99thPercentile",
     "999thPercentile",
 )
+# Of times: the rate of late, for which Kafka has an average with a weight that decays in a minute.
+RATE = "OneMinuteRate"
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_]")
 # BOUND: lines in one piece of text.
 PIECE_LINES = 1000
@@ -68,11 +70,14 @@ NO_TAGS = Tags()
 
 
 class Times(NamedTuple):
-    """A distribution, in milliseconds. total: values since the start; the others: of late."""
+    """A distribution, in milliseconds. total: values since the start; the others: of late. rate: a
+    second; None: not known yet.
+    """
 
     total: int
     mean: float
     quantiles: list[float]
+    rate: float | None = None
 
 
 class Bean(NamedTuple):
@@ -175,9 +180,10 @@ def quoted(value: str) -> str:
 def attributes(bean: Bean, value: Value) -> dict[str, Any]:
     """The attributes of an MBean that there are figures for."""
     if bean.kind == TIMES:
-        return {"Count": value.total, "Mean": value.mean} | dict(
+        found = {"Count": value.total, "Mean": value.mean} | dict(
             zip(PERCENTILES, value.quantiles, strict=True)
         )
+        return found if value.rate is None else found | {RATE: value.rate}
     if bean.kind == METER:
         return {"Count": value}
     return {bean.name if bean.kind == ATTRIBUTE else "Value": value}

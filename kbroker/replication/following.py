@@ -12,6 +12,7 @@ FETCHING.
 from __future__ import annotations
 
 import logging
+import zlib
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -40,6 +41,11 @@ NOT_TOLD = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FO
 SOON_MS = 20
 # The time until a paused partition is retried without a change by the controller.
 FAILED_RETRY_MS = 60_000
+
+
+def fetcher_number(topic: str, partition: int, fetchers: int) -> int:
+    """Which of the links to a leader a partition is copied over. fetchers: num.replica.fetchers."""
+    return (zlib.crc32(topic.encode()) + partition) % max(fetchers, 1)
 
 
 class State(Enum):

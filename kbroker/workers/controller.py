@@ -17,7 +17,12 @@ from functools import partial
 from typing import Any
 
 from kbroker._ext.shared.partition_table import PartitionTable, region_size
-from kbroker._ext.shared.request_times import TOTAL, ZOOKEEPER_ROW, RequestTimes
+from kbroker._ext.shared.request_times import (
+    ELECTION_ROW,
+    TOTAL,
+    ZOOKEEPER_ROW,
+    RequestTimes,
+)
 from kbroker.adopt.errors import Refusal
 from kbroker.cluster.features import ALL, NONE
 from kbroker.cluster.topic_ids import TopicIds
@@ -104,7 +109,7 @@ class ControllerWorker(Worker):
             endpoints = advertised_endpoints(self.config, self._bound_ports())
             if self.config.uses_zookeeper:
                 endpoints = registered_endpoints(self.config, endpoints)
-            self.store = open_store(context, self._times_of_requests())
+            self.store = open_store(context, self._times_of(ZOOKEEPER_ROW))
         except (*START_FAILURES, *DAMAGED) as error:
             raise cannot_start(error) from error
         # Nodes that any broker may change, whichever is the controller.
@@ -136,6 +141,7 @@ class ControllerWorker(Worker):
         self.office = Office(
             self.store, me, self.hosting, self.links, self.stored_configs, self, topic_ids
         )
+        self.office.counts.elected = self._times_of(ELECTION_ROW)
         self.controller_server = ControllerServer(
             lambda: self.office.duties, self.rpc.sleep, is_shared=self.store.is_shared
         )
@@ -521,10 +527,10 @@ class ControllerWorker(Worker):
             )
         closed.then(raise_failure)
 
-    def _times_of_requests(self) -> Callable[[int], None]:
-        """Takes those of requests to ZooKeeper, in nanoseconds."""
+    def _times_of(self, row: int) -> Callable[[int], None]:
+        """Takes times in nanoseconds, of requests to ZooKeeper or of elections."""
         me = self.processes.addresses.index(self.address)
-        return partial(RequestTimes(self.context.request_times, me).note, ZOOKEEPER_ROW, TOTAL)
+        return partial(RequestTimes(self.context.request_times, me).note, row, TOTAL)
 
     def _slot_assignments(self) -> SlotAssignments:
         region, context = self.context.partition_table, self.context

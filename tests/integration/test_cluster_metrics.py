@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from kbroker.testing.cluster import Cluster
 from kbroker.testing.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
+
+
+ELECTIONS = "kafka_controller_controllerstats_leaderelectionrateandtimems"
 
 
 def get(broker: Broker, path: str) -> str:
@@ -41,6 +45,21 @@ def values(broker: Broker, name: str) -> list[float]:
     """Of all its series."""
     lines = get(broker, "metrics").splitlines()
     return [float(line.split()[-1]) for line in lines if line.split("{")[0].split()[0] == name]
+
+
+def beans(broker: Broker, pattern: str) -> list[dict[str, Any]]:
+    """The MBeans whose names match."""
+    found = json.loads(get(broker, f"jmx?qry={urllib.parse.quote(pattern)}"))
+    return list(found["beans"])
+
+
+def lag_of(broker: Broker, partition: str) -> int | None:
+    """Behind broker 0, which leads it; None while it is not copied."""
+    topic, number = partition.split("-")
+    name = "kafka.server:type=FetcherLagMetrics,name=ConsumerLag"
+    name += f",clientId=ReplicaFetcherThread-0-0,topic={topic},partition={number}"
+    found = {row["name"]: row["Value"] for row in beans(broker, name)}
+    return found.get(name)
 
 
 def reassign_to_a_broker_that_is_gone(broker: Broker, connect: str) -> None:
@@ -132,6 +151,10 @@ def test_loss_of_brokers_is_seen_in_the_metrics_and_over_when_they_are_back() ->
         wait_until(lambda: metric(kept, "kbroker_cluster_brokers") == 1, 60, "it is alone")
         # "alone" has no leader.
         wait_until(lambda: metric(kept, "kbroker_leader_elections_total") == 1, 60, "one election")
+        (stats,) = beans(kept, "kafka.controller:*LeaderElectionRateAndTimeMs")
+        assert stats["Count"] >= 1 and 0 < stats["Mean"] < 60_000
+        assert values(kept, f"{ELECTIONS}_count") == [stats["Count"]]
+        assert len(values(kept, ELECTIONS)) == 6
 
         cluster.start()
         is_so(under_replicated=0, under_min_isr=0, offline=0)
@@ -142,3 +165,6 @@ def test_loss_of_brokers_is_seen_in_the_metrics_and_over_when_they_are_back() ->
             wait_until(
                 lambda b=broker: metric(b, "kbroker_follower_max_lag") == 0, 60, "it has caught up"
             )
+            wait_until(lambda b=broker: lag_of(b, "t-0") == 0, 60, "its lag is told")
+            assert values(broker, "kafka_server_fetcherlagmetrics_consumerlag") == [0]
+        assert not beans(kept, "kafka.server:type=FetcherLagMetrics*")  # it leads

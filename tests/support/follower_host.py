@@ -12,6 +12,8 @@ from support.log_store import LogStore
 from support.scripted_leader import ScriptedLeader
 
 from kbroker._ext.io.io_loop import IoLoop
+from kbroker._ext.shared.log_figures import LogFigures
+from kbroker._ext.shared.log_figures import region_size as figures_size
 from kbroker._ext.shared.replication_quota import FOLLOWER, ReplicationQuota, region_size
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
@@ -63,12 +65,15 @@ class FollowerHost:
         if self.listener.protocol != PLAINTEXT:
             self.security = PeerSecurity(self.config, self.listener.name)
         self.quota = ReplicationQuota(bytearray(region_size(11)), FOLLOWER, 1000)
+        slots = self.store.table.capacity
+        self.figures = LogFigures(bytearray(figures_size(slots, 0)), slots, 0)
         self.followers = Followers(
             self,
             self.loop,
             broker_id=ME,
             versions=sent_versions if versions is None else lambda config: versions,
             quota=self.quota,
+            figures=self.figures,
             security=self.security,
         )
         self.hosted = HostedPartitions(

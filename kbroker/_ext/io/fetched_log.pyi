@@ -1,4 +1,5 @@
 from kbroker._ext.log.log_append import LogAppender
+from kbroker._ext.shared.log_figures import LogFigures
 
 class FetchedLog:
     throttled: bool
@@ -17,5 +18,10 @@ class FetchedLog:
     @property
     def told_high_watermark(self) -> int: ...
     def __init__(
-        self, appender: LogAppender, topic: str, partition: int, leader_epoch: int
+        self,
+        appender: LogAppender,
+        topic: str,
+        partition: int,
+        leader_epoch: int,
+        figures: LogFigures | None = None,
     ) -> None: ...

@@ -8,6 +8,7 @@ SEND: int
 FOLLOWER_ROW: int
 FLUSH_ROW: int
 ZOOKEEPER_ROW: int
+ELECTION_ROW: int
 ROW_COUNT: int
 
 def region_size(process_count: int) -> int: ...

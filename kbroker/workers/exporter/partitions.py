@@ -12,7 +12,8 @@ from typing import NamedTuple
 from kbroker._ext.shared.log_figures import LogFigures
 from kbroker._ext.shared.partition_table import LEADER, ONLINE, PartitionTable
 from kbroker.cluster.image import NO_SLOT, ClusterImage, PartitionImage
-from kbroker.metrics.mbeans import GAUGE, METER, Bean, Samples, Tags
+from kbroker.metrics.mbeans import GAUGE, METER, Bean, Sample, Samples, Tags, label
+from kbroker.replication.following import fetcher_number
 
 # Of ``LogFigures.get``.
 MESSAGES_IN, BYTES_IN, PRODUCES, FAILED_PRODUCES, BYTES_REJECTED = range(5)
@@ -100,8 +101,19 @@ LAST_STABLE_LAG = _partition_bean(
 )
 
 
+LAG = Bean(
+    "kafka.server",
+    "FetcherLagMetrics",
+    "ConsumerLag",
+    GAUGE,
+    "Committed records that a replica here, which is being copied from its leader, lacks.",
+)
+
+
 class PartitionFigures:
-    """Reads the partition table. min_in_sync: min.insync.replicas of a topic, by its configs."""
+    """Reads the partition table. min_in_sync: min.insync.replicas of a topic, by its configs.
+    fetchers: num.replica.fetchers.
+    """
 
     def __init__(
         self,
@@ -110,7 +122,9 @@ class PartitionFigures:
         figures: LogFigures,
         min_in_sync: Callable[[dict[str, str]], int],
         log_dirs: Sequence[str],
+        fetchers: Callable[[], int] = lambda: 1,
     ) -> None:
+        self._fetchers = fetchers
         self._log_dirs = log_dirs
         self._image = image
         self._table = table
@@ -224,3 +238,17 @@ class PartitionFigures:
             LAST_STABLE_LAG,
             ((one.replica.tags, one.high_watermark - one.last_stable) for one in led),
         )
+        yield LAG, self._lags(seen)
+
+    def _lags(self, seen: list[Seen]) -> Iterator[Sample]:
+        """COMPAT: the thread that fetches in Kafka is here the number of a link and its leader."""
+        fetchers = self._fetchers()
+        for one in seen:
+            replica, image = one.replica, one.replica.image
+            lag = -1 if one.leads else self._figures.lag(image.slot, image.slot_incarnation)
+            if lag < 0:
+                continue
+            number = fetcher_number(replica.topic, replica.number, fetchers)
+            client = "clientId", f"ReplicaFetcherThread-{number}-{image.leader}"
+            text = f"{label(*client)},{replica.tags.text}"
+            yield Tags.of_labels((client, *replica.tags.pairs), text), lag

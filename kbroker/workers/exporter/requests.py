@@ -7,6 +7,7 @@ from typing import Final
 
 from kbroker._ext.shared import request_times
 from kbroker._ext.shared.request_times import (
+    ELECTION_ROW,
     FLUSH_ROW,
     FOLLOWER_ROW,
     ROW_COUNT,
@@ -65,8 +66,15 @@ ZOOKEEPER = Bean(
     TIMES,
     "Time that requests to ZooKeeper take.",
 )
+ELECTIONS = Bean(
+    "kafka.controller",
+    "ControllerStats",
+    "LeaderElectionRateAndTimeMs",
+    TIMES,
+    "Time until partitions that lost their leader have others, as often as that was needed.",
+)
 # Rows that are no requests of clients.
-OTHERS = ((FLUSHES, FLUSH_ROW), (ZOOKEEPER, ZOOKEEPER_ROW))
+OTHERS = ((FLUSHES, FLUSH_ROW), (ZOOKEEPER, ZOOKEEPER_ROW), (ELECTIONS, ELECTION_ROW))
 STAGES: dict[int, Bean] = {
     TOTAL: _times("TotalTimeMs", "Time from the receipt of a request to the end of its response."),
     request_times.QUEUE: _times("RequestQueueTimeMs", "Time until a request was begun with."),
@@ -117,8 +125,15 @@ class RequestFigures:
             if total:
                 before = self._window.oldest.value.get((row, TOTAL))
                 found = summary(self._view.histogram(row, TOTAL), before, QUANTILES)
-                quantiles = [value / 1000 for value in found[2]]
-                yield bean, [(NO_TAGS, Times(total, found[1] / 1000, quantiles))]
+                yield bean, [(NO_TAGS, self._lately(total, found))]
+
+    def _lately(self, total: int, found: tuple[int, float, list[float]]) -> Times:
+        """found: of ``summary``, since the oldest sample."""
+        count, mean_us, quantiles_us = found
+        then = self._window.oldest
+        # The first sample is empty, and was not taken when the counts were 0.
+        rate = count * 1e9 / max(self._now_ns() - then.at_ns, 1) if then.value else None
+        return Times(total, mean_us / 1000, [value / 1000 for value in quantiles_us], rate)
 
     def histogram_lines(self) -> Iterator[str]:
         """The total times as a histogram of Prometheus, since the start."""
@@ -161,11 +176,7 @@ class RequestFigures:
                 count = total - (summary(all_before)[0] if all_before is not None else 0)
             found = summary(self._view.histogram(row, stage), before, QUANTILES, count)
             ever = total if stage in SPARSE else self._view.count(row, stage)
-            mean_us = found[1] * 1.0
-            yield (
-                self._tags[row],
-                Times(ever, mean_us / 1000, [value / 1000 for value in found[2]]),
-            )
+            yield self._tags[row], self._lately(ever, found)
 
 
 def row_names() -> dict[int, str]:

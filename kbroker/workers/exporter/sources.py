@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # What binds a listener to all addresses of the machine.
 EVERY_ADDRESS = ("", "0.0.0.0", "::")
 MIN_IN_SYNC = "min.insync.replicas"
+FETCHERS = "num.replica.fetchers"
 
 
 def make_figures(
@@ -60,7 +61,12 @@ def make_figures(
     requests = RequestFigures(TimesView(context.request_times, len(addresses)), clock, *samples)
     table = PartitionTable(context.partition_table, config["partition.table.slots"])
     partitions = PartitionFigures(
-        image, table, worker.open_log_figures(), min_in_sync, config.log_dirs
+        image,
+        table,
+        worker.open_log_figures(),
+        min_in_sync,
+        config.log_dirs,
+        lambda: worker.config[FETCHERS],
     )
     groups = GroupLags(
         worker.rpc,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 import logging
-import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from kbroker.peers.endpoints import inter_broker_endpoint
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
 from kbroker.replication.fetched_run import Appended, Fault, fault_text
-from kbroker.replication.following import FollowedPartition, State
+from kbroker.replication.following import FollowedPartition, State, fetcher_number
 from kbroker.replication.partition import Partition, Role
 from kbroker.replication.throttles import FOLLOWER_REPLICAS, throttled_partitions
 from kbroker.types import Offset
@@ -33,6 +32,7 @@ from kbroker.workers.io.replica_log import ReplicaLog, ReplicatingProcess
 
 if TYPE_CHECKING:
     from kbroker._ext.io.io_loop import IoLoop
+    from kbroker._ext.shared.log_figures import LogFigures
     from kbroker._ext.shared.replication_quota import ReplicationQuota
     from kbroker.cluster.changes import ImageChanges
     from kbroker.config.loader import BrokerConfig
@@ -45,7 +45,8 @@ logger = logging.getLogger(__name__)
 
 class Followers:
     """Made by the io worker, after its loop. versions: of the requests that brokers send. quota: of
-    what is fetched for throttled partitions (KIP-73). security: of connections to leaders.
+    what is fetched for throttled partitions (KIP-73). figures: where lags are shown. security: of
+    connections to leaders.
     """
 
     def __init__(
@@ -56,9 +57,11 @@ class Followers:
         broker_id: int,
         versions: Callable[[BrokerConfig], Versions],
         quota: ReplicationQuota,
+        figures: LogFigures | None = None,
         security: PeerSecurity | None = None,
     ) -> None:
         self.broker_id = broker_id
+        self.figures = figures
         self.quota = quota
         self.connecting = Connecting(security)
         self._process = process
@@ -136,8 +139,7 @@ class Followers:
         self.step(follower, lambda: machine.follow(leader, leader_epoch))
 
     def _link_to(self, leader: int, log: PartitionLog) -> LeaderLink:
-        links = max(self.config["num.replica.fetchers"], 1)
-        index = (zlib.crc32(log.topic.encode()) + log.partition) % links
+        index = fetcher_number(log.topic, log.partition, self.config["num.replica.fetchers"])
         link = self._links.get((leader, index))
         if link is None:
             link = LeaderLink(self, leader, index, self._versions(self.config))

@@ -171,6 +171,7 @@ class IoWorker(Worker):
             broker_id=context.broker_id,
             versions=sent_versions,
             quota=ReplicationQuota(context.replication_quotas, FOLLOWER, sample_ms),
+            figures=self.figures,
             security=self.security,
         )
         self.in_sync = InSync(

@@ -32,6 +32,7 @@ from kbroker.replication.following import EpochQuestion, FollowedPartition, Ques
 from kbroker.replication.truncation import EpochEnd
 
 if TYPE_CHECKING:
+    from kbroker._ext.shared.log_figures import LogFigures
     from kbroker._ext.shared.replication_quota import ReplicationQuota
     from kbroker.config.loader import BrokerConfig
     from kbroker.peers.connecting import Connecting
@@ -90,6 +91,7 @@ class Owner(Protocol):
 
     broker_id: int
     connecting: Connecting
+    figures: LogFigures | None
     quota: ReplicationQuota
 
     @property
@@ -175,7 +177,7 @@ class LeaderLink:
         self.followers[follower.slot] = follower
         if machine.is_fetching:
             follower.fetched = FetchedLog(
-                follower.log.appender, *follower.key, machine.leader_epoch
+                follower.log.appender, *follower.key, machine.leader_epoch, self._owner.figures
             )
             self.fetch.add(follower.fetched)
             self.throttle(follower)

@@ -46,6 +46,25 @@ def test_change_of_the_replicas_in_sync_is_no_election() -> None:
     assert counts.leader_elections == 0
 
 
+def test_event_that_gives_partitions_other_leaders_is_timed_once() -> None:
+    cluster = Controlled()
+    cluster.register(0, 1, 2)
+    led = {number: PartitionState(0, 3, [0, 1, 2], [0, 1, 2]) for number in range(3)}
+    cluster.create_topic("t", *[[0, 1, 2]] * 3, states=led)
+    cluster.start()
+    counts, took = cluster.controller.counts, []
+    counts.elected = took.append
+    clock = iter(range(0, 1000, 100))
+    counts.now_ns = lambda: next(clock)
+    cluster.leave(2)  # shrinks the ISR of followers' partitions
+    cluster.settle()
+    assert took == []
+
+    cluster.leave(0)
+    cluster.settle()
+    assert (took, counts.leader_elections) == ([100], 3)
+
+
 def test_partitions_without_a_live_leader_and_not_led_as_preferred_are_watched() -> None:
     cluster = cluster_of_three()
     watched = Watched()

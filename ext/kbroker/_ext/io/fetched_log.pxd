@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from kbroker._ext.log.log_append cimport LogAppender
+from kbroker._ext.shared.log_figures cimport LogFigures
 from kbroker._ext.shared.partition_table cimport LogEnd
 
 cdef enum:
@@ -27,6 +28,9 @@ cdef class FetchedLog:
     # Where the log ended behind the last answers: one of these is where the high watermark comes to be, as a rule.
     cdef LogEnd ends[REMEMBERED_ENDS]
     cdef int newest
+    cdef LogFigures figures     # where its lag is shown; None: nobody wants to know
+    # The leader calls so many records committed; -1: nothing is known of that any more.
+    cdef void show_lag(self, int64_t told) noexcept
     cdef void note_end(self) noexcept
     # Raise the high watermark to what the leader says, if this log has it; False: its place is not known.
     cdef bint raise_high_watermark(self, int64_t told) noexcept

@@ -3,19 +3,27 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
 from kbroker._ext.log.log_append cimport LogAppender
+from kbroker._ext.shared.log_figures cimport LogFigures
 
 
 cdef class FetchedLog:
     """topic, partition: as the leader knows them. leader_epoch: in which it leads."""
 
-    def __cinit__(self, LogAppender appender not None, str topic not None, int32_t partition, int32_t leader_epoch):
+    def __cinit__(self, LogAppender appender not None, str topic not None, int32_t partition, int32_t leader_epoch,
+                  LogFigures figures=None):
         self.appender = appender
         self.topic = topic.encode()
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.sent_offset = self.sent_start = self.told_high_watermark = -1
         self.behind = True
+        self.figures = figures
         memset(self.ends, 0xFF, sizeof(self.ends))
+
+    cdef void show_lag(self, int64_t told) noexcept:
+        cdef int64_t lag = max(told - self.appender.next_offset, 0) if told >= 0 else -1
+        if self.figures is not None:
+            self.figures.show_lag(self.appender.table, self.appender.slot, lag)
 
     cdef void note_end(self) noexcept:
         self.newest = (self.newest + 1) % REMEMBERED_ENDS

@@ -157,6 +157,7 @@ cdef class ReplicaFetch:
             return
         log.wanted = False
         self.note_lag(log, False)
+        log.show_lag(-1)
         partitions = self.topics[log.topic]
         del partitions[log.partition]
         self.count -= 1
@@ -541,6 +542,7 @@ cdef class ReplicaFetch:
             return 0
         self.log = None
         log.behind = self.told_high_watermark > log.appender.next_offset
+        log.show_lag(self.told_high_watermark)
         if log.lags != log.behind:
             self.note_lag(log, log.behind)
         if log.appender.next_offset != log.sent_offset or log.appender.log_start_offset != log.sent_start:

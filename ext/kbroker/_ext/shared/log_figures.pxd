@@ -15,7 +15,7 @@ cdef struct Written:
     int64_t bytes_rejected
     int64_t sealed_bytes        # of the log now, without its active segment
     uint32_t segment_version    # of the slot, when these two were right
-    uint32_t unused
+    uint32_t behind             # the leader by one less so many committed records; 0: it is not being copied
 
 
 # Written by one network process.
@@ -51,3 +51,5 @@ cdef class LogFigures:
     cdef void clear_read(self, int32_t slot, uint32_t incarnation) noexcept nogil
     cdef Read* read_by(self, int network_index) noexcept nogil
     cdef int check(self, int slot) except -1
+    # By how many committed records the replica is behind its leader; -1: it is not being copied.
+    cdef void show_lag(self, PartitionTable table, int32_t slot, int64_t lag) noexcept nogil

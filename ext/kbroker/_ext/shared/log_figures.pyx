@@ -4,12 +4,15 @@ Every row has one writer, the owner of the slot or the network process, so that 
 replica at times: the incarnation in front of a row says whose numbers it has. A writer empties a row of another incarnation,
 and a reader takes it for empty (docs/decisions/0026-metrics.md).
 """
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 from kbroker._ext.base.atomics cimport kb_load_relaxed_i64, kb_load_relaxed_u32
 from kbroker._ext.base.buffers cimport region_bytes
 from kbroker._ext.shared.partition_table cimport SLOT_ONLINE, SlotData
+
+
+cdef int64_t LAG_MAX = 0xFFFFFFFE
 
 
 def region_size(capacity: int, network_count: int) -> int:
@@ -83,6 +86,18 @@ cdef class LogFigures:
         row.produces += 1
         row.messages_in += messages
         row.bytes_in += size
+
+    cdef void show_lag(self, PartitionTable table, int32_t slot, int64_t lag) noexcept nogil:
+        # BOUND: what has no room in the cell is told as the most that has.
+        self.written_of(slot, table.slots[slot].data.slot_incarnation).behind = <uint32_t>(min(lag, LAG_MAX) + 1)
+
+    def lag(self, int slot, uint32_t incarnation) -> int:
+        """By how many committed records a replica is behind its leader; -1 if it is not being copied."""
+        self.check(slot)
+        cdef const Written* row = &self.written[slot]
+        if kb_load_relaxed_u32(&row.incarnation) != incarnation:
+            return -1
+        return <int64_t>kb_load_relaxed_u32(&row.behind) - 1
 
     def get(self, int slot, uint32_t incarnation) -> tuple:
         """(messages in, bytes in, produces, failed produces, bytes rejected, segments, sealed bytes, bytes out,

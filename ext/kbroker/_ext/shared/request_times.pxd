@@ -21,12 +21,13 @@ cdef enum Stage:
 
 
 cdef enum:
-    # The API keys, each with a row, and one for the Fetch requests of followers. The last two have no requests: their
-    # totals are how long syncs of logs took, and requests to ZooKeeper.
+    # The API keys, each with a row, and one for the Fetch requests of followers. The last three have no requests: their
+    # totals are how long syncs of logs took, requests to ZooKeeper, and elections of leaders.
     ROW_FOLLOWER = API_WIDTH
     ROW_FLUSH = API_WIDTH + 1
     ROW_ZOOKEEPER = API_WIDTH + 2
-    ROWS = API_WIDTH + 3
+    ROW_ELECTION = API_WIDTH + 3
+    ROWS = API_WIDTH + 4
     # Microseconds below 16 have a bucket each; above, every power of two has 16.
     SUB_BITS = 4
     SUB_BUCKETS = 16

@@ -137,14 +137,21 @@ def test_lag_is_that_of_the_partition_most_behind(host: Make, leader: ScriptedLe
         leader.log("t", n).append([b"x" * 2000])
         leader.log("t", n).append(3)
     seen: list[int] = []
+    shown: set[tuple[int, ...]] = set()
     follower.publish()
 
     def catches_up() -> bool:
         seen.append(follower.followers.lag_max)
+        shown.add(tuple(follower.figures.lag(n, 1) for n in range(3)))
         return all(in_step(follower, leader, n)() for n in range(2))
 
     follower.run_until(catches_up)
     assert max(seen) == 4 and follower.followers.lag_max == 0
+    # Of each that is copied, once its leader has answered.
+    assert (-1, -1, -1) in shown and max(map(max, shown)) == 4
+    assert [follower.figures.lag(n, 1) for n in range(3)] == [0, 0, -1]
+    follower.followers.stop(1)
+    assert [follower.figures.lag(n, 1) for n in range(2)] == [0, -1]
 
 
 def test_lag_is_looked_for_only_in_partitions_that_are_behind(
