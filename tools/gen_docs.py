@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from kbroker.cli.protocol_page import protocol_page  # noqa: E402
 from kbroker.client.administration.admin_settings import (  # noqa: E402
     SETTINGS as ADMIN_SETTINGS,
 )
@@ -472,6 +473,7 @@ DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("docs/metrics.md", metrics),
     ("docs/old-producer-settings.md", old_producer_settings),
     ("docs/producer-settings.md", producer_settings),
+    ("docs/protocol.md", lambda: protocol_page(announced())),
     ("docs/zookeeper-consumer-settings.md", zookeeper_consumer_settings),
     ("ext/kbroker/_ext/base/api_keys.pxd", api_keys),
     ("ext/kbroker/_ext/base/error_codes.pxd", error_codes),

@@ -38,7 +38,7 @@ VERBS = {
     "config": "get, set and unset settings of topics, brokers, groups and client metrics",
     "consume": "print the records of a topic",
     "doctor": "find out why brokers cannot be reached",
-    "generate": "print what Prometheus and Grafana need to watch brokers",
+    "generate": "print what Prometheus, Grafana and writers of clients need",
     "group": "list, describe and delete consumer groups, and reset their offsets",
     "health": "check brokers and partitions",
     "import-0.7": "fill topics from log directories of Kafka 0.7",

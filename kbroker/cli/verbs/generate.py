@@ -1,4 +1,6 @@
-"""``kbroker generate``: what Prometheus and Grafana need to watch brokers."""
+"""``kbroker generate``: what Prometheus and Grafana need to watch brokers, and what writers of
+clients need to speak to them.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +45,24 @@ def _describe_rules(parser: argparse.ArgumentParser) -> None:
     """No arguments."""
 
 
+def _describe_protocol(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", choices=("markdown", "json"), default="markdown",
+        help="a page, or all definitions as a JSON document (markdown)",
+    )  # fmt: skip
+
+
+def _protocol(found: argparse.Namespace) -> None:
+    from kbroker.cli.protocol_page import protocol_data, protocol_page
+    from kbroker.handlers import dispatch  # noqa: F401  all handlers, for what is announced
+    from kbroker.handlers.registry import announced
+
+    if found.output == "json":
+        print(json.dumps(protocol_data(announced()), indent=1))
+    else:
+        print(protocol_page(announced()), end="")
+
+
 ACTIONS = {
     "prometheus-config": Action(
         "a configuration of Prometheus that scrapes brokers",
@@ -52,4 +72,7 @@ ACTIONS = {
     ),
     "alert-rules": Action("alert rules for Prometheus", _describe_rules, _rules),
     "grafana-dashboard": Action("a dashboard for Grafana", _describe_dashboard, _dashboard),
+    "protocol": Action(
+        "the wire protocol, for a client in another language", _describe_protocol, _protocol
+    ),
 }
