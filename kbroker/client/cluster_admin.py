@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kbroker.client.cluster import Cluster, parse_addresses
 from kbroker.client.connection import Connection
 from kbroker.client.controller_calls import check
 from kbroker.client.errors import ClientError, ConnectionLost, RejectedError
-from kbroker.client.topic_admin import PartitionState, TopicState, topics_of
-from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.client.topic_admin import PartitionState, TopicState, rows_of, topics_of
+from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 
 class BrokerState(NamedTuple):
@@ -49,8 +49,35 @@ class ClusterState(NamedTuple):
         ]
 
 
+class ClusterSummary(NamedTuple):
+    """What ``ClusterState`` says, without each of its thousands of topics. internal_topics: of
+    topics. offline, under_replicated: (topic, partition), in order.
+    """
+
+    cluster_id: str | None
+    controller: int | None
+    brokers: list[BrokerState]
+    topics: int
+    internal_topics: int
+    partitions: int
+    offline: list[tuple[str, int]]
+    under_replicated: list[tuple[str, int]]
+
+
 def describe_cluster(cluster: Cluster) -> ClusterState:
     """One request to any broker. Raises UnreachableError, Timeout, RejectedError."""
+    response, rows = _ask(cluster)
+    found = _summary(response, rows)
+    return ClusterState(found.cluster_id, found.controller, found.brokers, topics_of(rows))
+
+
+def summarize_cluster(cluster: Cluster) -> ClusterSummary:
+    """The same without the topics, which take longer than all the rest if there are many."""
+    return _summary(*_ask(cluster))
+
+
+def _ask(cluster: Cluster) -> tuple[MetadataResponse, list[Any]]:
+    """A Metadata response, and its rows of topics that are there."""
     retry = cluster.retry("the state of the cluster")
     while True:
         try:
@@ -59,18 +86,28 @@ def describe_cluster(cluster: Cluster) -> ClusterState:
             response = connection.call(request, retry.step(cluster.request_timeout))
             if response.error_code:
                 raise RejectedError(response.error_code, "the state of the cluster")
-            topics = topics_of(response)
+            rows = rows_of(response)
             break
         except ClientError as error:
             retry.pause(error)
     cluster.adopt_brokers(response.brokers)
-    leads: dict[int | None, int] = {}
+    return response, rows
+
+
+def _summary(response: MetadataResponse, rows: list[Any]) -> ClusterSummary:
+    leads: dict[int, int] = {}
     replicas: dict[int, int] = {}
-    for topic in topics:
-        for row in topic.partitions:
-            leads[row.leader] = leads.get(row.leader, 0) + 1
-            for node in row.replicas:
+    offline: list[tuple[str, int]] = []
+    under_replicated: list[tuple[str, int]] = []
+    for topic in rows:
+        for part in topic.partitions:
+            leads[part.leader_id] = leads.get(part.leader_id, 0) + 1
+            for node in part.replica_nodes:
                 replicas[node] = replicas.get(node, 0) + 1
+            if part.leader_id < 0:
+                offline.append((topic.name, part.partition_index))
+            if len(part.isr_nodes) < len(part.replica_nodes):
+                under_replicated.append((topic.name, part.partition_index))
     brokers = [
         BrokerState(
             row.node_id,
@@ -82,8 +119,16 @@ def describe_cluster(cluster: Cluster) -> ClusterState:
         )
         for row in response.brokers
     ]
-    controller = response.controller_id if response.controller_id >= 0 else None
-    return ClusterState(response.cluster_id, controller, sorted(brokers), topics)
+    return ClusterSummary(
+        response.cluster_id,
+        response.controller_id if response.controller_id >= 0 else None,
+        sorted(brokers),
+        len(rows),
+        sum(bool(topic.is_internal) for topic in rows),
+        sum(len(topic.partitions) for topic in rows),
+        sorted(offline),
+        sorted(under_replicated),
+    )
 
 
 class Probe(NamedTuple):

@@ -171,20 +171,48 @@ def log_dirs(cluster: Cluster, nodes: Iterable[int]) -> dict[int, list[LogDir]]:
     """The log directories of brokers with all their replicas. From Kafka 1.0. Raises
     RejectedError, UnreachableError, Timeout.
     """
+    return {node: [_log_dir(row) for row in _ask_log_dirs(cluster, node)] for node in nodes}
+
+
+def _ask_log_dirs(cluster: Cluster, node: int) -> list[Any]:
     from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 
-    found: dict[int, list[LogDir]] = {}
-    for node in nodes:
-        response = cluster.call(node, DescribeLogDirsRequest(topics=None), what="log directories")
-        if getattr(response, "error_code", 0):
-            raise RejectedError(response.error_code, f"log directories of broker {node}")
-        found[node] = [_log_dir(row) for row in response.results]
-    return found
+    response = cluster.call(node, DescribeLogDirsRequest(topics=None), what="log directories")
+    if getattr(response, "error_code", 0):
+        raise RejectedError(response.error_code, f"log directories of broker {node}")
+    return list(response.results)
+
+
+class LogDirTotal(NamedTuple):
+    """A log directory without each of its replicas. error: why it is offline; then there is nothing
+    in it.
+    """
+
+    path: str
+    error: RejectedError | None
+    replicas: int
+    size: int
+
+
+def log_dir_totals(cluster: Cluster, node: int) -> list[LogDirTotal]:
+    """How many replicas the log directories of a broker have, and their bytes. Raises as
+    ``log_dirs``.
+    """
+    return [_total(row) for row in _ask_log_dirs(cluster, node)]
+
+
+def _total(row: Any) -> LogDirTotal:
+    sizes = [part.partition_size for topic in row.topics for part in topic.partitions]
+    error = RejectedError(row.error_code, _named(row)) if row.error_code else None
+    return LogDirTotal(row.log_dir, error, len(sizes), sum(sizes))
+
+
+def _named(row: Any) -> str:
+    return f"log directory {row.log_dir}"
 
 
 def _log_dir(row: Any) -> LogDir:
-    what = f"log directory {row.log_dir}"
-    error = RejectedError(row.error_code, what) if row.error_code else None
+    error = RejectedError(row.error_code, _named(row)) if row.error_code else None
     replicas: dict[TopicPartition, list[Replica]] = {}
     for topic in row.topics:
         for part in topic.partitions:

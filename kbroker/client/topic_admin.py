@@ -95,7 +95,7 @@ class FoundTopics(Sequence[TopicState]):
 
 def list_topics(cluster: Cluster) -> list[TopicState]:
     """All topics that this user may describe, sorted by name. Raises UnreachableError, Timeout."""
-    return sorted(map(_state, _rows(cluster, None)))
+    return topics_of(_rows(cluster, None))
 
 
 def find_topics(cluster: Cluster, matches: Callable[[str, bool], bool]) -> FoundTopics:
@@ -129,17 +129,18 @@ def _rows(cluster: Cluster, names: list[str] | None) -> list[Any]:
             connection = cluster.connection(None, retry)
             response = connection.call(request, retry.step(cluster.request_timeout))
             cluster.adopt_brokers(response.brokers)
-            return _present(response)
+            return rows_of(response)
         except ClientError as error:
             retry.pause(error)
 
 
-def topics_of(response: MetadataResponse) -> list[TopicState]:
-    """The topics of a Metadata response, sorted. Raises RejectedError."""
-    return sorted(map(_state, _present(response)))
+def topics_of(rows: Iterable[Any]) -> list[TopicState]:
+    """The topics of ``rows_of``, sorted."""
+    return sorted(map(_state, rows))
 
 
-def _present(response: MetadataResponse) -> list[Any]:
+def rows_of(response: MetadataResponse) -> list[Any]:
+    """The rows of a Metadata response whose topics are there. Raises RejectedError."""
     return [row for row in response.topics if _is_there(row)]
 
 

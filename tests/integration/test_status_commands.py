@@ -17,7 +17,12 @@ from kbroker.cli import command
 from kbroker.cli.verbs.completion import SCRIPTS
 from kbroker.client import topic_admin
 from kbroker.client.cluster import Cluster
-from kbroker.client.cluster_admin import ClusterState, describe_cluster, probe
+from kbroker.client.cluster_admin import (
+    ClusterState,
+    describe_cluster,
+    probe,
+    summarize_cluster,
+)
 from kbroker.client.offsets import commit
 from kbroker.testing import Broker
 from kbroker.testing.ports import HeldPort
@@ -235,6 +240,11 @@ def test_bash_completes_topics(run, broker, tmp_path):
 def test_state_of_a_cluster_counts_replicas(broker):
     with Cluster(broker.bootstrap) as cluster:
         state = describe_cluster(cluster)
+        summary = summarize_cluster(cluster)
 
     assert state.controller == 0
     assert {topic.name for topic in state.topics} >= {"orders", "invoices"}
+    assert summary[:3] == state[:3]
+    assert summary.topics == len(state.topics)
+    assert summary.internal_topics == sum(topic.internal for topic in state.topics)
+    assert summary.partitions == sum(len(topic.partitions) for topic in state.topics)

@@ -58,10 +58,10 @@ def _health(found: argparse.Namespace) -> None:
 
 
 def _checks(cluster: Cluster, brokers: int) -> list[dict[str, str | None]]:
-    from kbroker.client.cluster_admin import describe_cluster
+    from kbroker.client.cluster_admin import summarize_cluster
 
-    state = describe_cluster(cluster)
-    offline, behind = state.offline(), state.under_replicated()
+    state = summarize_cluster(cluster)
+    offline, behind = state.offline, state.under_replicated
     count = len(state.brokers)
     return [
         _row("brokers", count >= brokers, f"{count} of {brokers}"),

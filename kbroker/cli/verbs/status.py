@@ -38,16 +38,16 @@ def _status(found: argparse.Namespace) -> None:
         _show_local(found)
         return
     with connected(found) as cluster:
-        from kbroker.client.cluster_admin import describe_cluster
+        from kbroker.client.cluster_admin import summarize_cluster
 
-        state = describe_cluster(cluster)
+        state = summarize_cluster(cluster)
     document = {
         "cluster_id": state.cluster_id,
         "controller": state.controller,
-        "topics": len(state.topics),
-        "partitions": sum(len(topic.partitions) for topic in state.topics),
-        "offline_partitions": len(state.offline()),
-        "under_replicated_partitions": len(state.under_replicated()),
+        "topics": state.topics,
+        "partitions": state.partitions,
+        "offline_partitions": len(state.offline),
+        "under_replicated_partitions": len(state.under_replicated),
         "brokers": [
             {
                 "broker": row.node,

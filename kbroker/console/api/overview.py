@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbroker.client.cluster_admin import ClusterState, describe_cluster
+from kbroker.client.cluster_admin import summarize_cluster
 from kbroker.client.errors import ClientError
-from kbroker.client.partition_admin import log_dirs
+from kbroker.client.partition_admin import log_dir_totals
 from kbroker.console.operation import Asked, Operation
 
 # BOUND: partitions in trouble that are listed; all are counted.
@@ -14,8 +14,7 @@ LISTED_MAX = 100
 
 
 def _overview(asked: Asked) -> dict[str, Any]:
-    state = describe_cluster(asked.cluster)
-    offline, under_replicated = state.offline(), state.under_replicated()
+    state = summarize_cluster(asked.cluster)
     return {
         "version": asked.broker.version,
         "broker": asked.broker.broker_id,
@@ -26,11 +25,11 @@ def _overview(asked: Asked) -> dict[str, Any]:
             {"name": name, "protocol": protocol, "address": address}
             for name, protocol, address in asked.broker.listeners
         ],
-        "topics": sum(not topic.internal for topic in state.topics),
-        "internal_topics": sum(topic.internal for topic in state.topics),
-        "partitions": sum(len(topic.partitions) for topic in state.topics),
-        "offline": _listed(offline),
-        "under_replicated": _listed(under_replicated),
+        "topics": state.topics - state.internal_topics,
+        "internal_topics": state.internal_topics,
+        "partitions": state.partitions,
+        "offline": _listed(state.offline),
+        "under_replicated": _listed(state.under_replicated),
         "health": asked.broker.processes(),
     }
 
@@ -41,21 +40,19 @@ def _listed(keys: list[tuple[str, int]]) -> dict[str, Any]:
 
 
 def _log_dirs(asked: Asked) -> dict[str, Any]:
-    state: ClusterState = describe_cluster(asked.cluster)
     rows: list[dict[str, Any]] = []
-    for broker in state.brokers:
+    for node in asked.cluster.nodes():
         try:
-            found = log_dirs(asked.cluster, [broker.node])[broker.node]
+            found = log_dir_totals(asked.cluster, node)
         except ClientError as error:
-            rows.append({"broker": broker.node, "error": str(error)})
+            rows.append({"broker": node, "error": str(error)})
             continue
         for each in found:
-            sizes = [row.size for replicas in each.replicas.values() for row in replicas]
-            row = {"broker": broker.node, "path": each.path, "error": None}
+            row = {"broker": node, "path": each.path, "error": None}
             if each.error is not None:
                 row["error"] = str(each.error)
             else:
-                row |= {"replicas": len(sizes), "bytes": sum(sizes)}
+                row |= {"replicas": each.replicas, "bytes": each.size}
             rows.append(row)
     return {"log_dirs": rows}
 

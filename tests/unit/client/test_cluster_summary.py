@@ -1,0 +1,61 @@
+"""What is said of a whole cluster, with and without its topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.fake_broker import FakeBroker
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.cluster_admin import describe_cluster, summarize_cluster
+from kbroker.protocol.messages.metadata import MetadataResponse
+
+pytestmark = pytest.mark.unit
+
+LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC = 5, 3
+
+
+def partition(number: int, leader: int, replicas: list[int], isr: list[int]) -> Any:
+    return MetadataResponse.MetadataResponsePartition(
+        partition_index=number, leader_id=leader, replica_nodes=replicas, isr_nodes=isr
+    )
+
+
+class Broken(FakeBroker):
+    """Leads some partitions, and knows of a broker that is gone."""
+
+    def metadata(self, request: Any, state: dict[str, Any]) -> Any:
+        row = MetadataResponse.MetadataResponseTopic
+        return MetadataResponse(
+            cluster_id="c",
+            controller_id=2,
+            brokers=[
+                MetadataResponse.MetadataResponseBroker(node_id=n, host="127.0.0.1", port=self.port)
+                for n in (2, 1)
+            ],
+            topics=[
+                row(name="z", partitions=[partition(0, 1, [1, 2], [1])]),
+                row(name="__o", is_internal=True, partitions=[partition(0, 2, [2, 3], [2])]),
+                row(
+                    name="a",
+                    error_code=LEADER_NOT_AVAILABLE,
+                    partitions=[partition(1, -1, [3], [3]), partition(0, 1, [1], [1])],
+                ),
+                row(name="gone", error_code=UNKNOWN_TOPIC),
+            ],
+        )
+
+
+def test_summary_is_that_of_all_topics() -> None:
+    with Broken({}) as broker, Cluster(broker.bootstrap) as cluster:
+        state, found = describe_cluster(cluster), summarize_cluster(cluster)
+
+    assert (found.cluster_id, found.controller) == ("c", 2)
+    assert [(row.node, row.leads, row.replicas) for row in found.brokers] == [(1, 2, 2), (2, 1, 2)]
+    assert (found.topics, found.internal_topics, found.partitions) == (3, 1, 4)
+    assert found.offline == [("a", 1)]
+    assert found.under_replicated == [("__o", 0), ("z", 0)]
+    assert found[:3] == state[:3]
+    assert (found.offline, found.under_replicated) == (state.offline(), state.under_replicated())
+    assert [topic.name for topic in state.topics] == ["__o", "a", "z"]
