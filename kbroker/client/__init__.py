@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from kbroker.client.consumer.partitions import OffsetAndMetadata as OffsetAndMetadata
     from kbroker.client.consumer.partitions import TopicPartition as TopicPartition
     from kbroker.client.producer.kafka_producer import KafkaProducer as KafkaProducer
-    from kbroker.client.producer.kafka_producer import RecordMetadata as RecordMetadata
+    from kbroker.client.producer.records import ProducerRecord as ProducerRecord
+    from kbroker.client.producer.records import RecordMetadata as RecordMetadata
 
 __all__ = [
     "ConsumerRecord",
@@ -31,6 +32,7 @@ __all__ = [
     "KafkaConsumer",
     "KafkaProducer",
     "OffsetAndMetadata",
+    "ProducerRecord",
     "RebalanceListener",
     "RecordMetadata",
     "TopicPartition",
@@ -44,7 +46,8 @@ _PLACES = {
     "RebalanceListener": "kbroker.client.consumer.membership",
     "TopicPartition": "kbroker.client.consumer.partitions",
     "KafkaProducer": "kbroker.client.producer.kafka_producer",
-    "RecordMetadata": "kbroker.client.producer.kafka_producer",
+    "ProducerRecord": "kbroker.client.producer.records",
+    "RecordMetadata": "kbroker.client.producer.records",
 }
 
 

@@ -241,7 +241,7 @@ def test_message_handler_sees_each_record(
     source: Broker, target: Broker, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_handler.py").write_text(
-        "from kbroker.client.producer.kafka_producer import ProducerRecord\n"
+        "from kbroker.client import ProducerRecord\n"
         "class Upper:\n"
         "    def __init__(self, prefix):\n"
         "        self.prefix = prefix\n"

@@ -17,13 +17,8 @@ from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
 from kbroker.client.errors import BufferExhausted, ClientClosed, ClientError
 from kbroker.client.offsets import GroupMetadata
 from kbroker.client.producer.identity import Offsets
-from kbroker.client.producer.kafka_producer import (
-    Headers,
-    KafkaProducer,
-    ProducerRecord,
-    RecordMetadata,
-    refused,
-)
+from kbroker.client.producer.kafka_producer import KafkaProducer, refused
+from kbroker.client.producer.records import Headers, ProducerRecord, RecordMetadata
 
 Result = TypeVar("Result")
 _Waiting = list[tuple["asyncio.Future[RecordMetadata]", RecordFuture]]

@@ -17,7 +17,8 @@ from kbroker.client.consumer.partitions import TopicPartition
 from kbroker.client.errors import ClientError, CommitFailed, Timeout, WakeupError
 from kbroker.client.mirror.ledger import Key, Ledger, Several
 from kbroker.client.mirror.plugins import Handler, HandlerFailed
-from kbroker.client.producer.kafka_producer import KafkaProducer, ProducerRecord
+from kbroker.client.producer.kafka_producer import KafkaProducer
+from kbroker.client.producer.records import ProducerRecord
 
 logger = logging.getLogger("kbroker.client.mirror")
 

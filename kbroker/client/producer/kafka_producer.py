@@ -9,9 +9,9 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from kbroker._ext.client.appender import Appender
 from kbroker._ext.client.forwarder import Forwarder
@@ -32,39 +32,20 @@ from kbroker.client.producer.failures import Failures
 from kbroker.client.producer.identity import BROKEN, OPEN, READY, Identity, Offsets
 from kbroker.client.producer.producer_metrics import ProducerMetrics
 from kbroker.client.producer.producer_settings import SETTINGS, producer_settings
+from kbroker.client.producer.records import (
+    Callback,
+    Headers,
+    ProducerRecord,
+    RecordMetadata,
+    told,
+)
 from kbroker.client.producer.sender import Sender
 from kbroker.record.compression import CODEC_NAMES
 
 logger = logging.getLogger(__name__)
 
-Headers = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-
 _numbers = itertools.count(1)
 _alive: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
-
-
-class RecordMetadata(NamedTuple):
-    """Where a record is. offset: -1 with acks=0. timestamp: ms; of the broker, if the topic has
-    ``message.timestamp.type=LogAppendTime``. Sizes: in bytes, -1 for null.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    serialized_key_size: int
-    serialized_value_size: int
-
-
-class ProducerRecord(NamedTuple):
-    """A record as interceptors see it, before it is serialized."""
-
-    topic: str
-    value: Any = None
-    key: Any = None
-    headers: Any = None
-    partition: int | None = None
-    timestamp_ms: int | None = None
 
 
 class KafkaProducer:
@@ -156,29 +137,45 @@ class KafkaProducer:
 
     def send(
         self,
-        topic: str,
+        topic: str | ProducerRecord,
         value: Any = None,
         key: Any = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        *,
+        callback: Callback | None = None,
     ) -> RecordFuture:
         """Send a record; its future ends with the ``RecordMetadata`` or why it was not written.
 
-        timestamp_ms: since 1970, None: now. Returns at once, unless metadata or memory are missing:
-        raises Timeout and BufferExhausted after ``max.block.ms``, ClientClosed. A record that
-        cannot be encoded or is too large fails its own future only.
+        timestamp_ms: since 1970, None: now. Or ``send(ProducerRecord(...), callback)``, as in Java.
+        callback: called with the RecordMetadata and None, or with None and the error. Returns at
+        once, unless metadata or memory are missing: raises Timeout and BufferExhausted after
+        ``max.block.ms``, ClientClosed. A record that cannot be encoded or is too large fails its
+        own future only.
         """
+        future = None
         if self._is_plain:
             try:
-                future = self._append(topic, key, value, headers, partition, timestamp_ms)
+                # A ProducerRecord is refused.
+                future = self._append(
+                    topic,  # type: ignore[arg-type]
+                    key, value, headers, partition, timestamp_ms,
+                )  # fmt: skip
             except (TypeError, ValueError, OverflowError) as error:
-                return refused(error, topic)
-            if future is not None:
-                return future
-        return self._send_record(
-            ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        )
+                if not isinstance(topic, ProducerRecord):
+                    future = refused(error, topic)
+        if future is None:
+            rest = value, key, headers, partition, timestamp_ms
+            if isinstance(topic, ProducerRecord):
+                record = topic
+                callback = record.callback(rest, callback)
+            else:
+                record = ProducerRecord(topic, *rest)
+            future = self._send_record(record)
+        if callback is not None:
+            future.add_done_callback(told(callback))
+        return future
 
     def _send_record(self, record: ProducerRecord) -> RecordFuture:
         steps = self.sending(record)

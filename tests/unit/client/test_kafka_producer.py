@@ -10,6 +10,7 @@ import pytest
 from support.pace import hold
 from support.scripted_produce import Scripted, producer
 
+from kbroker.client import ProducerRecord
 from kbroker.client.errors import (
     ClientClosed,
     ClientError,
@@ -48,6 +49,29 @@ def test_record_whose_serializer_raises_fails_alone():
     assert isinstance(error, SerializationFailed)
     assert "AttributeError" in str(error)
     assert broker.appended == [b"good"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"key_serializer": Suffix()}])
+def test_records_are_objects_too_and_callbacks_are_told_how_they_end(settings):
+    ends: list[Any] = []
+
+    def told(metadata: Any, error: Any) -> None:
+        ends.append((metadata and metadata.offset, error and type(error)))
+        raise RuntimeError("of the callback")  # is logged
+
+    with Scripted() as broker, producer(broker, **settings) as made:
+        first = made.send(ProducerRecord("t", b"a", key=b"k", partition=0), told).result(10)
+        second = made.send("t", b"b", callback=told).result(10)
+        made.send(ProducerRecord("t", b"c")).result(10)
+        made.send(ProducerRecord("t", 5), callback=told)
+        made.flush(10)
+        for words in [(told, b"k"), (b"v",)]:
+            with pytest.raises(TypeError, match="callback"):
+                made.send(ProducerRecord("t", b"d"), *words)
+
+    assert (first.topic, first.partition, second.topic) == ("t", 0, "t")
+    assert ends == [(first.offset, None), (second.offset, None), (None, TypeError)]
+    assert broker.appended == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("bad", [{"value": "text"}, {"value": b"x" * (1 << 20)}, {"partition": 9}])

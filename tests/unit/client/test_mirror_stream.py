@@ -16,7 +16,7 @@ from kbroker.client.mirror import stream as streams
 from kbroker.client.mirror.mirror_maker import topic_pattern
 from kbroker.client.mirror.plugins import HandlerFailed, message_handler, rebalance_listener
 from kbroker.client.mirror.stream import Counts, Plan, SendFailed, Stream, unchanged
-from kbroker.client.producer.kafka_producer import ProducerRecord
+from kbroker.client.producer.records import ProducerRecord
 
 pytestmark = pytest.mark.unit
 
