@@ -18,6 +18,15 @@ from kbroker.client.client_settings import (
 )
 from kbroker.client.errors import SettingRefused
 
+# Java's default, which is always there.
+_JMX_REPORTER = "org.apache.kafka.common.metrics.JmxReporter"
+
+
+def reporters(name: str, value: Any) -> tuple[Any, ...]:
+    """Several of them."""
+    return plugged_list(name, [one for one in listed(name, value) if one != _JMX_REPORTER])
+
+
 COMMON = (
     Setting(
         "bootstrap.servers",
@@ -36,10 +45,11 @@ COMMON = (
     Setting("retry.backoff.max.ms", whole, 1_000, "The longest of these pauses.", 0, INT_MAX),
     Setting(
         "metric.reporters",
-        plugged_list,
+        reporters,
         (),
         "Objects with `init(metrics)`, `metric_change(metric)` and `close()`, told of each metric "
-        "when it is created. `metrics()` has them all, in any case.",
+        "when it is created. `metrics()` has them all, in any case; so Java's `JmxReporter` has no "
+        "effect.",
     ),
     Setting("metrics.num.samples", whole, 2, "Samples that rates are computed from.", 1, 1_000),
     Setting("metrics.sample.window.ms", whole, 30_000, "Length of a sample.", 1, LONG_MAX // 1000),

@@ -60,6 +60,14 @@ def test_acks_are_words_or_numbers(given, acks):
     assert settings(acks=given)["acks"] == acks
 
 
+def test_reporter_that_java_always_has_may_be_named():
+    java = "org.apache.kafka.common.metrics.JmxReporter"
+    assert settings(metric_reporters=f"{java}, ")["metric.reporters"] == ()
+    assert settings(metric_reporters=[java, len])["metric.reporters"] == (len,)
+    with pytest.raises(SettingRefused, match=r"cannot load org\.example\.Other"):
+        settings(metric_reporters=f"{java},org.example.Other")
+
+
 def test_acks_of_two_are_refused():
     with pytest.raises(SettingRefused, match="all, -1, 0 or 1"):
         settings(acks=2)
