@@ -112,10 +112,11 @@ def _settings(given: Given) -> dict[str, str]:
     settings = client_settings(given, config, "command-property")
     group = given.one("group") or f"perf-consumer-{random.randrange(100_000)}"
     settings.setdefault("client.id", "perf-consumer-client")
+    if "socket-buffer-size" in given:
+        settings["receive.buffer.bytes"] = str(given.one("socket-buffer-size"))
     return settings | {
         "bootstrap.servers": _bootstrap(given),
         "group.id": group,
-        "receive.buffer.bytes": str(given.one("socket-buffer-size")),
         "max.partition.fetch.bytes": str(given.one("fetch-size")),
         "auto.offset.reset": "latest" if "from-latest" in given else "earliest",
         "check.crcs": "false",
