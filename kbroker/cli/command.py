@@ -47,6 +47,7 @@ VERBS = {
     "produce": "write lines of stdin as records",
     "start": "run a broker; the same as kbroker alone",
     "status": "show the brokers and what they have",
+    "stop": "end the broker on this machine",
     "top": "watch the processes, topics, clients and groups of a broker",
     "topic": "list, create, describe, alter and delete topics",
     "user": "who may log in: add, list and delete SCRAM credentials",

@@ -175,6 +175,30 @@ def test_top_in_a_terminal_redraws_until_q(broker: Broker) -> None:
     os.close(master)
 
 
+def test_stop_ends_a_broker_and_waits_for_its_end(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Broker(command=COMMAND) as other:
+        stop = ("stop", "--pid", str(other.pid))
+        assert run(capsys, *stop) == (0, f"the broker {other.pid} has ended\n", "")
+        assert not other.running
+        code, _, said = run(capsys, *stop)
+    assert (code, said) == (1, f"kbroker stop: process {other.pid}: No such process\n")
+    code, _, said = run(capsys, "stop", "--pid", str(os.getpid()))
+    assert (code, "is no supervisor of a kbroker" in said) == (1, True)
+    assert broker.pid in broker_pids()
+
+
+def test_stop_says_when_a_broker_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
+    with Broker(command=COMMAND) as other:
+        os.kill(other.pid, signal.SIGSTOP)
+        try:
+            code, _, said = run(capsys, "stop", "--pid", str(other.pid), "--wait", "0")
+        finally:
+            os.kill(other.pid, signal.SIGCONT)
+    assert (code, f"the broker {other.pid} has not ended within 0 s" in said) == (1, True)
+
+
 def test_wrong_pid_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "top", "--pid", str(os.getpid()))
 

@@ -44,8 +44,11 @@ def broker_pids() -> list[int]:
 
 def only_broker(pid: int | None) -> AttachedBroker:
     """The broker with that supervisor, or the only one there is. Raises Usage, Failed."""
-    if pid is not None:
-        return AttachedBroker(pid)
+    return AttachedBroker(only_pid() if pid is None else pid)
+
+
+def only_pid() -> int:
+    """The supervisor of the only broker there is. Raises Usage, Failed."""
     pids = broker_pids()
     if not pids:
         raise Failed(
@@ -55,7 +58,7 @@ def only_broker(pid: int | None) -> AttachedBroker:
         raise Usage(
             f"there are several brokers; choose one with --pid: {', '.join(map(str, pids))}"
         )
-    return AttachedBroker(pids[0])
+    return pids[0]
 
 
 class AttachedBroker:

@@ -1,0 +1,66 @@
+"""``kbroker stop``: ends the broker on this machine, and waits until it has ended."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+
+from kbroker.cli.arguments import Action, Failed
+from kbroker.cli.verbs.top import add_pid
+
+_EPILOG = """\
+The same as SIGTERM or Ctrl-C: the broker writes what it has to disk, in a cluster it hands over
+what it leads, and its next start needs no recovery. It may be of another version of kbroker. A
+service manager may start it again: use its own command then.
+
+examples:
+  kbroker stop
+  kbroker stop --pid 4711 --wait 300"""
+
+
+def _describe(parser: argparse.ArgumentParser) -> None:
+    add_pid(parser)
+    parser.add_argument(
+        "--wait", type=_seconds, default=60.0, metavar="SECONDS",
+        help="how long to wait for its end (60)",
+    )  # fmt: skip
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
+def _stop(found: argparse.Namespace) -> None:
+    from kbroker.cli.local.attached import broker_pids, only_pid
+
+    pid = only_pid() if found.pid is None else found.pid
+    try:
+        # The number may become another process's, the descriptor does not.
+        process = os.pidfd_open(pid)
+    except OSError as error:
+        raise Failed(f"process {pid}: {error.strerror}") from error
+    try:
+        if pid not in broker_pids():
+            raise Failed(f"process {pid} is no supervisor of a kbroker of this user")
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        if not select.select([process], [], [], found.wait)[0]:
+            raise Failed(
+                f"the broker {pid} has not ended within {found.wait:g} s; its log says what it "
+                "waits for"
+            )
+    except OSError as error:
+        raise Failed(f"process {pid}: {error.strerror}") from error
+    finally:
+        os.close(process)
+    print(f"the broker {pid} has ended")
+
+
+ACTION = Action("end the broker on this machine", _describe, _stop, _EPILOG)
