@@ -138,6 +138,8 @@ def test_streams_share_a_topic_and_zookeeper_tells_who_owns_what(
     connector.commit_offsets()
     assert store.offsets(topic, topic) == {0: 5, 1: 5, 2: 0, 3: 0}
     take(second, 3)
+    wait_until(lambda: sorted(connector.lags().values()) == [0, 0, 2, 5], 10, connector.lags)
+    assert connector.lags()[topic, 0] == 0
     connector.shutdown()
     assert (store.ids(topic), store.owners(topic, topic)) == ({}, {})
     assert sum(store.offsets(topic, topic).values()) == 13

@@ -135,8 +135,9 @@ def asked(leader: Leader, cls: str) -> list[Any]:
 
 
 def test_messages_are_fetched_from_the_committed_offset(start: Start, leader: Leader) -> None:
-    stream, _ = start(at=5, fetch_min_bytes=7)
+    stream, (part,) = start(at=5, fetch_min_bytes=7)
     assert [next(stream).offset for _ in range(3)] == [5, 6, 7]
+    assert part.high_watermark == END
     request = asked(leader, "FetchRequest")[0]
     assert (request.min_bytes, request.max_wait_ms, request.isolation_level) == (7, 20, 0)
     assert request.topics[0].partitions[0].partition_max_bytes == 100_000

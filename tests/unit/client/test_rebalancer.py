@@ -138,6 +138,18 @@ def test_it_registers_claims_reads_offsets_and_fetches(group: Group, made: Any) 
     assert set(group.owners.values()) == {f"{ME}-0"}
 
 
+def test_lag_is_known_of_owned_partitions_that_were_fetched(group: Group, made: Any) -> None:
+    group.stored = {("t", 0): 3, ("t", 1): 7, ("t", 2): 9}
+    rebalancer, _ = begin(made())
+    assert rebalancer.lags() == {}
+
+    for part, known in zip(group.parts, (10, 7, 8), strict=True):
+        part.high_watermark = known
+    group.parts[0].consumed = 5
+
+    assert rebalancer.lags() == {("t", 0): 5, ("t", 1): 0, ("t", 2): 0}
+
+
 def test_a_new_member_gets_partitions_after_a_commit(group: Group, made: Any) -> None:
     rebalancer, _ = begin(made())
     for part in group.parts:

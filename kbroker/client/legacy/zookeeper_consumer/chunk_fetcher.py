@@ -302,7 +302,9 @@ class ChunkFetcher:
                 continue
             if row.error_code:
                 self._rejected(place, part, row)
-            elif row.records is not None and len(row.records):
+                continue
+            part.high_watermark = row.high_watermark
+            if row.records is not None and len(row.records):
                 # COPY: a view would keep the whole response until the slowest stream has read it.
                 self._take(part, row, row.records if full == 1 else bytes(row.records))
         if response.throttle_time_ms > 0:

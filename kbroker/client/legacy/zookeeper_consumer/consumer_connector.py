@@ -185,6 +185,12 @@ class ConsumerConnector:
             raise ClientClosed("the consumer is shut down")
         self._rebalancer.commit(offsets, retry=True)
 
+    def lags(self) -> dict[TopicPartition, int]:
+        """How many messages of each partition, of those that this consumer owns, its streams have
+        not returned yet, as of the last fetch from it. The largest is what Java's MaxLag tells of.
+        """
+        return self._rebalancer.lags()
+
     def _commit_regularly(self) -> None:
         seconds = self.config.seconds("auto.commit.interval.ms")
         while not self._closing.wait(seconds):

@@ -68,9 +68,9 @@ def deserializer_of(decoder: Any) -> Callable[[str, bytes], Any] | None:
 class PartitionReading:
     """A partition that a stream owns. consumed: the offset of the next message to return, which is
     committed; None until it is known. committed: what ``consumed`` was at the last commit.
-    fetch_offset: that of the next message to fetch; None: to be looked up. active: the partition is
-    owned; cleared under the lock of its stream. stopped: nothing is fetched any more, as what
-    follows cannot be read.
+    fetch_offset: that of the next message to fetch; None: to be looked up. high_watermark: as of
+    the last fetch. active: the partition is owned; cleared under the lock of its stream. stopped:
+    nothing is fetched any more, as what follows cannot be read.
     """
 
     __slots__ = (
@@ -78,6 +78,7 @@ class PartitionReading:
         "committed",
         "consumed",
         "fetch_offset",
+        "high_watermark",
         "key",
         "max_bytes",
         "reader",
@@ -92,6 +93,7 @@ class PartitionReading:
         self.consumed: int | None = None
         self.committed: int | None = None
         self.fetch_offset: int | None = None
+        self.high_watermark: int | None = None
         self.max_bytes = max_bytes
         self.active = True
         self.stopped = False

@@ -103,6 +103,14 @@ class Rebalancer:
         with self.owning:
             self._commit(offsets, retry)
 
+    def lags(self) -> dict[TopicPartition, int]:
+        """How many messages of each owned partition were not returned yet, where that is known."""
+        return {
+            key: max(part.high_watermark - part.consumed, 0)
+            for key, part in list(self._owned.items())
+            if part.high_watermark is not None and part.consumed is not None
+        }
+
     # -- one after the other
 
     def _keep(self) -> None:
