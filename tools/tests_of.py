@@ -11,7 +11,6 @@ that no others reach.
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -20,7 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("kbroker", "ext/kbroker", "tests")
-CIMPORT = re.compile(r"^\s*(?:from ([\w.]+) )?c?import (?:\(([^)]*)\)|([\w., ]+))", re.MULTILINE)
+IMPORT = re.compile(r"^\s*(?:from ([\w.]+) )?c?import (?:\(([^)]*)\)|([\w., *]+))", re.MULTILINE)
+STRING = re.compile(r"\"([\w.]+)[\":{]")
 # A conftest.py is part of every test below it.
 TESTS = ("test_", "conftest")
 NAMED_MAX = 12
@@ -38,20 +38,13 @@ def module_name(path: Path) -> str:
 def imported_by(path: Path) -> Iterator[str]:
     """Names that a file imports: modules or names in them."""
     text = path.read_text(encoding="utf-8")
-    if path.suffix != ".py":
-        for package, bracketed, listed in CIMPORT.findall(text):
-            yield package
-            names = (bracketed or listed).split(",")
-            yield from (f"{package}.{name.split()[0]}" for name in names if name.split())
-        return
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from loaded_later(node.value)
+    for package, bracketed, listed in IMPORT.findall(text):
+        names = [name.split()[0] for name in (bracketed or listed).split(",") if name.split()]
+        yield from (f"{package}.{name}" for name in names) if package else names
+        yield package
+    if path.suffix == ".py":
+        for named in STRING.findall(text):
+            yield from loaded_later(named)
 
 
 def loaded_later(text: str) -> Iterator[str]:

@@ -143,7 +143,8 @@ def test_stub_says_what_the_extension_has(name: str) -> None:
 def test_every_extension_that_python_imports_has_a_stub() -> None:
     imported: set[str] = set()
     for path in (ROOT / "kbroker").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if "kbroker._ext" in text else ():
             if not isinstance(node, ast.ImportFrom) or not node.module:
                 continue
             parts = node.module.split(".")

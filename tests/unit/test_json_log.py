@@ -97,7 +97,8 @@ def log_calls() -> Iterator[tuple[str, str, str]]:
         if "spark" in path.parts:
             continue  # no part of a broker
         name = ".".join(path.relative_to(package.parent).with_suffix("").parts)
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if "logger." in text else ():
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)

@@ -20,7 +20,7 @@ from kbroker.metastore.simulated import Faults
 
 pytestmark = pytest.mark.unit
 
-SEEDS = int(os.environ.get("KBROKER_SIMULATION_SEEDS", "500"))
+SEEDS = int(os.environ.get("KBROKER_SIMULATION_SEEDS", "200"))
 # Many in one test, because each takes some milliseconds.
 SEEDS_AT_ONCE = 100
 

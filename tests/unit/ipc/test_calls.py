@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,12 +31,23 @@ CONSTANTS = {row: name for name, row in vars(calls).items() if isinstance(row, c
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """Every module of the package, by name. Parsed by the first test that needs it."""
+    """The modules of the package that mention a row or a call, or are below ``workers``, by name.
+    Parsed by the first test that needs it.
+    """
+    told = re.compile(rf"\b({'|'.join([*CONSTANTS.values(), *MAKES_CALLS])})\b")
     found = {}
     for path in PACKAGE.rglob("*.py"):
         name = ".".join(("kbroker", *path.relative_to(PACKAGE).with_suffix("").parts))
-        found[name.removesuffix(".__init__")] = ast.parse(path.read_text())
+        text = path.read_text()
+        if name.startswith(("kbroker.workers", "kbroker.ipc.calls")) or told.search(text):
+            found[name.removesuffix(".__init__")] = ast.parse(text)
     return found
+
+
+@cache
+def nodes(name: str) -> list[ast.AST]:
+    """All nodes of a module."""
+    return list(ast.walk(trees()[name]))
 
 
 def row_of(node: ast.expr) -> str | None:
@@ -44,9 +56,9 @@ def row_of(node: ast.expr) -> str | None:
     return name if name in CONSTANTS.values() else None
 
 
-def served(tree: ast.Module) -> Iterator[str]:
+def served(module: str) -> Iterator[str]:
     """The rows that a module serves: the first argument of a call of ``serve``."""
-    for node in ast.walk(tree):
+    for node in nodes(module):
         if isinstance(node, ast.Call) and node.args:
             function = node.func
             name = function.attr if isinstance(function, ast.Attribute) else function
@@ -56,9 +68,9 @@ def served(tree: ast.Module) -> Iterator[str]:
                 yield row
 
 
-def named(tree: ast.Module) -> Iterator[str]:
+def named(module: str) -> Iterator[str]:
     """The rows that a module mentions, each as often as it does."""
-    for node in ast.walk(tree):
+    for node in nodes(module):
         if isinstance(node, ast.Attribute | ast.Name) and (row := row_of(node)) is not None:
             yield row
 
@@ -66,14 +78,14 @@ def named(tree: ast.Module) -> Iterator[str]:
 @cache
 def mention_counts() -> Counter[str]:
     """How often modules mention each row, outside the table."""
-    others = (tree for name, tree in trees().items() if not name.startswith("kbroker.ipc.calls"))
-    return Counter(row for tree in others for row in named(tree))
+    others = (name for name in trees() if not name.startswith("kbroker.ipc.calls"))
+    return Counter(row for name in others for row in named(name))
 
 
 @cache
 def serving_counts() -> Counter[str]:
     """How often modules serve each row."""
-    return Counter(row for tree in trees().values() for row in served(tree))
+    return Counter(row for name in trees() for row in served(name))
 
 
 def modules_of(start: str) -> set[str]:
@@ -86,7 +98,7 @@ def modules_of(start: str) -> set[str]:
         if name in found:
             continue
         found.add(name)
-        for node in ast.walk(trees()[name]):
+        for node in nodes(name):
             if isinstance(node, ast.ImportFrom) and node.module:
                 imported = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
                 waiting += [
@@ -98,7 +110,7 @@ def modules_of(start: str) -> set[str]:
 @pytest.mark.parametrize("kind", WORKERS, ids=lambda kind: kind.name)
 def test_process_serves_what_the_table_says_and_nothing_else(kind: ProcessKind) -> None:
     module = kind.row.worker.partition(":")[0]
-    found = [row for name in modules_of(module) for row in served(trees()[name])]
+    found = [row for name in modules_of(module) for row in served(name)]
     assert len(set(found)) == len(found), "served twice"
     assert set(found) == {
         CONSTANTS[row] for row in calls.OPERATIONS.values() if kind in row.served_by
@@ -137,11 +149,12 @@ def defined_by(node: ast.stmt) -> list[str]:
 def test_no_call_names_its_operation_by_a_string() -> None:
     by_string = [
         f"{module}:{node.lineno}: {argument.value}"
-        for module, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(MAKES_CALLS)
+        for module in trees()
+        for node in nodes(module)
+        if isinstance(node, ast.Call)
         for argument in node.args
         if isinstance(argument, ast.Constant) and argument.value in calls.OPERATIONS
+        if ast.unparse(node.func).endswith(MAKES_CALLS)
     ]
     assert by_string == []
 

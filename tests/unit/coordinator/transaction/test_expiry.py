@@ -19,9 +19,19 @@ HOUR_MS = 3_600_000
 WEEK_MS = 7 * 24 * HOUR_MS
 
 
+# Weeks pass in some tests: not in steps of ten seconds.
+SELDOM = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": str(HOUR_MS)}
+
+
 @pytest.fixture
 def host() -> TransactionHost:
     return host_with_topics()
+
+
+@pytest.fixture
+def unhurried() -> TransactionHost:
+    """A host that looks for timed out transactions once an hour."""
+    return host_with_topics(**SELDOM)
 
 
 def begin(host: TransactionHost, timeout_ms: int = 15_000) -> tuple[int, int]:
@@ -47,7 +57,7 @@ def test_transaction_past_its_timeout_is_aborted(
 
 
 def test_transaction_of_a_two_phase_commit_is_not_aborted_by_time() -> None:
-    host = host_with_topics(transaction_two_phase_commit_enable="true")
+    host = host_with_topics(transaction_two_phase_commit_enable="true", **SELDOM)
     response = host.init(version=6, enable2_pc=True, transaction_timeout_ms=1)
     producer = response.producer_id, response.producer_epoch
     assert host.add(producer, 0) == [0]
@@ -150,23 +160,27 @@ def test_interval_is_taken_from_the_settings() -> None:
 # -- ids that nobody uses --
 
 
-def test_unused_id_is_forgotten(host: TransactionHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_unused_id_is_forgotten(
+    unhurried: TransactionHost, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
-    host.producer()
-    host.advance(WEEK_MS - HOUR_MS)
-    assert ID in host.machine.transactions
-    host.advance(2 * HOUR_MS)
-    assert not host.machine.transactions
+    unhurried.producer()
+    unhurried.advance(WEEK_MS - HOUR_MS)
+    assert ID in unhurried.machine.transactions
+    unhurried.advance(2 * HOUR_MS)
+    assert not unhurried.machine.transactions
     assert "1 transactional ids expired unused: tx" in caplog.text
-    host.reload()
-    assert not host.machine.transactions
+    unhurried.reload()
+    assert not unhurried.machine.transactions
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_complete_transaction_does_not_keep_its_id(host: TransactionHost, commit: bool) -> None:
-    host.end(begin(host), commit)
-    host.advance(WEEK_MS + HOUR_MS)
-    assert not host.machine.transactions
+def test_complete_transaction_does_not_keep_its_id(
+    unhurried: TransactionHost, commit: bool
+) -> None:
+    unhurried.end(begin(unhurried), commit)
+    unhurried.advance(WEEK_MS + HOUR_MS)
+    assert not unhurried.machine.transactions
 
 
 def test_prepared_transaction_keeps_its_id(host: TransactionHost) -> None:
@@ -177,38 +191,38 @@ def test_prepared_transaction_keeps_its_id(host: TransactionHost) -> None:
     assert host.txn.state == State.PREPARE_COMMIT
 
 
-def test_used_id_is_kept(host: TransactionHost) -> None:
-    host.producer()
-    host.advance(WEEK_MS - HOUR_MS)
-    host.producer()
-    host.advance(WEEK_MS - HOUR_MS)
-    assert host.txn.epoch == 1
+def test_used_id_is_kept(unhurried: TransactionHost) -> None:
+    unhurried.producer()
+    unhurried.advance(WEEK_MS - HOUR_MS)
+    unhurried.producer()
+    unhurried.advance(WEEK_MS - HOUR_MS)
+    assert unhurried.txn.epoch == 1
 
 
-def test_expired_producer_has_to_start_again(host: TransactionHost) -> None:
-    producer = host.producer()
-    host.advance(WEEK_MS + HOUR_MS)
-    assert host.add(producer, 0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
-    response = host.init(producer_id=producer[0], producer_epoch=producer[1])
+def test_expired_producer_has_to_start_again(unhurried: TransactionHost) -> None:
+    producer = unhurried.producer()
+    unhurried.advance(WEEK_MS + HOUR_MS)
+    assert unhurried.add(producer, 0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    response = unhurried.init(producer_id=producer[0], producer_epoch=producer[1])
     assert (response.producer_id, response.producer_epoch) == (FIRST_ID + 1, 0)
 
 
-def test_many_ids_expire_in_batches(host: TransactionHost) -> None:
+def test_many_ids_expire_in_batches(unhurried: TransactionHost) -> None:
     for number in range(1_200):
-        host.producer(name=f"id-{number}")
-    host.written.clear()
-    host.advance(WEEK_MS + HOUR_MS)
-    assert [len(batch) for batch in host.written] == [500, 500, 200]
-    assert not host.machine.transactions
+        unhurried.producer(name=f"id-{number}")
+    unhurried.written.clear()
+    unhurried.advance(WEEK_MS + HOUR_MS)
+    assert [len(batch) for batch in unhurried.written] == [500, 500, 200]
+    assert not unhurried.machine.transactions
 
 
-def test_long_ids_expire_in_batches_that_fit(host: TransactionHost) -> None:
+def test_long_ids_expire_in_batches_that_fit(unhurried: TransactionHost) -> None:
     for number in range(9):
-        host.producer(name="i" * 30_000 + str(number))
-    host.written.clear()
-    host.advance(WEEK_MS + HOUR_MS)
-    assert [len(batch) for batch in host.written] == [4, 4, 1]
-    assert not host.machine.transactions
+        unhurried.producer(name="i" * 30_000 + str(number))
+    unhurried.written.clear()
+    unhurried.advance(WEEK_MS + HOUR_MS)
+    assert [len(batch) for batch in unhurried.written] == [4, 4, 1]
+    assert not unhurried.machine.transactions
 
 
 def test_settings_as_of_now_count(host: TransactionHost) -> None:
