@@ -6,7 +6,9 @@ import logging
 import random
 from collections.abc import Iterable
 
+from kbroker.client.cluster import parse_addresses
 from kbroker.client.errors import ClientError, ConnectionLost, RejectedError, UnreachableError
+from kbroker.client.legacy.broker_watch import BrokerWatch
 from kbroker.client.legacy.producer_config import ProducerConfig
 from kbroker.client.legacy.sync_producer import REQUEST_ROWS, SyncProducer
 from kbroker.client.legacy.topic_metadata import (
@@ -21,22 +23,30 @@ logger = logging.getLogger(__name__)
 
 
 class ClusterView:
-    """Asked by one thread at a time."""
+    """Asked by one thread at a time. With ``zk.connect``, changes of brokers and topics are noticed
+    in ZooKeeper; else when something fails, or metadata is refreshed.
+    """
 
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config
         self._brokers: dict[int, Broker] = {}
         self._topics: dict[str, TopicMetadata] = {}
         self._pool: dict[int, SyncProducer] = {}
+        place: str | None = config["zk.connect"]
+        self._watch = BrokerWatch(place) if place else None
 
     def close(self) -> None:
         """Close the connections."""
         for producer in self._pool.values():
             producer.close()
         self._pool.clear()
+        if self._watch is not None:
+            self._watch.close()
 
     def partitions(self, topic: str) -> list[PartitionMetadata]:
         """By number. Raises RejectedError, UnreachableError."""
+        if self._watch is not None and self._watch.changed:
+            self._topics.clear()
         if topic not in self._topics:
             self.update([topic])
         return self._topics[topic].partitions_metadata
@@ -62,7 +72,7 @@ class ClusterView:
     def _asked(self, topics: list[str]) -> list[TopicMetadata]:
         request = TopicMetadataRequest(topics)
         tried: dict[str, str] = {}
-        for host, port in self._places():
+        for host, port in self._places(topics):
             try:
                 with self._connected(host, port) as producer:
                     response = producer.send(request)
@@ -75,15 +85,12 @@ class ClusterView:
             return response.topics_metadata
         raise UnreachableError(tried)
 
-    def _places(self) -> list[tuple[str, int]]:
+    def _places(self, topics: list[str]) -> list[tuple[str, int]]:
         """Those of the settings in any order, then the brokers that are known."""
         seeds = list(self._config.seeds)
-        if self._config["zk.connect"]:
-            from kbroker.client.cluster import parse_addresses
-            from kbroker.client.legacy.registered_brokers import registered_brokers
-
+        if self._watch is not None:
             try:
-                seeds = parse_addresses(",".join(registered_brokers(self._config["zk.connect"])))
+                seeds = parse_addresses(",".join(self._watch.addresses({*self._topics, *topics})))
             except ClientError:
                 if not self._brokers:
                     raise

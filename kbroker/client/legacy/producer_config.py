@@ -239,7 +239,7 @@ _ROWS = (
         text,
         None,
         "Of 0.7, `host:port,host:port/path` of ZooKeeper: the brokers that are registered there "
-        "are asked where topics are.",
+        "are asked where topics are, and again when brokers or topics change there.",
     ),
 )
 SETTINGS: dict[str, Setting] = {row.name: row for row in _ROWS}
