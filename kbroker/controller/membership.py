@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 class Registration(NamedTuple):
     """What a broker registers with. ``endpoints``: as in the cluster image. ``resumes``: the broker
     epoch of a registration whose process is continued by this one, which knows all that it knew.
-    is_suspect: some logs may have lost their newest records in a power failure.
+    is_suspect: some logs may have lost their newest records in a power failure. session_ms: how
+    long the registration of a broker that has died may last.
     """
 
     broker_id: BrokerId
@@ -44,6 +45,7 @@ class Registration(NamedTuple):
     protocol: ProtocolVersion = ProtocolVersion.V2_7_IV2
     resumes: int = -1
     is_suspect: bool = False
+    session_ms: int = 18_000
 
 
 class Registered(NamedTuple):
@@ -55,6 +57,10 @@ class Registered(NamedTuple):
 
 class AlreadyRegistered(Exception):
     """Another session has registered this broker id."""
+
+    def __init__(self, text: str, session_id: int) -> None:
+        super().__init__(text)
+        self.session_id = session_id
 
 
 class AddressTaken(Exception):
@@ -132,7 +138,8 @@ async def register(
             except NoNode:
                 continue  # its session ended in between
             if node.stat.owner_session != session_id:
-                raise AlreadyRegistered(_taken(me, node.data)) from None
+                taken = _taken(me, node.data)
+                raise AlreadyRegistered(taken, node.stat.owner_session) from None
             # The registration of the previous process, whose session was resumed.
             transaction = store.multi()
             if me.cluster_id and node.stat.created_id != me.resumes:
@@ -199,7 +206,8 @@ def _taken(me: Registration, document: bytes) -> str:
     return (
         f"broker {me.broker_id} is registered by another session ({theirs}), so this one "
         f"({_places(me.endpoints)}) cannot be. If that is another broker, stop it, or give one of "
-        "them another broker.id; after a crash the session ends by itself"
+        "them another broker.id; after a crash the session ends by itself, in its "
+        "zookeeper.session.timeout.ms"
     )
 
 

@@ -37,8 +37,11 @@ from kbroker.metastore.store import (
 
 logger = logging.getLogger(__name__)
 
-# The time until a registration held by another session is checked again.
+# The time until a registration held by another session is checked again, and until that is logged
+# again; and how long after the time of a session it may end.
 RETRY_MS = 500
+LOG_AGAIN_MS = 10_000
+ENDS_LATE_MS = 4_000
 # The time until a store of another cluster is looked at again.
 WRONG_CLUSTER_MS = 10_000
 
@@ -134,13 +137,22 @@ class Session:
             await self._check_cluster()
             if not self._is_serving:
                 await check_addresses(self._plain, self._me)
+        holder, waited_ms = 0, 0
         while True:
             session_id, now_ms = self._store.session_id, self._host.now_ms()
             try:
                 registered = await register(self._plain, self._me, session_id, now_ms)
             except AlreadyRegistered as error:
-                logger.warning("%s; waiting for it to end", error)
+                if error.session_id != holder:
+                    holder, waited_ms = error.session_id, 0
+                # A session that outlives its time is that of a broker that lives.
+                is_alive = waited_ms > self._me.session_ms + ENDS_LATE_MS
+                if is_alive and self._me.cluster_id and not self._is_serving:
+                    raise
+                if waited_ms % LOG_AGAIN_MS == 0:
+                    logger.warning("%s; waiting for it to end", error)
                 await self._host.sleep(RETRY_MS)
+                waited_ms += RETRY_MS
             else:
                 self.broker_epoch, self._registered_in = registered.epoch, registered.session_id
                 if self._plain.is_shared and self.broker_epoch != self._me.resumes:

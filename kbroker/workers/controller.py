@@ -34,7 +34,7 @@ from kbroker.controller.configs import ConfigsChanged
 from kbroker.controller.duties import Duties
 from kbroker.controller.entity_admin import EntityAdmin
 from kbroker.controller.events import EventQueue
-from kbroker.controller.membership import AddressTaken, Registration
+from kbroker.controller.membership import AddressTaken, AlreadyRegistered, Registration
 from kbroker.controller.mutation_quotas import MutationQuotas
 from kbroker.controller.producer_ids import ProducerIdBlocks
 from kbroker.controller.replica_admin import ReplicaAdmin
@@ -84,6 +84,7 @@ logger = logging.getLogger(__name__)
 HEARING_MS = 500
 # BOUND: seconds that this process outlives its supervisor.
 ORPHAN_S = 10
+CANNOT_JOIN = (WrongCluster, AddressTaken, AlreadyRegistered, UnsupportedFeatures)
 START_FAILURES = (StoreFailed, WrongCluster, UnsupportedFeatures, NoFreeSlot, Refusal, OSError)
 # The exceptions raised by malformed documents.
 DAMAGED = (ValueError, KeyError, TypeError)
@@ -133,6 +134,7 @@ class ControllerWorker(Worker):
             self.config.protocol_version,
             resumes=self.hosting.broker_epoch,
             is_suspect=any(map(boots.has_suspects, self.config.log_dirs)),
+            session_ms=self.config["zookeeper.session.timeout.ms"],
         )
         topic_ids = TopicIds("" if self.config.has_topic_ids else context.cluster_id)
         self._make_writers(topic_ids)
@@ -447,9 +449,11 @@ class ControllerWorker(Worker):
             logger.error("the broker cannot start: %s", error)
             self.exit_code, self.stopping = EXIT_BAD_CONFIG, True
             return
-        if isinstance(error, (WrongCluster, AddressTaken, UnsupportedFeatures)):
+        if isinstance(error, CANNOT_JOIN):
             logger.error("this broker cannot join the cluster: %s", error)
-            self.exit_code, self.stopping = EXIT_CANNOT_START, True
+            has_waited = isinstance(error, AlreadyRegistered)
+            self.exit_code = EXIT_BAD_CONFIG if has_waited else EXIT_CANNOT_START
+            self.stopping = True
             return
         logger.error("the controller process failed", exc_info=error)
         self.exit_code, self.stopping = EXIT_CRASH, True

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.controller.membership import Elected, Registration
+from kbroker.controller.membership import AlreadyRegistered, Elected, Registration
 from kbroker.controller.session import Session
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
@@ -157,7 +157,7 @@ def test_one_controller_acts_in_an_epoch_and_all_settle(seed: int) -> None:
 
 
 def test_id_of_a_living_broker_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    """Kafka exits; here the second one logs why it does not serve, and takes over in the end."""
+    """Kafka exits at once, also after a crash, whose session has to end first."""
     ensemble = Ensemble(1, Faults())
     first = Broker(ensemble, 0)
     ensemble.run_until(lambda: is_settled(ensemble, [first]))
@@ -169,6 +169,45 @@ def test_id_of_a_living_broker_is_waited_for(caplog: pytest.LogCaptureFixture) -
     first.store.crash()
     ensemble.run_until(lambda: is_settled(ensemble, [second]))
     assert second.session.broker_epoch > first.session.broker_epoch
+
+
+def in_cluster(cluster_id: str) -> Ensemble:
+    ensemble = Ensemble(1, Faults())
+    known = Operation("create", paths.CLUSTER_ID, paths.encode_cluster_id(cluster_id))
+    ensemble.apply([known], ensemble.begin_session())
+    return ensemble
+
+
+def test_start_is_refused_while_a_living_broker_has_the_id() -> None:
+    ensemble = in_cluster("mine")
+    first = Broker(ensemble, 0, "mine")
+    ensemble.run_until(lambda: is_settled(ensemble, [first]))
+    second = Broker(ensemble, 0, "mine")
+    began_ms = ensemble.now_ms
+    ensemble.run_until(lambda: bool(second.failures), within_ms=60_000)
+
+    assert ensemble.now_ms - began_ms > Registration(BrokerId(0), PLAIN, None).session_ms
+    (error,) = second.failures
+    assert isinstance(error, AlreadyRegistered)
+    assert str(error).count("(PLAINTEXT://host:9092)") == 2  # where each of them is
+    assert "give one of them another broker.id" in str(error)
+    assert first.failures == [] and is_settled(ensemble, [first])
+
+
+def test_broker_that_serves_waits_for_its_id_as_long_as_it_takes() -> None:
+    ensemble = in_cluster("mine")
+    broker = Broker(ensemble, 0, "mine")
+    ensemble.run_until(lambda: is_settled(ensemble, [broker]))
+    broker.store.lose(20_000)
+    other = Broker(ensemble, 0)
+    ensemble.run_until(lambda: bool(other.registrations), within_ms=60_000)
+    until_ms = ensemble.now_ms + 60_000
+    ensemble.run_until(lambda: ensemble.now_ms >= until_ms, within_ms=70_000)
+    assert broker.failures == [] and len(broker.registrations) == 1
+    other.store.crash()
+    ensemble.run_until(lambda: is_settled(ensemble, [broker]), within_ms=60_000)
+
+    assert len(broker.registrations) == 2
 
 
 def test_broker_that_serves_goes_on_while_the_store_is_of_another_cluster(
