@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,14 +19,22 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock that only pauses advance."""
-    now = [100.0]
-    # Not the module itself: threads of earlier tests would sleep by this clock, too.
-    time = SimpleNamespace(
-        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
-    )
+    """A clock that only pauses advance, those of this thread: clients of earlier tests may have
+    threads that still try to connect.
+    """
+    now, own = [100.0], threading.get_ident()
+
+    def sleep(seconds: float) -> None:
+        if threading.get_ident() != own:
+            threading.Event().wait(seconds)
+            return
+        now[0] += seconds
+
+    def monotonic() -> float:
+        return now[0] if threading.get_ident() == own else time.monotonic()
+
     for module in (subject, cluster_module):
-        monkeypatch.setattr(module, "time", time)
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic, sleep=sleep))
     return now
 
 
@@ -33,7 +43,7 @@ def test_topic_that_nobody_creates_is_refused_whatever_the_jitter(
     seed: int, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In 6 of 50 runs the last pause exceeded the deadline, and a timeout was reported instead."""
-    monkeypatch.setattr(subject.random, "uniform", random.Random(seed).uniform)
+    monkeypatch.setattr(subject, "random", random.Random(seed))
     monkeypatch.setattr(Cluster, "_ask_metadata", lambda *_, **__: {})
 
     with Cluster("127.0.0.1:1") as cluster, pytest.raises(RejectedError):
