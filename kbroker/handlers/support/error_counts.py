@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import islice
 from typing import Any
 
@@ -18,13 +17,13 @@ Plan = tuple[bool, list[tuple[str, bool, "Plan"]]]
 _plans: dict[type, Plan] = {}
 
 
-def error_counts(response: Message) -> Counter[int]:
-    """Like Kafka: every result counts, those without an error as 0."""
+def error_counts(response: Message) -> dict[int, int]:
+    """By code. Like Kafka: every result counts, those without an error as 0."""
     cls = type(response)
     plan = _plans.get(cls)
     if plan is None:
         plan = _plans[cls] = _plan_of(cls.STRUCT)
-    found: Counter[int] = Counter()
+    found: dict[int, int] = {}
     _count(response, plan, found, RESULTS_MAX)
     return found
 
@@ -39,10 +38,10 @@ def _plan_of(struct: Struct) -> Plan:
     return has_code, [row for row in nested if row[2][0] or row[2][1]]
 
 
-def _count(value: Any, plan: Plan, found: Counter[int], left: int) -> int:
+def _count(value: Any, plan: Plan, found: dict[int, int], left: int) -> int:
     has_code, nested = plan
     if has_code:
-        found[value.error_code] += 1
+        found[value.error_code] = found.get(value.error_code, 0) + 1
         left -= 1
     for name, is_array, below in nested:
         inner = getattr(value, name)

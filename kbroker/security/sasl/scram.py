@@ -176,7 +176,7 @@ class Scram:
         signature = hmac_digest(credential.stored_key, signed, self._digest)
         if len(proof) != len(signature):
             raise self._failed("the proof has another length")
-        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        client_key = _xor(proof, signature)
         stored_key = digest(self._digest, client_key)
         server_signature = hmac_digest(credential.server_key, signed, self._digest)
         if not is_same(stored_key, credential.stored_key) or not self._is_known:
@@ -186,6 +186,11 @@ class Scram:
 
     def _failed(self, detail: str) -> Failed:
         return Failed(detail, user=self._name)
+
+
+def _xor(left: bytes, right: bytes) -> bytes:
+    mixed = int.from_bytes(left, "big") ^ int.from_bytes(right, "big")
+    return mixed.to_bytes(len(left), "big")
 
 
 class StoredCredential(NamedTuple):
