@@ -89,10 +89,12 @@ class Listeners:
 
 
 class SecureKbroker(KbrokerBroker):
+    """With two network processes, which do the work of TLS; Kafka has three threads for it."""
+
     def __init__(
         self, place: Path | str | None = None, overrides: dict[str, str] | None = None
     ) -> None:
-        super().__init__(place, overrides)
+        super().__init__(place, {"num.network.threads": "2", **(overrides or {})})
         self.secured = Listeners(self)
 
 

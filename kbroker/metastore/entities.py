@@ -8,6 +8,7 @@ user are SCRAM credentials, too. The *name* of an entity is its path below ``/co
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from kbroker.metastore import paths
@@ -50,6 +51,7 @@ def entity(*, user: str | None = "", client_id: str | None = "", ip: str | None 
     return Entity(tuple((kind, name) for kind, name in named if name != ""))
 
 
+@lru_cache(maxsize=1000)
 def sanitized(name: str | None) -> str:
     """As a part of a path: URL-encoded as by Kafka's Sanitizer."""
     from urllib.parse import quote  # costs every start some milliseconds
