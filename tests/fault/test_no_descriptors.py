@@ -186,8 +186,9 @@ def test_fetch_without_any_descriptor_waits_for_one() -> None:
 def test_exporter_without_a_descriptor_waits_for_one() -> None:
     """Instead of trying again and again, at the cost of a core."""
     with Broker({**ONE_OF_EACH}) as broker:
-        pid = broker.pids["exporter-0"]
         host, _, port = broker.metrics_url.removeprefix("http://").rpartition(":")
+        wait_until(lambda: "exporter-0" in broker.pids)  # the broker serves without it
+        pid = broker.pids["exporter-0"]
 
         begun = time.monotonic()
         with no_descriptors(pid):
