@@ -23,10 +23,10 @@ _BETWEEN_BROKERS = frozenset({4, 5, 6, 7, 52, 53, 54, 55, 56, 58, 59, 62, 63, 64
 def _run(given: Given) -> int:
     given.require("bootstrap-server")
     with connected(given.one("bootstrap-server"), given.one("command-config")) as cluster:
-        from kbroker.client.cluster_admin import describe_cluster
+        from kbroker.client.cluster_admin import summarize_cluster
         from kbroker.client.errors import ClientError
 
-        for row in describe_cluster(cluster).brokers:
+        for row in summarize_cluster(cluster).brokers:
             rack = "null" if row.rack is None else row.rack
             said = f"{row.host}:{row.port} (id: {row.node} rack: {rack} isFenced: false) -> "
             try:

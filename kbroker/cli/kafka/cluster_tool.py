@@ -52,9 +52,9 @@ def _run(given: Namespace) -> None:
 
 
 def _cluster_id(given: Namespace, cluster: Cluster) -> None:
-    from kbroker.client.cluster_admin import describe_cluster
+    from kbroker.client.cluster_admin import summarize_cluster
 
-    found = describe_cluster(cluster).cluster_id
+    found = summarize_cluster(cluster).cluster_id
     if found is None:
         print("No cluster ID found. The Kafka version is probably too old.")
     else:

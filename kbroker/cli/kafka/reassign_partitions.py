@@ -194,9 +194,9 @@ def _nodes(text: str) -> list[int]:
 
 def _racks(cluster: Cluster, nodes: list[int], *, aware: bool) -> dict[int, str | None]:
     """Those of the brokers that there are. Raises Failed."""
-    from kbroker.client.cluster_admin import describe_cluster
+    from kbroker.client.cluster_admin import summarize_cluster
 
-    known = {row.node: row.rack for row in describe_cluster(cluster).brokers}
+    known = {row.node: row.rack for row in summarize_cluster(cluster).brokers}
     racks = {node: known[node] if aware else None for node in nodes if node in known}
     without = sum(rack is None for rack in racks.values())
     if without not in (0, len(racks)):

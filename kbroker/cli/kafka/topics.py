@@ -316,12 +316,12 @@ class _Described(NamedTuple):
 
 def _describe(given: Given, cluster: Cluster) -> None:
     from kbroker.cli.kafka.java_words import hash_order, string_hash
-    from kbroker.client.cluster_admin import describe_cluster
+    from kbroker.client.cluster_admin import summarize_cluster
     from kbroker.client.config_admin import TOPIC, describe_configs
     from kbroker.client.errors import RejectedError
     from kbroker.client.partition_admin import eligible_replicas
 
-    state = describe_cluster(cluster)
+    state = summarize_cluster(cluster)
     topics = {topic.name: topic for topic in _wanted(given, cluster)}
     if not topics:
         return

@@ -44,7 +44,7 @@ def _doctor(found: argparse.Namespace) -> None:
 
 
 def _examine(cluster: Cluster) -> list[dict[str, object]]:
-    from kbroker.client.cluster_admin import describe_cluster, probe, probe_bootstrap
+    from kbroker.client.cluster_admin import probe, probe_bootstrap, summarize_cluster
 
     timeout = cluster.request_timeout
     probes = probe_bootstrap(cluster, timeout)
@@ -52,7 +52,7 @@ def _examine(cluster: Cluster) -> list[dict[str, object]]:
     if all(each.error for each in probes):
         return rows
     known = {each.address for each in probes}
-    for broker in describe_cluster(cluster).brokers:
+    for broker in summarize_cluster(cluster).brokers:
         name = f"broker {broker.node}"
         if f"{broker.host}:{broker.port}" in known:
             continue
