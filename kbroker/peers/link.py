@@ -6,7 +6,6 @@ with LinkFailed: it may or may not have been executed, and the caller decides wh
 
 from __future__ import annotations
 
-import socket
 import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -178,27 +177,26 @@ class Link:
         made = self._made
         assert made is not None
         try:
-            self._send(made.socket)
+            self._send(made)
             self._receive(made)
-        except made.not_now:
+        except (BlockingIOError, InterruptedError):
             pass  # the rest when the socket is ready again
         except OSError as error:
             self._fail(made.reason(error))
 
-    def _send(self, made: socket.socket) -> None:
-        if not self._out:
+    def _send(self, made: Secured) -> None:
+        if not self._out and not made.has_unsent:
             return
         try:
-            while self._out:
-                # Encrypted: the same bytes are given again if the socket was not ready for them.
-                self._out = self._out[made.send(self._out) :]
+            while self._out or made.has_unsent:
+                self._out = self._out[made.socket.send(self._out) :]
         finally:
-            self._loop.watch_writable(made.fileno(), bool(self._out))
+            is_left = bool(self._out) or made.has_unsent
+            self._loop.watch_writable(made.socket.fileno(), is_left)
 
     def _receive(self, made: Secured) -> None:
         left = _TURN_BYTES
-        while left > 0 and self._made is made:
-            # Encrypted: a whole record, so that nothing is left that the loop does not see.
+        while (left > 0 or made.has_received) and self._made is made:
             data = made.socket.recv(_READ_BYTES)
             if not data:
                 self._fail("it closed the connection")

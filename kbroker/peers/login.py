@@ -6,7 +6,6 @@ OSError, with a text that says which side has refused what; it never contains a 
 
 from __future__ import annotations
 
-import socket
 import struct
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -28,6 +27,7 @@ from kbroker.security.sasl.login_options import HIDDEN, JAAS, login_options
 
 if TYPE_CHECKING:
     from kbroker.config.listener_config import ListenerConfig
+    from kbroker.peers.secured import Stream
 
 MECHANISM = "sasl.mechanism.inter.broker.protocol"
 MECHANISMS = (*sasl.CLIENTS, oauthbearer.NAME, kerberos.NAME)
@@ -145,7 +145,7 @@ def _token_login(config: BrokerConfig, own: ListenerConfig) -> TokenLogin:
 
 
 def log_in(
-    made: socket.socket, login: Login, protocol: ProtocolVersion, host: str, deadline: float
+    made: Stream, login: Login, protocol: ProtocolVersion, host: str, deadline: float
 ) -> float:
     """Log in on a blocking socket; returns how long the session lasts in seconds, 0 for ever.
 
@@ -155,7 +155,7 @@ def log_in(
     return sasl.exchange(calls, login.mechanism, login.client(host, deadline), deadline)
 
 
-def greet(made: socket.socket, protocol: ProtocolVersion, deadline: float) -> None:
+def greet(made: Stream, protocol: ProtocolVersion, deadline: float) -> None:
     """Ask for something that everybody gets. Raises OSError.
 
     In TLS 1.3, a broker that does not accept this one's certificate says so only after the
@@ -167,9 +167,7 @@ def greet(made: socket.socket, protocol: ProtocolVersion, deadline: float) -> No
 class Calls:
     """Requests and their responses on a blocking socket: ``client.sasl.Calls``."""
 
-    def __init__(
-        self, made: socket.socket, protocol: ProtocolVersion, login: Login | None = None
-    ) -> None:
+    def __init__(self, made: Stream, protocol: ProtocolVersion, login: Login | None = None) -> None:
         self._socket = made
         self._protocol = protocol
         self._login = login

@@ -6,8 +6,7 @@ loaded by brokers that use it only.
 
 from __future__ import annotations
 
-import socket
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker._ext.sockets.transport import Transport
 from kbroker.config.loader import BrokerConfig
@@ -18,17 +17,37 @@ if TYPE_CHECKING:
 PLAINTEXT = "PLAINTEXT"
 
 
+class Stream(Protocol):
+    """What is used of a connected socket, encrypted or not."""
+
+    def fileno(self) -> int: ...
+    def settimeout(self, seconds: float | None, /) -> None: ...
+    def setblocking(self, blocking: bool, /) -> None: ...
+    def close(self) -> None: ...
+    def detach(self) -> int: ...
+    def recv(self, size: int, /) -> bytes: ...
+    def send(self, data: bytes | memoryview, /) -> int: ...
+    def sendall(self, data: bytes, /) -> None: ...
+
+
 class Secured:
     """As its listener wants it. renews_after_ms: another connection must be made then; None:
     never.
     """
 
-    # What says that the socket has to become readable or writable first.
-    not_now: ClassVar[tuple[type[OSError], ...]] = (BlockingIOError, InterruptedError)
-
-    def __init__(self, made: socket.socket, renews_after_ms: int | None = None) -> None:
+    def __init__(self, made: Stream, renews_after_ms: int | None = None) -> None:
         self.socket = made
         self.renews_after_ms = renews_after_ms
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether bytes wait that the stream has taken: ``send(b"")`` sends them."""
+        return False
+
+    @property
+    def has_received(self) -> bool:
+        """Whether there is more to receive, of which the descriptor does not tell."""
+        return False
 
     def transport(self) -> Transport:
         """What owns the socket from now on."""

@@ -24,6 +24,7 @@ from kbroker.peers.login import LOGIN_CONFIGS, Login, greet, log_in, login_of
 from kbroker.peers.secured import Secured
 from kbroker.security.tls.contexts import client_context, file_signs, reason_of, server_context
 from kbroker.security.tls.listener import CONFIG_NAMES
+from kbroker.security.tls.tls_socket import TlsSocket
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +61,15 @@ _OTHERS = {
 class Encrypted(Secured):
     """By TLS."""
 
-    socket: ssl.SSLSocket
-    not_now = (*Secured.not_now, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+    socket: TlsSocket
+
+    @property
+    def has_unsent(self) -> bool:
+        return self.socket.has_unsent
+
+    @property
+    def has_received(self) -> bool:
+        return self.socket.has_received
 
     def transport(self) -> Transport:
         return TlsTransport(self.socket.fileno(), self.socket)
@@ -242,21 +250,18 @@ def tls_reason(error: OSError) -> str:
 
 def _encrypted(
     context: ssl.SSLContext, plain: socket.socket, host: str, timeout_s: float
-) -> ssl.SSLSocket:
+) -> TlsSocket:
     """The socket after the handshake. Raises OSError; the caller closes ``plain``."""
     plain.settimeout(timeout_s)
-    made: ssl.SSLSocket | None = None
     try:
-        made = context.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False)
+        made = TlsSocket(plain, context, server_hostname=host)
         made.do_handshake()
-    except BaseException as error:
-        if made is not None:
-            made.close()
-        if isinstance(error, TimeoutError):
-            raise TimeoutError("no TLS handshake within the time limit") from error
-        if isinstance(error, ValueError) and not isinstance(error, OSError):
-            raise OSError(f"{host} is no name for a certificate: {error}") from error
-        raise
+    except TimeoutError as error:
+        raise TimeoutError("no TLS handshake within the time limit") from error
+    except ValueError as error:
+        if isinstance(error, OSError):
+            raise
+        raise OSError(f"{host} is no name for a certificate: {error}") from error
     return made
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kbroker._ext.sockets.tls_transport import TlsTransport
 from kbroker._ext.sockets.transport import TransportCalls
 from kbroker.security import certificates
+from kbroker.security.tls.tls_socket import TlsSocket
 
 
 class Site(NamedTuple):
@@ -47,22 +48,26 @@ def connect(site: Site, *, buffer_bytes: int | None = None, client_side: bool = 
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
     ours = site.server if not client_side else site.client
     theirs = site.client if not client_side else site.server
-    ends = [
-        ours.wrap_socket(left, server_side=not client_side, do_handshake_on_connect=False,
-                         server_hostname="localhost" if client_side else None),
-        theirs.wrap_socket(right, server_side=client_side, do_handshake_on_connect=False,
-                           server_hostname=None if client_side else "localhost"),
-    ]  # fmt: skip
-    waiting = list(ends)
+    hostname = "localhost"
+    mine = TlsSocket(
+        left, ours, server_side=not client_side, server_hostname=hostname if client_side else None
+    )
+    other = theirs.wrap_socket(
+        right,
+        server_side=client_side,
+        do_handshake_on_connect=False,
+        server_hostname=None if client_side else hostname,
+    )
+    waiting: list[TlsSocket | ssl.SSLSocket] = [mine, other]
     while waiting:
-        for end in list(waiting):
+        for one in list(waiting):
             try:
-                end.do_handshake()
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                one.do_handshake()
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 continue
-            waiting.remove(end)
-    transport = TlsTransport(ends[0].fileno(), ends[0])
-    return Pair(TransportCalls(transport), transport, ends[1])
+            waiting.remove(one)
+    transport = TlsTransport(mine.fileno(), mine)
+    return Pair(TransportCalls(transport), transport, other)
 
 
 def drain(end: ssl.SSLSocket, most: int = 1 << 30) -> bytes:

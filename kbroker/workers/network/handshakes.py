@@ -28,6 +28,7 @@ from kbroker.security.principal import ANONYMOUS, Principal
 from kbroker.security.tls.certificate import CertificateError, read_certificate
 from kbroker.security.tls.contexts import reason_of
 from kbroker.security.tls.listener import ListenerTls
+from kbroker.security.tls.tls_socket import TlsSocket
 from kbroker.workers.network.arrival import Arrival
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class Result(NamedTuple):
     """
 
     arrival: Arrival
-    connected: ssl.SSLSocket | None
+    connected: TlsSocket | None
     principal: Principal | None
     reason: str
 
@@ -81,14 +82,14 @@ class Result(NamedTuple):
 
 
 class _Waiting:
-    """A connection in the thread. socket: plain before its first bytes, then TLS."""
+    """A connection in the thread."""
 
     __slots__ = ("arrival", "deadline_ms", "hurry_ms", "is_queued", "socket", "tls")
 
     def __init__(
         self, sock: socket.socket, arrival: Arrival, tls: ListenerTls, now_ms: int
     ) -> None:
-        self.socket = sock
+        self.socket: socket.socket | TlsSocket = sock  # TLS from its first bytes on
         self.arrival = arrival
         self.tls = tls
         self.deadline_ms = now_ms
@@ -220,7 +221,7 @@ class Handshakes:
         self._go_on(each)  # most have sent their first bytes by now
 
     def _go_on(self, each: _Waiting) -> None:
-        if isinstance(each.socket, ssl.SSLSocket):
+        if isinstance(each.socket, TlsSocket):
             self._shake(each)
             return
         try:
@@ -243,12 +244,11 @@ class Handshakes:
             self._queue.append(each)
 
     def _begin(self, each: _Waiting) -> None:
+        assert isinstance(each.socket, socket.socket)
         fd = each.socket.fileno()
         try:
-            each.socket = each.tls.context.wrap_socket(
-                each.socket, server_side=True, do_handshake_on_connect=False
-            )
-        except OSError as error:  # it is gone, or there is no memory
+            each.socket = TlsSocket(each.socket, each.tls.context, server_side=True)
+        except OSError as error:  # there is no memory
             self._epoll_forget(fd)
             self._waiting.pop(fd, None)
             each.socket.close()
@@ -260,21 +260,18 @@ class Handshakes:
         self._shake(each)
 
     def _shake(self, each: _Waiting) -> None:
-        assert isinstance(each.socket, ssl.SSLSocket)
+        assert isinstance(each.socket, TlsSocket)
         fd = each.socket.fileno()
         try:
             each.socket.do_handshake()
-        except ssl.SSLWantReadError:
-            self._epoll.modify(fd, select.EPOLLIN)
-            return
-        except ssl.SSLWantWriteError:
-            self._epoll.modify(fd, select.EPOLLOUT)
+        except BlockingIOError:
+            self._epoll.modify(fd, select.EPOLLOUT if each.socket.has_unsent else select.EPOLLIN)
             return
         except OSError as error:
             self._end(each, _reason(error))
             return
         principal = ANONYMOUS
-        shown = each.socket.getpeercert(binary_form=True)
+        shown = each.socket.tls.getpeercert(binary_form=True)
         if shown and not each.tls.uses_sasl:
             try:
                 subject = read_certificate(shown).subject
@@ -319,7 +316,7 @@ class Handshakes:
             each.socket.close()
         self._finish(Result(each.arrival, None, None, reason))
 
-    def _end_sending(self, failed: socket.socket) -> None:
+    def _end_sending(self, failed: socket.socket | TlsSocket) -> None:
         """Let the client read OpenSSL's alert. A socket that is closed while bytes of the client
         are unread, or arrive, is reset, and the client may see that instead.
         """

@@ -6,23 +6,32 @@ from kbroker._ext.sockets.transport cimport Transport
 
 
 cdef class TlsTransport(Transport):
-    cdef readonly object socket      # the ssl.SSLSocket, whose handshake is done
-    cdef object _read
-    cdef object _write
+    cdef readonly object socket      # the TlsSocket, whose handshake is done
     cdef readonly object fault       # the error that has broken it, or None
     cdef bint _broken                # an error of TLS: nothing can be sent or received any more
     cdef bint _sending_ended
-    # The beginning of the next record: bytes that wait for more, or that OpenSSL has begun to send and must be given again.
+    # OpenSSL's side: of its connection, and of the memory that it reads from and writes to.
+    cdef object _read
+    cdef object _write
+    cdef object _incoming
+    cdef object _give
+    cdef object _outgoing
+    cdef bint _needs_more            # OpenSSL has no whole record: what arrives is to be given to it
+    cdef bint _socket_empty          # as of the last call that received
+    # Encrypted bytes that the socket has not taken, or None.
+    cdef bytes _unsent
+    cdef size_t _unsent_at
+    cdef size_t _ahead               # bytes encrypted that the caller has not been told of
+    # The beginning of the next record, which waits for more; the caller was told that it is sent.
     cdef uint8_t* _record            # malloc'ed, NULL while it is empty
     cdef size_t _filled
-    cdef size_t _reported            # of these, bytes that the caller was told are sent
-    cdef bint _begun                 # OpenSSL has them
-    cdef size_t _ahead               # bytes sent that the caller has not been told of
     cdef ssize_t read_some(self, char* into, size_t size) noexcept
+    cdef ssize_t take_in(self) noexcept
     cdef ssize_t pending(self) noexcept
-    cdef ssize_t write_some(self, const void* data, size_t size) noexcept
     cdef ssize_t write_all(self, const char* data, size_t size, bint more) noexcept
-    cdef ssize_t write_record(self) noexcept
-    cdef bint keep(self, const void* data, size_t size) noexcept
+    cdef ssize_t encrypt(self, const char* data, size_t size) noexcept
+    cdef ssize_t flush(self) noexcept
+    cdef bint keep(self, const char* data, size_t size) noexcept
     cdef void drop_record(self) noexcept
     cdef void notify_close(self) noexcept
+    cdef ssize_t breaks(self, object error) noexcept

@@ -1,15 +1,16 @@
-"""The transport of an encrypted connection, over an ``ssl.SSLSocket`` of either side.
+"""The transport of an encrypted connection, of either side.
 
-It keeps the contract of ``Transport``. Python's OpenSSL decrypts into the caller's memory and encrypts from it; a record
-has at most RECORD_BYTES of it. A record that the socket did not accept completely must be given to OpenSSL again, byte
-for byte: a copy of it is kept here, so the caller may change its mind about the rest.
+It keeps the contract of ``Transport``. Bytes are received with one system call and given to Python's OpenSSL, which
+decrypts them into the caller's memory; what it encrypts, a record at a time, is sent from here. Encrypted bytes that the
+socket does not take are kept, and the caller is told of the last byte of a call only when all of them are gone: so it
+waits for the socket, and calls again.
 
 ``send_file`` reads and encrypts: why the kernel does not (kTLS), docs/decisions/0023 tells.
 """
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from libc.errno cimport EINTR, errno
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcpy
 from posix.unistd cimport pread
 
 from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED, TRANSPORT_CUT, TRANSPORT_FAILED, Transport
@@ -19,19 +20,17 @@ import ssl
 cdef extern from "Python.h":
     object PyMemoryView_FromMemory(char* memory, Py_ssize_t size, int flags)
 
-cdef extern from "<sys/ioctl.h>" nogil:
-    int ioctl(int fd, unsigned long request, int* count)
-    enum:
-        FIONREAD
-
 cdef enum:
     RECORD_BYTES = 16384         # of plaintext in a TLS record
+    # BOUND: as kbroker.security.tls.tls_socket has it.
+    GIVEN_BYTES = 16645
     # BOUND: bytes that one call decrypts, so that a peer that sends faster than that does not hold the loop.
     RECEIVE_BYTES = 262144
     FILE_BYTES = 65536           # read from a file at a time
+    # BOUND: what OpenSSL answers by itself (to a change of keys) while the peer does not read.
+    ANSWERS_BYTES = 65536
 
 cdef object WANTS_READ = ssl.SSLWantReadError
-cdef object WANTS_WRITE = ssl.SSLWantWriteError
 cdef object ENDS = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 # Shared by all connections of the process: what it holds is given to OpenSSL before the call returns.
@@ -39,12 +38,15 @@ cdef char[FILE_BYTES] shared
 
 
 cdef class TlsTransport(Transport):
-    """Takes ownership of a connected, non-blocking ``ssl.SSLSocket`` whose handshake is done. fd: its descriptor."""
+    """Takes ownership of a non-blocking ``TlsSocket`` whose handshake is done. fd: its descriptor."""
 
     def __cinit__(self, int fd, connected):
         self.socket = connected
-        self._read = connected.read
-        self._write = connected.write
+        self._read = connected.tls.read
+        self._write = connected.tls.write
+        self._incoming = connected.incoming
+        self._give = connected.incoming.write
+        self._outgoing = connected.outgoing
         self.short_is_empty = False
 
     def __dealloc__(self):
@@ -117,132 +119,161 @@ cdef class TlsTransport(Transport):
     cdef ssize_t read_some(self, char* into, size_t size) noexcept:
         cdef size_t done = 0
         cdef ssize_t n
-        cdef int waiting
         self.short_is_empty = False
         if self._broken:
             return TRANSPORT_FAILED
         while done < size:
+            if self._needs_more:
+                n = self.take_in()
+                if n < 0:
+                    self.short_is_empty = n == TRANSPORT_BLOCKED
+                    return done if done else n
             try:
                 n = self._read(size - done, PyMemoryView_FromMemory(into + done, size - done, PyBUF_WRITE))
-            except (WANTS_READ, WANTS_WRITE):
-                self.short_is_empty = True
-                return done if done else TRANSPORT_BLOCKED
+                if n > 0 and not self._incoming.pending:
+                    # The last record. If the caller has room left, it is used up, too: to ask OpenSSL would cost an
+                    # exception.
+                    self._needs_more = done + n < size
+            except WANTS_READ:
+                n = 0
+                self._needs_more = True
             except ENDS:
                 # Without a close_notify it is the end, too: lengths in the stream show whether it is complete.
-                n = 0
+                return done
             except Exception as error:
-                self._broken = True
-                self.fault = error
+                self.breaks(error)
                 return done if done else TRANSPORT_FAILED
-            if n == 0:
-                return done  # the next call returns the end
+            if n == 0 and not self._needs_more:
+                return done  # the end; the next call returns it
             done += n
-            # OpenSSL reads one record at a time. If this one is used up and the socket is empty, the next bytes make a
-            # new edge; to ask OpenSSL would cost an exception.
-            if done < size and (ioctl(self.fd, FIONREAD, &waiting) < 0 or waiting == 0):
-                self.short_is_empty = True
-                break
+            if self._needs_more and self._socket_empty:
+                self.short_is_empty = True  # the next bytes make a new edge
+                return done if done else TRANSPORT_BLOCKED
         return done
+
+    cdef ssize_t take_in(self) noexcept:
+        """Receive bytes for OpenSSL; also send what it has answered by itself."""
+        cdef ssize_t n = Transport.receive(self, shared, GIVEN_BYTES)
+        if n < 0:
+            return n
+        try:
+            if n == 0:
+                self._incoming.write_eof()
+            else:
+                self._give(PyMemoryView_FromMemory(shared, n, PyBUF_READ))
+            if self._outgoing.pending:
+                self.flush()
+                if <size_t>self._outgoing.pending > ANSWERS_BYTES:
+                    raise ConnectionResetError("the peer changes keys, and does not read the answers")
+        except Exception as error:
+            return self.breaks(error)
+        self._needs_more = False
+        self._socket_empty = 0 < n < GIVEN_BYTES
+        return n
 
     cdef ssize_t pending(self) noexcept:
         # Broken: the next call says so, and no event of the socket may come.
         try:
-            return 1 if self._broken else self.socket.pending()
+            if self._broken:
+                return 1
+            return self.socket.tls.pending() + (0 if self._needs_more else <Py_ssize_t>self._incoming.pending)
         except Exception:
             return 0
 
-    cdef ssize_t write_some(self, const void* data, size_t size) noexcept:
-        """Give bytes of at most one record to OpenSSL."""
-        if self._broken:
-            return TRANSPORT_FAILED
-        try:
-            return self._write(PyMemoryView_FromMemory(<char*>data, size, PyBUF_READ))
-        except WANTS_WRITE:
-            return TRANSPORT_BLOCKED
-        except Exception as error:
-            self._broken = True
-            self.fault = error
-            return TRANSPORT_FAILED
-
     cdef ssize_t write_all(self, const char* data, size_t size, bint more) noexcept:
         """Send bytes, record by record; more: a short rest waits for those of the next call."""
-        cdef size_t done = 0
-        cdef size_t part
+        cdef size_t done, part
         cdef ssize_t n
+        if self._broken:
+            return TRANSPORT_FAILED
+        n = self.flush()
+        if n < 0:
+            return n
+        done = min(self._ahead, size)
+        self._ahead -= done
         while done < size:
-            if self._ahead:
-                part = min(self._ahead, size - done)
-                self._ahead -= part
+            part = min(size - done, RECORD_BYTES - self._filled)
+            if self._filled or (more and part < RECORD_BYTES):
+                if not self.keep(data + done, part):
+                    return TRANSPORT_FAILED
                 done += part
-                continue
-            if self._filled and not self._begun:
-                part = min(size - done, RECORD_BYTES - self._filled)
-                memcpy(self._record + self._filled, data + done, part)
-                self._filled += part
                 if more and self._filled < RECORD_BYTES:
-                    self._reported = self._filled
-                    return done + part
-                self._begun = True
-            if self._begun:
-                n = self.write_record()
-                if n < 0:
-                    return done if done else n
-                continue
-            part = min(size - done, <size_t>RECORD_BYTES)
-            if more and part < RECORD_BYTES:
-                if not self.keep(data + done, part):
-                    return done if done else TRANSPORT_FAILED
-                self._reported = part
-                return size
-            n = self.write_some(data + done, part)
-            if n > 0:
-                done += n
-                continue
+                    return done
+                n = self.encrypt(<const char*>self._record, self._filled)
+                self.drop_record()
+            else:
+                n = self.encrypt(data + done, part)
+                done += part
+            if n == 0:
+                n = self.flush()
+            if n == TRANSPORT_FAILED:
+                return TRANSPORT_FAILED
             if n == TRANSPORT_BLOCKED:
-                if not self.keep(data + done, part):
-                    n = TRANSPORT_FAILED
-                self._begun = True
-            return done if done else n
+                self._ahead = 1
+                return done - 1 if done > 1 else TRANSPORT_BLOCKED
         return done
 
-    cdef ssize_t write_record(self) noexcept:
-        """Give OpenSSL the kept record, again; what it accepts and the caller does not know of is ``_ahead``."""
-        cdef ssize_t n = self.write_some(self._record, self._filled)
-        cdef size_t part
-        if n <= 0:
-            return n
-        part = min(<size_t>n, self._reported)
-        self._reported -= part
-        self._ahead += n - part
-        self._filled -= n
-        if self._filled:  # the peer has asked for shorter records
-            memmove(self._record, self._record + n, self._filled)
-        else:
-            self.drop_record()
-        return n
+    cdef ssize_t encrypt(self, const char* data, size_t size) noexcept:
+        """Have OpenSSL make records of bytes: one, unless the peer has asked for shorter ones. 0, or FAILED."""
+        cdef size_t done = 0
+        try:
+            while done < size:
+                done += <size_t>self._write(PyMemoryView_FromMemory(<char*>data + done, size - done, PyBUF_READ))
+        except Exception as error:
+            return self.breaks(error)
+        return 0
 
-    cdef bint keep(self, const void* data, size_t size) noexcept:
-        """Copy bytes into the kept record, which is empty; False without memory."""
-        self._record = <uint8_t*>malloc(RECORD_BYTES)
+    cdef ssize_t flush(self) noexcept:
+        """Send what is encrypted; 0 when all of it is gone."""
+        cdef ssize_t n
+        while True:
+            if self._unsent is None:
+                try:
+                    if not self._outgoing.pending:
+                        return 0
+                    self._unsent = self._outgoing.read()
+                except Exception as error:
+                    return self.breaks(error)
+                self._unsent_at = 0
+            while self._unsent_at < <size_t>len(self._unsent):
+                n = Transport.send(
+                    self, <const char*>self._unsent + self._unsent_at, len(self._unsent) - self._unsent_at, False)
+                if n < 0:
+                    return n
+                self._unsent_at += n
+            self._unsent = None
+
+    cdef bint keep(self, const char* data, size_t size) noexcept:
+        """Copy bytes into the record that waits for more; False without memory."""
         if self._record == NULL:
-            self._broken = True
-            return False
-        memcpy(self._record, data, size)
-        self._filled = size
-        self._reported = 0
+            self._record = <uint8_t*>malloc(RECORD_BYTES)
+            if self._record == NULL:
+                self._broken = True
+                return False
+        # COPY: short bytes, so that they share a record with those that follow.
+        memcpy(self._record + self._filled, data, size)
+        self._filled += size
         return True
 
     cdef void drop_record(self) noexcept:
         free(self._record)
         self._record = NULL
-        self._filled = self._reported = 0
-        self._begun = False
+        self._filled = 0
 
     cdef void notify_close(self) noexcept:
         """Send close_notify if nothing is in its way."""
-        if self._broken or self._begun:
+        if self._broken or self._unsent is not None:
             return
         try:
-            self.socket.unwrap()
+            self.socket.tls.unwrap()
         except Exception:
-            pass  # sent: the answer is not here yet. Not sent: the peer sees the end of the stream
+            pass  # written: the answer is not here yet. Not written: the peer sees the end of the stream
+        self.flush()
+
+    cdef ssize_t breaks(self, object error) noexcept:
+        """FAILED, now and from now on; the peer is told by OpenSSL's alert if the socket takes it."""
+        if not self._broken:
+            self._broken = True
+            self.fault = error
+            self.flush()
+        return TRANSPORT_FAILED
