@@ -7,6 +7,7 @@ object as they would a socket; then a ``TlsTransport`` takes over what it has.
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 import time
@@ -39,6 +40,7 @@ class TlsSocket:
         )
         self._plain = plain
         self._unsent = b""
+        self._waits_for_hello = server_side
 
     def __enter__(self) -> Self:
         return self
@@ -75,13 +77,19 @@ class TlsSocket:
     def do_handshake(self) -> None:
         """Raises OSError, an ssl.SSLError among them; the peer is told by an alert if possible."""
         deadline = self._deadline()
+        is_empty = False
         while True:
             self._flush(deadline)
+            if self._waits_for_hello:
+                is_empty = self._receive(deadline)
+                self._waits_for_hello = False
             try:
                 self.tls.do_handshake()
             except ssl.SSLWantReadError:
                 self._flush(deadline)
-                self._receive(deadline)
+                if is_empty and self._plain.gettimeout() == 0:
+                    raise BlockingIOError(errno.EAGAIN, "the rest has not arrived") from None
+                is_empty = self._receive(deadline)
             except ssl.SSLError:
                 self._try_to_flush(deadline)
                 raise
@@ -131,13 +139,15 @@ class TlsSocket:
             raise TimeoutError("timed out")
         self._plain.settimeout(left)
 
-    def _receive(self, deadline: float | None) -> None:
+    def _receive(self, deadline: float | None) -> bool:
+        """Whether the socket is likely to be empty now."""
         self._limit(deadline)
         data = self._plain.recv(RECEIVE_BYTES)
         if data:
             self.incoming.write(data)
         else:
             self.incoming.write_eof()
+        return 0 < len(data) < RECEIVE_BYTES
 
     def _flush(self, deadline: float | None) -> None:
         if self.outgoing.pending:

@@ -120,6 +120,23 @@ def test_large_responses_share_a_small_piece_while_short_ones_are_expected(harne
     assert min(received) >= BATCH_BYTES // 4, "they take turns"
 
 
+def test_other_work_does_not_wait_for_large_responses(harness):
+    serving(harness)
+    small, *large = (connect(harness) for _ in range(31))
+    for client in large:
+        client.send(fetch(0))
+    asked = ask(harness, small)
+    newcomer = connect(harness)
+    newcomer.send(METADATA)
+
+    turns = 0
+    while not drain(newcomer):
+        turn(harness)
+        turns += 1
+    if time.monotonic() - asked < SHORT_RESPONSES_S:
+        assert turns <= 3, "all of them go first, a piece in each turn"
+
+
 def test_large_response_has_the_whole_turn_again_when_nobody_asks_for_long(harness):
     serving(harness)
     small, large = connect(harness), connect(harness)

@@ -1,4 +1,4 @@
-# Connections whose next request may not start yet. See admission.pyx.
+# Connections whose next request may not start yet, or has taken too long. See admission.pyx.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker._ext.network.connection cimport Connection
@@ -21,3 +21,12 @@ cdef class MutedConnections:
     cdef bint add(self, Connection c, int64_t until_ms) except *
     cdef list take_due(self, int64_t now_ms)
     cdef list end_all(self, int64_t now_ms)
+
+
+cdef class Patience:
+    cdef int64_t idle_ms               # 0: for ever
+    cdef int64_t first_request_ms
+    cdef int64_t request_ms
+    cdef int64_t write_ms
+    cdef object reason                 # of the last one that is over; None: the peer need not be told of
+    cdef bint is_over(self, Connection c, int64_t now_ms) except *

@@ -2,8 +2,10 @@
 
 Heavy requests are those that Python decodes into many objects. While HEAVY_BYTES_MAX bytes of them are in progress,
 further ones wait in the arena. Nothing is received from a muted connection: what its client sends stays in the kernel.
-These classes only decide which connections may continue; the loop serves them.
+These classes only decide which connections may continue; the loop serves them. ``Patience`` decides which are closed
+because they have been idle, sending a request or not reading for too long.
 """
+from kbroker._ext.network.connection cimport PHASE_SERVING
 from kbroker._ext.shared.arena cimport Arena
 
 from collections import deque
@@ -13,6 +15,8 @@ from operator import itemgetter
 cdef enum:
     # BOUND: bytes of heavy requests in progress. Decoded, they may take thirty times as much memory.
     HEAVY_BYTES_MAX = 4194304
+    # How long the peer of an ending connection may take to close it.
+    ENDING_MS = 5000
 
 number_of = itemgetter(1)
 
@@ -111,3 +115,25 @@ cdef class MutedConnections:
             c.muted_until_ms = now_ms
         self.heap = [(now_ms, number, entry) for _, number, entry in sorted(self.heap, key=number_of)]
         return self.take_due(now_ms)
+
+
+cdef class Patience:
+    """How long connections may take for what."""
+
+    cdef bint is_over(self, Connection c, int64_t now_ms) except *:
+        self.reason = None
+        if c.ending_since_ms >= 0 and c.first == NULL and now_ms - c.ending_since_ms > ENDING_MS:
+            return True
+        if c.partial_since_ms >= 0 and now_ms - c.partial_since_ms > self.request_ms:
+            self.reason = f"a request that was incomplete after {self.request_ms} ms"
+        elif c.blocked_since_ms >= 0 and now_ms - c.blocked_since_ms > self.write_ms:
+            self.reason = f"a peer that read nothing for {self.write_ms} ms"
+        elif c.muted_until_ms:
+            return False
+        elif c.phase < PHASE_SERVING and now_ms - c.unknown_since_ms > self.first_request_ms:
+            self.reason = f"no authentication within {self.first_request_ms} ms"
+        elif not c.had_request and now_ms - c.last_active_ms > self.first_request_ms:
+            self.reason = f"no request within {self.first_request_ms} ms"
+        else:
+            return c.first == NULL and self.idle_ms > 0 and now_ms - c.last_active_ms > self.idle_ms
+        return True

@@ -1,7 +1,7 @@
 # The connections of a network process; net_loop adds the requests. See connection_loop.pyx.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kbroker._ext.network.admission cimport HeavyRequests, MutedConnections
+from kbroker._ext.network.admission cimport HeavyRequests, MutedConnections, Patience
 from kbroker._ext.network.responses cimport Responses
 from kbroker._ext.network.connection cimport Connection
 from kbroker._ext.network.scarcity cimport MemoryQueue
@@ -13,6 +13,8 @@ cdef class ConnectionLoop:
     cdef dict _connections            # fd -> Connection
     cdef dict _readers                # fd -> reader, for file descriptors that are not connections
     cdef object _ready                # deque: connections with more to do than their turn allowed
+    cdef object _sending              # deque: those with the rest of a long response to send; none is in both
+    cdef bint _sending_waits          # it had no part in the last turn
     cdef Responses _responses
     cdef MemoryQueue _memory
     cdef HeavyRequests _heavy
@@ -29,10 +31,7 @@ cdef class ConnectionLoop:
     cdef bint _draining
     cdef bint _called_out              # Python code of the process has run since `turns` began
     cdef int64_t frame_ns              # when the frame at hand was looked at
-    cdef int64_t _idle_ms
-    cdef int64_t _first_request_ms
-    cdef int64_t _request_ms
-    cdef int64_t _write_ms
+    cdef Patience _patience
     # totals since the start, copied into the shared counters by the worker
     cdef readonly int64_t bytes_received
     cdef readonly int64_t rejected_total   # connections that this side closed for a reason
@@ -55,6 +54,7 @@ cdef class ConnectionLoop:
         function(*args)
         return 0
 
+    cdef int serve_next(self, object queue) except -1
     cdef int serve(self, Connection c) except -1
     cdef int parse(self, Connection c) except -1
     cdef int heavy_over(self, Connection c) except -1

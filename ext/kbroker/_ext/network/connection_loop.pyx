@@ -3,8 +3,8 @@
 A turn waits for events, receives into the arena and passes complete frames to ``handle_frame`` in place; responses are
 sent in request order (``responses``). Sockets are edge-triggered: ``readable`` and ``writable`` remember what the kernel
 said until a call proves otherwise. ``net_loop`` knows what requests are. A connection may wait for memory
-(``scarcity``), for heavy requests to complete or for the end of a throttle (``admission``), or for its next turn
-(``_ready``).
+(``scarcity``), for heavy requests to complete or for the end of a throttle (``admission``), for its next turn
+(``_ready``), or for its part of the bytes of long responses (``_sending``), for which nobody else waits.
 
 Time: a connection is served for SLICE_NS per turn, less if many have work, and then queues behind the others.
 
@@ -73,8 +73,6 @@ cdef enum:
     # BOUND: bytes from an ending connection that are discarded at a time, and how often per turn.
     DISCARD_BYTES = 4096
     DISCARD_ROUNDS = 16
-    # How long the peer of an ending connection may take to close it.
-    ENDING_MS = 5000
     # BOUND: requests in flight on one connection.
     IN_FLIGHT_MAX = 256
 
@@ -93,10 +91,12 @@ cdef class ConnectionLoop:
         self._readers = {}
         self._by_listener = {}
         self._ready = deque()
+        self._sending = deque()
         self._responses = Responses()
         self._memory = MemoryQueue(arena)
         self._heavy = HeavyRequests(arena, frame_max)
         self._muted = MutedConnections()
+        self._patience = Patience()
         self.slice_ns_max = SLICE_NS
         self._receive_bytes = RECEIVE_BYTES_ALONE
         self._arena = arena
@@ -228,10 +228,12 @@ cdef class ConnectionLoop:
             uint32_t mask
             int64_t now_ns
             Connection c
-            Py_ssize_t again = len(self._ready)  # connections added during this turn wait for the next one
+            # Connections added during this turn wait for the next one.
+            Py_ssize_t again = len(self._ready)
+            Py_ssize_t sending = len(self._sending)
         if self._responses.long_bytes:
             self._responses.let_others_run()
-        if again or self._responses.dirty or self._memory.may_retry():
+        if again or sending or self._responses.dirty or self._memory.may_retry():
             timeout_ms = 0
         elif self._muted.next_end_ms >= 0:
             timeout_ms = <int>min(
@@ -248,6 +250,9 @@ cdef class ConnectionLoop:
                 self.continue_later(c)
         self._slice_ns = min(self.slice_ns_max, max(<int64_t>SLICE_NS_MIN, TURN_NS // max(1, count + again)))
         self._receive_bytes = RECEIVE_BYTES if count + again > MANY else RECEIVE_BYTES_ALONE
+        if sending and self._sending_waits:  # in the last turn, others have sent all that a turn may
+            sending -= 1
+            self.serve_next(self._sending)
         for i in range(count):
             found = self._connections.get(events[i].data.fd)
             if found is None:
@@ -265,13 +270,19 @@ cdef class ConnectionLoop:
                 c.writable = True
             if not c.in_ready:
                 self.serve(c)
-        while again > 0 and self._responses.has_room_for_long():
-            again -= 1
-            c = self._ready.popleft()
-            c.in_ready = False
-            self.serve(c)
+        for i in range(again):
+            self.serve_next(self._ready)
+        while sending > 0 and self._responses.has_room_for_long():
+            sending -= 1
+            self.serve_next(self._sending)
+        self._sending_waits = sending > 0
         if self._memory.may_retry():
             self.retry_starved()
+
+    cdef int serve_next(self, object queue) except -1:
+        cdef Connection c = queue.popleft()
+        c.in_ready = False
+        return self.serve(c)
 
     cdef int serve(self, Connection c) except -1:
         """Send ready responses and read what has arrived. A failure affects only this connection."""
@@ -463,8 +474,9 @@ cdef class ConnectionLoop:
         cdef SendStatus status = self._responses.send_long(c, self.now_ms)
         if status == SENT_ALL:
             self.end_request(c.pop())
-        elif status == SENT_SOME:
-            self.continue_later(c)
+        elif status == SENT_SOME and not c.in_ready:
+            c.in_ready = True
+            self._sending.append(c)
         elif status == SEND_FAILED:
             self.close_connection(c, None)
         return status == SENT_ALL
@@ -561,31 +573,18 @@ cdef class ConnectionLoop:
         """Set when ``sweep`` closes a connection: idle, without a first request, with an incomplete request, or not
         reading its responses.
         """
-        self._idle_ms = idle_ms
-        self._first_request_ms = first_request_ms
-        self._request_ms = request_ms
-        self._write_ms = write_ms
+        self._patience.idle_ms = idle_ms
+        self._patience.first_request_ms = first_request_ms
+        self._patience.request_ms = request_ms
+        self._patience.write_ms = write_ms
 
     def sweep(self):
         """Close connections that have been idle, sending a request or not reading for too long."""
         cdef Connection c
-        cdef int64_t now = monotonic_ns() // 1000000
-        self.now_ms = now
+        self.now_ms = monotonic_ns() // 1000000
         for c in list(self._connections.values()):
-            if c.ending_since_ms >= 0 and c.first == NULL and now - c.ending_since_ms > ENDING_MS:
-                self.close_connection(c, None)
-            elif c.partial_since_ms >= 0 and now - c.partial_since_ms > self._request_ms:
-                self.close_connection(c, f"a request that was incomplete after {self._request_ms} ms")
-            elif c.blocked_since_ms >= 0 and now - c.blocked_since_ms > self._write_ms:
-                self.close_connection(c, f"a peer that read nothing for {self._write_ms} ms")
-            elif c.muted_until_ms:
-                continue
-            elif c.phase < PHASE_SERVING and now - c.unknown_since_ms > self._first_request_ms:
-                self.close_connection(c, f"no authentication within {self._first_request_ms} ms")
-            elif not c.had_request and now - c.last_active_ms > self._first_request_ms:
-                self.close_connection(c, f"no request within {self._first_request_ms} ms")
-            elif c.first == NULL and self._idle_ms > 0 and now - c.last_active_ms > self._idle_ms:
-                self.close_connection(c, None)
+            if self._patience.is_over(c, self.now_ms):
+                self.close_connection(c, self._patience.reason)
 
     def stop_reading(self):
         """Start no further requests; those in flight continue."""
