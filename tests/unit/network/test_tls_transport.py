@@ -54,6 +54,18 @@ def test_receive_that_empties_the_socket_says_so(site: Site) -> None:
     assert pair.transport.short_is_empty
 
 
+def test_bytes_that_arrive_after_a_call_that_had_no_more_room_are_received(site: Site) -> None:
+    """That call did not say that the socket was empty, so the loop waits for no event."""
+    pair = connect(site)
+    drain(pair.theirs)
+    for size in (100, RECORD):
+        pair.theirs.send(b"a" * size)
+        assert pair.ours.receive(size) == b"a" * size
+        assert not pair.transport.short_is_empty
+        pair.theirs.send(b"b" * 10)
+        assert pair.ours.receive(100) == b"b" * 10
+
+
 def test_records_that_wait_are_received_together(site: Site) -> None:
     pair = connect(site)
     drain(pair.theirs)

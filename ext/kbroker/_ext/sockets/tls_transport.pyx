@@ -119,7 +119,8 @@ cdef class TlsTransport(Transport):
     cdef ssize_t read_some(self, char* into, size_t size) noexcept:
         cdef size_t done = 0
         cdef ssize_t n
-        self.short_is_empty = False
+        # Bytes may have arrived since the last call; if it did not say that the socket was empty, no event tells of them.
+        self.short_is_empty = self._socket_empty = False
         if self._broken:
             return TRANSPORT_FAILED
         while done < size:
