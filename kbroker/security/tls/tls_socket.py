@@ -39,6 +39,7 @@ class TlsSocket:
             self.incoming, self.outgoing, server_side=server_side, server_hostname=server_hostname
         )
         self._plain = plain
+        self._timeout_s = plain.gettimeout()  # of a call; ``plain`` has what is left of it
         self._unsent = b""
         self._waits_for_hello = server_side
 
@@ -52,10 +53,11 @@ class TlsSocket:
         return self._plain.fileno()
 
     def settimeout(self, seconds: float | None) -> None:
+        self._timeout_s = seconds
         self._plain.settimeout(seconds)
 
     def setblocking(self, blocking: bool) -> None:
-        self._plain.setblocking(blocking)
+        self.settimeout(None if blocking else 0.0)
 
     def close(self) -> None:
         self._plain.close()
@@ -87,7 +89,7 @@ class TlsSocket:
                 self.tls.do_handshake()
             except ssl.SSLWantReadError:
                 self._flush(deadline)
-                if is_empty and self._plain.gettimeout() == 0:
+                if is_empty and self._timeout_s == 0:
                     raise BlockingIOError(errno.EAGAIN, "the rest has not arrived") from None
                 is_empty = self._receive(deadline)
             except ssl.SSLError:
@@ -128,8 +130,7 @@ class TlsSocket:
             self._flush(deadline)
 
     def _deadline(self) -> float | None:
-        timeout_s = self._plain.gettimeout()
-        return time.monotonic() + timeout_s if timeout_s else None
+        return time.monotonic() + self._timeout_s if self._timeout_s else None
 
     def _limit(self, deadline: float | None) -> None:
         if deadline is None:

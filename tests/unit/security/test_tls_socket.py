@@ -9,13 +9,16 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support import tls_sockets
 from support.pace import hold
 from support.tls_sockets import Site
 
+from kbroker.security.tls import tls_socket
 from kbroker.security.tls.tls_socket import RECEIVE_BYTES, RECORD_BYTES, TlsSocket
 
 pytestmark = pytest.mark.unit
@@ -82,24 +85,18 @@ def test_blocking_ends_exchange_bytes(
     thread.join(PATIENCE_S)
 
 
-def test_end_of_the_stream_is_empty_with_and_without_a_farewell(
-    site: Site, plain: tuple[socket.socket, socket.socket]
+@pytest.mark.parametrize("farewell", [True, False])
+def test_end_of_the_stream_is_empty(
+    site: Site, plain: tuple[socket.socket, socket.socket], farewell: bool
 ) -> None:
     ours, theirs = shake(site, plain)
     theirs.sendall(b"last")
-    theirs.settimeout(0)
-    with pytest.raises(ssl.SSLWantReadError):
-        theirs.unwrap()
-    assert ours.recv(100) == b"last"
-    assert ours.recv(100) == b""
-
-
-def test_end_without_a_farewell_is_empty_too(
-    site: Site, plain: tuple[socket.socket, socket.socket]
-) -> None:
-    ours, theirs = shake(site, plain)
-    theirs.sendall(b"last")
-    theirs.close()
+    if farewell:
+        theirs.settimeout(0)
+        with pytest.raises(ssl.SSLWantReadError):
+            theirs.unwrap()
+    else:
+        theirs.close()
     assert ours.recv(100) == b"last"
     assert ours.recv(100) == b""
 
@@ -175,6 +172,19 @@ def test_time_limit_counts_for_a_whole_call(
     ending.set()
     thread.join(PATIENCE_S)
     raw.close()
+
+
+def test_call_that_took_long_leaves_the_next_one_the_whole_time(
+    site: Site, plain: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock on which each look at it takes twenty seconds."""
+    ours, theirs = shake(site, plain)
+    clock = SimpleNamespace(monotonic=lambda times=count(0.0, 20.0): next(times))
+    monkeypatch.setattr(tls_socket, "time", clock)
+    ours.settimeout(30)
+    for _ in range(3):
+        theirs.sendall(b"x")
+        assert ours.recv(1) == b"x"
 
 
 def test_silent_peer_ends_a_handshake_by_its_time_limit(
