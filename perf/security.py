@@ -308,15 +308,10 @@ def warm(broker: Broker, seconds: float, cells: list[Cell]) -> None:
 
 def groups(cells: list[Cell]) -> list[tuple[dict[str, str], list[Cell]]]:
     """The cells of each setting of kbroker, which have brokers of their own."""
-    found: list[tuple[dict[str, str], list[Cell]]] = []
+    found: dict[str | None, list[Cell]] = {}
     for cell in cells:
-        settings = {NETWORK: cell.parameters[NETWORK]} if NETWORK in cell.parameters else {}
-        same = [group for known, group in found if known == settings]
-        if same:
-            same[0].append(cell)
-        else:
-            found.append((settings, [cell]))
-    return found
+        found.setdefault(cell.parameters.get(NETWORK), []).append(cell)
+    return [({NETWORK: count} if count else {}, group) for count, group in found.items()]
 
 
 def main(arguments: list[str] | None = None) -> int:
