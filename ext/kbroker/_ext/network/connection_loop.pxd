@@ -54,6 +54,7 @@ cdef class ConnectionLoop:
         function(*args)
         return 0
 
+    cdef int queue(self, Connection c, object queue) except -1
     cdef int serve_next(self, object queue) except -1
     cdef int serve(self, Connection c) except -1
     cdef int parse(self, Connection c) except -1

@@ -376,9 +376,12 @@ cdef class ConnectionLoop:
 
     cdef int continue_later(self, Connection c) except -1:
         """Queue it behind all others that have work."""
+        return self.queue(c, self._ready)
+
+    cdef int queue(self, Connection c, object queue) except -1:
         if not c.in_ready:
             c.in_ready = True
-            self._ready.append(c)
+            queue.append(c)
         return 0
 
     cdef int retry_starved(self) except -1:
@@ -474,9 +477,8 @@ cdef class ConnectionLoop:
         cdef SendStatus status = self._responses.send_long(c, self.now_ms)
         if status == SENT_ALL:
             self.end_request(c.pop())
-        elif status == SENT_SOME and not c.in_ready:
-            c.in_ready = True
-            self._sending.append(c)
+        elif status == SENT_SOME:
+            self.queue(c, self._sending)
         elif status == SEND_FAILED:
             self.close_connection(c, None)
         return status == SENT_ALL
