@@ -144,7 +144,7 @@ class Handshakes:
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
-            pass
+            pass  # those that it told of have been taken
         found = []
         while self._done:
             result = self._done.popleft()

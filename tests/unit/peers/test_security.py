@@ -279,11 +279,11 @@ def test_changed_configs_are_followed(own: SecuredPeers) -> None:
     right = BrokerConfig(own.settings("SASL_PLAINTEXT"))
     used = PeerSecurity(wrong, "SASL_PLAINTEXT")
     with FakeBroker(answers) as broker:
-        reason(broker, used)
+        assert "the login of this broker" in reason(broker, used)
 
         used.follow(right)
 
-        connect(broker, used)
+        assert connect(broker, used).renews_after_ms is None
 
 
 def test_config_that_does_not_load_is_rejected_and_not_followed(
