@@ -16,8 +16,8 @@ from kbroker.ipc.process_table import Address
 RESTART_JITTER = 0.2
 # A child that served for this long was not in a crash loop: its next restart is immediate again.
 STABLE_AFTER_S = 30.0
-# After a shorter run, the delay is no longer than that run, so that clients miss it less, or than
-# this if that was shorter.
+# After a shorter run, the delay is at most this, as clients miss it. If it then ends before it
+# serves again, only such ends count for the delay.
 SERVED_REST_S = 1.0
 # BOUND: failed starts in a row (exit code 3) after which the broker stops; the cause needs an
 # operator.
@@ -72,6 +72,7 @@ class Child:
         "pid",
         "serving_since",
         "start_at",
+        "unserved_count",
     )
 
     def __init__(self, address: Address, policy: RestartPolicy) -> None:
@@ -81,7 +82,8 @@ class Child:
         self.start_at = 0.0  # when it may start next, on the arbiter's clock
         self.abort_deadline: float | None = None  # got ABRT because it stalled; KILL follows
         self.exit_code: int | None = None  # of the last one that ended; negative: by that signal
-        self.failure_count = 0
+        self.failure_count = 0  # since it last served for long
+        self.unserved_count = 0  # the last one after it served, and those that followed
         self.cannot_start_count = 0
         self._policy = policy
 
@@ -98,23 +100,29 @@ class Child:
 
     def on_not_started(self, now: float) -> None:
         """The process could not be started; ``start_at`` is the time of the next attempt."""
-        self._wait(now)
+        self._wait_unserved(now)
 
-    def _wait(self, now: float) -> None:
-        self.start_at = now + self._policy.delay_s(self.failure_count)
+    def _wait_unserved(self, now: float) -> None:
+        self.start_at = now + self._policy.delay_s(self.unserved_count)
+        self.unserved_count += 1
+        self.failure_count += 1
+
+    def _wait_served(self, now: float, served_s: float) -> None:
+        if served_s >= STABLE_AFTER_S:
+            self.failure_count = 0
+        self.start_at = now + min(self._policy.delay_s(self.failure_count), SERVED_REST_S)
+        self.unserved_count = 1
         self.failure_count += 1
 
     def on_ended(self, exit_code: int, now: float) -> Verdict:
         """Handle the end of the process; with RESTART, ``start_at`` is the time of the restart."""
-        served_s = None if self.serving_since is None else now - self.serving_since
-        if served_s is not None and served_s >= STABLE_AFTER_S:
-            self.failure_count = 0
         self.pid = 0
         self.exit_code = exit_code
         self.abort_deadline = None
-        self._wait(now)
-        if served_s is not None:
-            self.start_at = min(self.start_at, now + max(served_s, SERVED_REST_S))
+        if self.serving_since is None:
+            self._wait_unserved(now)
+        else:
+            self._wait_served(now, now - self.serving_since)
         if exit_code == EXIT_BAD_CONFIG:
             return Verdict.STOP_BAD_CONFIG
         self.cannot_start_count = (

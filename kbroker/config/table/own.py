@@ -121,8 +121,8 @@ KBROKER_S_OWN = (
     Key("worker.restart.backoff.ms", INT, 100, LOW, low=1,
         doc=
             "Delay before a process that died is restarted; it doubles while the process keeps "
-            "dying. After a process has served, the delay is at most as long as it served, or "
-            "one second; after 30 seconds of service it starts over."),
+            "dying before it serves. After a process has served, the delay is one second at most; "
+            "after 30 seconds of service there is none."),
     Key("worker.restart.backoff.max.ms", INT, 10_000, LOW, low=1,
         doc="Maximum of that delay."),
     Key("shutdown.timeout.ms", INT, 1500, LOW, low=1,

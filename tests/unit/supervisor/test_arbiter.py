@@ -243,8 +243,8 @@ def test_child_that_only_recovered_for_long_is_in_a_crash_loop_all_the_same(setu
     assert round(setup.child(IO).start_at - setup.system.time, 3) == 0.4
 
 
-def test_child_rests_no_longer_than_it_served(setup: Setup) -> None:
-    """Killed repeatedly, it was away for 12 seconds each time."""
+def test_child_that_served_rests_for_a_second_at_most(setup: Setup) -> None:
+    """Killed repeatedly, it was away for as long as it had served, up to 12 seconds."""
     crash(setup, times=20)
 
     rests = []
@@ -253,7 +253,25 @@ def test_child_rests_no_longer_than_it_served(setup: Setup) -> None:
         setup.system.time = setup.child(IO).start_at
         setup.arbiter.start_missing()
 
-    assert rests == [5, SERVED_REST_S, 2]
+    assert rests == [SERVED_REST_S] * 3
+
+
+def test_child_killed_before_it_serves_again_is_not_in_a_crash_loop(setup: Setup) -> None:
+    """Of two kills in a row, the second came before it served: it was away for ten seconds."""
+    crash(setup, times=20)
+    rest_after_serving(setup, 5)
+    setup.system.time = setup.child(IO).start_at
+    setup.arbiter.start_missing()
+
+    rests = []
+    for _ in range(4):
+        setup.system.end(IO, -signal.SIGKILL)
+        setup.arbiter.reap()
+        rests.append(round(setup.child(IO).start_at - setup.system.time, 3))
+        setup.system.time = setup.child(IO).start_at
+        setup.arbiter.start_missing()
+
+    assert rests == [0.1, 0.2, 0.4, 0.8]
 
 
 def test_bad_configuration_stops_the_broker_at_once(setup: Setup) -> None:
