@@ -17,6 +17,7 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import announced, api
 from kbroker.handlers.support.requirements import NOTHING
+from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -38,6 +39,8 @@ FEATURES = {
 # unstable.api.versions.enable is set, and served anyway.
 UNSTABLE = {int(ApiKey.INIT_PRODUCER_ID): 6}
 
+ENCODED = "encoded ApiVersions"  # in ``ClusterImage.derived``, with a version: a response's body
+
 # COMPAT: Kafka's rules for a client's name and version; clients fall back to version 0 or close.
 SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
@@ -45,8 +48,10 @@ SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 @api(ApiKey.API_VERSIONS, versions=(0, 4), authorize=NOTHING)
 async def handle_api_versions(
     ctx: RequestContext, request: ApiVersionsRequest
-) -> ApiVersionsResponse:
-    """List every API and its versions."""
+) -> ApiVersionsResponse | bytes:
+    """List every API and its versions. Each connection begins with it, and the response is the
+    same: it is encoded once.
+    """
     if ctx.api_version >= 3:
         for text in (request.client_software_name, request.client_software_version):
             if not SOFTWARE_PATTERN.fullmatch(text):
@@ -54,6 +59,18 @@ async def handle_api_versions(
         ctx.connection.name_software(
             request.client_software_name.encode(), request.client_software_version.encode()
         )
+    if ctx.process.loop.limits.on:  # there may be a throttle time in it
+        return everything(ctx)
+    encoded: bytes | None = ctx.image.derived.get((ENCODED, ctx.api_version))
+    if encoded is None:
+        encoded = codec.encode(everything(ctx), ctx.api_version)
+        ctx.image.derived[ENCODED, ctx.api_version] = encoded
+    ctx.process.times.note_error(ctx.api_key, int(ErrorCode.NONE))
+    return encoded
+
+
+def everything(ctx: RequestContext) -> ApiVersionsResponse:
+    """All APIs and features, as of the image."""
     entry = ApiVersionsResponse.ApiVersion
     response = ApiVersionsResponse(
         api_keys=[

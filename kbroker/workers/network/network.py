@@ -352,10 +352,10 @@ class NetworkWorker(Worker):
         for fd, listener_index, peer_host in receive_connections(
             self.handoff, RESERVED_DESCRIPTORS
         ):
-            connection_socket = socket.socket(fileno=fd)
+            family = self.context.listeners[listener_index][1].family
+            connection_socket = socket.socket(family, socket.SOCK_STREAM, 0, fd)
             try:
                 connection_socket.setblocking(False)
-                self.set_options(connection_socket)
                 port = connection_socket.getpeername()[1]
                 local = connection_socket.getsockname()
             except OSError:  # gone before it was looked at
@@ -416,19 +416,6 @@ class NetworkWorker(Worker):
             for host, count in self.handshakes.hosts().items():
                 hosts[host] = hosts.get(host, 0) + count
         return calls.OpenConnections(hosts)
-
-    def set_options(self, connection: socket.socket) -> None:
-        """Buffer sizes only when configured: the system's own tuning serves large fetches
-        better.
-        """
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for key, option in (
-            ("socket.send.buffer.bytes", socket.SO_SNDBUF),
-            ("socket.receive.buffer.bytes", socket.SO_RCVBUF),
-        ):
-            if self.config.is_set(key) and self.config[key] > 0:
-                connection.setsockopt(socket.SOL_SOCKET, option, self.config[key])
 
     def on_close(self, connection: Connection, reason: str | None) -> None:
         """A connection was closed; ``reason`` says why if this side closed it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -184,6 +185,21 @@ def test_api_versions_lists_what_is_in_development_if_asked_to() -> None:
     response = process.ask(minimal_request(ApiKey.API_VERSIONS), 4)
     listed = {k.api_key: (k.min_version, k.max_version) for k in response.api_keys}
     assert listed[ApiKey.INIT_PRODUCER_ID] == (0, 6)
+
+
+def test_api_versions_is_counted_though_it_is_encoded_once(process: NetworkProcess) -> None:
+    request, noted = minimal_request(ApiKey.API_VERSIONS), []
+    process.times = SimpleNamespace(note_error=lambda *found: noted.append(found))
+    assert process.ask(request, 3) == process.ask(request, 3)
+    assert noted == [(ApiKey.API_VERSIONS, 0)] * 2
+
+
+def test_api_versions_has_a_throttle_time_if_a_quota_is_exceeded(process: NetworkProcess) -> None:
+    request = minimal_request(ApiKey.API_VERSIONS)
+    assert process.ask(request, 3).throttle_time_ms == 0
+    process.loop.limits = SimpleNamespace(on=True, charge_handler=lambda *_: None)
+    process.connection.throttle_time_ms = 70
+    assert process.ask(request, 3).throttle_time_ms == 70
 
 
 @pytest.mark.parametrize(
