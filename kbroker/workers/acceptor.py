@@ -189,7 +189,6 @@ class AcceptorWorker(Worker):
         it.
         """
         self._notice_restarts()
-        connection.setblocking(False)
         candidates = [
             index
             for index, address in enumerate(self._networks)

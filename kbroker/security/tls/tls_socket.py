@@ -24,6 +24,7 @@ class TlsSocket:
     that does not block raises BlockingIOError and is repeated when the socket is ready.
 
     tls: the connection in OpenSSL, which reads from ``incoming`` and writes to ``outgoing``.
+    received: what the client has sent already, as one call of ``recv`` for RECEIVE_BYTES gave it.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class TlsSocket:
         *,
         server_side: bool = False,
         server_hostname: str | None = None,
+        received: bytes = b"",
     ) -> None:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(
@@ -41,7 +43,9 @@ class TlsSocket:
         self._plain = plain
         self._timeout_s = plain.gettimeout()  # of a call; ``plain`` has what is left of it
         self._unsent = b""
-        self._waits_for_hello = server_side
+        # Whether the handshake goes on only with bytes that OpenSSL does not have.
+        self._waits_for_bytes = server_side and not received
+        self._is_empty = self._take(received) if received else False
 
     def __enter__(self) -> Self:
         return self
@@ -79,19 +83,17 @@ class TlsSocket:
     def do_handshake(self) -> None:
         """Raises OSError, an ssl.SSLError among them; the peer is told by an alert if possible."""
         deadline = self._deadline()
-        is_empty = False
         while True:
             self._flush(deadline)
-            if self._waits_for_hello:
-                is_empty = self._receive(deadline)
-                self._waits_for_hello = False
+            if self._waits_for_bytes:
+                self._receive(deadline)
             try:
                 self.tls.do_handshake()
             except ssl.SSLWantReadError:
+                self._waits_for_bytes = True
                 self._flush(deadline)
-                if is_empty and self._timeout_s == 0:
+                if self._is_empty and self._timeout_s == 0:
                     raise BlockingIOError(errno.EAGAIN, "the rest has not arrived") from None
-                is_empty = self._receive(deadline)
             except ssl.SSLError:
                 self._try_to_flush(deadline)
                 raise
@@ -140,10 +142,13 @@ class TlsSocket:
             raise TimeoutError("timed out")
         self._plain.settimeout(left)
 
-    def _receive(self, deadline: float | None) -> bool:
-        """Whether the socket is likely to be empty now."""
+    def _receive(self, deadline: float | None) -> None:
         self._limit(deadline)
-        data = self._plain.recv(RECEIVE_BYTES)
+        self._is_empty = self._take(self._plain.recv(RECEIVE_BYTES))
+        self._waits_for_bytes = False
+
+    def _take(self, data: bytes) -> bool:
+        """Give bytes to OpenSSL. Whether the socket is likely to be empty now."""
         if data:
             self.incoming.write(data)
         else:

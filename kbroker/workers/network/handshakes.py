@@ -28,7 +28,7 @@ from kbroker.security.principal import ANONYMOUS, Principal
 from kbroker.security.tls.certificate import CertificateError, read_certificate
 from kbroker.security.tls.contexts import reason_of
 from kbroker.security.tls.listener import ListenerTls
-from kbroker.security.tls.tls_socket import TlsSocket
+from kbroker.security.tls.tls_socket import RECEIVE_BYTES, TlsSocket
 from kbroker.workers.network.arrival import Arrival
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Result(NamedTuple):
 class _Waiting:
     """A connection in the thread."""
 
-    __slots__ = ("arrival", "deadline_ms", "hurry_ms", "is_queued", "socket", "tls")
+    __slots__ = ("arrival", "deadline_ms", "events", "hurry_ms", "is_queued", "socket", "tls")
 
     def __init__(
         self, sock: socket.socket, arrival: Arrival, tls: ListenerTls, now_ms: int
@@ -93,6 +93,7 @@ class _Waiting:
         self.arrival = arrival
         self.tls = tls
         self.deadline_ms = now_ms
+        self.events = 0  # that it waits for
         self.hurry_ms = 0
         self.is_queued = False
 
@@ -137,7 +138,8 @@ class Handshakes:
             return
         self._hosts[arrival.host] = self._hosts.get(arrival.host, 0) + 1
         self._new.append(_Waiting(sock, arrival, tls, self._now_ms() + self.timeout_ms))
-        os.eventfd_write(self._wake, 1)
+        if len(self._new) == 1:  # else the thread has been told
+            os.eventfd_write(self._wake, 1)
 
     def results(self) -> list[Result]:
         """Handshakes that have ended since the last call."""
@@ -217,15 +219,20 @@ class Handshakes:
     def _take(self, each: _Waiting) -> None:
         fd = each.socket.fileno()
         self._waiting[fd] = each
-        self._epoll.register(fd, select.EPOLLIN)
+        each.events = select.EPOLLIN
+        self._epoll.register(fd, each.events)
         self._go_on(each)  # most have sent their first bytes by now
 
     def _go_on(self, each: _Waiting) -> None:
         if isinstance(each.socket, TlsSocket):
             self._shake(each)
             return
+        has_place = len(self._begun) < BEGUN_MAX
         try:
-            first = each.socket.recv(_HELLO_BYTES, socket.MSG_PEEK)
+            if has_place:
+                first = each.socket.recv(RECEIVE_BYTES)
+            else:
+                first = each.socket.recv(_HELLO_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:
@@ -236,18 +243,19 @@ class Handshakes:
         strange = not_tls(first)
         if strange:
             self._end(each, strange)
-        elif len(self._begun) < BEGUN_MAX:
-            self._begin(each)
+        elif has_place:
+            self._begin(each, first)
         else:
             each.is_queued = True
-            self._epoll.modify(each.socket.fileno(), 0)  # its bytes are known to be here
+            self._watch(each, 0)  # its bytes are known to be here
             self._queue.append(each)
 
-    def _begin(self, each: _Waiting) -> None:
+    def _begin(self, each: _Waiting, first: bytes = b"") -> None:
+        """first: of the bytes that the client has sent, those that are received already."""
         assert isinstance(each.socket, socket.socket)
         fd = each.socket.fileno()
         try:
-            each.socket = TlsSocket(each.socket, each.tls.context, server_side=True)
+            each.socket = TlsSocket(each.socket, each.tls.context, server_side=True, received=first)
         except OSError as error:  # there is no memory
             self._epoll_forget(fd)
             self._waiting.pop(fd, None)
@@ -256,8 +264,13 @@ class Handshakes:
             return
         each.hurry_ms = self._now_ms() + HURRY_MS
         self._begun[fd] = each
-        self._epoll.modify(fd, select.EPOLLIN)
+        self._watch(each, select.EPOLLIN)
         self._shake(each)
+
+    def _watch(self, each: _Waiting, events: int) -> None:
+        if events != each.events:
+            each.events = events
+            self._epoll.modify(each.socket.fileno(), events)
 
     def _shake(self, each: _Waiting) -> None:
         assert isinstance(each.socket, TlsSocket)
@@ -265,7 +278,7 @@ class Handshakes:
         try:
             each.socket.do_handshake()
         except BlockingIOError:
-            self._epoll.modify(fd, select.EPOLLOUT if each.socket.has_unsent else select.EPOLLIN)
+            self._watch(each, select.EPOLLOUT if each.socket.has_unsent else select.EPOLLIN)
             return
         except OSError as error:
             self._end(each, _reason(error))
@@ -358,7 +371,8 @@ class Handshakes:
 
     def _finish(self, result: Result) -> None:
         self._done.append(result)
-        os.eventfd_write(self.fd, 1)
+        if len(self._done) == 1:  # else the loop has been told
+            os.eventfd_write(self.fd, 1)
 
 
 def not_tls(first: bytes) -> str | None:

@@ -173,6 +173,19 @@ def test_client_that_goes_away_is_no_line_in_the_log(tmp_path: Path, served: Han
         assert result(served) == Result(ARRIVAL, None, None, "")
 
 
+def test_every_result_is_told_of(tmp_path: Path, served: Handshakes) -> None:
+    """The loop is told of the first of several; they end while it takes those of before."""
+    site, count, found = Site(tmp_path), 300, 0
+    for _ in range(count):
+        arrive(served, site).close()
+
+    while found < count:
+        await_readable(served.fd)
+        found += len(served.results())
+
+    assert (found, served.count) == (count, 0)
+
+
 def test_silent_client_is_ended_at_its_time(tmp_path: Path, served: Handshakes) -> None:
     site = Site(tmp_path)
     served.timeout_ms = 1
