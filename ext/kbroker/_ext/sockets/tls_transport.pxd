@@ -27,6 +27,7 @@ cdef class TlsTransport(Transport):
     cdef size_t _filled
     cdef ssize_t read_some(self, char* into, size_t size) noexcept
     cdef ssize_t take_in(self) noexcept
+    cdef ssize_t send_answers(self) noexcept
     cdef ssize_t pending(self) noexcept
     cdef ssize_t write_all(self, const char* data, size_t size, bint more) noexcept
     cdef ssize_t encrypt(self, const char* data, size_t size) noexcept

@@ -138,6 +138,8 @@ cdef class TlsTransport(Transport):
             except WANTS_READ:
                 n = 0
                 self._needs_more = True
+                if self.send_answers() < 0:
+                    return done if done else TRANSPORT_FAILED
             except ENDS:
                 # Without a close_notify it is the end, too: lengths in the stream show whether it is complete.
                 return done
@@ -153,7 +155,7 @@ cdef class TlsTransport(Transport):
         return done
 
     cdef ssize_t take_in(self) noexcept:
-        """Receive bytes for OpenSSL; also send what it has answered by itself."""
+        """Receive bytes for OpenSSL."""
         cdef ssize_t n = Transport.receive(self, shared, GIVEN_BYTES)
         if n < 0:
             return n
@@ -162,15 +164,26 @@ cdef class TlsTransport(Transport):
                 self._incoming.write_eof()
             else:
                 self._give(PyMemoryView_FromMemory(shared, n, PyBUF_READ))
+        except Exception as error:
+            return self.breaks(error)
+        if self.send_answers() < 0:  # to what was read last, if there was no need to ask OpenSSL for more
+            return TRANSPORT_FAILED
+        self._needs_more = False
+        self._socket_empty = 0 < n < GIVEN_BYTES
+        return n
+
+    cdef ssize_t send_answers(self) noexcept:
+        """Send what OpenSSL has answered by itself. FAILED, or 0 even if the socket does not take it: the next call
+        tries again.
+        """
+        try:
             if self._outgoing.pending:
                 self.flush()
                 if <size_t>self._outgoing.pending > ANSWERS_BYTES:
                     raise ConnectionResetError("the peer changes keys, and does not read the answers")
         except Exception as error:
             return self.breaks(error)
-        self._needs_more = False
-        self._socket_empty = 0 < n < GIVEN_BYTES
-        return n
+        return 0
 
     cdef ssize_t pending(self) noexcept:
         # Broken: the next call says so, and no event of the socket may come.
