@@ -69,6 +69,7 @@ def test_board_has_processes_topics_clients_and_groups(
     produce(broker, 20)
     # Processes tell of requests a few times a second.
     wait_until(lambda: look(seen).requests[ApiKey.PRODUCE] > 0)
+    wait_until(lambda: "processes are ready" in broker.log_text)  # some are enough to serve
 
     found = board(seen, before, look(seen))
 

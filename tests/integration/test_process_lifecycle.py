@@ -265,7 +265,7 @@ def test_quit_signal_prints_all_stacks_and_stops_nothing(broker: Broker) -> None
     heads = len(before) + 1  # and the supervisor's
     wait_until(lambda: broker.log_text.count("most recent call first") >= heads, what="stacks")
     assert "arbiter.py" in broker.log_text
-    assert all_ready(broker)
+    wait_until(lambda: all_ready(broker), what="all ready")
     assert serves(broker)
     assert broker.pids == before
 
