@@ -113,6 +113,11 @@ class Harness:
             ends = ((i + 1) * DESCRIPTOR.size - OF_QUOTA.size for i in range(count))
             self.quotas_sent += [OF_QUOTA.unpack_from(body, end) for end in ends]
 
+    def descriptors_in_a_turn(self) -> list[tuple[Any, ...]]:
+        """The same, after one more turn."""
+        self.turn(1)
+        return self.descriptors()
+
     def batch_of(self, descriptor: tuple[Any, ...]) -> bytes:
         """The bytes in the arena that a descriptor refers to."""
         offset, size = descriptor[5], descriptor[6]

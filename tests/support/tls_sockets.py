@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from kbroker._ext.sockets.tls_transport import TlsTransport
 from kbroker._ext.sockets.transport import TransportCalls
@@ -39,8 +39,16 @@ class Pair(NamedTuple):
     theirs: ssl.SSLSocket
 
 
-def connect(site: Site, *, buffer_bytes: int | None = None, client_side: bool = False) -> Pair:
-    """Shake hands. client_side: whether the transport is the client's."""
+def connect(
+    site: Site,
+    *,
+    buffer_bytes: int | None = None,
+    client_side: bool = False,
+    asked: list[str] | None = None,
+) -> Pair:
+    """Shake hands. client_side: whether the transport is the client's. asked: gets an entry for
+    each of its reads from OpenSSL (CountedReads).
+    """
     left, right = socket.socketpair()
     for end in (left, right):
         end.setblocking(False)
@@ -66,8 +74,30 @@ def connect(site: Site, *, buffer_bytes: int | None = None, client_side: bool = 
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 continue
             waiting.remove(one)
+    if asked is not None:
+        mine.tls = cast(ssl.SSLObject, CountedReads(mine.tls, asked))
     transport = TlsTransport(mine.fileno(), mine)
     return Pair(TransportCalls(transport), transport, other)
+
+
+class CountedReads:
+    """A connection in OpenSSL; notes each read of it: the name of its exception, or ""."""
+
+    def __init__(self, tls: ssl.SSLObject, asked: list[str]) -> None:
+        self._tls = tls
+        self._asked = asked
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tls, name)
+
+    def read(self, *arguments: Any) -> Any:
+        try:
+            found = self._tls.read(*arguments)
+        except ssl.SSLError as error:
+            self._asked.append(type(error).__name__)
+            raise
+        self._asked.append("")
+        return found
 
 
 def drain(end: ssl.SSLSocket, most: int = 1 << 30) -> bytes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import random
+import socket
 import struct
 
 import pytest
@@ -17,8 +20,11 @@ from support.net_loop_harness import (
     result,
 )
 
+from kbroker._ext.network.connection import SERVING
 from kbroker.protocol import header
 from kbroker.protocol.api import ApiKey
+from kbroker.security.principal import ANONYMOUS
+from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit
 
@@ -274,6 +280,51 @@ def test_large_request_in_small_pieces_arrives_whole(harness):
     [descriptor] = harness.descriptors()
 
     assert harness.batch_of(descriptor) == payload
+
+
+def test_one_event_is_asked_for_a_long_rest_of_a_request(harness):
+    """And one for whatever comes if the rest is short, the client slow, or nothing is missing."""
+    client = harness.connect()
+    frame = produce(9, records={0: b"a" * 200_000})
+    asked, rests = [], []
+    with socket.socket(fileno=os.dup(harness.connection.fd)) as ours:
+        for size in (3, 100, 20_000, 20_000, 4_000, 100_000, 50_000, len(frame)):
+            client.send(frame[:size])
+            frame = frame[size:]
+            harness.turn()
+            rests.append(len(frame))
+            asked.append(ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
+
+    assert len(harness.descriptors()) == 1
+    assert asked == [1, 1, 65_536, 65_536, 1, rests[5], 1, 1]
+    assert 10_000 < rests[5] < 65_536
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_requests_over_tcp_are_served_when_their_last_byte_is_here(seed):
+    """Here an event does wait for as many bytes as were asked for."""
+    chance = random.Random(seed)
+    harness = Harness(arena_bytes=1 << 22)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        ours, _ = server.accept()
+    ours.setblocking(False)
+    access = harness.accesses.of(ANONYMOUS, "test")
+    harness.loop.add_connection(ours.detach(), 0, "test", 1, access, SERVING)
+
+    for number in range(20):
+        payload = bytes([number]) * chance.choice([100, 70_000, 200_000, 600_000])
+        frame = produce(9, records={0: payload})
+        while frame:
+            size = chance.choice([1000, 20_000, 70_000, 100_000])
+            client.sendall(frame[:size])
+            frame = frame[size:]
+            harness.turn(1)
+        [descriptor] = wait_until(harness.descriptors_in_a_turn)
+        assert harness.batch_of(descriptor) == payload
+        harness.answer(result(descriptor))
+        harness.turn()
+    client.close()
 
 
 def test_requests_that_come_at_once_are_received_whole_into_one_block(harness):

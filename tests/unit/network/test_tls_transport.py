@@ -75,6 +75,88 @@ def test_records_that_wait_are_received_together(site: Site) -> None:
     assert pair.ours.receive(100_000) == b"a" * RECORD + b"b" * 10
 
 
+def encrypted(pair: Pair, sizes: list[int]) -> tuple[bytes, bytes]:
+    """What the peer sends in records of these sizes: in the clear, and on the wire."""
+    plain, wire = bytearray(), bytearray()
+    for size in sizes:
+        data = random.Random(size).randbytes(size)
+        pair.theirs.send(data)
+        plain += data
+        wire += taken(pair)
+    return bytes(plain), bytes(wire)
+
+
+def taken(pair: Pair) -> bytes:
+    """The bytes that have arrived at our socket, taken from it."""
+    with socket.socket(fileno=os.dup(pair.transport.fd)) as ours:
+        return ours.recv(1 << 20)
+
+
+SIZES = [1, 100, RECORD, RECORD, RECORD, 5, 4000, 4000, 4000, RECORD - 1, 1, 1, 9000, RECORD]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_records_arrive_whole_however_they_are_cut(site: Site, seed: int) -> None:
+    """Into what arrives at once, and into what there is room for."""
+    pair = connect(site)
+    chance = random.Random(seed)
+    plain, wire = encrypted(pair, chance.sample(SIZES, len(SIZES)))
+    cuts, rooms = chance.choice([10, 3000, 40_000]), chance.choice([10, 3000, 40_000, 300_000])
+    raw = socket.socket(fileno=os.dup(pair.theirs.fileno()))
+    found, at = bytearray(), 0
+    while len(found) < len(plain):
+        size = chance.randint(1, cuts)
+        assert at < len(wire), "all that was sent is received"
+        raw.sendall(wire[at : at + size])
+        at += size
+        # As the loop does: until the socket is empty, or it would block.
+        while True:
+            data = pair.ours.receive(chance.randint(1, rooms))
+            assert data != FAILED
+            if data != BLOCKED:
+                found += data
+            if data == BLOCKED or pair.transport.short_is_empty:
+                break
+    raw.close()
+
+    assert found == plain
+
+
+def test_openssl_is_not_asked_for_a_record_of_which_it_has_a_part(site: Site) -> None:
+    """Its answer would cost an exception, for each piece that arrives."""
+    asked: list[str] = []
+    pair = connect(site, asked=asked)
+    pair.theirs.send(b"first")
+    assert pair.ours.receive(100) == b"first"
+    plain, wire = encrypted(pair, [RECORD] * 10)
+    asked.clear()
+
+    raw = socket.socket(fileno=os.dup(pair.theirs.fileno()))
+    found = bytearray()
+    for at in range(0, len(wire), 1000):
+        raw.sendall(wire[at : at + 1000])
+        data = pair.ours.receive(100_000)
+        found += b"" if data == BLOCKED else data
+    raw.close()
+
+    assert found == plain
+    assert asked == [""] * 10
+
+
+def test_several_records_are_received_by_one_call_if_there_is_room(site: Site) -> None:
+    asked: list[str] = []
+    pair = connect(site, asked=asked)
+    pair.theirs.send(b"first")
+    assert pair.ours.receive(100) == b"first"
+    asked.clear()
+    for _ in range(3):
+        pair.theirs.send(b"a" * RECORD)
+
+    assert pair.ours.receive(100_000) == b"a" * 3 * RECORD
+    assert pair.transport.short_is_empty, "one call took all"
+    assert asked == ["", "", ""]
+
+
 def send_whole(pair: Pair, data: bytes, step: int = 1 << 30) -> bytes:
     """Send everything as the loop does, again from where a call stopped; what the peer reads."""
     found, sent = bytearray(), 0

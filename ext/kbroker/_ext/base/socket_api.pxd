@@ -45,12 +45,15 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void* data, size_t size, int flags)
     ssize_t sendmsg(int fd, const msghdr* message, int flags)
     ssize_t recv(int fd, void* buffer, size_t size, int flags)
+    int setsockopt(int fd, int level, int option, const void* value, unsigned int size)
     int shutdown(int fd, int how)
     enum:
         MSG_NOSIGNAL
         MSG_DONTWAIT
         MSG_MORE
         SHUT_WR
+        SOL_SOCKET
+        SO_RCVLOWAT
 
 
 cdef inline int64_t monotonic_ns() noexcept nogil:

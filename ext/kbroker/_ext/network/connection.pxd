@@ -100,7 +100,7 @@ cdef class Connection:
     cdef inline void count_request(self, int32_t size) noexcept nogil:
         self.client.requests += 1
         self.client.bytes_in += size + 4
-    cdef void drained(self) noexcept nogil
+    cdef void drained(self, Arena arena) noexcept nogil
     cdef int32_t throttle_ms(self, int64_t now_ms) noexcept nogil
     cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil
     cdef void drop_empty_block(self, Arena arena) noexcept nogil

@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memmove
 from kbroker._ext.base.api_keys cimport API_API_VERSIONS, API_SASL_AUTHENTICATE, API_SASL_HANDSHAKE
 from kbroker._ext.base.socket_api cimport monotonic_ns
 from kbroker._ext.base.wire cimport load_i16, load_i32
-from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED, Transport
+from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED, WAKE_FROM, Transport
 from kbroker._ext.sockets.verdicts cimport Verdicts
 
 cdef enum:
@@ -159,17 +159,22 @@ cdef class Connection:
             self.burst += n
             received[0] = n
             if n < room and self.transport.short_is_empty and not self.peer_closed:
-                self.drained()  # the next bytes make a new edge
+                self.drained(arena)  # the next bytes make a new edge
             return RECEIVED
         if n == 0:
             return RECEIVE_EOF
         if n != TRANSPORT_BLOCKED:
             return RECEIVE_ERROR
-        self.drained()
+        self.drained(arena)
         return RECEIVED_NONE
 
-    cdef void drained(self) noexcept nogil:
+    cdef void drained(self, Arena arena) noexcept nogil:
+        cdef int64_t have = self.end - self.start
+        cdef int64_t missing = 0
         self.readable = False
+        if have >= 4 and self.burst >= WAKE_FROM:  # it sends fast: one event for more of a long frame
+            missing = <int64_t>load_i32(arena.base + self.block.offset + self.start) + 4 - have
+        self.transport.wake_at(missing)
         self.burst_last = self.burst
         self.burst = 0
 

@@ -18,6 +18,11 @@ cdef class TlsTransport(Transport):
     cdef object _outgoing
     cdef bint _needs_more            # OpenSSL has no whole record: what arrives is to be given to it
     cdef bint _socket_empty          # as of the last call that received
+    # The record that arrives, of which OpenSSL has the beginning; not followed: where it begins is not known.
+    cdef bint _followed
+    cdef size_t _begun               # bytes of it that have arrived
+    cdef size_t _length              # with its header, which says it
+    cdef uint8_t[5] _header
     # Encrypted bytes that the socket has not taken, or None.
     cdef bytes _unsent
     cdef size_t _unsent_at
@@ -25,8 +30,12 @@ cdef class TlsTransport(Transport):
     # The beginning of the next record, which waits for more; the caller was told that it is sent.
     cdef uint8_t* _record            # malloc'ed, NULL while it is empty
     cdef size_t _filled
+    cdef void wake_at(self, int64_t missing) noexcept nogil
     cdef ssize_t read_some(self, char* into, size_t size) noexcept
-    cdef ssize_t take_in(self) noexcept
+    cdef ssize_t take_in(self, size_t room) noexcept
+    cdef ssize_t give_records(self, const char* data, size_t size) noexcept
+    cdef size_t follow_record(self, const uint8_t* data, size_t size) noexcept
+    cdef ssize_t decrypt(self, char* into, size_t room) noexcept
     cdef ssize_t send_answers(self) noexcept
     cdef ssize_t pending(self) noexcept
     cdef ssize_t write_all(self, const char* data, size_t size, bint more) noexcept

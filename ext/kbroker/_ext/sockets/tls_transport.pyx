@@ -1,9 +1,10 @@
 """The transport of an encrypted connection, of either side.
 
-It keeps the contract of ``Transport``. Bytes are received with one system call and given to Python's OpenSSL, which
-decrypts them into the caller's memory; what it encrypts, a record at a time, is sent from here. Encrypted bytes that the
-socket does not take are kept, and the caller is told of the last byte of a call only when all of them are gone: so it
-waits for the socket, and calls again.
+It keeps the contract of ``Transport``. Bytes are received with one system call for several records, and given to Python's
+OpenSSL record by record, which decrypts them into the caller's memory. The lengths of records are followed here, as
+OpenSSL says by an exception that it lacks the rest of one. What it encrypts, a record at a time, is sent from here.
+Encrypted bytes that the socket does not take are kept, and the caller is told of the last byte of a call only when all of
+them are gone: so it waits for the socket, and calls again.
 
 ``send_file`` reads and encrypts: why the kernel does not (kTLS), docs/decisions/0023 tells.
 """
@@ -22,11 +23,14 @@ cdef extern from "Python.h":
 
 cdef enum:
     RECORD_BYTES = 16384         # of plaintext in a TLS record
-    # BOUND: as kbroker.security.tls.tls_socket has it.
+    HEADER_BYTES = 5
+    TLS_MAJOR = 3                # of the version in a record's header
+    # BOUND: as kbroker.security.tls.tls_socket has it. TLS 1.2 allows longer records; nobody sends them.
     GIVEN_BYTES = 16645
+    TOGETHER_BYTES = 4096        # short records are given to OpenSSL together, until they are as many bytes
     # BOUND: bytes that one call decrypts, so that a peer that sends faster than that does not hold the loop.
     RECEIVE_BYTES = 262144
-    FILE_BYTES = 65536           # read from a file at a time
+    SHARED_BYTES = 65536         # received, or read from a file, at a time
     # BOUND: what OpenSSL answers by itself (to a change of keys) while the peer does not read.
     ANSWERS_BYTES = 65536
 
@@ -34,7 +38,7 @@ cdef object WANTS_READ = ssl.SSLWantReadError
 cdef object ENDS = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 # Shared by all connections of the process: what it holds is given to OpenSSL before the call returns.
-cdef char[FILE_BYTES] shared
+cdef char[SHARED_BYTES] shared
 
 
 cdef class TlsTransport(Transport):
@@ -58,6 +62,9 @@ cdef class TlsTransport(Transport):
         with gil:
             return self.read_some(<char*>into, min(size, <size_t>RECEIVE_BYTES))
 
+    cdef void wake_at(self, int64_t missing) noexcept nogil:
+        Transport.wake_at(self, missing - <int64_t>self._begun if self._followed else 0)  # the rest of them as records
+
     cdef ssize_t waiting(self) noexcept nogil:
         with gil:
             return self.pending()
@@ -75,7 +82,7 @@ cdef class TlsTransport(Transport):
         with gil:
             if vectors[0].iov_len >= RECORD_BYTES:
                 return self.write_all(<const char*>vectors[0].iov_base, vectors[0].iov_len, False)
-            while i < count and gathered + vectors[i].iov_len <= FILE_BYTES:
+            while i < count and gathered + vectors[i].iov_len <= SHARED_BYTES:
                 # COPY: small responses into one record.
                 memcpy(shared + gathered, vectors[i].iov_base, vectors[i].iov_len)
                 gathered += vectors[i].iov_len
@@ -87,7 +94,7 @@ cdef class TlsTransport(Transport):
         with gil:
             while True:
                 # COPY: from the page cache, to be encrypted.
-                n = pread(file, shared, min(size, <size_t>FILE_BYTES), position)
+                n = pread(file, shared, min(size, <size_t>SHARED_BYTES), position)
                 if n > 0:
                     return self.write_all(shared, <size_t>n, False)
                 if n == 0:
@@ -117,60 +124,105 @@ cdef class TlsTransport(Transport):
     # -- with the GIL ---
 
     cdef ssize_t read_some(self, char* into, size_t size) noexcept:
-        cdef size_t done = 0
-        cdef ssize_t n
+        cdef size_t done = 0, received = 0, given = 0
+        cdef ssize_t n = 0
         # Bytes may have arrived since the last call; if it did not say that the socket was empty, no event tells of them.
         self.short_is_empty = self._socket_empty = False
         if self._broken:
             return TRANSPORT_FAILED
         while done < size:
-            if self._needs_more:
-                n = self.take_in()
+            if self._needs_more and given == received:
+                n = TRANSPORT_BLOCKED if self._socket_empty else self.take_in(size - done)
                 if n < 0:
-                    self.short_is_empty = n == TRANSPORT_BLOCKED
-                    return done if done else n
-            try:
-                n = self._read(size - done, PyMemoryView_FromMemory(into + done, size - done, PyBUF_WRITE))
-                if n > 0 and not self._incoming.pending:
-                    # The last record. If the caller has room left, it is used up, too: to ask OpenSSL would cost an
-                    # exception.
-                    self._needs_more = done + n < size
-            except WANTS_READ:
-                n = 0
-                self._needs_more = True
-                if self.send_answers() < 0:
-                    return done if done else TRANSPORT_FAILED
-            except ENDS:
-                # Without a close_notify it is the end, too: lengths in the stream show whether it is complete.
-                return done
-            except Exception as error:
-                self.breaks(error)
-                return done if done else TRANSPORT_FAILED
-            if n == 0 and not self._needs_more:
-                return done  # the end; the next call returns it
-            done += n
-            if self._needs_more and self._socket_empty:
-                self.short_is_empty = True  # the next bytes make a new edge
-                return done if done else TRANSPORT_BLOCKED
-        return done
+                    self.short_is_empty = n == TRANSPORT_BLOCKED  # the next bytes make a new edge
+                    break
+                received = <size_t>n
+                given = 0
+            if self._needs_more:
+                n = self.give_records(shared + given, received - given)
+                if n < 0:
+                    break
+                given += <size_t>n
+                if self._needs_more:
+                    continue
+            n = self.decrypt(into + done, size - done)
+            if n < 0 or (n == 0 and not self._needs_more):
+                break  # the next call returns it
+            done += <size_t>n
+        while given < received and not self._broken:  # there was no room for these
+            given += <size_t>max(self.give_records(shared + given, received - given), <ssize_t>0)
+            self._needs_more = False
+        return done if done else n
 
-    cdef ssize_t take_in(self) noexcept:
-        """Receive bytes for OpenSSL."""
-        cdef ssize_t n = Transport.receive(self, shared, GIVEN_BYTES)
+    cdef ssize_t take_in(self, size_t room) noexcept:
+        """Receive bytes for OpenSSL; many, if there is room for what they become."""
+        cdef size_t limit = max(<size_t>GIVEN_BYTES, min(room, <size_t>SHARED_BYTES)) - self._begun
+        cdef ssize_t n = Transport.receive(self, shared, limit)
         if n < 0:
             return n
-        try:
-            if n == 0:
+        if n == 0:
+            try:
                 self._incoming.write_eof()
-            else:
-                self._give(PyMemoryView_FromMemory(shared, n, PyBUF_READ))
-        except Exception as error:
-            return self.breaks(error)
+            except Exception as error:
+                return self.breaks(error)
+            self._needs_more = False
         if self.send_answers() < 0:  # to what was read last, if there was no need to ask OpenSSL for more
             return TRANSPORT_FAILED
-        self._needs_more = False
-        self._socket_empty = 0 < n < GIVEN_BYTES
+        self._socket_empty = 0 < <size_t>n < limit
         return n
+
+    cdef ssize_t give_records(self, const char* data, size_t size) noexcept:
+        """Give OpenSSL bytes up to the end of a record, or all of them if none ends; how many, or FAILED."""
+        cdef size_t given = 0
+        while given < min(size, <size_t>TOGETHER_BYTES):
+            given += self.follow_record(<const uint8_t*>data + given, size - given)
+        try:
+            self._give(PyMemoryView_FromMemory(<char*>data, given, PyBUF_READ))
+        except Exception as error:
+            return self.breaks(error)
+        return given
+
+    cdef size_t follow_record(self, const uint8_t* data, size_t size) noexcept:
+        """How many bytes there are up to the end of the record in progress; if it ends, OpenSSL can read."""
+        cdef size_t used = 0, part
+        while self._followed and self._begun < HEADER_BYTES:
+            if used == size:
+                return used
+            self._header[self._begun] = data[used]
+            self._begun += 1
+            used += 1
+            if self._begun == HEADER_BYTES:
+                self._length = HEADER_BYTES + (<size_t>self._header[3] << 8 | self._header[4])
+                # Let OpenSSL say at once what is wrong.
+                self._followed = self._header[1] == TLS_MAJOR and self._length <= GIVEN_BYTES
+        if not self._followed:
+            self._begun = 0
+            self._needs_more = False
+            return size
+        part = min(size - used, self._length - self._begun)
+        self._begun += part
+        if self._begun == self._length:
+            self._begun = 0
+            self._needs_more = False
+        return used + part
+
+    cdef ssize_t decrypt(self, char* into, size_t room) noexcept:
+        """Read bytes of one record. 0 is the end of the stream, unless OpenSSL needs more."""
+        cdef ssize_t n
+        try:
+            n = self._read(room, PyMemoryView_FromMemory(into, room, PyBUF_WRITE))
+            if n > 0 and <size_t>self._incoming.pending <= self._begun:  # of the last whole record
+                self._followed = True
+                self._needs_more = <size_t>n < room or not self.socket.tls.pending()
+            return n
+        except WANTS_READ:
+            self._needs_more = True
+            return self.send_answers()
+        except ENDS:
+            # Without a close_notify it is the end, too: lengths in the stream show whether it is complete.
+            return 0
+        except Exception as error:
+            return self.breaks(error)
 
     cdef ssize_t send_answers(self) noexcept:
         """Send what OpenSSL has answered by itself. FAILED, or 0 even if the socket does not take it: the next call

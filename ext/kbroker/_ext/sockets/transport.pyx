@@ -14,10 +14,13 @@ from kbroker._ext.base.socket_api cimport (
     MSG_MORE,
     MSG_NOSIGNAL,
     SHUT_WR,
+    SO_RCVLOWAT,
+    SOL_SOCKET,
     msghdr,
     recv,
     send as send_bytes,
     sendmsg,
+    setsockopt,
     shutdown,
 )
 
@@ -27,12 +30,17 @@ cdef extern from "<sys/sendfile.h>" nogil:
     ssize_t sendfile(int out_fd, int in_fd, off_t* offset, size_t count)
 
 
+cdef enum:
+    WAKE_BYTES = 65536           # are worth an event; fewer than WAKE_FROM are not worth a call to wait for them
+
+
 cdef class Transport:
     """Takes ownership of a connected, non-blocking socket."""
 
     def __cinit__(self, int fd, *rest):
         self.fd = fd
         self.short_is_empty = True
+        self._wakes_at = 1
 
     cdef ssize_t receive(self, void* into, size_t size) noexcept nogil:
         """Receive up to ``size`` bytes; 0 at the end of the stream."""
@@ -43,6 +51,11 @@ cdef class Transport:
                 return n
             if errno != EINTR:
                 return TRANSPORT_BLOCKED if errno == EAGAIN else TRANSPORT_FAILED
+
+    cdef void wake_at(self, int64_t missing) noexcept nogil:
+        cdef int wanted = <int>min(missing, <int64_t>WAKE_BYTES) if missing >= WAKE_FROM else 1
+        if wanted != self._wakes_at and setsockopt(self.fd, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof(wanted)) == 0:
+            self._wakes_at = wanted
 
     cdef ssize_t waiting(self) noexcept nogil:
         return 0
