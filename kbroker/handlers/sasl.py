@@ -54,6 +54,9 @@ from kbroker.security.sasl.scram import USER_NAME_MAX, Credential, Nobody, Store
 
 logger = logging.getLogger(__name__)
 
+KeptKey = tuple[str, str, str]  # the address of a client, its user, the mechanism
+KeptCredentials = dict[KeptKey, StoredCredential]
+
 # As in Kafka: a client may not authenticate again more often.
 AGAIN_MIN_MS = 1_000
 # How long a client has, after the response to a failure, to close the connection itself: some, such
@@ -61,6 +64,11 @@ AGAIN_MIN_MS = 1_000
 GRACE_MS = 500
 # BOUND: tokens of one exchange; GSSAPI has the most, three.
 TOKENS_MAX = 4
+# In ``ClusterImage.derived``: the credentials of users who have logged in, by the address they came
+# from, so that the time of an answer tells nobody else which users there are. A change of a
+# credential changes the image before the request for it is answered.
+KEPT = "credentials"
+KEPT_MAX = 1_000  # BOUND
 ALREADY = "SaslAuthenticate request received after successful authentication"
 NO_LISTENER = SaslListener({}, {})
 NOT_VERIFIED = "Authentication failed: credentials for user could not be verified"
@@ -70,11 +78,11 @@ class Login:
     """How far a connection's client has authenticated; ``Connection.login``.
 
     listener: what it may authenticate with. mechanism: chosen last. is_token: it has logged in with
-    a delegation token.
+    a delegation token. keep: where its credential is kept if it succeeds, and under which key.
     """
 
-    __slots__ = ("again_ms", "bad_mechanism", "exchange", "is_token", "listener", "mechanism",
-                 "principal", "tokens")  # fmt: skip
+    __slots__ = ("again_ms", "bad_mechanism", "exchange", "is_token", "keep", "listener",
+                 "mechanism", "principal", "tokens")  # fmt: skip
 
     def __init__(self) -> None:
         self.listener = NO_LISTENER
@@ -84,10 +92,11 @@ class Login:
         self.is_token = False
         self.again_ms = 0  # when it last began to authenticate again
         self.tokens = 0  # of this exchange
+        self.keep: tuple[KeptCredentials, KeptKey, StoredCredential] | None = None
 
     def choose(self, listener: SaslListener, mechanism: str) -> None:
         """Begin an exchange. When the client is known already, the mechanism must be the same."""
-        self.tokens, self.bad_mechanism = 0, ""
+        self.tokens, self.bad_mechanism, self.keep = 0, "", None
         if self.principal is not None and mechanism != self.mechanism:
             self.bad_mechanism = mechanism
             return
@@ -198,16 +207,25 @@ async def take_token(
         raise Failed("too many tokens")
     step: Step = exchange.evaluate(token)
     while isinstance(step, Lookup | Work):
-        answer = await (looked_up(ctx, step) if isinstance(step, Lookup) else worked(ctx, step))
-        step = exchange.resume(answer)
+        if isinstance(step, Lookup):
+            step = exchange.resume(await looked_up(ctx, login, step))
+        else:
+            step = exchange.resume(await worked(ctx, step))
     session_ms = authenticated(ctx, login, step) if isinstance(step, Authenticated) else 0
     return step, session_ms
 
 
-async def looked_up(ctx: RequestContext, step: Lookup) -> StoredCredential | Nobody | None:
+async def looked_up(
+    ctx: RequestContext, login: Login, step: Lookup
+) -> StoredCredential | Nobody | None:
     """The stored credential of a user or token. Raises Unavailable."""
     if len(step.name) > USER_NAME_MAX:
         return None
+    # Those of this image: the answer may come after a change, and be from before it.
+    kept: KeptCredentials = ctx.image.derived.setdefault(KEPT, {})
+    key = ctx.connection.peer_host, step.name, step.mechanism
+    if not step.is_token and key in kept:
+        return kept[key]
     asked = FindCredential(step.name, step.mechanism, step.is_token)
     try:
         found = await ctx.controller(FIND_CREDENTIAL, asked)
@@ -219,7 +237,10 @@ async def looked_up(ctx: RequestContext, step: Lookup) -> StoredCredential | Nob
     if found.user is None or (not step.is_token and found.user != step.name):
         return Nobody(found.salt)
     credential = Credential(found.salt, found.stored_key, found.server_key, found.iterations)
-    return StoredCredential(found.user, credential, found.expires_ms)
+    stored = StoredCredential(found.user, credential, found.expires_ms)
+    if not step.is_token:  # those end by themselves
+        login.keep = kept, key, stored
+    return stored
 
 
 async def worked(ctx: RequestContext, step: Work) -> Any:
@@ -247,6 +268,11 @@ def authenticated(ctx: RequestContext, login: Login, step: Authenticated) -> int
     counted = AUTHENTICATIONS if login.principal is None else REAUTHENTICATIONS
     ctx.process.counters.add(counted, 1, connection.listener)
     login.principal, login.is_token, login.exchange = principal, step.is_token, None
+    if login.keep is not None:
+        kept, key, stored = login.keep
+        if len(kept) >= KEPT_MAX:
+            kept.clear()
+        kept[key], login.keep = stored, None
     connection.identify(ctx.process.accesses.of(principal, connection.peer_host))
     if lasts_ms is None:
         connection.phase = SERVING

@@ -334,15 +334,15 @@ class Hosting:
         set_or_forget(self.image.group_config, groups)
         set_or_forget(self.image.client_metrics, client_metrics)
         present = [name for name in topics if self.has_topic(name)]
-        # The same node has a user's credentials: they may be all that has changed.
-        changed = [n for n, found in quotas.items() if found != self.image.quotas.get(n, {})]
         set_or_forget(self.image.quotas, quotas)
         return self._publish(
             Changes(
                 topics=present,
                 settings=bool(brokers),
                 groups=list(groups),
-                quotas=changed,
+                # Of a user whose credentials have changed, too: they are in the same node, and
+                # network processes forget them when their image changes.
+                quotas=list(quotas),
                 client_metrics=list(client_metrics),
             )
         )

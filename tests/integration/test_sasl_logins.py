@@ -217,6 +217,8 @@ def test_scram_user_is_created_logs_in_and_is_deleted(broker: Broker, mechanism:
     finally:
         producer.close(timeout=5)
 
+    with own_cluster(broker, sasl_password=password, **own) as cluster:
+        assert cluster.topics()  # its credential is known where it logs in
     deleted = UserScramCredentialDeletion(user, info.mechanism)
     for done in admin.alter_user_scram_credentials([deleted]).values():
         done.result(20)

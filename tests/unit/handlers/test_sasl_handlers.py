@@ -199,8 +199,16 @@ def stored(users: dict[str, Any]) -> Any:
     return find
 
 
-def scram(client: Client, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Any:
-    ours = Scram(user, password, "sha256" if mechanism.endswith("256") else "sha512")
+def scram(
+    client: Client,
+    user: str,
+    password: str,
+    mechanism: str = "SCRAM-SHA-256",
+    *,
+    is_token: bool = False,
+) -> Any:
+    digest = "sha256" if mechanism.endswith("256") else "sha512"
+    ours = Scram(user, password, digest, is_token=is_token)
     client.handshake(mechanism)
     response = client.authenticate(ours.evaluate(None))
     if response is None or response.error_code:
@@ -262,6 +270,83 @@ def test_credential_of_another_user_lets_nobody_in(client):
     )
 
     assert scram(client, "carol", "pw").error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def next_connection(client: Client) -> Client:
+    """Its next connection."""
+    client.connection.phase, client.connection.login = HANDSHAKE, Login()
+    return client
+
+
+def change_image(client: Client) -> None:
+    client.process.image.apply({"version": client.process.image.version + 1})
+
+
+def test_credential_is_asked_for_once_until_the_image_changes(client):
+    client.process.set_response("find_credential", stored({"carol": "pw"}))
+
+    for password, code in (("pw", 0), ("wrong", ErrorCode.SASL_AUTHENTICATION_FAILED), ("pw", 0)):
+        assert scram(next_connection(client), "carol", password).error_code == code
+    assert scram(next_connection(client), "carol", "pw", "SCRAM-SHA-512").error_code == 0
+    assert len(client.process.calls("find_credential")) == 2  # one for each mechanism
+
+    client.process.set_response("find_credential", stored({"carol": "other"}))
+    change_image(client)
+    assert (
+        scram(next_connection(client), "carol", "pw").error_code
+        == ErrorCode.SASL_AUTHENTICATION_FAILED
+    )
+    assert scram(next_connection(client), "carol", "other").error_code == 0
+
+
+def test_credential_that_was_found_before_a_change_is_not_kept(client):
+    answer = stored({"carol": "pw"})
+
+    def find(*asked: Any, **named: Any) -> Any:
+        found = answer(*asked, **named)
+        change_image(client)  # it has come in the meantime
+        return found
+
+    client.process.set_response("find_credential", find)
+    assert scram(client, "carol", "pw").error_code == 0
+
+    assert client.process.image.derived.get(sasl.KEPT) is None
+
+
+def test_credential_is_kept_for_those_who_have_logged_in_with_it(client):
+    """Whoever else asks gets the answer in the same time, whether the user exists or not."""
+    client.process.set_response("find_credential", stored({"carol": "pw"}))
+
+    scram(next_connection(client), "carol", "wrong")
+    scram(next_connection(client), "carol", "wrong")
+    assert len(client.process.calls("find_credential")) == 2
+    scram(next_connection(client), "carol", "pw")
+    scram(next_connection(client), "carol", "wrong")
+    assert len(client.process.calls("find_credential")) == 3
+    client.connection.peer_host = "192.0.2.7"
+    scram(next_connection(client), "carol", "wrong")
+    assert len(client.process.calls("find_credential")) == 4
+
+
+def test_nothing_is_kept_of_unknown_users_and_of_tokens(client):
+    """Tokens end by themselves."""
+    client.process.set_response("find_credential", stored({"token-id": "hmac"}))
+    for _ in range(2):
+        scram(next_connection(client), "nobody", "pw")
+        found = scram(next_connection(client), "token-id", "hmac", is_token=True)
+        assert found.error_code == 0
+
+    assert len(client.process.calls("find_credential")) == 4
+    assert client.process.image.derived[sasl.KEPT] == {}
+
+
+def test_no_more_than_so_many_credentials_are_kept(client, monkeypatch):
+    monkeypatch.setattr(sasl, "KEPT_MAX", 3)
+    users = {f"user{number}": "pw" for number in range(7)}
+    client.process.set_response("find_credential", stored(users))
+    for user in users:
+        assert scram(next_connection(client), user, "pw").error_code == 0
+        assert len(client.process.image.derived[sasl.KEPT]) <= 3
 
 
 def test_name_that_no_user_can_have_is_not_looked_up(client):

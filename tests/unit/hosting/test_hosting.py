@@ -336,6 +336,17 @@ def test_settings_wait_for_their_topic(broker: Broker) -> None:
     assert (delta["topics"]["t"]["config"], delta["group_config"]) == ({}, {"g": None})
 
 
+def test_change_of_a_users_credentials_alone_changes_the_image(broker: Broker) -> None:
+    """Network processes keep credentials for as long as their image is the same."""
+    for quotas in ({"producer_byte_rate": 5.0}, {}):
+        broker.hosting.set_configs(quotas={"users/carol": quotas})
+        broker.hosting.set_configs(quotas={"users/carol": quotas})
+
+        delta = broker.hosting.image.delta(broker.processes.told[-1], for_io_worker=False)
+        assert delta is not None
+        assert delta["quotas"] == {"users/carol": quotas or None}
+
+
 def test_offline_replicas_are_told_to_whoever_serves_metadata(broker: Broker) -> None:
     broker.ask(led(0))
     request = known(0)
