@@ -40,7 +40,7 @@ cdef class TlsTransport(Transport):
     cdef ssize_t pending(self) noexcept
     cdef ssize_t write_all(self, const char* data, size_t size, bint more) noexcept
     cdef ssize_t encrypt(self, const char* data, size_t size) noexcept
-    cdef ssize_t flush(self) noexcept
+    cdef ssize_t flush(self, bint more=*) noexcept
     cdef bint keep(self, const char* data, size_t size) noexcept
     cdef void drop_record(self) noexcept
     cdef void notify_close(self) noexcept

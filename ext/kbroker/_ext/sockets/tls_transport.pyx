@@ -271,7 +271,7 @@ cdef class TlsTransport(Transport):
                 n = self.encrypt(data + done, part)
                 done += part
             if n == 0:
-                n = self.flush()
+                n = self.flush(done < size)
             if n == TRANSPORT_FAILED:
                 return TRANSPORT_FAILED
             if n == TRANSPORT_BLOCKED:
@@ -289,8 +289,8 @@ cdef class TlsTransport(Transport):
             return self.breaks(error)
         return 0
 
-    cdef ssize_t flush(self) noexcept:
-        """Send what is encrypted; 0 when all of it is gone."""
+    cdef ssize_t flush(self, bint more=False) noexcept:
+        """Send what is encrypted; 0 when all of it is gone. more: further records follow right away."""
         cdef ssize_t n
         while True:
             if self._unsent is None:
@@ -303,7 +303,7 @@ cdef class TlsTransport(Transport):
                 self._unsent_at = 0
             while self._unsent_at < <size_t>len(self._unsent):
                 n = Transport.send(
-                    self, <const char*>self._unsent + self._unsent_at, len(self._unsent) - self._unsent_at, False)
+                    self, <const char*>self._unsent + self._unsent_at, len(self._unsent) - self._unsent_at, more)
                 if n < 0:
                     return n
                 self._unsent_at += n
