@@ -37,7 +37,8 @@ cdef enum:
 cdef object WANTS_READ = ssl.SSLWantReadError
 cdef object ENDS = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
-# Shared by all connections of the process: what it holds is given to OpenSSL before the call returns.
+# Shared by all connections of the process, which one thread serves: what it holds is given to OpenSSL before the call
+# returns.
 cdef char[SHARED_BYTES] shared
 
 
