@@ -14,6 +14,7 @@ from fault.wire_client import WireClient
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
+from support.all_processes import wait_until_all_serve
 
 from kbroker.testing import Broker, wait_until
 from kbroker.testing.cluster import Cluster
@@ -102,10 +103,11 @@ def test_connection_to_zookeeper_is_told_and_does_not_make_a_broker_unhealthy(
             lambda: json.loads(get(broker, "waiting")) == {"waiting": [row]}, 30, "it is listed"
         )
 
+        wait_until_all_serve(broker)
         zookeeper.stop()
         wait_until(lambda: metric(broker, "kbroker_zookeeper_disconnected") == 1, 30, "it is gone")
-        assert health(broker)["zookeeper"] == "disconnected"
-        wait_until(lambda: health(broker)["status"] == "ok", 30, "all processes serve")
+        found = health(broker)
+        assert (found["status"], found["zookeeper"]) == ("ok", "disconnected")
         with pytest.raises(urllib.error.HTTPError) as refused:
             get(broker, "waiting")
         assert refused.value.code == 503

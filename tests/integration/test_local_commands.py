@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.all_processes import wait_until_all_serve
 
 from kbroker.cli import command
 from kbroker.cli.local.attached import AttachedBroker, broker_pids
@@ -69,7 +70,7 @@ def test_board_has_processes_topics_clients_and_groups(
     produce(broker, 20)
     # Processes tell of requests a few times a second.
     wait_until(lambda: look(seen).requests[ApiKey.PRODUCE] > 0)
-    wait_until(lambda: "processes are ready" in broker.log_text)  # some are enough to serve
+    wait_until_all_serve(broker)
 
     found = board(seen, before, look(seen))
 

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 import pytest
 from fault.wire_client import WireClient
 from process_harness import Client, double_broker, health, http_get
+from support.all_processes import wait_until_all_serve
 
 from kbroker.testing import Broker, wait_until
 
@@ -59,7 +60,7 @@ def served_clients(broker: Broker, count: int) -> list[Client]:
 
 
 def test_connections_are_spread_evenly(broker: Broker) -> None:
-    wait_until(lambda: "processes are ready" in broker.log_text)  # one is enough to serve
+    wait_until_all_serve(broker)
     with ExitStack() as stack:
         clients = [stack.enter_context(Client(broker)) for _ in range(20)]
 
@@ -172,7 +173,7 @@ def test_restarted_acceptor_knows_the_addresses_of_open_connections() -> None:
 
 def test_acceptor_without_descriptors_pauses_and_recovers(broker: Broker) -> None:
     pid = broker.pids["acceptor-0"]
-    wait_until(lambda: "processes are ready" in broker.log_text)
+    wait_until_all_serve(broker)
     taken = settled_descriptors(pid)
     lowest_free = min(set(range(len(taken) + 1)) - taken)
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)

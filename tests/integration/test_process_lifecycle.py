@@ -23,6 +23,7 @@ from process_harness import (
     shared_memory_names,
     tell,
 )
+from support.all_processes import wait_until_all_serve
 from support.pace import hold
 from support.sanitizer import TIME_FACTOR
 
@@ -148,7 +149,7 @@ def test_child_that_keeps_dying_is_restarted_at_growing_intervals(broker: Broker
 
 def test_child_that_cannot_start_stops_the_broker_with_3(tmp_path: Path) -> None:
     with double_broker(log_dirs=tmp_path, worker_restart_backoff_ms=1) as broker:
-        wait_until(lambda: "processes are ready" in broker.log_text)
+        wait_until_all_serve(broker)
         tell(broker, "io-0", "refuse")
         broker.kill("io", 0)
 
@@ -238,7 +239,7 @@ def test_start_that_fails_does_not_say_that_the_last_stop_was_clean(short_path: 
 
 def test_child_with_bad_configuration_stops_the_broker_with_2(tmp_path: Path) -> None:
     with double_broker(log_dirs=tmp_path) as broker:
-        wait_until(lambda: "processes are ready" in broker.log_text)
+        wait_until_all_serve(broker)
         tell(broker, "io-0", "misconfigured")
         broker.kill("io", 0)
 
@@ -258,6 +259,7 @@ def test_hangup_reaches_the_controller_only(broker: Broker) -> None:
 
 def test_quit_signal_prints_all_stacks_and_stops_nothing(broker: Broker) -> None:
     """``kill -3`` prints the threads of a running JVM."""
+    wait_until_all_serve(broker)
     before = broker.pids
 
     os.kill(broker.pid, signal.SIGQUIT)
@@ -265,7 +267,7 @@ def test_quit_signal_prints_all_stacks_and_stops_nothing(broker: Broker) -> None
     heads = len(before) + 1  # and the supervisor's
     wait_until(lambda: broker.log_text.count("most recent call first") >= heads, what="stacks")
     assert "arbiter.py" in broker.log_text
-    wait_until(lambda: all_ready(broker), what="all ready")
+    assert all_ready(broker)
     assert serves(broker)
     assert broker.pids == before
 

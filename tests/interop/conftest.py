@@ -28,7 +28,7 @@ from interop.drivers.transactions import (
     KafkaPythonTransactions,
     Transactional,
 )
-from support.all_processes import all_pids
+from support.all_processes import all_pids, wait_until_all_serve
 
 from kbroker.testing import Broker, wait_until
 
@@ -130,7 +130,7 @@ def broker() -> Iterator[Broker]:
         yield Elsewhere(elsewhere)  # type: ignore[misc]
         return
     with Broker(SETTINGS, start_timeout=60) as running:
-        wait_until(lambda: "processes are ready" in running.log_text, 60, "all run")
+        wait_until_all_serve(running)
         yield running
 
 
