@@ -88,7 +88,6 @@ class MirrorMaker:
                     _numbered({**CONSUMER_DEFAULTS, **row}, number, count),
                     self._producers,
                     plan,
-                    lambda: self._held,
                     self._changed.set,
                 )
             )
@@ -131,12 +130,12 @@ class MirrorMaker:
             self._acknowledged = acknowledged
             self._moved_at = now
             if self._held:
-                self._held = False
+                self._hold(False)
                 logger.warning(
                     "writing to %s again, after %.0f s", self.target, now - self._trouble_since
                 )
         elif not self._held and now - max(self._moved_at, min(waiting)) >= _TROUBLE_S:
-            self._held = True
+            self._hold(True)
             self._trouble_since = self._moved_at
             reasons = [one.trouble() for one in self._producers]
             reasons += [stream.trouble for stream in self.streams]
@@ -146,6 +145,11 @@ class MirrorMaker:
                 self.target,
                 why,
             )
+
+    def _hold(self, held: bool) -> None:
+        self._held = held
+        for stream in self.streams:
+            stream.hold(held)
 
     # -- the end
 

@@ -74,9 +74,7 @@ class Counts(NamedTuple):
 
 
 class Stream:
-    """held: asked before reading, whether the target takes nothing at the moment. ended: called at
-    the end of the thread.
-    """
+    """ended: called at the end of the thread."""
 
     def __init__(
         self,
@@ -84,7 +82,6 @@ class Stream:
         settings: Mapping[str, Any],
         producers: Sequence[KafkaProducer],
         plan: Plan,
-        held: Callable[[], bool],
         ended: Callable[[], None],
     ) -> None:
         self.name = name
@@ -92,7 +89,7 @@ class Stream:
         self._consumer = KafkaConsumer(settings)
         self._producers = producers
         self._plan = plan
-        self._held = held
+        self._held = False
         self._ended = ended
         self._handler = plan.handler
         self._forwarders: list[Forwarder] = []
@@ -131,6 +128,12 @@ class Stream:
         """Commit what is acknowledged, and end."""
         self._stopping = True
         self._consumer.wakeup()
+
+    def hold(self, held: bool) -> None:
+        """Whether to read nothing, as the target takes nothing; a read under way ends, too."""
+        self._held = held
+        for forwarder in self._forwarders:
+            forwarder.held = held
 
     def join(self, timeout: float) -> bool:
         """Whether it has ended within ``timeout`` seconds."""
@@ -190,14 +193,12 @@ class Stream:
     # -- reading
 
     def _read(self) -> None:
-        held = self._held()
         if self._handler is not None:
+            held = self._held
             self._handle([] if held else self._consumer.poll(_POLL_S))
             if held:
                 self._consumer.poll(_ROOM_S, 0)
             return
-        for forwarder in self._forwarders:
-            forwarder.held = held
         for sent in self._consumer.forward(self._forwarder, _POLL_S):
             self._ledger.add(sent)
         for place, forwarder in enumerate(self._forwarders):
@@ -270,7 +271,7 @@ class Stream:
             self._note_lag()
 
     def _note_lag(self) -> None:
-        if self._held():
+        if self._held:
             self._ask_lag()
             return
         lags = map(self._consumer.current_lag, self._consumer.assignment())
@@ -323,7 +324,7 @@ class Stream:
         if self.error is None and partitions:
             positions = self._consumer.positions()
             self._ledger.mark({key: positions[key] for key in partitions if key in positions})
-            until = time.monotonic() + (_TOPIC_S if self._held() else _GIVE_UP_S)
+            until = time.monotonic() + (_TOPIC_S if self._held else _GIVE_UP_S)
             offsets = self._ledger.settle()
             while self._ledger.waiting_since is not None and time.monotonic() < until:
                 self._flush(min(_TOPIC_S, until - time.monotonic()))

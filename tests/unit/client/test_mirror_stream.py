@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,13 +125,11 @@ class Bench:
         monkeypatch.setattr(streams, "_GIVE_UP_S", 0.05)
         self.producer = Producer()
         settings = {"topics": re.compile("t"), "commit_s": 0.0, "handler": unchanged, **plan}
-        self.held = False
         self.stream = Stream(
             "one",
             {"bootstrap.servers": "source:9092"},
             [self.producer],  # type: ignore[list-item]
             Plan(**settings),
-            lambda: self.held,
             lambda: None,
         )
         self.consumer: Any = self.stream._consumer
@@ -277,18 +276,37 @@ def test_source_that_cannot_be_read_is_told_once_and_tried_on(
 
 
 def test_held_stream_reads_nothing_and_stays_a_member(bench: Bench) -> None:
-    bench.held = True
+    bench.stream.hold(True)
     bench.turn(records(0, 1))
     assert not bench.producer.sent
-    bench.held = False
+    bench.stream.hold(False)
     bench.turn()
     assert len(bench.producer.sent) == 1
+
+
+def test_read_that_is_under_way_ends_when_the_stream_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = SimpleNamespace(held=False, is_full=False, missing=None)
+    monkeypatch.setattr(Producer, "forwarder", lambda self, **how: one, raising=False)
+    bench = Bench(monkeypatch, handler=None)
+    seen: list[bool] = []
+
+    def forward(to: Callable[[str, int], Any], timeout: float) -> list[Any]:
+        for held in (True, False):
+            bench.stream.hold(held)
+            seen.append(to("t", 0).held)
+        return []
+
+    bench.consumer.forward = forward
+    bench.turn()
+    assert seen == [True, False]
 
 
 def test_lag_of_a_held_stream_is_asked_for(bench: Bench) -> None:
     bench.turn(records(0, 2))
     assert bench.stream.counts().lag == 7, "as of the last fetch"
-    bench.held = True
+    bench.stream.hold(True)
     for ends, lag in ((3, 1), (9, 7), (None, 7)):
         bench.consumer.ends = ends
         bench.stream._lag_at = 0.0
