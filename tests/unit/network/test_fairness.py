@@ -123,6 +123,30 @@ def test_parked_fetch_of_a_client_that_left_is_given_up():
     assert harness.loop.requests_in_flight == 0
 
 
+def test_event_of_a_closed_connection_is_not_taken_for_that_of_the_next_with_its_descriptor():
+    harness = Harness()
+    harness.table.reset(0, state=ONLINE, role=LEADER, slot_incarnation=7)
+    busy, left = harness.connect(), harness.connect()
+    victim = harness.connection
+    found = []
+
+    def dispatch(connection, token, frame):
+        harness.loop.close(victim, None)
+        found.append(harness.connect())
+
+    harness.on_dispatch = dispatch
+    harness.turn()
+    busy.send(METADATA)
+    left.close()  # its event comes behind that of the request
+    harness.turn(1)
+    assert harness.connection.fd == victim.fd and harness.closed == [None]
+
+    found[0].send(fetch(max_wait_ms=60_000))
+    harness.turn()
+    assert harness.closed == [None], "the new one waits for records"
+    assert harness.fetch.counts()["parked"] == 1
+
+
 def test_request_of_many_partitions_leaves_no_buffers_behind():
     harness = Harness(arena_bytes=1 << 23, frame_max=(1 << 20) - 4)
     client = harness.connect()

@@ -1,5 +1,5 @@
 # The system calls, most of them on sockets, that more than one extension makes.
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 
@@ -10,6 +10,7 @@ cdef extern from "<sched.h>" nogil:
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:
         int fd
+        uint64_t u64
     cdef struct epoll_event:
         uint32_t events
         epoll_data_t data

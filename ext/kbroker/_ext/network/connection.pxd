@@ -1,6 +1,7 @@
 # One client connection of a network process: its receive buffer in the arena and its queue of requests.
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
+from kbroker._ext.base.socket_api cimport epoll_event
 from kbroker._ext.shared.arena cimport Arena, Block
 from kbroker._ext.shared.client_figures cimport ClientFigures, ClientRow
 from kbroker._ext.sockets.client_usage cimport ClientUsage
@@ -35,6 +36,7 @@ cdef enum ReceiveStatus:
 
 cdef class Connection:
     cdef readonly int fd               # of its transport
+    cdef uint64_t event_key            # of its events: its fd, and what tells it from earlier connections with that
     cdef Transport transport
     cdef readonly int listener
     cdef readonly object peer_host
@@ -100,6 +102,7 @@ cdef class Connection:
     cdef inline void count_request(self, int32_t size) noexcept nogil:
         self.client.requests += 1
         self.client.bytes_in += size + 4
+    cdef bint take_event(self, const epoll_event* event) noexcept nogil
     cdef void drained(self, Arena arena) noexcept nogil
     cdef int32_t throttle_ms(self, int64_t now_ms) noexcept nogil
     cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil

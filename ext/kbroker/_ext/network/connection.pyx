@@ -8,7 +8,7 @@ has room for several.
 from libc.string cimport memcpy, memmove
 
 from kbroker._ext.base.api_keys cimport API_API_VERSIONS, API_SASL_AUTHENTICATE, API_SASL_HANDSHAKE
-from kbroker._ext.base.socket_api cimport monotonic_ns
+from kbroker._ext.base.socket_api cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, epoll_event, monotonic_ns
 from kbroker._ext.base.wire cimport load_i16, load_i32
 from kbroker._ext.sockets.transport cimport TRANSPORT_BLOCKED, WAKE_FROM, Transport
 from kbroker._ext.sockets.verdicts cimport Verdicts
@@ -115,6 +115,22 @@ cdef class Connection:
         self.client = self.figures.move(
             self.client, self.client_id or b"", self.software, self.software_version, self.listener)
         return 0
+
+    cdef bint take_event(self, const epoll_event* event) noexcept nogil:
+        """Note what the kernel says of its socket; returns whether it does, and not of an earlier one's.
+
+        A connection that is closed while others' events are served leaves its own event behind, and the next connection
+        may have the same descriptor by then.
+        """
+        if event.data.u64 != self.event_key:
+            return False
+        if event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR):
+            self.peer_closed = True
+        if event.events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR):
+            self.readable = True
+        if event.events & EPOLLOUT:
+            self.writable = True
+        return True
 
     cdef FrameStatus next_frame(
         self, const uint8_t* base, int64_t frame_max, const uint8_t** frame, int32_t* size

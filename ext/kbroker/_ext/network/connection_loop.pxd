@@ -1,5 +1,5 @@
 # The connections of a network process; net_loop adds the requests. See connection_loop.pyx.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._ext.network.admission cimport HeavyRequests, MutedConnections, Patience
 from kbroker._ext.network.responses cimport Responses
@@ -22,6 +22,7 @@ cdef class ConnectionLoop:
     cdef Arena _arena
     cdef RequestTable _requests
     cdef object _on_close
+    cdef uint64_t _added_total         # connections since the start
     cdef int64_t _frame_max
     cdef public int64_t unknown_frame_max  # of clients that have not authenticated
     cdef int64_t now_ms

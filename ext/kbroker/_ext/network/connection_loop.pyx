@@ -17,15 +17,13 @@ responses to all earlier ones have been sent, and nothing after it is looked at 
 """
 from cpython.ref cimport Py_DECREF
 from libc.errno cimport errno
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from posix.unistd cimport close as close_fd
 
 from kbroker._ext.base.socket_api cimport (
     EPOLL_CLOEXEC,
     EPOLL_CTL_ADD,
-    EPOLLERR,
     EPOLLET,
-    EPOLLHUP,
     EPOLLIN,
     EPOLLOUT,
     EPOLLRDHUP,
@@ -144,7 +142,7 @@ cdef class ConnectionLoop:
         """Call ``callback`` in each turn in which ``fd`` is readable (level-triggered)."""
         cdef epoll_event event
         event.events = EPOLLIN
-        event.data.fd = fd
+        event.data.u64 = <uint32_t>fd
         if epoll_ctl(self._epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
             raise OSError(errno, "epoll_ctl")
         self._readers[fd] = callback
@@ -166,8 +164,9 @@ cdef class ConnectionLoop:
         cdef Connection c = Connection(transport, listener, peer_host, peer_port, access, now_ms)
         c.phase = phase
         c.begin_counting(self._responses.clients)
+        self._added_total += 1
         event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
-        event.data.fd = fd
+        event.data.u64 = c.event_key = self._added_total << 32 | <uint32_t>fd
         if epoll_ctl(self._epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
             raise OSError(errno, "epoll_ctl")
         self._connections[fd] = c
@@ -225,7 +224,6 @@ cdef class ConnectionLoop:
         cdef:
             epoll_event events[EVENTS_MAX]
             int count, i
-            uint32_t mask
             int64_t now_ns
             Connection c
             # Connections added during this turn wait for the next one.
@@ -254,21 +252,14 @@ cdef class ConnectionLoop:
             sending -= 1
             self.serve_next(self._sending)
         for i in range(count):
-            found = self._connections.get(events[i].data.fd)
+            found = self._connections.get(<int32_t>events[i].data.u64)
             if found is None:
-                reader = self._readers.get(events[i].data.fd)
+                reader = self._readers.get(<int32_t>events[i].data.u64)
                 if reader is not None:
                     self.on_readable(reader)
                 continue
             c = <Connection>found
-            mask = events[i].events
-            if mask & (EPOLLRDHUP | EPOLLHUP | EPOLLERR):
-                c.peer_closed = True
-            if mask & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR):
-                c.readable = True
-            if mask & EPOLLOUT:
-                c.writable = True
-            if not c.in_ready:
+            if c.take_event(&events[i]) and not c.in_ready:
                 self.serve(c)
         for i in range(again):
             self.serve_next(self._ready)
