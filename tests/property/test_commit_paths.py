@@ -26,7 +26,13 @@ pytestmark = pytest.mark.property
 
 GROUPS = ["g", "h", "", "größe", "living", "fenced", "x" * 200]
 TOPICS = ["t", "t", "t", "u", "u", "nobody", "", "y" * 140]
+# Those of `make`, and one that no topic has.
+IDS = {"t": b"t" * 16, "u": b"u" * 16, "nobody": b"n" * 16, "": bytes(16), "y" * 140: b"y" * 16}
 METADATA = [None, "", "", "m", "ä", "z" * 10, "z" * 11]
+
+
+def named(version: int, name: str) -> dict[str, Any]:
+    return {"topic_id": IDS[name]} if version >= 10 else {"name": name}
 
 
 def random_request(random: Random, version: int) -> OffsetCommitRequest:
@@ -38,7 +44,7 @@ def random_request(random: Random, version: int) -> OffsetCommitRequest:
         retention_time_ms=random.choice([-1, -1, -1, 5]) if 2 <= version <= 4 else -1,
         topics=[
             OffsetCommitRequest.OffsetCommitRequestTopic(
-                name=random.choice(TOPICS),
+                **named(version, random.choice(TOPICS)),
                 partitions=[
                     OffsetCommitRequest.OffsetCommitRequestPartition(
                         partition_index=random.choice([0, 0, 0, 1, 1, 2, 2, -1, 2**31 - 1]),
@@ -58,9 +64,9 @@ def make(bench: Bench) -> Bench:
     bench.config = BrokerConfig({"offset.metadata.max.bytes": "10"})
     bench.apply(
         {
-            "t": topic_document(b"t" * 16, [2, 3, 4]),
-            "u": topic_document(b"u" * 16, [5, 6]),
-            "y" * 140: topic_document(b"y" * 16, [7]),
+            "t": topic_document(IDS["t"], [2, 3, 4]),
+            "u": topic_document(IDS["u"], [5, 6]),
+            "y" * 140: topic_document(IDS["y" * 140], [7]),
         }
     )
     machine: Any = bench.shard.machine
@@ -100,7 +106,7 @@ def same_logs(short: Bench, long: Bench) -> None:
     assert written[0]
 
 
-@pytest.mark.parametrize("version", range(1, 10))
+@pytest.mark.parametrize("version", range(1, 11))
 def test_both_paths_respond_and_write_the_same(
     benches: tuple[ShortBench, Bench], version: int
 ) -> None:
@@ -120,7 +126,9 @@ def test_both_paths_respond_and_write_the_same(
     partition = OffsetCommitRequest.OffsetCommitRequestPartition(
         partition_index=0, committed_offset=5, committed_metadata=""
     )
-    topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[partition] * 150)
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic(
+        **named(version, "t"), partitions=[partition] * 150
+    )
     plain = OffsetCommitRequest(group_id="plain", topics=[topic])
     left = short.left
     for bench in (short, long):
@@ -131,7 +139,7 @@ def test_both_paths_respond_and_write_the_same(
     assert (short.left == left) == (version >= 2)
 
 
-@pytest.mark.parametrize("version", range(2, 10))
+@pytest.mark.parametrize("version", range(2, 11))
 def test_damaged_request_has_the_same_effect_on_both_paths(
     benches: tuple[ShortBench, Bench], version: int
 ) -> None:

@@ -22,12 +22,14 @@ from kbroker._ext.coordinator.offset_store cimport Text
 
 cdef enum:
     FIRST_VERSION = 2
-    LAST_VERSION = 9
+    LAST_VERSION = 10
     RETENTION_LAST = 4             # versions 2 to 4 have a retention time
     THROTTLE_FIRST = 3             # responses from here on have a throttle time
     LEADER_EPOCH_FIRST = 6
     INSTANCE_FIRST = 7
     FLEXIBLE_FIRST = 8
+    TOPIC_ID_FIRST = 10            # topics are named by it from here on
+    TOPIC_ID_BYTES = 16
     PARTITION_BYTES_MIN = 13       # index, offset, an empty compact string
 
     KEY_TYPE = 1

@@ -18,8 +18,10 @@ cdef enum:
 
 
 cdef struct Topic:
-    Text name
-    int32_t first                # of its partitions
+    Text name                    # found by its id, it is that of the image
+    const uint8_t* id            # NULL before version 10
+    Py_ssize_t known_count       # partitions it has
+    int32_t first                # of its partitions in the request
     int32_t count
 
 
@@ -54,6 +56,7 @@ cdef class ShardCommits(Sink):
     cdef str topic
     cdef int partition
     cdef bint serves(self, uint32_t incarnation) except *
+    cdef bint finds_topics(self, Request* request) except *
     cdef bint admits(self, const Request* request) except *
     cdef int commit(
         self, int network, uint32_t peer, uint64_t token, const Request* request, int64_t now_ms

@@ -8,7 +8,7 @@ that slow path: other requests, versions with an explicit retention time, text t
 error, and shards that are not active. The path is chosen before anything is written. The slow path is the tests' oracle.
 """
 
-from cpython.unicode cimport PyUnicode_DecodeASCII
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeASCII
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove, memset
 
@@ -22,6 +22,7 @@ from kbroker._ext.base.wire cimport (
     make_reader,
     read_i32,
     read_i64,
+    read_raw,
     skip_tagged_fields,
     store_i32,
     store_uvarlong,
@@ -37,6 +38,8 @@ from kbroker._ext.coordinator.offset_requests cimport (
     PARTITION_BYTES_MIN,
     RETENTION_LAST,
     THROTTLE_FIRST,
+    TOPIC_ID_BYTES,
+    TOPIC_ID_FIRST,
     VALUE_OVERHEAD,
     read_count,
     read_partition,
@@ -62,7 +65,7 @@ from kbroker.errors import StorageError
 
 cdef enum:
     RECORD_OVERHEAD = 32         # at most, besides key and value
-    TOPIC_RESPONSE_MAX = 16        # at most, besides its name and partitions
+    TOPIC_RESPONSE_MAX = 32        # at most, besides its name and partitions; with its id
     PARTITION_RESPONSE_MAX = 7
     RESPONSE_MAX = 16              # throttle time, count of topics, tagged fields
 
@@ -95,7 +98,11 @@ cdef bint read_topics(Reader* r, Request* request) noexcept:
         return False
     while request.topic_count < count:
         topic = &request.topics[request.topic_count]
-        if not read_ascii(r, &topic.name, flexible):
+        topic.id = NULL
+        if request.version >= TOPIC_ID_FIRST:
+            if read_raw(r, TOPIC_ID_BYTES, &topic.id) != READ_OK:
+                return False
+        elif not read_ascii(r, &topic.name, flexible):
             return False
         if not read_count(r, &partition_count, PARTITION_BYTES_MIN, flexible):
             return False
@@ -211,20 +218,36 @@ cdef class ShardCommits:
             self.machine = machine
         return True
 
+    cdef bint finds_topics(self, Request* request) except *:
+        """Whether all topics of the request exist. Names are valid until the image changes, which no commit does."""
+        cdef:
+            image = self.path.worker.image
+            Topic* topic
+            Py_ssize_t name_size = 0
+            int i
+        for i in range(request.topic_count):
+            topic = &request.topics[i]
+            if topic.id != NULL:
+                known = (<dict>image.topics_by_id).get((<const char*>topic.id)[:TOPIC_ID_BYTES])
+            else:
+                known = (<dict>image.topics).get(str_of(topic.name))
+            if known is None:
+                return False
+            topic.known_count = len(known.partitions)
+            if topic.id != NULL:
+                topic.name.data = <const uint8_t*>PyUnicode_AsUTF8AndSize(known.name, &name_size)
+                topic.name.size = <int32_t>name_size
+        return True
+
     cdef bint admits(self, const Request* request) except *:
         """Whether every partition of the request may be committed. Errors are left to the slow path."""
-        cdef dict topics = self.path.worker.image.topics
-        cdef Py_ssize_t known_count, metadata_max = -1
+        cdef Py_ssize_t metadata_max = -1
         cdef int i, j
         cdef const Partition* partition
         for i in range(request.topic_count):
-            known = topics.get(str_of(request.topics[i].name))
-            if known is None:
-                return False
-            known_count = len(known.partitions)
             for j in range(request.topics[i].first, request.topics[i].first + request.topics[i].count):
                 partition = &request.partitions[j]
-                if partition.index < 0 or partition.index >= known_count:
+                if partition.index < 0 or partition.index >= request.topics[i].known_count:
                     return False
                 if partition.metadata.size > 0:
                     if metadata_max < 0:
@@ -335,7 +358,11 @@ cdef class ShardCommits:
             p += 4
         p = store_count(p, request.topic_count, flexible)
         for i in range(request.topic_count):
-            p = store_name(p, request.topics[i].name, flexible)
+            if request.topics[i].id != NULL:
+                memcpy(p, request.topics[i].id, TOPIC_ID_BYTES)
+                p += TOPIC_ID_BYTES
+            else:
+                p = store_name(p, request.topics[i].name, flexible)
             p = store_count(p, request.topics[i].count, flexible)
             for j in range(request.topics[i].first, request.topics[i].first + request.topics[i].count):
                 p = store_outcome(p, request.partitions[j].index, 0, flexible)
@@ -460,9 +487,9 @@ cdef class CommitPath:
         commits = self.shards.get(head.slot)
         if commits is None or not read_request(part + start, size - start, head.version, &request):
             return None
-        if batch_bound(&request) > BATCH_BYTES_MAX or not commits.serves(head.slot_incarnation):
+        if not commits.serves(head.slot_incarnation) or not commits.finds_topics(&request):
             return None
-        if not commits.admits(&request):
+        if batch_bound(&request) > BATCH_BYTES_MAX or not commits.admits(&request):
             return None
         if not commits.commit(lane.peer_index, lane.peer_incarnation, head.token, &request, now_ms):
             return None

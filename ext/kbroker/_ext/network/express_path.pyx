@@ -46,6 +46,7 @@ from kbroker._ext.base.wire cimport (
     skip_tagged_fields,
     store_i32,
 )
+from kbroker._ext.coordinator.offset_requests cimport TOPIC_ID_BYTES, TOPIC_ID_FIRST
 from kbroker._ext.fetch.topic_registry cimport Topic
 from kbroker._ext.shared.descriptors cimport (
     EXPRESS_BIT,
@@ -63,8 +64,6 @@ cdef enum:
     REQUEST_BYTES_MAX = 32768      # a larger one goes through its handler
     TEXT_BYTES_MAX = 1024
     CORRELATION_AT = 4
-    COMMITS_WITH_TOPIC_ID = 10
-    TOPIC_ID_BYTES = 16
 
 cdef uint64_t EXPRESS = <uint64_t>1 << EXPRESS_BIT
 
@@ -315,7 +314,7 @@ cdef class ExpressPath:
         status = read_compact_array_count(&r, 2, &topics) if flexible else read_array_count(&r, 6, &topics)
         while status == READ_OK and topics > 0:
             topics -= 1
-            if request.api_version >= COMMITS_WITH_TOPIC_ID:
+            if request.api_version >= TOPIC_ID_FIRST:
                 status = read_raw(&r, TOPIC_ID_BYTES, &name)
             else:
                 status = read_compact_string(&r, &name, &name_size) if flexible else read_string(&r, &name, &name_size)
