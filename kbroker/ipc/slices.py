@@ -1,10 +1,10 @@
 """Work in slices: coroutines with much to do yield to the others of their process.
 
 A process has one thread. Each coroutine belongs to a *turn* (a network process has one for each
-connection), which says how long it took last time: those that take long wait as much longer. So a
-hundred greedy connections cost a modest one the slice that is running, not a slice each, and none
-waits forever. A coroutine is never interrupted, so it must iterate over lists with ``each`` and run
-generators with ``finish``, which pause when its slice is over.
+connection), which says how long it took last time: those that take long wait as much longer, for
+each that waits. So a hundred greedy connections cost a modest one the slice that is running, not a
+slice each, and none waits forever. A coroutine is never interrupted, so it must iterate over lists
+with ``each`` and run generators with ``finish``, which pause when its slice is over.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ T = TypeVar("T")
 # BOUND: how long a coroutine runs while others wait, and how long ``run`` runs before the process
 # does its other work.
 SLICE_NS = 2_000_000
-# A task waits this many times as long as it ran, up to half a second. The factor exceeds the number
-# of greedy connections, so a short request runs before the long ones of all of them.
-PATIENCE = 250
+# A task waits this many times as long as it ran, for each of those that wait: with more than one, a
+# short request runs before the long ones of all of them.
+PATIENCE_EACH = 2
+# BOUND: the same for all of them; half a second for a whole slice.
+PATIENCE_MAX = 250
+# How much of their number is left when the next one comes to fewer.
+CROWD_LEAVES = 255 / 256
 
 
 class Turn:
@@ -81,6 +85,8 @@ class Slices:
         self._over_at_ns = 0
         # Waits are counted in it: if other processes have the core, all wait longer.
         self._worked_ns = 0
+        # How many have waited at the same time lately.
+        self._crowd = 1.0
 
     @property
     def has_work(self) -> bool:
@@ -121,7 +127,8 @@ class Slices:
         return outcome
 
     def _put(self, turn: Turn, step: Callable[[], bool], takes_ns: int) -> None:
-        due_ns = self._worked_ns + PATIENCE * takes_ns
+        self._crowd = max(len(self._queue) + 1, self._crowd * CROWD_LEAVES)
+        due_ns = self._worked_ns + int(min(PATIENCE_MAX, PATIENCE_EACH * self._crowd) * takes_ns)
         heappush(self._queue, (due_ns, next(self._numbers), turn, step))
 
     def run(self) -> None:

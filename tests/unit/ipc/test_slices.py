@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.ipc.rpc import Pending
-from kbroker.ipc.slices import PATIENCE, PAUSE, SLICE_NS, Slices, Turn
+from kbroker.ipc.slices import PATIENCE_MAX, PAUSE, SLICE_NS, Slices, Turn
 
 pytestmark = pytest.mark.unit
 
@@ -92,7 +92,31 @@ def test_slow_one_waits_for_quick_ones_only_so_long() -> None:
     while work.slices.has_work:
         work.run()
 
-    assert took_ns <= (PATIENCE + 2) * SLICE_NS
+    assert took_ns <= (PATIENCE_MAX + 2) * SLICE_NS
+
+
+def test_slow_one_does_not_wait_long_for_few_quick_ones() -> None:
+    """They come again at once, and need more than a slice together."""
+    work, slow = Work(), Turn()
+    quick = {turn: work.start("q", 1, turn) for turn in (Turn() for _ in range(6))}
+
+    def serve() -> int:
+        """How long the slow one takes beside them."""
+        began_ns, outcome = work.now_ns, work.start("s", 4, slow)
+        while not outcome.done:
+            work.run()
+            for turn, asked in quick.items():
+                if asked.done:
+                    quick[turn] = work.start("q", 1, turn)
+        return work.now_ns - began_ns
+
+    serve()
+    serve()  # how long it takes is known from now on
+
+    assert serve() <= 20 * SLICE_NS
+    for turn in quick:
+        turn.is_gone = True
+    work.run()
 
 
 def test_response_that_was_waited_for_does_not_jump_the_queue() -> None:
