@@ -22,12 +22,12 @@ T = TypeVar("T")
 # BOUND: how long a coroutine runs while others wait, and how long ``run`` runs before the process
 # does its other work.
 SLICE_NS = 2_000_000
-# A task waits this many times as long as it ran, for each of those that wait: with more than one, a
-# short request runs before the long ones of all of them.
+# A task waits this many times as long as it ran, for each of those that wait. It is more than 1, so
+# that a short request runs before the long ones of all others.
 PATIENCE_EACH = 2
 # BOUND: the same for all of them; half a second for a whole slice.
 PATIENCE_MAX = 250
-# How much of their number is left when the next one comes to fewer.
+# Their number falls to this part of it with each that finds fewer.
 CROWD_LEAVES = 255 / 256
 
 
