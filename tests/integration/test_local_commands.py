@@ -208,15 +208,33 @@ def test_wrong_pid_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == f"kbroker top: process {os.getpid()} is no supervisor of a kbroker\n"
 
 
-def test_brokers_are_found_and_one_must_be_chosen(
+def test_one_of_several_brokers_is_chosen_by_pid_or_address(
     broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Two numbers of processes say nothing to whoever started two brokers."""
     assert broker.pid in broker_pids()
     with Broker(command=COMMAND) as other:
         assert {broker.pid, other.pid} <= set(broker_pids())
-        code, _, err = run(capsys, "top", "-n", "1")
-    assert code == 2
-    assert "choose one with --pid" in err
+        verbs = (["top", "-n", "1"], ["bundle"], ["status", "--local"], ["stop"])
+        for words in verbs:
+            code, _, err = run(capsys, *words)
+            assert code == 2, words
+            assert "choose one with --pid or --address" in err
+            assert len(err.splitlines()) == 1
+            for each in (broker, other):
+                [directory] = broker_status(each)["log_dirs"]
+                assert f"{each.pid} {each.bootstrap} {directory}" in err
+        port = other.bootstrap.rpartition(":")[2]
+        for address in (other.bootstrap, f"localhost:{port}", port):
+            code, out, err = run(capsys, "status", "--address", address, "-o", "json")
+            assert (code, json.loads(out)["broker"]["pid"]) == (0, other.pid), err
+        code, _, err = run(capsys, "stop", "--address", f"elsewhere.example:{port}")
+        assert code == 1
+        assert f"no broker here has the address elsewhere.example:{port}: " in err
+        assert run(capsys, "stop", "--address", "nowhere")[0] == 2
+        assert run(capsys, "stop", "--address", other.bootstrap)[0] == 0
+        assert not other.running
+    assert broker.running
 
 
 def test_bundle_has_everything_and_no_password(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kbroker import __version__
-from kbroker.cli.arguments import Failed, Usage
+from kbroker.cli.arguments import Failed
 from kbroker.hosting.slots import JOURNAL_NAME, Slot, read_journal
 from kbroker.ipc.process_kinds import ProcessKind
 from kbroker.ipc.process_table import Address, ProcessTable
@@ -42,23 +42,9 @@ def broker_pids() -> list[int]:
     return sorted(found)
 
 
-def only_broker(pid: int | None) -> AttachedBroker:
-    """The broker with that supervisor, or the only one there is. Raises Usage, Failed."""
-    return AttachedBroker(only_pid() if pid is None else pid)
-
-
-def only_pid() -> int:
-    """The supervisor of the only broker there is. Raises Usage, Failed."""
-    pids = broker_pids()
-    if not pids:
-        raise Failed(
-            "no broker of this user runs on this machine; another user's can be seen by root"
-        )
-    if len(pids) > 1:
-        raise Usage(
-            f"there are several brokers; choose one with --pid: {', '.join(map(str, pids))}"
-        )
-    return pids[0]
+def runtime_dir_of(pid: int) -> str:
+    """The runtime directory of that supervisor. Raises KeyError, OSError."""
+    return os.path.dirname(_descriptors(pid)[LOCK_NAME][0])
 
 
 class AttachedBroker:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kbroker.cli.arguments import Action, Failed
-from kbroker.cli.verbs.top import add_pid
+from kbroker.cli.verbs.top import add_choice
 
 if TYPE_CHECKING:
     from kbroker.cli.local.attached import AttachedBroker
@@ -38,16 +38,16 @@ def _describe(parser: argparse.ArgumentParser) -> None:
         "file", nargs="?", metavar="FILE",
         help="the archive to write (kbroker-bundle-<broker>-<time>.tar.gz)",
     )  # fmt: skip
-    add_pid(parser)
+    add_choice(parser)
     parser.add_argument(
         "--log", metavar="FILE", help="the broker's log, if it is not found where stderr leads"
     )
 
 
 def _bundle(found: argparse.Namespace) -> None:
-    from kbroker.cli.local.attached import only_broker
+    from kbroker.cli.local.choice import chosen_broker
 
-    broker = only_broker(found.pid)
+    broker = chosen_broker(found)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     name = f"kbroker-bundle-{broker.status['broker_id']}-{stamp}"
     path = found.file or f"{name}.tar.gz"

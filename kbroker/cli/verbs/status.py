@@ -8,7 +8,7 @@ from typing import Any
 
 from kbroker.cli.arguments import Action, add_format, printed_document, table_text
 from kbroker.cli.connecting import add_connection, connected
-from kbroker.cli.verbs.top import add_pid, one_board
+from kbroker.cli.verbs.top import add_choice, one_board
 
 # The time of which ``--local`` shows rates.
 LOCAL_S = 1.0
@@ -28,13 +28,13 @@ def _describe(parser: argparse.ArgumentParser) -> None:
         help="show the processes, topics, clients and groups of the broker on this machine "
         "instead, as kbroker top does; works while it is stuck",
     )  # fmt: skip
-    add_pid(parser)
+    add_choice(parser)
     add_format(parser)
     add_connection(parser)
 
 
 def _status(found: argparse.Namespace) -> None:
-    if found.local or found.pid is not None:
+    if found.local or found.pid is not None or found.address is not None:
         _show_local(found)
         return
     with connected(found) as cluster:
@@ -67,7 +67,7 @@ def _status(found: argparse.Namespace) -> None:
 
 
 def _show_local(found: argparse.Namespace) -> None:
-    document = one_board(found.pid, LOCAL_S)
+    document = one_board(found, LOCAL_S)
     if found.output == "table":
         from kbroker.cli.local.tables import board_text
 

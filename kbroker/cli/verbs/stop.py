@@ -8,7 +8,7 @@ import select
 import signal
 
 from kbroker.cli.arguments import Action, Failed
-from kbroker.cli.verbs.top import add_pid
+from kbroker.cli.verbs.top import add_choice
 
 _EPILOG = """\
 The same as SIGTERM or Ctrl-C: the broker writes what it has to disk, in a cluster it hands over
@@ -17,11 +17,12 @@ service manager may start it again: use its own command then.
 
 examples:
   kbroker stop
+  kbroker stop --address localhost:9093
   kbroker stop --pid 4711 --wait 300"""
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
-    add_pid(parser)
+    add_choice(parser)
     parser.add_argument(
         "--wait", type=_seconds, default=60.0, metavar="SECONDS",
         help="how long to wait for its end (60)",
@@ -39,9 +40,10 @@ def _seconds(text: str) -> float:
 
 
 def _stop(found: argparse.Namespace) -> None:
-    from kbroker.cli.local.attached import broker_pids, only_pid
+    from kbroker.cli.local.attached import broker_pids
+    from kbroker.cli.local.choice import chosen_pid
 
-    pid = only_pid() if found.pid is None else found.pid
+    pid = chosen_pid(found)
     try:
         # The number may become another process's, the descriptor does not.
         process = os.pidfd_open(pid)

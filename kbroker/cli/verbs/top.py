@@ -22,7 +22,7 @@ _CLEAR, _ENTER, _LEAVE = "\x1b[H\x1b[J", "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
-    add_pid(parser)
+    add_choice(parser)
     parser.add_argument(
         "-d", "--delay", type=_seconds, default=2.0, metavar="SECONDS",
         help="time from one round to the next (2)",
@@ -37,12 +37,23 @@ def _describe(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_pid(parser: argparse.ArgumentParser) -> None:
-    """``--pid``."""
-    parser.add_argument(
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """``--pid`` and ``--address``, for ``cli.local.choice``."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--pid", type=_count, metavar="PID",
         help="the broker's supervisor, if several brokers run on this machine",
     )  # fmt: skip
+    which.add_argument(
+        "--address", type=_address, metavar="HOST:PORT",
+        help="an address, or just the port, on which that broker listens",
+    )  # fmt: skip
+
+
+def _address(text: str) -> tuple[str, int]:
+    from kbroker.cli.local.choice import parsed_address
+
+    return parsed_address(text)
 
 
 def _count(text: str) -> int:
@@ -61,13 +72,13 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def one_board(pid: int | None, seconds: float) -> dict[str, Any]:
+def one_board(found: argparse.Namespace, seconds: float) -> dict[str, Any]:
     """Look twice. Raises Usage, Failed."""
-    from kbroker.cli.local.attached import only_broker
     from kbroker.cli.local.board import board, look
+    from kbroker.cli.local.choice import chosen_broker
     from kbroker.cli.local.groups import groups
 
-    broker = only_broker(pid)
+    broker = chosen_broker(found)
     before = look(broker)
     time.sleep(seconds)
     document = board(broker, before, look(broker))
@@ -76,12 +87,12 @@ def one_board(pid: int | None, seconds: float) -> dict[str, Any]:
 
 
 def _top(found: argparse.Namespace) -> None:
-    from kbroker.cli.local.attached import only_broker
     from kbroker.cli.local.board import board, look
+    from kbroker.cli.local.choice import chosen_broker
     from kbroker.cli.local.groups import groups
     from kbroker.cli.local.tables import board_text
 
-    broker = only_broker(found.pid)
+    broker = chosen_broker(found)
     rounds, before = 0, look(broker)
     with _screen(found.output) as screen:
         screen.wait(min(found.delay, 0.5))
