@@ -277,23 +277,45 @@ def test_times_that_no_microseconds_can_hold_are_of_one_bucket_to_load_and_log(
     assert f"{topic} 294247-01-10 04:00 load: complete, 3 of 3" in capsys.readouterr().out
 
 
-def test_folders_that_were_deleted_by_hand_are_missing_from_a_count_of_files(
-    audited: tuple[Broker, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("minutes", [10, 60])
+def test_folders_that_were_deleted_by_hand_are_missing(
+    audited: tuple[Broker, str], tmp_path: Path, minutes: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """With the buckets of the commits, too, which know nothing of it."""
     broker, topic = audited
     run = ["run", "--bootstrap", broker.bootstrap, "--topics", topic, "--dest", str(tmp_path)]
     run += ["--master", "none", "--quiet"]
     assert load(run) == 0
     hours = sorted(tmp_path.glob("data/*/*/hr=*"))
     shutil.rmtree(hours[0])
+    size = ["--bucket-minutes", str(minutes)]
 
-    code = audit(broker, topic, "--load", str(tmp_path), "--recount", "--bucket-minutes", "60")
+    code = audit(broker, topic, "--load", str(tmp_path), "--recount", *size)
 
     found = lines(capsys)
+    first = next(number for number, one in enumerate(found) if one["count"])
     assert code == 2
-    assert len(hours) > 1 and [one["count"] for one in found] == [
-        0 if number == 0 else one["expected"] for number, one in enumerate(found)
+    assert len(hours) > 1 and 0 < first < len(found)
+    assert [one["count"] for one in found] == [0] * first + [
+        one["expected"] for one in found[first:]
     ]
+
+
+def test_files_that_were_copied_by_hand_are_a_surplus(
+    audited: tuple[Broker, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, topic = audited
+    run = ["run", "--bootstrap", broker.bootstrap, "--topics", topic, "--dest", str(tmp_path)]
+    assert load([*run, "--master", "none", "--quiet"]) == 0
+    path = min(tmp_path.glob("data/**/*.parquet"))
+    shutil.copy(path, path.with_name("again.parquet"))
+
+    code = audit(broker, topic, "--load", str(tmp_path), "--recount")
+
+    found = lines(capsys)
+    assert code == 0
+    assert (found[0]["state"], found[0]["count"]) == ("surplus", 2 * IN_BUCKET)
+    assert found[-1]["state"] == "complete"
 
 
 def counted_by(tier: str, topic: str) -> list[bytes]:

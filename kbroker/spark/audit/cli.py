@@ -286,10 +286,12 @@ def _loaded(given: argparse.Namespace, place: str, runner: Runner, bucket_ms: in
     if names_database(place):
         from kbroker.spark.audit import databases
 
-        return databases.loaded(place, given.name, bucket_ms=bucket_ms)
+        return databases.loaded(place, given.name, bucket_ms=bucket_ms, from_ms=given.from_ms)
+    from kbroker.spark.audit import loads
+
     destination = folder(sink_of(place), place)
     destination.require()
-    return gather.loaded(destination, runner, bucket_ms=bucket_ms)
+    return loads.loaded(destination, runner, bucket_ms=bucket_ms, from_ms=given.from_ms)
 
 
 def _gathered(

@@ -1,4 +1,5 @@
-"""Sources of counts: messages of the audit topic, commits and files of loads, logs of topics.
+"""Sources of counts: messages of the audit topic, and logs of topics (``loads`` and ``databases``
+have those of loads).
 
 What is read is cut into ranges that run as tasks; the driver gets counts, never records.
 """
@@ -8,22 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.spark.audit.counter import BUCKET_MS_MAX
 from kbroker.spark.audit.report import Count
-from kbroker.spark.load.commits import RECOVER, RELOAD, LoadedFile, TopicPartition
-from kbroker.spark.load.directory import Directory
-from kbroker.spark.load.log import CommitLog
+from kbroker.spark.load.commits import TIME_MS_MAX, TopicPartition
 from kbroker.spark.load.positions import Bounds
 from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.plan import (
-    TASKS_PER_CORE,
     OffsetRange,
     pack_ranges,
     plan_ranges,
-    shares,
     with_sizes,
 )
 from kbroker.spark.pool import borrowed
@@ -36,12 +32,10 @@ if TYPE_CHECKING:
 LOAD_TIER = "load"
 # BOUND: numbers in a message, as for times and counts elsewhere.
 _NUMBER_MAX = 1 << 63
-# A load stores times as microseconds in 64 bits: later ones are limited to the last of them.
-_TIME_MS_MAX = ((1 << 63) - 1) // 1000
 
 
 def bucket_counts(times_us: pa.Array, bucket_ms: int) -> dict[int, int]:
-    """Start of the bucket in milliseconds -> how many of the times are in it."""
+    """Start of the bucket in milliseconds -> how many of the times are in it; null is 1970."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -56,10 +50,11 @@ def _bucket_of(time_ms: int, bucket_ms: int) -> int:
     """Start of a time's bucket, as in the commits of loads: records without a time count for 1970,
     and times that do not fit into microseconds for the last bucket.
     """
-    return min(max(0, time_ms), _TIME_MS_MAX) // bucket_ms * bucket_ms
+    return min(max(0, time_ms), TIME_MS_MAX) // bucket_ms * bucket_ms
 
 
-def _merge(into: dict[int, int], more: dict[int, int]) -> None:
+def merge(into: dict[int, int], more: dict[int, int]) -> None:
+    """Add counts of buckets to others."""
     for bucket, count in more.items():
         into[bucket] = into.get(bucket, 0) + count
 
@@ -92,7 +87,7 @@ class RecountWork:
                 )
                 found: dict[int, int] = {}
                 for at, count in buckets.items():
-                    _merge(found, {_bucket_of(at, self.bucket_ms): count.records})
+                    merge(found, {_bucket_of(at, self.bucket_ms): count.records})
                 results.append({"topic": one.topic, "counts": found})
         return results
 
@@ -233,68 +228,6 @@ def told(
         for one in once.values()
     ]
     return Told(counts, sum(one.get("bad", 0) for one in results), list(misfits.values()))
-
-
-# -- loads
-
-
-@dataclass(frozen=True, slots=True)
-class FilesWork:
-    """Counts the rows of data files by their times. A file that is gone has none."""
-
-    root: str
-    bucket_ms: int
-
-    def __call__(self, groups: Sequence[list[LoadedFile]], attempt: str) -> list[Result]:
-        import pyarrow.parquet as pq
-
-        results: list[Result] = []
-        for files in groups:
-            for one in files:
-                try:
-                    file = pq.ParquetFile(Path(self.root) / one.path)
-                except FileNotFoundError:
-                    continue
-                column = file.read(["timestamp"]).column(0)
-                found: dict[int, int] = {}
-                for chunk in column.chunks:
-                    _merge(found, bucket_counts(chunk, self.bucket_ms))
-                results.append({"topic": one.topic, "counts": found})
-        return results
-
-
-def loaded(destination: Directory, runner: Runner, *, bucket_ms: int) -> list[Count]:
-    """The counts of a load: from its commits, if they have them, or from its files."""
-    told = of_commits(destination.log, bucket_ms)
-    if told is not None:
-        return told
-    state = destination.log.state()
-    work = FilesWork(str(destination.root), bucket_ms)
-    wanted = runner.parallelism * TASKS_PER_CORE
-    tasks = [[files] for files in shares(list(state.files.values()), wanted)]
-    return [
-        Count(result["topic"], int(bucket), LOAD_TIER, count, state.written_ms)
-        for result in runner.run(tasks, work, "kbroker-audit files")
-        for bucket, count in result["counts"].items()
-    ]
-
-
-def of_commits(log: CommitLog, bucket_ms: int) -> list[Count] | None:
-    """The sum of a log's commits. None if some have expired or were rebuilt from files, something
-    was loaded again, or their buckets have another size: then the records must be counted.
-    """
-    commits = list(log.after(0))
-    whole = [one.number for one in commits] == list(range(1, len(commits) + 1))
-    # A commit that loaded nothing, such as one that fences another run, has no buckets.
-    same = all(one.bucket_ms == bucket_ms for one in commits if one.counts)
-    if not whole or not same or any(one.kind in (RELOAD, RECOVER) for one in commits):
-        return None
-    return [
-        Count(topic, bucket, LOAD_TIER, count, one.written_ms)
-        for one in commits
-        for topic, buckets in one.counts.items()
-        for bucket, count in buckets.items()
-    ]
 
 
 def of_topics(counts: Iterable[Count], topics: set[str], from_ms: int | None) -> list[Count]:

@@ -24,6 +24,10 @@ RECOVER = "recover"
 # need, so that those files can never be committed.
 OPEN = "open"
 
+# Files store times as microseconds in 64 bits: later ones are limited to the last of them, and
+# buckets are those of files, whatever the destination.
+TIME_MS_MAX = ((1 << 63) - 1) // 1000
+
 Ends = dict[str, dict[int, int]]
 """topic -> partition -> the offset where the next run continues (exclusive end)."""
 

@@ -23,13 +23,14 @@ from kbroker.spark.load.commits import (
     State,
 )
 from kbroker.spark.load.database_rows import DatabaseTaskSink
-from kbroker.spark.load.dialects import COLUMNS, Dialect, dialect_of
+from kbroker.spark.load.dialects import COLUMNS, Dialect, dialect_of, errors_of, staging_of
 from kbroker.spark.load.log import CommitLog, Kind, lost_race
 from kbroker.wording import counted
 
 _NAMES = ", ".join(f'"{name}"' for name, _ in COLUMNS)
 # PostgreSQL cuts names at 63 bytes, and kbroker_staging_TABLE_attempt is one.
 _NAME_MAX = 39
+_OWN_TABLES = ("kbroker_commits", "kbroker_checkpoints", "kbroker_offsets")
 _TABLE_OF = {"commits": "kbroker_commits", "checkpoint": "kbroker_checkpoints"}
 
 
@@ -93,6 +94,8 @@ class Database:
             raise LoadError(
                 f"{table!r} cannot be a table's name: write letters, digits and _, a letter first"
             )
+        if table.lower() in _OWN_TABLES or table.lower().startswith(staging_of("")):
+            raise LoadError(f"{table} is a table of kbroker-load itself: choose another --table")
         if len(table.encode()) > _NAME_MAX:
             raise LoadError(f"the table's name {table} is too long: write at most {_NAME_MAX}")
         self._url = url
@@ -100,6 +103,10 @@ class Database:
         self._load = load
         self._bucket_ms = bucket_ms
         self._dialect = dialect_of(url)
+        # The tables' names in statements.
+        self._rows = self._dialect.name(table)
+        self._errors = self._dialect.name(errors_of(table))
+        self._staging = self._dialect.name(staging_of(table))
         self.log = CommitLog(DatabaseStore(self._dialect, load))
 
     def prepare(self) -> None:
@@ -108,9 +115,9 @@ class Database:
         """
         self._dialect.make_tables(self._table)
         # SQLite takes an unknown unquoted name for a string.
-        names = ", ".join(f'{self._table}."{name}"' for name, _ in COLUMNS)
+        names = ", ".join(f'{self._rows}."{name}"' for name, _ in COLUMNS)
         try:
-            self._dialect.query(f"SELECT {names} FROM {self._table} LIMIT 0")
+            self._dialect.query(f"SELECT {names} FROM {self._rows} LIMIT 0")
         except LoadError as err:
             columns = ", ".join(name for name, _ in COLUMNS)
             raise LoadError(
@@ -194,10 +201,11 @@ class Database:
     def _verify(self, state: State, deep: bool) -> Iterator[str]:
         # Of a load's table, whatever --table says now; includes rows of all loads that share it.
         table = next((table_of(one) for one in state.files.values()), self._table)
+        name = self._dialect.name(table)
         wanted: Counter[tuple[str, int]] = Counter()
         for one in state.files.values():
             wanted[one.topic, one.partition] += one.rows
-            if deep and (found := self._count(table, one)) != one.rows:
+            if deep and (found := self._count(name, one)) != one.rows:
                 yield (
                     f"{one.topic} partition {one.partition}, offsets {one.first_offset} to "
                     f"{one.last_offset}: {counted(found, 'row')}, but the log says {one.rows:,}"
@@ -205,8 +213,7 @@ class Database:
         places = {*wanted, *((topic, p) for topic, of in state.ends.items() for p in of)}
         for topic, partition in sorted(places):
             ((found, last),) = self._dialect.query(
-                f'SELECT count(*), max("offset") FROM {table} WHERE "topic" = ? '
-                'AND "partition" = ?',
+                f'SELECT count(*), max("offset") FROM {name} WHERE "topic" = ? AND "partition" = ?',
                 (topic, partition),
             )
             if found != wanted[topic, partition]:
@@ -217,9 +224,9 @@ class Database:
                     + (f"; the last row has offset {last}" if last is not None else "")
                 )
 
-    def _count(self, table: str, one: LoadedFile) -> int:
+    def _count(self, name: str, one: LoadedFile) -> int:
         ((found,),) = self._dialect.query(
-            f'SELECT count(*) FROM {table} WHERE "topic" = ? AND "partition" = ? '
+            f'SELECT count(*) FROM {name} WHERE "topic" = ? AND "partition" = ? '
             'AND "offset" BETWEEN ? AND ?',
             (one.topic, one.partition, one.first_offset, one.last_offset),
         )
@@ -233,17 +240,18 @@ class Database:
         if (said := self.disagreement()) is not None:
             raise LoadError(said)
         newest = self.log.newest()
-        staging = f"kbroker_staging_{self._table}"
-        if self._dialect.query(f"SELECT 1 FROM {staging} WHERE load = ? LIMIT 1", (self._load,)):
+        if self._dialect.query(
+            f"SELECT 1 FROM {self._staging} WHERE load = ? LIMIT 1", (self._load,)
+        ):
             newest = fence(newest)
             with self._dialect.transaction() as run:
-                run(f"DELETE FROM {staging} WHERE load = ?", (self._load,))
+                run(f"DELETE FROM {self._staging} WHERE load = ?", (self._load,))
         return newest
 
     def require_room(self, topics: Iterable[str]) -> None:
         for topic in sorted(topics):
             if self._dialect.query(
-                f'SELECT 1 FROM {self._table} WHERE "topic" = ? LIMIT 1', (topic,)
+                f'SELECT 1 FROM {self._rows} WHERE "topic" = ? LIMIT 1', (topic,)
             ):
                 raise LoadError(
                     f"{topic} was deleted and recreated, and {self._table} has rows of the old "
@@ -265,23 +273,23 @@ class Database:
                 )
                 for one in removed:
                     run(
-                        f'DELETE FROM {self._table} WHERE "topic" = ? AND "partition" = ? '
+                        f'DELETE FROM {self._rows} WHERE "topic" = ? AND "partition" = ? '
                         'AND "offset" BETWEEN ? AND ?',
                         (one.topic, one.partition, one.first_offset, one.last_offset),
                     )
                 if commit.kind == RELOAD:
                     for read in commit.ranges:
                         run(
-                            f'DELETE FROM {self._table}_errors WHERE "topic" = ? '
+                            f'DELETE FROM {self._errors} WHERE "topic" = ? '
                             'AND "partition" = ? AND "offset" BETWEEN ? AND ?',
                             (read.topic, read.partition, read.start, read.end - 1),
                         )
                 for one in commit.added:
-                    self._move(run, commit, one, self._table, _NAMES)
+                    self._move(run, commit, one, self._rows)
                 for one in commit.errors:
-                    self._move(run, commit, one, f"{self._table}_errors", _NAMES)
+                    self._move(run, commit, one, self._errors)
                 run(
-                    f"DELETE FROM kbroker_staging_{self._table} WHERE load = ? AND run = ?",
+                    f"DELETE FROM {self._staging} WHERE load = ? AND run = ?",
                     (commit.load, commit.run),
                 )
                 run("DELETE FROM kbroker_offsets WHERE load = ?", (commit.load,))
@@ -314,10 +322,9 @@ class Database:
         commit: Commit,
         one: LoadedFile,
         table: str,
-        names: str,
     ) -> None:
         moved = run(
-            f"INSERT INTO {table} ({names}) SELECT {names} FROM kbroker_staging_{self._table} "
+            f"INSERT INTO {table} ({_NAMES}) SELECT {_NAMES} FROM {self._staging} "
             "WHERE load = ? AND run = ? AND attempt = ?",
             (commit.load, commit.run, one.staged),
         )

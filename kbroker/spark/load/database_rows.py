@@ -66,7 +66,7 @@ class RowWriter:
         offsets = batch.column("offset")
         self._offsets = [(self._offsets or [offsets[0].as_py()])[0], offsets[-1].as_py()]
         self._dialect.stage(
-            f"kbroker_staging_{self._sink.table}",
+            self._sink.table,
             (self._sink.load, self._sink.run, self._attempt),
             _rows(batch, times),
         )

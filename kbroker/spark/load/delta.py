@@ -11,11 +11,14 @@ import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kbroker.spark.load import layout
 from kbroker.spark.load.commits import Commit, LoadedFile, LoadError
+from kbroker.spark.load.seen import SeenFile
 from kbroker.spark.load.table import TableDirectory, first_line, removed_in
 
 if TYPE_CHECKING:
@@ -77,6 +80,42 @@ class Delta(TableDirectory["DeltaTable"]):
 
     def paths_in(self, table: DeltaTable) -> set[str]:
         return set(pa.table(table.get_add_actions()).column("path").to_pylist())
+
+    def seen_in(self, table: DeltaTable) -> list[SeenFile]:
+        actions = pa.table(table.get_add_actions(flatten=True))
+        if "partition.topic" not in actions.schema.names:
+            raise LoadError(f"the Delta table {self.root} is not partitioned by topic")
+        deleted = self._deleted_in(table)
+        paths = map(self._below_root, actions.column("path").to_pylist())
+        topics = actions.column("partition.topic").to_pylist()
+        return [
+            SeenFile(path, topic or "", deleted.get(path))
+            for path, topic in zip(paths, topics, strict=True)
+        ]
+
+    def _deleted_in(self, table: DeltaTable) -> dict[str, pa.Array]:
+        """The positions of deleted rows by path, for files that have a deletion vector."""
+        if "deletionVectors" not in (table.protocol().reader_features or ()):
+            return {}
+        if not hasattr(table, "deletion_vectors"):
+            raise LoadError(
+                f"the Delta table {self.root} has deletion vectors, which this deltalake cannot "
+                "read: pip install --upgrade deltalake"
+            )
+        found = pa.table(table.deletion_vectors())
+        paths = map(self._below_root, found.column("filepath").to_pylist())
+        # A mask may end before its file does: the rows after it are not deleted.
+        masks = (one.values for one in found.column("selection_vector"))
+        return {
+            path: pc.indices_nonzero(pc.invert(mask)).cast(pa.int64())
+            for path, mask in zip(paths, masks, strict=True)
+        }
+
+    def _below_root(self, path: str) -> str:
+        """Below the root, if it is there: files of a clone are named by URI."""
+        if path.startswith("file:"):
+            path = unquote(path.removeprefix("file:").removeprefix("//"))
+        return path.removeprefix(f"{self.root}/")
 
     def columns_of(self, table: DeltaTable) -> list[str]:
         return list(table.metadata().partition_columns)

@@ -38,6 +38,12 @@ class Dialect(Protocol):
 
     duplicate_errors: tuple[type[Exception], ...]
 
+    def name(self, table: str) -> str:
+        """The name of a table in statements, quoted: it may be a word of SQL, such as order. It
+        names the table that it names unquoted, where that is possible.
+        """
+        ...
+
     def query(self, text: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """All rows of a SELECT."""
         ...
@@ -53,7 +59,7 @@ class Dialect(Protocol):
     def stage(
         self, table: str, where: tuple[str, str, str], rows: Iterator[tuple[Any, ...]]
     ) -> None:
-        """Add rows to a staging table under (load, run, attempt), in a transaction."""
+        """Add rows to the staging table of a table under (load, run, attempt), in a transaction."""
         ...
 
     def make_tables(self, table: str) -> None:
@@ -102,19 +108,40 @@ def dialect_of(url: str) -> Dialect:
     )
 
 
-def _table_statements(table: str, kinds: dict[str, str]) -> list[str]:
+def staging_of(table: str) -> str:
+    """The table where rows wait to be committed."""
+    return f"kbroker_staging_{table}"
+
+
+def errors_of(table: str) -> str:
+    """The table of values that could not be decoded."""
+    return f"{table}_errors"
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _folded(name: str) -> str:
+    """As PostgreSQL reads a name without quotes: ASCII letters become small ones."""
+    return "".join(one.lower() if one.isascii() else one for one in name)
+
+
+def _table_statements(table: str, name: Callable[[str], str], kinds: dict[str, str]) -> list[str]:
     columns = ", ".join(f'"{name}" {kinds[kind]}' for name, kind in COLUMNS)
     text, integer = kinds["text"], kinds["int"]
     number = kinds["long"]
+    staging = name(staging_of(table))
     return [
-        f"CREATE TABLE IF NOT EXISTS {table} "
+        f"CREATE TABLE IF NOT EXISTS {name(table)} "
         f'({columns}, PRIMARY KEY ("topic", "partition", "offset"))',
-        f"CREATE TABLE IF NOT EXISTS {table}_errors "
+        f"CREATE TABLE IF NOT EXISTS {name(errors_of(table))} "
         f'({columns}, PRIMARY KEY ("topic", "partition", "offset"))',
-        f"CREATE TABLE IF NOT EXISTS kbroker_staging_{table} "
+        f"CREATE TABLE IF NOT EXISTS {staging} "
         f"(load {text}, run {text}, attempt {text}, {columns})",
-        f"CREATE INDEX IF NOT EXISTS kbroker_staging_{table}_attempt "
-        f"ON kbroker_staging_{table} (load, run, attempt)",
+        f"CREATE INDEX IF NOT EXISTS {name(f'{staging_of(table)}_attempt')} "
+        f"ON {staging} (load, run, attempt)",
         "CREATE TABLE IF NOT EXISTS kbroker_commits "
         f"(load {text}, number {number}, body {text}, PRIMARY KEY (load, number))",
         "CREATE TABLE IF NOT EXISTS kbroker_checkpoints "
@@ -153,6 +180,9 @@ class Sqlite:
                 raise LoadError(f"cannot open the database {self._path}: {err}") from err
         return self._connection
 
+    def name(self, table: str) -> str:
+        return _quoted(table)
+
     def _told(self) -> AbstractContextManager[None]:
         return _told(self, sqlite3.Error, sqlite3.IntegrityError)
 
@@ -187,13 +217,14 @@ class Sqlite:
         places = ", ".join("?" * (3 + len(COLUMNS)))
         with self.transaction():
             self._open().executemany(
-                f"INSERT INTO {table} VALUES ({places})", ((*where, *row) for row in rows)
+                f"INSERT INTO {self.name(staging_of(table))} VALUES ({places})",
+                ((*where, *row) for row in rows),
             )
 
     def make_tables(self, table: str) -> None:
         kinds = {"text": "TEXT", "int": "INTEGER", "long": "INTEGER", "bytes": "BLOB"}
         with self.transaction() as run:
-            for statement in _table_statements(table, kinds):
+            for statement in _table_statements(table, self.name, kinds):
                 run(statement, ())
 
     def has_table(self, table: str) -> bool:
@@ -264,6 +295,9 @@ class Postgresql:
                 raise LoadError(f"cannot connect to {self}: {str(err).strip()}") from err
         return self._connection
 
+    def name(self, table: str) -> str:
+        return _quoted(_folded(table))
+
     def _told(self) -> AbstractContextManager[None]:
         import psycopg
 
@@ -300,7 +334,7 @@ class Postgresql:
             self._told(),
             connection.transaction(),
             connection.cursor() as cursor,
-            cursor.copy(f"COPY {table} FROM STDIN (FORMAT BINARY)") as copy,
+            cursor.copy(f"COPY {self.name(staging_of(table))} FROM STDIN (FORMAT BINARY)") as copy,
         ):
             copy.set_types(["text"] * 3 + [kinds[kind] for _, kind in COLUMNS])
             for row in rows:
@@ -311,7 +345,7 @@ class Postgresql:
         with self.transaction() as run:
             # Two runs that create the same table at once would collide in the catalogue.
             run("SELECT pg_advisory_xact_lock(7236841)", ())
-            for statement in _table_statements(table, kinds):
+            for statement in _table_statements(table, self.name, kinds):
                 run(statement, ())
 
     def has_table(self, table: str) -> bool:

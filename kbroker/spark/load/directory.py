@@ -28,6 +28,7 @@ from kbroker.spark.load.columns import check_columns
 from kbroker.spark.load.commits import Commit, LoadedFile, LoadError, LostRaceError
 from kbroker.spark.load.destination import discarding
 from kbroker.spark.load.log import CommitLog, DirectoryStore, sync_directory, temporary
+from kbroker.spark.load.seen import SeenFile, files_below
 from kbroker.spark.load.writer import FileOptions, RangeWriter
 from kbroker.spark.plan import OffsetRange
 
@@ -328,6 +329,10 @@ class Directory:
         unpublished commit.
         """
         return {one.path: "missing" for one in files if not (self.root / one.path).exists()}
+
+    def seen(self) -> list[SeenFile]:
+        """The files that a reader sees now, also those of other writers. Raises LoadError."""
+        return list(files_below(self.root))
 
     def ended(self, commit: Commit) -> None:
         """After a commit is published: empty folders go, the log is summed up when it is time."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.spark.load import layout
 from kbroker.spark.load.commits import Commit, LoadedFile, LoadError
+from kbroker.spark.load.seen import SeenFile
 from kbroker.spark.load.table import TableDirectory, first_line, removed_in
 from kbroker.spark.load.writer import FileOptions
 
@@ -99,6 +100,28 @@ class Iceberg(TableDirectory["Table"]):
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                 if entry.data_file.content is DataFileContent.DATA:
                     yield entry.data_file
+
+    def seen_in(self, table: Table) -> list[SeenFile]:
+        from kbroker.spark.load.iceberg_folder import deleted_rows
+
+        # Raises ValueError for equality deletes.
+        tasks = list(table.scan().plan_files())
+        deleted = deleted_rows(table, tasks)
+        return [
+            SeenFile(
+                self._below_root(one.file),
+                self._topic_of(table, one.file),
+                deleted.get(one.file.file_path),
+            )
+            for one in tasks
+        ]
+
+    def _topic_of(self, table: Table, file: DataFile) -> str:
+        spec = table.specs()[file.spec_id]
+        for position, one in enumerate(spec.fields):
+            if one.name == "topic":
+                return str(file.partition[position])
+        raise LoadError(f"the Iceberg table {self.root} is not partitioned by topic")
 
     def columns_of(self, table: Table) -> list[str]:
         return [one.name for one in table.spec().fields]

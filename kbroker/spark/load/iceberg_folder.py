@@ -16,17 +16,18 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import load_file_io
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
@@ -205,6 +206,20 @@ def replaces_reliably(update: Any) -> Any:
 
     update._build_manifest_evaluator = evaluator_for
     return update
+
+
+def deleted_rows(table: Table, tasks: Iterable[FileScanTask]) -> dict[str, pa.Array]:
+    """By the name of a data file, the positions of its rows that position deletes and deletion
+    vectors name.
+    """
+    from pyiceberg.io.pyarrow import _read_all_delete_files
+
+    return {
+        name: pa.chunked_array(chunk for part in parts for chunk in part.chunks)
+        .combine_chunks()
+        .cast(pa.int64())
+        for name, parts in _read_all_delete_files(table.io, tasks).items()
+    }
 
 
 PROPERTIES = {

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from kbroker.spark.load import agreement, layout
 from kbroker.spark.load.commits import RECOVER, Commit, LoadedFile, LoadError
 from kbroker.spark.load.directory import Directory, DirectoryTaskSink
+from kbroker.spark.load.seen import SeenFile
 
 T = TypeVar("T")
 
@@ -51,6 +52,12 @@ class TableDirectory(Directory, ABC, Generic[T]):
     @abstractmethod
     def paths_in(self, table: T) -> set[str]:
         """Files that its readers see, below the root."""
+
+    @abstractmethod
+    def seen_in(self, table: T) -> list[SeenFile]:
+        """The same files, and the rows that are deleted from them. Raises LoadError if its library
+        cannot read that.
+        """
 
     @abstractmethod
     def columns_of(self, table: T) -> list[str]:
@@ -123,6 +130,17 @@ class TableDirectory(Directory, ABC, Generic[T]):
         return {one.path: why for one in found if one.path not in known} | (
             super().out_of_place(found)
         )
+
+    def seen(self) -> list[SeenFile]:
+        table = self.table()
+        if table is None:
+            return []
+        try:
+            return self.seen_in(table)
+        except self.library_errors as err:
+            raise LoadError(
+                f"the {self.kind} {self.root} cannot be read: {first_line(err)}"
+            ) from err
 
     def _strange_file(self, newest: Commit) -> str | None:
         """Readers see the table's content, and the table records the commit it belongs to."""

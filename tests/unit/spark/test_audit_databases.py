@@ -1,4 +1,4 @@
-"""Loads counted in a database: by their commits, or by rows, with other loads in it."""
+"""Loads counted in a database by its rows, with other loads in it."""
 
 from __future__ import annotations
 
@@ -47,14 +47,52 @@ def expected(topic: str, ends: list[int], bucket_ms: int = BUCKET) -> Counter[tu
     return found
 
 
-def test_commits_tell_what_is_loaded_even_where_rows_were_deleted(tmp_path: Path) -> None:
-    load(tmp_path, MadeUp.of({"a": [700, 3]}))
-    connection = sqlite3.connect(tmp_path / "warehouse.db")
-    connection.execute("DELETE FROM rows")
+def change(root: Path, text: str) -> None:
+    connection = sqlite3.connect(root / "warehouse.db")
+    connection.execute(text)
     connection.commit()
     connection.close()
 
-    assert counts(tmp_path) == expected("a", [700, 3])
+
+def test_rows_that_were_deleted_or_copied_by_hand_count_as_readers_see_them(tmp_path: Path) -> None:
+    """Commits tell what was loaded, and nothing of what has become of it."""
+    load(tmp_path, MadeUp.of({"a": [700, 3]}))
+    names = 'topic, "partition", "offset", timestamp, timestampType, key, value, headers, error'
+    other = names.replace('"offset"', '"offset" + 100000', 1)
+    change(tmp_path, 'DELETE FROM rows WHERE "partition" = 1 OR "offset" < 100')
+    change(tmp_path, f'INSERT INTO rows ({names}) SELECT {other} FROM rows WHERE "offset" = 650')
+
+    wanted = expected("a", [700]) - expected("a", [100])
+    (copied,) = expected("a", [651]) - expected("a", [650])
+    assert counts(tmp_path) == wanted + Counter([copied])
+
+    change(tmp_path, "DELETE FROM rows")
+    assert counts(tmp_path) == {}
+
+
+def test_lag_is_that_of_the_commits(tmp_path: Path) -> None:
+    job = load(tmp_path, MadeUp.of({"a": [700]}))
+    log = Database(url(tmp_path), "rows", "test").log
+    told = {one.written_ms for one in log.after(0)}
+
+    found = databases.loaded(url(tmp_path), (), bucket_ms=BUCKET)
+
+    assert job.catch_up() == []
+    assert {one.seen_ms for one in found} <= told
+    latest = {bucket: one.written_ms for one in log.after(0) for bucket in one.counts.get("a", {})}
+    assert {one.bucket_ms: one.seen_ms for one in found} == latest
+
+
+def test_rows_before_the_report_need_not_be_counted(tmp_path: Path) -> None:
+    load(tmp_path, MadeUp.of({"a": [700]}))
+    whole = counts(tmp_path)
+    from_ms = sorted(bucket for _, bucket in whole)[5]
+
+    found = databases.loaded(url(tmp_path), (), bucket_ms=BUCKET, from_ms=from_ms)
+
+    assert {one.bucket_ms: one.count for one in found} == {
+        bucket: count for (_, bucket), count in whole.items() if bucket >= from_ms
+    }
 
 
 @pytest.mark.parametrize("how", ["rewound", "expired", "other buckets"])

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from support.load_source import MadeUp, batch, load, row
 
+from kbroker.spark.audit.databases import loaded
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load.cli import main
 from kbroker.spark.load.commits import LoadError, LostRaceError
@@ -141,8 +142,32 @@ def test_name_that_no_table_can_have_is_refused(tmp_path: Path, table: str) -> N
 
 
 def test_refusal_of_the_database_is_told_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match=r'w.db reports an error: near "order": syntax error'):
-        Database(f"sqlite:{tmp_path}/w.db", "order", "test").prepare()
+    with pytest.raises(LoadError, match=r"w.db reports an error: object name reserved"):
+        Database(f"sqlite:{tmp_path}/w.db", "sqlite_rows", "test").prepare()
+
+
+@pytest.mark.parametrize("table", ["kbroker_commits", "KBROKER_Offsets", "kbroker_staging_rows"])
+def test_tables_of_the_log_take_no_rows(tmp_path: Path, table: str) -> None:
+    with pytest.raises(LoadError, match="is a table of kbroker-load itself"):
+        Database(f"sqlite:{tmp_path}/w.db", table, "test")
+
+
+@pytest.mark.parametrize("table", ["order", "SELECT", "group", "values", "Straße"])
+def test_table_may_have_a_word_of_sql_as_its_name(tmp_path: Path, table: str) -> None:
+    """Loaded, loaded again with values that cannot be decoded, verified and counted."""
+    url = f"sqlite:{tmp_path}/warehouse.db"
+    source = MadeUp({"a": [(0, 200)]}, {("a", 0): {7: b"?"}})
+    destination = Database(url, table, "test")
+    destination.prepare()
+    decoder = JsonDecoder(pa.schema([("id", pa.int64())]))
+    job = Load(source, destination, InlineRunner(), Settings(load="test"), decoder=decoder)
+    job.catch_up()
+    job.rewind({("a", 0): 5})
+
+    assert list(destination.verify()) == []
+    assert sum(one.count for one in loaded(url, (), bucket_ms=600_000)) == 199
+    assert ask(tmp_path, f'SELECT count(*) FROM "{table}"') == [(199,)]
+    assert ask(tmp_path, f'SELECT "offset" FROM "{table}_errors"') == [(7,)]
 
 
 def test_table_of_other_columns_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
